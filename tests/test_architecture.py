@@ -145,7 +145,15 @@ def test_the_table_of_layers_is_the_import_contract() -> None:
 
     layers = [set(CODE.findall(row[0])) for row in table("Layers")]
 
-    assert layers == [set(layer.split(" | ")) for layer in contract["layers"]]
+    assert layers == [
+        # One in parentheses is optional: it may not be there yet.
+        {
+            name.strip("()")
+            for name in layer.split(" | ")
+            if "(" not in name or (PACKAGE / name.strip("()")).exists()
+        }
+        for layer in contract["layers"]
+    ]
 
 
 def test_the_table_of_phases_is_the_graph_of_the_code() -> None:
@@ -167,7 +175,8 @@ def test_the_usual_changes_of_phase_are_changes_that_may_happen() -> None:
 @pytest.mark.parametrize("path", sorted(pictures()), ids=lambda path: path.stem)
 def test_a_picture_is_what_its_source_says_and_a_page_shows_it(path: Path) -> None:
     assert read(path) == pictures()[path], "draw it again: python -m docs.pictures.draw"
-    assert f"(pictures/{path.name})" in read(ARCHITECTURE) or f"/{path.name})" in read(README)
+    pages = [README, *(ROOT / "docs").rglob("*.md")]
+    assert any(f"pictures/{path.name})" in read(page) for page in pages)
 
 
 def test_every_picture_has_a_source() -> None:

@@ -9,32 +9,16 @@ from typing import TypeVar
 import pytest
 
 import understudy
+from tests.support.public_names import MODULES, PACKAGES
 
-PACKAGES = [
-    "understudy",
-    "understudy.actors",
-    "understudy.journal",
-    "understudy.loop_actors.supervisor",
-    "understudy.middleware",
-    "understudy.models",
-    "understudy.modes",
-    "understudy.tools",
-    "understudy.web",
-]
-MODULES = [
-    "understudy.errors",
-    "understudy.events",
-    "understudy.interrupts",
-    "understudy.outcomes",
-    "understudy.stopping",
-]
 INTERNAL = {
+    "understudy.history": {"check_page", "page_of"},
     "understudy.interrupts": {
         "DECISION_TYPES",
         "checked_allowed",
         "checked_decision",
         "checked_expect",
-    }
+    },
 }
 """What public modules define for the rest of the library alone."""
 

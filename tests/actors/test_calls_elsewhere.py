@@ -13,7 +13,7 @@ from tests.actors.test_posted_calls import Stopping, left, running, stores, unhe
 from tests.support.agents import Held, completed
 from tests.support.loops import soon, until
 from tests.support.postgres import Hosts
-from understudy import Agent, Completed, Paused, ScriptedModel, Stopped
+from understudy import Agent, Completed, Paused, ScriptedModel, Status, Stopped
 from understudy.errors import NotInterrupted, UnknownMessage
 from understudy.journal.postgres import sql
 from understudy.middleware import Middleware
@@ -36,6 +36,45 @@ async def test_an_agent_that_is_stopped_at_another_host_was_in_memory(hosts: Hos
         assert await soon(stopped) is True
         owner.released.set()
         assert await soon(second.get("t").stop(block=False)) is False
+
+
+async def test_an_agent_is_stopped_where_it_is_and_not_at_a_stale_copy(
+    hosts: Hosts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """J70: nothing is stopped by what leaves memory where the agent is not any more."""
+    monkeypatch.setattr(sql, "TELL_OWNER", unheard(sql.TELL_OWNER))
+    async with (
+        opened(host(hosts, "here"), desk(*["done"] * 5), sweep=None) as first,
+        opened(host(hosts, "there"), desk(*["done"] * 5), sweep=None) as second,
+    ):
+        here, there = first.spawn("desk", "t"), second.get("t")
+        completed(await soon(here.run("go")))
+        completed(await soon(there.run("go")))
+        assert await soon(here.stop(block=False)) is True
+        assert there.status() is Status.PASSIVE
+        completed(await soon(here.run("go")))
+        completed(await soon(there.run("go")))
+        assert await soon(there.stop(block=False)) is True
+        assert here.status() is Status.IDLE
+        assert await soon(here.stop(block=False)) is False
+        completed(await soon(there.run("go")))
+
+
+async def test_a_stale_copy_holds_up_neither_a_drain_nor_the_end_of_its_runtime(
+    hosts: Hosts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """J53."""
+    monkeypatch.setattr(sql, "TELL_OWNER", unheard(sql.TELL_OWNER))
+    async with opened(host(hosts, "there"), desk(*["done"] * 2), sweep=None) as second:
+        async with opened(host(hosts, "here"), desk(*["done"] * 2), sweep=None) as first:
+            for id in ("drained", "closed"):
+                completed(await soon(first.spawn("desk", id).run("go")))
+            completed(await soon(second.get("drained").run("go")))
+            assert await soon(first.drain())
+        async with opened(host(hosts, "here"), desk("done"), sweep=None) as first:
+            completed(await soon(first.spawn("desk", "closed").run("go")))
+            completed(await soon(second.get("closed").run("go")))
+        assert [info.host for info in await soon(second.agents())] == ["there"] * 2
 
 
 async def test_a_retry_of_no_quarantine_at_a_stale_copy_is_refused(
@@ -78,6 +117,41 @@ async def test_an_agent_is_imported_at_a_host_that_must_not_run_it(hosts: Hosts)
             assert len((await soon(ref.state())).messages) == 2
             completed(await soon(ref.run("more")))
         assert [info.host for info in await soon(first.agents())] == ["here"] * 3
+
+
+async def test_runs_that_are_posted_to_one_agent_cost_no_fold_of_all_of_them_each(
+    hosts: Hosts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """J70: who has posted them reads on where the last look has ended."""
+    held, records = Held("first"), 0
+    here, there = stores(hosts, "here", "there")
+
+    def counted(name: str) -> None:
+        method = getattr(there, name)
+
+        async def read(*given: Any) -> Any:
+            nonlocal records
+            loaded = await method(*given)
+            records += len(loaded.records)
+            return loaded
+
+        monkeypatch.setattr(there, name, read)
+
+    async with (
+        opened(here, Agent("desk", ScriptedModel([held, *["done"] * 40])), sweep=None) as first,
+        opened(there, desk("never"), sweep=None) as second,
+    ):
+        await running(first, held)
+        runs = [second.get("t").run(str(number)) for number in range(40)]
+        await until(lambda: len(left(hosts)) == 40)
+        counted("load")
+        counted("load_latest")
+        held.release.set()
+        for run in runs:
+            completed(await soon(run))
+        loaded = await here.load("t")
+        assert loaded is not None
+        assert records <= 4 * loaded.agent.last_seq, "and not forty times"
 
 
 async def test_a_run_that_waits_for_its_turn_is_known_at_every_host(hosts: Hosts) -> None:

@@ -490,8 +490,11 @@ async def test_who_asks_for_a_run_that_is_over_is_told_though_a_message_is_queue
         here, there = first.spawn("desk", "t", deps=first), second.get("t")
         done = completed(await soon(here.run("go", message_id="m")))
         assert len((await soon(there.state())).queue) == 1
-        told = completed(_some(await soon(there.outcome(message_id="m"))))
-        assert told.run_id == done.run_id
+        for asked in (there.outcome(message_id="m"), there.outcome(), here.outcome()):
+            assert completed(_some(await soon(asked))).run_id == done.run_id
+        queued = there.outcome(message_id=next(iter((await soon(there.state())).queue)))
+        await soon(here.run("go on"))  # whoever asks the agent starts its messages, too
+        assert completed(_some(await soon(queued))).run_id != done.run_id
 
 
 async def test_many_who_wait_for_runs_of_one_agent_cost_no_read_each(

@@ -143,9 +143,9 @@ class Noting(MemoryStore):
         super().__init__()
         self.lost: list[LostAttempt | None] = []
 
-    async def release(self, owned: Owned, lost: LostAttempt | None = None) -> None:
+    async def release(self, owned: Owned, lost: LostAttempt | None = None) -> bool:
         self.lost.append(lost)
-        await super().release(owned, lost)
+        return await super().release(owned, lost)
 
 
 async def test_a_takeover_that_a_message_finds_out_during_a_run_is_said_as_well() -> None:

@@ -160,7 +160,7 @@ PROGRAMS = sorted(
     for path in (ROOT / "examples").glob("*.py")
     if '__name__ == "__main__"' in path.read_text(encoding="utf-8")
 )
-TESTED_APART = ("durable_agent", "fastapi_app", "support_desk", "two_hosts")
+TESTED_APART = ("ag_ui_app", "durable_agent", "fastapi_app", "support_desk", "two_hosts")
 ENVIRONMENT = {
     **os.environ,
     "PYTHONPATH": str(ROOT),

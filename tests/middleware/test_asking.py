@@ -463,16 +463,148 @@ def test_a_question_in_the_wrong_place_or_form_is_a_clear_error(
     assert outcome.state.doubts == {} or name == "wrap_tool_call"
 
 
-def test_two_middlewares_do_not_share_a_key() -> None:
-    class Other(Before):
-        async def before_model(self, run: Run, request: ModelInput) -> ModelInput | None:
-            raise Interrupt("mine", key="budget")
+class Named(Before):
+    """As `Before`, under a name that is given."""
 
-    agent = Agent("a", by_turn("D."), middleware=[Before(), Other()])
-    outcome = interrupted(agent.execute_sync("Buy."))
-    failed = agent.resume_sync(outcome.state, outcome.decide(respond(1)))
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self._name = name
+
+    @property
+    def name(self) -> str:
+        return self._name
+
+
+def test_each_middleware_reads_its_own_answer_though_they_ask_by_one_key(stage: Stage) -> None:
+    """I22."""
+    stage.cast("Spent.", tools=[], middleware=lambda: [Named("a"), Named("a/b"), Before()])
+    outcome = interrupted(stage.start("Buy."))
+    for source, amount in (("a", 1), ("a/b", 2)):
+        assert [(each.source, each.question_key) for each in outcome.requests] == [
+            (source, "budget")
+        ]
+        outcome = interrupted(stage.resume(outcome, outcome.decide(respond(amount))))
+    after = completed(stage.resume(outcome, outcome.decide(reject())))
+    assert [each.instructions for each in stage.model.requests] == ["Spend nothing."]
+    assert [each.request.source for each in after.state.decisions] == ["a", "a/b", "Before"]
+
+
+@pytest.mark.parametrize("hook", ["wrap_tool_call", "before_model", "after_model"])
+def test_of_two_that_ask_at_once_only_their_own_question_is_replaced(hook: str) -> None:
+    """I22: also about one call."""
+
+    class Asks(Named):
+        async def before_model(self, run: Run, request: ModelInput) -> None:
+            self._ask(run, "before_model")
+
+        async def after_model(self, run: Run, reply: ModelResponse) -> None:
+            self._ask(run, "after_model")
+
+        async def wrap_tool_call(self, run: Run, call: ToolCall, next: Next) -> Any:
+            self._ask(run, "wrap_tool_call")
+            return await next(call)
+
+        def _ask(self, run: Run, place: str) -> None:
+            if place != hook:
+                return
+            answer = run.answer("k")
+            if answer is None:
+                raise Interrupt(self.name, key="k")
+            said.append((self.name, answer.value))
+
+    said: list[tuple[str, Any]] = []
+    shop = Shop()
+    stack = [Asks("x"), Asks("y")]
+    agent = Agent("a", by_turn(BUY, "D."), tools=[shop.buy()], middleware=stack)
+    first = interrupted(agent.execute_sync("Buy."))
+    second = interrupted(agent.resume_sync(reloaded(first.state), first.decide(respond("one"))))
+    assert first.requests[0].payload != second.requests[0].payload
+    completed(agent.resume_sync(reloaded(second.state), second.decide(respond("two"))))
+    assert dict(said) == {first.requests[0].payload: "one", second.requests[0].payload: "two"}
+    assert shop.did == [2]
+
+
+def test_an_answer_stays_with_its_middleware_when_the_stack_is_another_one() -> None:
+    """I22: after a deploy that puts others in front, in another order, or in its place."""
+
+    def agent(*names: str) -> Agent:
+        return Agent("a", by_turn("D."), middleware=[Named(name) for name in names])
+
+    asked = interrupted(agent("old").execute_sync("Buy."))
+    for names, then in (
+        (("new", "old"), ["new"]),
+        (("old", "new"), ["new"]),
+        (("new",), ["new"]),
+        (("old",), []),
+    ):
+        outcome = agent(*names).resume_sync(reloaded(asked.state), asked.decide(respond(1)))
+        state = outcome.state
+        assert state is not None
+        assert [each.source for each in state.requests] == then
+
+
+def test_two_middlewares_of_one_name_must_not_ask() -> None:
+    """I22: whose answer it is could not be told after a change of the stack."""
+    failed = Agent("a", by_turn("D."), middleware=[Before(), Before()]).execute_sync("Buy.")
     assert isinstance(failed, Failed)
-    assert "'Before' asks by the key 'budget'" in str(failed.error)
+    assert "two middlewares named 'Before'" in str(failed.error)
+    assert "a `name` of its own" in str(failed.error)
+    assert failed.state.requests == ()
+
+
+def test_two_of_one_name_that_ask_without_a_look_at_the_answer_are_refused_too() -> None:
+    """I22."""
+
+    class Asks(Middleware):
+        async def before_model(self, run: Run, request: ModelInput) -> None:
+            raise Interrupt("?", key="k")
+
+    failed = Agent("a", by_turn("D."), middleware=[Asks(), Asks()]).execute_sync("Buy.")
+    assert isinstance(failed, Failed)
+    assert "two middlewares named 'Asks'" in str(failed.error)
+
+
+def test_two_of_one_name_that_ask_nothing_are_as_good_as_any() -> None:
+    """I22."""
+
+    class Notes(Middleware):
+        async def before_model(self, run: Run, request: ModelInput) -> None:
+            seen.append(run.agent_id)
+
+    seen: list[str] = []
+    completed(Agent("a", by_turn("D."), middleware=[Notes(), Notes()]).execute_sync("Buy."))
+    assert seen == ["a", "a"]
+
+
+@pytest.mark.parametrize("hook", ["wrap_tool_call", "wrap_model_call"])
+def test_a_hook_around_a_call_adds_no_records_and_what_is_inside_does(hook: str) -> None:
+    """An agent inside records its steps; the hook around the call that runs it must not."""
+
+    class Around(Middleware):
+        async def wrap_tool_call(self, run: Run, call: ToolCall, next: Next) -> Any:
+            result = await next(call)
+            if hook == "wrap_tool_call":
+                run.record()
+            return result
+
+        async def wrap_model_call(self, run: Run, request: ModelInput, next: Any) -> Any:
+            reply = await next(request)
+            if hook == "wrap_model_call":
+                run.record()
+            return reply
+
+    @tool
+    async def delegate(ctx: ToolContext) -> str:
+        """Delegate."""
+        return (await ctx.run_agent(child, "Do.")).explain()
+
+    child = Agent("child", by_turn("Done."))
+    model = by_turn(call("delegate", {}), "D.")
+    agent = Agent("a", model, tools=[delegate], middleware=[Around()])
+    failed = agent.execute_sync("Buy.")
+    assert isinstance(failed, Failed)
+    assert "a hook cannot add records" in str(failed.error)
+    assert "delegate" not in str(failed.error)
 
 
 def test_a_tool_asks_without_a_key() -> None:

@@ -22,6 +22,7 @@ from understudy import (
     DecisionError,
     Failed,
     Interrupt,
+    Interrupted,
     Run,
     Runtime,
     ScriptedModel,
@@ -296,10 +297,20 @@ def test_two_guards_of_one_name_do_not_answer_for_each_other() -> None:
     def asks(text: str, run: Run) -> Verdict:
         return Interrupt(text, allowed=("approve", "reject"))
 
-    guards = [Guard(output=asks), Guard(output=asks)]
-    with pytest.raises(UsageError, match="two Guards named 'Guard' that check the output"):
-        Agent("a", by_turn("Hello."), middleware=guards)
-    Agent("a", by_turn("Hello."), middleware=[Guard(output=asks), Guard(input=asks)])
+    for guards in (
+        [Guard(output=asks), Guard(output=asks)],
+        [Guard(output=asks, input=asks, name="G"), Guard(input=asks, name="G")],
+    ):
+        with pytest.raises(UsageError, match="two Guards named '"):
+            Agent("a", by_turn("Hello."), middleware=guards)
+    stack = [Guard(output=asks, name="a"), Guard(output=asks, name="b"), Guard(input=asks)]
+    agent = Agent("a", by_turn("Hello."), middleware=stack)
+    outcome, asked = agent.execute_sync("Hi."), []
+    while isinstance(outcome, Interrupted):
+        asked.append(outcome.requests[0].source)
+        outcome = agent.resume_sync(outcome.state, outcome.decide(approve()))
+    assert completed(outcome).text == "Hello."
+    assert asked == ["InputGuard", "b", "a"]
 
 
 def test_a_text_of_any_form_is_checked() -> None:

@@ -42,7 +42,7 @@ PARTS: dict[str, Callable[[], Middleware]] = {
 TWICE = {
     "AskUser": "two tools named 'ask_user'",
     "Fallback": "fallback models are given twice",
-    "Guard": "two Guards named 'Guard'",
+    "Guard": "two Guards named 'InputGuard'",
     "RateLimit": "two RateLimits",
     "SubAgent": "two children named 'general-purpose'",
     "Summarization": "two Summarizations",

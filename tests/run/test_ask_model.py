@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from understudy import (
     Failed,
     Interrupt,
     Outcome,
+    Request,
     Run,
     Runtime,
     ScriptedModel,
@@ -37,11 +38,13 @@ from understudy.history import history_of
 from understudy.journal import MemoryStore
 from understudy.middleware import (
     Fallback,
+    HumanInTheLoop,
     Limits,
     Middleware,
     ModelInput,
     NextModelCall,
     SubAgent,
+    ToolCall,
 )
 from understudy.models import ScriptedRequest
 from understudy.modes import Loop
@@ -302,6 +305,64 @@ async def test_several_may_ask_at_once_and_of_one_key_one_does() -> None:
     assert len(small.requests) == 2
 
 
+async def test_each_middleware_has_an_answer_of_its_own_under_one_key() -> None:
+    """I22."""
+
+    class Named(Asks):
+        def __init__(self, name: str) -> None:
+            super().__init__(lambda run: run.ask_model("title", f"A title for {name}?", small))
+            self._name = name
+
+        @property
+        def name(self) -> str:
+            return self._name
+
+    small = ScriptedModel(lambda request: f"<{request.prompt}>")
+    stack = [Named("x"), Named("y"), Asks(lambda run: run.ask_model("title", "A title?", small))]
+    completed(await Agent("clerk", by_turn("done"), middleware=stack).execute("go"))
+    assert [each.got for each in stack] == [
+        ["<A title for x?>"],
+        ["<A title for y?>"],
+        ["<A title?>"],
+    ]
+
+
+async def test_two_of_one_name_must_not_ask() -> None:
+    """I22."""
+    small = ScriptedModel(["a", "b"])
+    stack = [Asks(lambda run: run.ask_model("title", "A title?", small)) for _ in range(2)]
+    failed = await Agent("clerk", by_turn("done"), middleware=stack).execute("go")
+    assert isinstance(failed, Failed)
+    assert "two middlewares named 'Asks'" in str(failed.error)
+    assert small.requests == []
+
+
+async def test_a_gate_above_and_one_here_of_one_name_must_not_ask() -> None:
+    """I22: both are asked about a call of the agent below, in its run."""
+
+    class Judge(HumanInTheLoop):
+        async def check_tool_calls(self, run: Run, calls: Sequence[ToolCall]) -> list[Request]:
+            seen.append(await run.ask_model("judge", "Fine?", ScriptedModel(["yes"])))
+            return []
+
+    @tool
+    def look() -> str:
+        """Look."""
+        return "seen"
+
+    def rooms(*own: Middleware) -> Agent:
+        below = Agent("below", by_turn(call("look"), "D."), tools=[look], middleware=own)
+        tasks = call("task", {"task_name": "below", "instructions": "Do."})
+        gates = [Judge({"look": True}), SubAgent([below], general_purpose=False)]
+        return Agent("above", by_turn(tasks, "done"), tools=[look], middleware=gates)
+
+    seen: list[str] = []
+    completed(await rooms().execute("go"))
+    assert seen == ["yes", "yes"]  # about the task, and about the call below
+    outcome = completed(await rooms(Judge({})).execute("go"))
+    assert "two middlewares named 'Judge'" in str(outcome.state.messages)
+
+
 async def test_what_once_keeps_under_the_same_key_is_another_thing() -> None:
     small = ScriptedModel(["Kettles"])
 
@@ -356,7 +417,7 @@ async def test_a_run_cut_off_at_any_record_asks_for_no_recorded_answer_again() -
         cut = Disk(limit)
         with pytest.raises(Crash):
             await build()[0].execute("go", journal=cut, new_id=ids())
-        recorded = any('"model_asked"' in line and '"judge"' in line for line in cut.lines)
+        recorded = any('"model_asked"' in line and '"Asks/judge"' in line for line in cut.lines)
         agent, small = build()
         assert told(await agent.resume(cut.load(), new_id=ids())) == whole, limit
         assert len(small.requests) == (0 if recorded else 2)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -322,7 +323,10 @@ class Activation:
     def answer_released(self, error: BaseException | None = None) -> None:
         """The agent is released, and compacted if that was requested; or not, for this error."""
         for future in self.passivate_futures:
-            future.set(True)
+            if isinstance(error, Fenced):  # what was stopped is a copy of what is elsewhere
+                refuse(future, error)
+            else:
+                future.set(True)
         if error is not None:
             self.refuse_messages(error)
         for done in self.compact_futures:
@@ -401,6 +405,8 @@ async def activate(
         host=host_of(services.store) if is_shared(services.store) else None,
     )
     ledger.outlives_run = True
+    if services.instrument is not None:
+        services.instrument.follow(ledger)
     if isinstance(journal, CheckpointJournal):
         journal.write_checkpoints(activation.ledger_state, loaded)
     if state.run is not None and state.run.fruitless and not state.run.over:
@@ -422,8 +428,15 @@ def folded(loaded: Loaded, onto: AgentState | None = None) -> AgentState:
         StoreDamaged: if they do not fit together.
 
     """
-    try:
+    with as_damage(loaded):
         return loaded.folded() if onto is None else replay(loaded.records, onto)
+
+
+@contextmanager
+def as_damage(loaded: Loaded) -> Iterator[None]:
+    """What raises because these records do not fit together is `StoreDamaged`."""
+    try:
+        yield
     except (UnderstudyError, LookupError, TypeError, ValueError, AssertionError) as error:
         cause = f"its records do not fit together: {error!r}"
         raise StoreDamaged(what=f"agent {loaded.agent.agent_id!r}", cause=cause) from error

@@ -35,10 +35,19 @@ def last_outcome(agent: Agent, state: AgentState) -> Outcome | None:
     return agent.runner.suspended_outcome(state)
 
 
-def lacking_outcome(state: AgentState) -> Paused | None:
-    """The outcome of a run that its host paused because it lacks what it was given."""
+def held_outcome(agent: Agent, state: AgentState) -> Outcome | None:
+    """The outcome of a run of an agent that goes on by itself, but not at the host that has it.
+
+    It has paused the run, because it lacks what that was given. Or the run is over, and the next
+    ones are by messages of the agent to itself, of which as many as may be have begun a run.
+    """
     run = state.run
-    if run is None or run.over or state.status != "paused" or state.pause is not None:
+    if run is None:
+        return None
+    if run.over:
+        is_held = state.status == "idle" and all(each.self_sent for each in state.queue.values())
+        return agent.runner.ended(state) if is_held else None
+    if state.status != "paused" or state.pause is not None:
         return None
     reason = "needs deps" if run.deps_given else "needs pause_when"
     return Paused(reason=reason, run_id=run.run_id, state=state.copied(), usage=state.usage)

@@ -405,8 +405,13 @@ class Backend(Protocol):
 
         """
 
-    def release(self, owned: Owned) -> None:
-        """Give up the agent, if this is still its epoch. Any host may claim it then."""
+    def release(self, owned: Owned) -> bool:
+        """Give up the agent, if this is still its epoch. Any host may claim it then.
+
+        Returns:
+            Whether it is: nobody has gone on from it.
+
+        """
 
     def compact(self, batch: Batch) -> None:
         """Add a snapshot, the one record of `batch`, and delete all records before it.

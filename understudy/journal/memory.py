@@ -115,11 +115,12 @@ class MemoryStore:
             last_seq=kept.last_seq,
         )
 
-    async def release(self, owned: Owned, lost: LostAttempt | None = None) -> None:
+    async def release(self, owned: Owned, lost: LostAttempt | None = None) -> bool:
         kept = self._kept[owned.agent_id]
         if kept.live_entry is not None:
             kept.entry, kept.live_entry = kept.live_entry(), None
             self._note_due(owned.agent_id, kept.entry.due)
+        return True
 
     async def lost_attempts(self, agent_id: str, run_id: str) -> frozenset[int]:
         return frozenset()

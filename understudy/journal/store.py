@@ -10,13 +10,14 @@ from datetime import datetime
 from functools import partial
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
+from understudy._base.log_fields import about
 from understudy._base.worker_threads import WorkerThreads
 from understudy.errors import Fenced, StoreUnavailable, UnderstudyError, UsageError
 from understudy.journal.agent_journal import AgentJournal
 from understudy.journal.asks import StoredAsk
 from understudy.journal.checkpoint_writer import CHECKPOINT_EVERY
 from understudy.journal.codec import MAX_RECORD_BYTES, encode
-from understudy.journal.committer import Change, Committer
+from understudy.journal.committer import Change, CommitListener, Committer
 from understudy.journal.contracts import (
     Backend,
     Batch,
@@ -131,8 +132,8 @@ class Store(Protocol):
     async def claim(self, agent_id: str, agent: str | None) -> Owned | None:
         """As `Backend.claim`."""
 
-    async def release(self, owned: Owned, lost: LostAttempt | None = None) -> None:
-        """As `Backend.release`, if other runtimes can use this store.
+    async def release(self, owned: Owned, lost: LostAttempt | None = None) -> bool:
+        """As `Backend.release`, if other runtimes can use this store; else True.
 
         Args:
             owned: the claim to give up.
@@ -359,6 +360,18 @@ class DatabaseStore:
             )
 
     @property
+    def queued(self) -> int:
+        """How many jobs wait for the next commit."""
+        return self._committer.queued
+
+    def tell_commits(self, listener: CommitListener | None) -> None:
+        """Call this in the committer's thread after each transaction, until the store is closed.
+
+        It must neither raise nor block.
+        """
+        self._committer.on_commit = listener
+
+    @property
     def host(self) -> str:
         """The name of this runtime in the index of the agents."""
         return self._backend.host
@@ -460,16 +473,17 @@ class DatabaseStore:
         await self._lease.wait_until_settled(term)
         return owned
 
-    async def release(self, owned: Owned, lost: LostAttempt | None = None) -> None:
+    async def release(self, owned: Owned, lost: LostAttempt | None = None) -> bool:
         self._terms.pop(owned.agent_id, None)
 
-        def release(backend: Backend) -> None:
-            backend.release(owned)
+        def release(backend: Backend) -> bool:
+            is_own = backend.release(owned)
             if lost is not None and isinstance(backend, KeepsLostAttempts):
                 backend.note_lost_attempt(owned.agent_id, lost)
+            return is_own
 
-        if self._lease.is_shared:  # else no other runtime can claim it
-            await self._change(release)
+        # Else no other runtime can claim it.
+        return await self._change(release) if self._lease.is_shared else True
 
     async def lost_attempts(self, agent_id: str, run_id: str) -> frozenset[int]:
         backend = self._backend
@@ -568,7 +582,9 @@ class DatabaseStore:
         except StoreUnavailable:
             raise
         except (UnderstudyError, LookupError, TypeError, ValueError, AssertionError) as error:
-            logger.error("agent %r cannot be read: %r", agent.agent_id, error)
+            logger.error(
+                "agent %r cannot be read: %r", agent.agent_id, error, extra=about(agent.agent_id)
+            )
             return
         noted = (record.at for record in reversed(loaded.records) if type(record) is StatusNoted)
         status_at = next(noted, None)

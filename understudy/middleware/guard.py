@@ -65,8 +65,8 @@ class Guard(Middleware):
     Args:
         input: checks each text of a user, before the model gets it.
         output: checks the text of each reply, before anybody gets it; also beside tool calls.
-        name: in requests and errors, and in the keys of what it records: two guards of one agent
-            that check the same need two names.
+        name: in requests and errors, and what it asks is kept under it, so each guard of an agent
+            needs its own. "Guard" by default, "InputGuard" or "OutputGuard" with one check alone.
 
     A check is a function of the text and the run, or an `Agent` without tools: its instructions and
     its model, or else that of the agent that is guarded, judge the text by `run.ask_model`.
@@ -76,12 +76,16 @@ class Guard(Middleware):
 
     """
 
-    def __init__(self, *, input: object = None, output: object = None, name: str = "Guard") -> None:
-        self._name = checked_text(name, what="Guard(name=...)")
+    def __init__(
+        self, *, input: object = None, output: object = None, name: str | None = None
+    ) -> None:
         if input is None and output is None:
             raise UsageError("Guard checks nothing: give `input`, `output` or both")
         self._input = _checked(input, "input")
         self._output = _checked(output, "output")
+        if name is None:
+            name = "OutputGuard" if input is None else "InputGuard" if output is None else "Guard"
+        self._name = checked_text(name, what="Guard(name=...)")
         # Without a check of replies their text need not be held back.
         self.stream_safe: bool = output is None  # type: ignore[misc]  # of this one
 
@@ -92,20 +96,17 @@ class Guard(Middleware):
     def check(self, definition: AgentDefinition) -> None:
         for other in definition.middleware:
             if isinstance(other, Guard) and other is not self and other._name == self._name:
-                for side in ("input", "output"):
-                    if getattr(self, f"_{side}") and getattr(other, f"_{side}"):
-                        # The answer to one would be taken for that to the other.
-                        raise UsageError(
-                            f"Agent {definition.name!r} has two Guards named {self._name!r} that "
-                            f"check the {side}: give one of them another `name`"
-                        )
+                raise UsageError(
+                    f"Agent {definition.name!r} has two Guards named {self._name!r}: give one of "
+                    "them another `name`"
+                )
 
     async def before_model(self, run: Run, request: ModelInput) -> ModelInput | None:
         if self._input is None:
             return None
         changes: dict[str, str] = {}
         for number, text in enumerate(_new_texts(request.messages)):
-            key = f"{self._name}/input/{run.current.turns}/{number}"
+            key = f"input/{run.current.turns}/{number}"
             said = await self._said(run, self._input, text, key)
             if not said.strip():
                 raise UsageError(
@@ -124,7 +125,7 @@ class Guard(Middleware):
         text = reply.text or ""
         if self._output is None or not text.strip():
             return None
-        key = f"{self._name}/output/{run.current.turns}"
+        key = f"output/{run.current.turns}"
         said = await self._said(run, self._output, text, key)
         if said == text:
             return None
@@ -155,7 +156,8 @@ class Guard(Middleware):
             case str():
                 return verdict
             case StopSignal():
-                raise StopAgent(verdict)
+                named = replace(verdict, source=verdict.source or f"{self._name}/{key}")
+                raise StopAgent(named)
             case Interrupt():
                 verdict.key = key
                 verdict.schema = _of_text(verdict.schema)
@@ -206,7 +208,7 @@ async def _judged(run: Run, judge: AgentDefinition, text: str, key: str) -> Verd
             payload = {"text": text, "reason": said.reason}
             return Interrupt(payload, allowed=("approve", "respond", "reject"))
         case "stop":
-            return StopSignal.stop_requested(said.reason or "the text was refused", source=key)
+            return StopSignal.stop_requested(said.reason or "the text was refused")
 
 
 def _checked(given: object, option: str) -> Check | AgentDefinition | None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import inspect
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar, cast
 
 from understudy._base.causes import cause_of
 from understudy._base.event_loops import is_cancelled
@@ -15,8 +15,13 @@ from understudy._base.worker_threads import WorkerThreads
 from understudy.errors import JournalFailed, MiddlewareError
 from understudy.interrupts import Defer, Interrupt
 
-in_hook: contextvars.ContextVar[bool] = contextvars.ContextVar("in_hook", default=False)
-"""True while a hook runs: a hook must not add records of the pipeline."""
+T = TypeVar("T")
+R = TypeVar("R")
+
+current_hook: contextvars.ContextVar[Hook | None] = contextvars.ContextVar(
+    "current_hook", default=None
+)
+"""The hook that runs now: it must not add records of the pipeline, and what it asks is its own."""
 
 
 Passivation = Literal["idle", "stopped", "compacted", "deleted", "closing", "lost"]
@@ -53,7 +58,7 @@ class Hook:
             HookFailed: if the hook raises; the error names the middleware and the hook.
 
         """
-        token = in_hook.set(True)
+        token = current_hook.set(self)
         try:
             if self.is_async:
                 return await self.function(*args)
@@ -68,7 +73,23 @@ class Hook:
         except Exception as error:
             raise HookFailed(self.failure(error)) from error
         finally:
-            in_hook.reset(token)
+            current_hook.reset(token)
+
+    async def around(self, run: Any, subject: T, next: Callable[[T], Awaitable[R]]) -> R:
+        """Call a hook that stands around something: what `next` does is not the hook's."""
+
+        async def rest(changed: T) -> R:
+            token = current_hook.set(None)
+            try:
+                return await next(changed)
+            finally:
+                current_hook.reset(token)
+
+        token = current_hook.set(self)
+        try:
+            return cast("R", await self.function(run, subject, rest))
+        finally:
+            current_hook.reset(token)
 
     def failure(self, error: BaseException) -> MiddlewareError:
         """The error to report when this hook raised `error`."""

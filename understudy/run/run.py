@@ -19,12 +19,15 @@ from understudy._base.clock import Clock, NewId
 from understudy._base.context_codecs import Context
 from understudy._base.event_loops import call_on
 from understudy._base.json_values import checked_json, checked_text
+from understudy._base.log_fields import about
+from understudy._base.shared_resources import SharedResources
 from understudy._base.type_variables import DepsT_co
 from understudy._base.worker_threads import WorkerThreads
 from understudy.errors import UnderstudyError, UsageError
 from understudy.events import Event
 from understudy.interrupts import Decision
 from understudy.models.messages import UserInput, normalised
+from understudy.models.prices import Prices
 from understudy.outcomes import (
     Completed,
     Failed,
@@ -38,11 +41,13 @@ from understudy.outcomes import (
 from understudy.run.cancellation import CancellationSource
 from understudy.run.definition import AgentDefinition, ChildAgent, Gate, PauseWhen
 from understudy.run.file_edits import FileEdits
-from understudy.run.hooks import in_hook
+from understudy.run.hooks import current_hook
+from understudy.run.instrument import Instrument
 from understudy.run.ledger import Ledger
 from understudy.run.model_input import ModelInput
 from understudy.state.agent_state import AgentState
 from understudy.state.continuation import continuation_of
+from understudy.state.costs import Cost
 from understudy.state.records import (
     HistoryReplaced,
     ModelAsked,
@@ -52,7 +57,7 @@ from understudy.state.records import (
     Signalled,
     TimeSpent,
 )
-from understudy.state.run_state import RunState
+from understudy.state.run_state import RunState, own_key
 from understudy.state.waits import waits_of
 from understudy.stopping import ExecutionContinuation, StopSignal, StopSignals
 from understudy.tools import Tool
@@ -61,6 +66,12 @@ T = TypeVar("T")
 
 inside_run: contextvars.ContextVar[Run | None] = contextvars.ContextVar("inside_run", default=None)
 """Set while a pipeline runs, so in tools, hooks and models too: `resume` is refused there."""
+
+
+def log_fields() -> dict[str, str]:
+    """The `extra=` of a log entry of code that runs now: about the run that it belongs to."""
+    run = inside_run.get()
+    return {} if run is None else about(run.agent_id, run.run_id)
 
 
 _RUN_IS_OVER = "the run is over: nothing can be signalled any more"
@@ -180,6 +191,7 @@ class Run(Generic[DepsT_co]):
         clock: Clock,
         new_id: NewId,
         threads: WorkerThreads,
+        shared: SharedResources,
         agent_id: str,
         agent_path: tuple[str, ...],
         deps: Any = None,
@@ -191,6 +203,8 @@ class Run(Generic[DepsT_co]):
         pause_requested: Callable[[], str | None] | None = None,
         abandon_later: Callable[[], asyncio.Task[None]] | None = None,
         cancellation: tuple[CancellationSource, ...] = (),
+        instrument: Instrument | None = None,
+        prices: Prices | None = None,
     ) -> None:
         self.definition = definition
         self.ledger = ledger
@@ -201,6 +215,8 @@ class Run(Generic[DepsT_co]):
         self.clock = clock
         self.new_id = new_id
         self.threads = threads
+        self.shared = shared
+        """What tools of this run, and of all others of its owner, have opened."""
         self.agent_id = agent_id
         self.agent_path = agent_path
         self.deps: DepsT_co = deps
@@ -232,6 +248,11 @@ class Run(Generic[DepsT_co]):
             {id(source): source for source in sources}.values()
         )
         """Called at the start and before each step; those of the agents above included."""
+        self.instrument = instrument
+        """What watches it."""
+        above_it = prices if parent is None else parent.prices
+        self.prices: Prices | None = definition.prices or above_it or definition.default_prices
+        """By which its replies are priced when they come; None where nobody asks what they cost."""
         self.file_edits: dict[str, FileEdits] = {}
         """By call: what calls that run now change of the files."""
         self.in_model_call = False
@@ -282,6 +303,11 @@ class Run(Generic[DepsT_co]):
         return self.state.usage
 
     @property
+    def cost(self) -> Cost:
+        """What it has cost so far, including the agents that it runs now."""
+        return self.state.cost
+
+    @property
     def seconds(self) -> float:
         """Seconds spent running, over all attempts, without the waits for people."""
         return self.current.seconds + self.clock.monotonic() - self._seconds_recorded_at
@@ -325,7 +351,7 @@ class Run(Generic[DepsT_co]):
             UsageError: from inside a hook.
 
         """
-        if in_hook.get():
+        if current_hook.get() is not None:
             raise UsageError("a hook cannot add records: use run.once or run.replace_history")
         self.ledger.record(*records)
 
@@ -424,7 +450,7 @@ class Run(Generic[DepsT_co]):
         ends it.
 
         Args:
-            key: identifies it within the run.
+            key: identifies it within the run, and among what this middleware asks.
             messages: a user's input, or messages of Pydantic AI: the last one asks. Neither the
                 agent's instructions nor its conversation and tools are sent; instructions are
                 those of the last message that has some.
@@ -436,7 +462,8 @@ class Run(Generic[DepsT_co]):
             ModelFailed: if no model answers, or the answers do not fit. That is not recorded as an
                 answer: who asks again, asks the model.
             RecordRefused: if the answer is too large to be kept.
-            UsageError: for bad arguments, a model that cannot be used, or where no run is open.
+            UsageError: for bad arguments, a model that cannot be used, where no run is open, or if
+                another middleware has the same name.
 
         """
         run = self.state.run
@@ -448,15 +475,41 @@ class Run(Generic[DepsT_co]):
         """The decision on the question that a middleware asked by `Interrupt(payload, key=key)`.
 
         None where it was not asked in this run, or is not answered. A question that expired, or
-        that a new message withdrew, counts as rejected.
+        that a new message withdrew, counts as rejected. A middleware reads its own answers: keys
+        are of its name.
 
         Raises:
-            UsageError: for a key that is no text.
+            UsageError: for a key that is no text, or if another middleware has the same name.
 
         """
         checked_text(key, what="run.answer: `key`")
+        key = self.key_of_asker(key)
         run = self.state.run
         return None if run is None or run.answers is None else run.answers.get(key)
+
+    def key_of_asker(self, key: str) -> str:
+        """The key under which is kept what the middleware whose hook runs now asks by this key.
+
+        It has the name of the middleware: no other one reads the answer, not even after its place
+        in the stack has changed. Outside of hooks it is the key itself.
+
+        Raises:
+            UsageError: if another middleware has the same name.
+
+        """
+        hook = current_hook.get()
+        if hook is None:
+            return key
+        self.check_asker(hook.middleware)
+        return own_key(hook.middleware, key)
+
+    def check_asker(self, name: str) -> None:
+        """Raise a `UsageError` if two middlewares that may ask in this run have this name."""
+        if [each.name for each in (*self.definition.middleware, *self.gates)].count(name) > 1:
+            raise UsageError(
+                f"Agent {self.definition.name!r} has two middlewares named {name!r}, and what a "
+                "middleware asks is kept under its name: give each one a `name` of its own"
+            )
 
     def signal(self, signal: StopSignal, *, answer: bool = False) -> None:
         """Request that the run stops, from any hook.

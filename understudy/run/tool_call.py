@@ -193,4 +193,5 @@ def make_context(run: Run, call: Call) -> ToolContext:
         run_agent=make_run_agent(run, call),
         make_points=lambda: Points(run, call, attempt),
         context=run.root.current.context,
+        shared=run.shared,
     )

@@ -18,6 +18,7 @@ from understudy._base.context_codecs import StoredContext
 from understudy._base.shared_empties import no_items, no_list
 from understudy.interrupts import Decision, Request
 from understudy.models.messages import StoredResponse
+from understudy.state.costs import Lines
 from understudy.state.plans import Occurrence
 from understudy.state.records import End, Override, PointEnd, PointKind, Result, Signalled
 from understudy.state.workflow_progress import Progress, Shared
@@ -289,11 +290,20 @@ class RunState:
     model_call: ModelCall | None = None
     """The model call of the next turn, where it waits."""
     answers: dict[str, Decision] | None = None
-    """By key, the answers to questions of middleware; None without one. It is never changed."""
+    """The answers to questions of middleware, by `own_key`; None without one. Never changed."""
     context: StoredContext = field(default_factory=no_items)
     """That of who sent its message. That of an agent inside is the outermost run's."""
+    costs: Lines = ()
+    """What its requests to models cost that were priced, with those of the agents whose calls are
+    over."""
     told: str = ""
     """What the agent is told besides its own instructions: only of one that a call runs."""
+    began: datetime | None = None
+    """When it started; None where it was stored before this was kept."""
+    host: str | None = None
+    """Who made its last attempt, of a store that hosts share."""
+    trace: str | None = None
+    """The W3C traceparent of its last attempt that had a span."""
 
     @property
     def calls(self) -> Collection[Call]:
@@ -339,6 +349,11 @@ class RunState:
 def asked_key(key: str) -> str:
     """The key in `RunState.once` of an answer to `run.ask_model`."""
     return f"ask_model/{key}"
+
+
+def own_key(name: str, key: str) -> str:
+    """The key, as one of the middleware with this name: no other name and key are the same text."""
+    return f"{name.replace('%', '%25').replace('/', '%2F')}/{key}"
 
 
 def _twin(original: T) -> T:

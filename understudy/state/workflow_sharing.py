@@ -10,6 +10,7 @@ from understudy._base.shared_empties import with_added, with_item
 from understudy.models.attribution import is_for_itself, view_for, with_author
 from understudy.state import records as r
 from understudy.state.agent_state import AgentState
+from understudy.state.costs import adding, below
 from understudy.state.run_state import RunState
 from understudy.state.workflow_progress import AgentResult
 
@@ -70,6 +71,7 @@ def merge_child(state: AgentState, child: AgentState) -> None:
         else:
             state.merge(values)
     state.run.usage.incr(run.usage)
+    state.run.costs = adding(state.run.costs, below(state.run.agent, run.costs))
     add_decisions_and_doubts(state, child)
     for name, sticky in child.sticky.items():
         state.sticky = with_item(state.sticky, f"{run.agent}/{name}", sticky)

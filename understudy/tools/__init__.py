@@ -2,16 +2,25 @@
 
 from understudy.tools.context import ToolContext
 from understudy.tools.function_tool import Tool, ToolFunction, exit_loop, tool
-from understudy.tools.result import InvalidArguments, Retry, ToolFailed, ToolResult
+from understudy.tools.result import (
+    InvalidArguments,
+    OutcomeUnknown,
+    Retry,
+    ToolFailed,
+    ToolResult,
+)
+from understudy.tools.source import ToolSource
 
 __all__ = [
     "InvalidArguments",
+    "OutcomeUnknown",
     "Retry",
     "Tool",
     "ToolContext",
     "ToolFailed",
     "ToolFunction",
     "ToolResult",
+    "ToolSource",
     "exit_loop",
     "tool",
 ]

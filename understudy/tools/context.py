@@ -17,6 +17,7 @@ from understudy._base.type_variables import DepsT_co, OutputT
 from understudy.errors import UsageError
 from understudy.models.messages import UserInput
 from understudy.state.agent_state import AgentState
+from understudy.tools.source import ToolSource
 
 if TYPE_CHECKING:
     from pydantic_ai.models import Model
@@ -40,6 +41,7 @@ class ToolContext(Generic[DepsT_co]):
         "_points",
         "_read_state",
         "_run_agent",
+        "_shared",
         "_state",
         "agent_id",
         "agent_path",
@@ -84,6 +86,7 @@ class ToolContext(Generic[DepsT_co]):
         run_agent: Callable[..., Coroutine[Any, Any, Completed | Stopped | Failed]],
         make_points: Callable[[], CallPoints],
         context: Context,
+        shared: Shared,
     ) -> None:
         self._read_state = read_state
         self._state: AgentState | None = None
@@ -101,6 +104,7 @@ class ToolContext(Generic[DepsT_co]):
         self._make_points = make_points
         self._points: CallPoints | None = None
         self._context = context
+        self._shared = shared
 
     @property
     def context(self) -> Context:
@@ -320,6 +324,20 @@ class ToolContext(Generic[DepsT_co]):
             )
         return self._own_points
 
+    async def shared(self, source: ToolSource[T], *, instead_of: T | None = None) -> T:
+        """What the tools of this runtime share: `source.open()`, opened at its first use.
+
+        Args:
+            source: opens it; the same object for all who share it.
+            instead_of: what is lost: if nobody has opened it anew yet, it is done now.
+
+        Raises:
+            RuntimeError: if the runtime has stopped.
+            Exception: what `source.open()` raises.
+
+        """
+        return await self._shared.get(source, instead_of=instead_of)
+
     def emit(self, data: Any) -> None:
         """Emit a `ToolEmitted` event with `data` to the run's subscribers."""
         self._emit(self, data)
@@ -367,6 +385,13 @@ class SyncPoints:
         """As `ToolContext.ask_model`."""
         points = self._points
         return points.from_thread(points.ask_model(key, messages, model, output_type))
+
+
+class Shared(Protocol):
+    """As `SharedResources`."""
+
+    async def get(self, source: ToolSource[T], *, instead_of: T | None = None) -> T:
+        """As `ToolContext.shared`."""
 
 
 class CallPoints(Protocol):

@@ -134,8 +134,22 @@ class Tool(Generic[FunctionT_co]):
                 f"Tool {self.name!r} is async: it runs on the loop without inline=True"
             )
 
+        self.takes_context: bool
+        self.definition: ToolDefinition
+        self.description: str
+        self.parameters: dict[str, Any]
+        self._return_type: Any
+        self._describe(description)
+        told = (self.name, self.description, self.parameters)
+        check_text(told, what=f"Tool {self.name!r}: its name, description or schema")
+        self.fingerprint: str = digest([self.name, self.parameters, version])
+        functools.update_wrapper(self, function, updated=())
+
+    def _describe(self, description: str | None) -> None:
+        """Set what follows from the function's signature and docstring."""
+        function = cast("Callable[..., Any]", self.function)
         hints, signature = hints_of(function, self.name)
-        self.takes_context: bool = takes_context(self.name, signature, hints)
+        self.takes_context = takes_context(self.name, signature, hints)
         self._return_type = return_type(hints.get("return", Any))
         schema = schema_tool(
             function,
@@ -143,18 +157,76 @@ class Tool(Generic[FunctionT_co]):
             signature,
             name=self.name,
             description=description,
-            sequential=sequential,
+            sequential=self.sequential,
             context=self.takes_context,
         )
         self._schema = schema.function_schema
         self._validator = schema.function_schema.validator
-        self.definition: ToolDefinition = schema.tool_def
-        self.description: str = schema.description or ""
-        self.parameters: dict[str, Any] = schema.tool_def.parameters_json_schema
-        told = (self.name, self.description, self.parameters)
-        check_text(told, what=f"Tool {self.name!r}: its name, description or schema")
-        self.fingerprint: str = digest([self.name, self.parameters, version])
-        functools.update_wrapper(self, function, updated=())
+        self.definition = schema.tool_def
+        self.description = schema.description or ""
+        self.parameters = schema.tool_def.parameters_json_schema
+
+    @staticmethod
+    def from_schema(
+        name: str,
+        description: str,
+        parameters: Mapping[str, Any],
+        call: Callable[..., Any],
+        *,
+        sequential: bool = False,
+        idempotent: bool = False,
+        timeout: float | None = None,
+        inline: bool = False,
+        on_unknown: OnUnknown | None = None,
+        version: str = "",
+        retry: AsyncRetrying | None = None,
+        display_text: DisplayText | None = None,
+        ask: Rule = False,
+    ) -> Tool[Callable[..., Any]]:
+        """A tool that is described by a JSON schema instead of a signature.
+
+        Arguments are validated by the schema, before anybody is asked about the call; they are
+        passed on as they are, and a `default` is not filled in.
+
+        Args:
+            name: for the model.
+            description: for the model.
+            parameters: the schema, of an object. It refers to itself alone: nothing is fetched.
+            call: `call(arguments)` or `call(ctx, arguments)`, async or plain: the arguments are one
+                dict, and `ctx` is a `ToolContext`. What it returns is as with any tool.
+            sequential: this option and those after it are as those of `Tool`.
+            idempotent: as of `Tool`.
+            timeout: as of `Tool`.
+            inline: as of `Tool`.
+            on_unknown: as of `Tool`.
+            version: as of `Tool`. The schema is part of what an approval is bound to anyway.
+            retry: as of `Tool`.
+            display_text: as of `Tool`.
+            ask: as of `Tool`.
+
+        Raises:
+            UsageError: for what is no JSON schema, or not that of an object; one that refers to
+                what it does not hold, is larger than 200,000 bytes or nested more than 100 levels
+                deep; a `call` that takes other parameters; and as `Tool` does.
+
+        """
+        from understudy.tools.json_tool import JsonTool
+
+        return JsonTool(
+            call,
+            parameters=parameters,
+            name=name,
+            description=description,
+            sequential=sequential,
+            idempotent=idempotent,
+            timeout=timeout,
+            inline=inline,
+            on_unknown=on_unknown,
+            version=version,
+            retry=retry,
+            display_text=display_text,
+            ask=ask,
+        )
 
     def __call__(self: Tool[Callable[P, R]], *args: P.args, **kwargs: P.kwargs) -> R:
         """Call the function itself, as a test would."""

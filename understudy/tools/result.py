@@ -21,6 +21,14 @@ class ToolFailed(Exception):
     """Raised by a tool that failed: the model gets the message alone, without the error's type."""
 
 
+class OutcomeUnknown(Exception):
+    """Raised by a tool that cannot know whether it took effect: its target did not answer, say.
+
+    The call is in doubt, as one that was cut off: it is not repeated without a person. Where the
+    tool is idempotent it is an error like any other.
+    """
+
+
 class InvalidArguments(Exception):
     """Arguments of the model, or of an edit, do not fit the tool's parameters.
 

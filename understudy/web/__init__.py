@@ -11,10 +11,15 @@ except ImportError as _error:
 
 del _jinja2, _sse_starlette
 
+from understudy.login import (  # noqa: E402
+    Auth,
+    HideToken,
+    Right,
+    TokenAuth,
+    User,
+    loopback_only,
+    token_auth,
+)
 from understudy.web.app import ui  # noqa: E402
-from understudy.web.tokens import HideToken, TokenAuth  # noqa: E402
-from understudy.web.users import Auth, Right, User, loopback_only  # noqa: E402
-
-token_auth: type[TokenAuth] = TokenAuth
 
 __all__ = ["Auth", "HideToken", "Right", "TokenAuth", "User", "loopback_only", "token_auth", "ui"]

@@ -9,10 +9,10 @@ from typing import Any, ClassVar, Literal
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from understudy.actors import Future
+from understudy.login.problems import refused
 from understudy.web import schedules
 from understudy.web.agents import actions_of
 from understudy.web.decide import read_body
-from understudy.web.problems import refused
 from understudy.web.visit import Form, Visit
 
 ANSWER_SECONDS = 1.0

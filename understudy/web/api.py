@@ -12,6 +12,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Route
 
+from understudy.login.users import Right
 from understudy.web import (
     actions,
     agents,
@@ -26,7 +27,6 @@ from understudy.web import (
 )
 from understudy.web import agent_shapes as of
 from understudy.web import shapes as s
-from understudy.web.users import Right
 from understudy.web.visit import Site, Visit
 
 View = Callable[[Visit], Awaitable[dict[str, Any]]]

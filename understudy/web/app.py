@@ -17,14 +17,14 @@ from starlette.types import ASGIApp
 from understudy._base.json_values import shown
 from understudy.actors import Observer, Runtime
 from understudy.errors import UsageError
+from understudy.login.guard import Guard
+from understudy.login.hosts import Hosts
+from understudy.login.problems import problem_of, wants_json
+from understudy.login.users import Auth
 from understudy.web.api import api_routes
-from understudy.web.guard import Guard
-from understudy.web.hosts import Hosts
 from understudy.web.pages import page_routes, problem_page
-from understudy.web.problems import problem_of, wants_json
 from understudy.web.redaction import Redact
 from understudy.web.render import new_templates
-from understudy.web.users import Auth
 from understudy.web.visit import Site, Source, SourceOf
 
 STATIC = Path(__file__).with_name("static")

@@ -14,9 +14,9 @@ from understudy.actors import PendingRequest
 from understudy.errors import UnderstudyError, UnknownAgent
 from understudy.history import HistoryEntry
 from understudy.interrupts import Request
+from understudy.login.problems import refused
 from understudy.state.agent_state import AgentState
 from understudy.web.conversation import last_rows
-from understudy.web.problems import refused
 from understudy.web.visit import Visit
 
 MAX_LOOKED_THROUGH = 5_000

@@ -7,8 +7,8 @@ from typing import Any
 
 from understudy.errors import UnderstudyError
 from understudy.interrupts import Decision
+from understudy.login.problems import refused
 from understudy.web.decide import take_all
-from understudy.web.problems import refused
 from understudy.web.visit import Form, Visit
 
 MAX_CHOSEN = 500

@@ -9,8 +9,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from understudy.errors import DecisionError, NotInterrupted, UnknownAgent
 from understudy.interrupts import Decision
+from understudy.login.problems import Problem, Refused, problem_of, refused
 from understudy.web.asks import story_of
-from understudy.web.problems import Problem, Refused, problem_of, refused
 from understudy.web.visit import Visit
 
 B = TypeVar("B", bound=BaseModel)

@@ -10,9 +10,9 @@ from urllib.parse import quote
 
 from starlette.responses import Response
 
+from understudy.login.problems import refused
 from understudy.state.blobs import pieces_of, unpack
 from understudy.state.files import listed
-from understudy.web.problems import refused
 from understudy.web.visit import Visit
 
 MAX_TEXT = 200_000

@@ -16,7 +16,7 @@ from sse_starlette import ServerSentEvent
 from understudy._base.json_values import digest
 from understudy.actors import Feed
 from understudy.errors import UnderstudyError
-from understudy.web.problems import problem_of
+from understudy.login.problems import problem_of
 from understudy.web.streams import stream
 from understudy.web.visit import Visit
 

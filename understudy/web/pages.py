@@ -12,6 +12,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
 from starlette.routing import BaseRoute, Route
 
+from understudy.login.problems import Problem
 from understudy.web import (
     actions,
     agents,
@@ -24,7 +25,6 @@ from understudy.web import (
     timeline,
 )
 from understudy.web.live import live, version
-from understudy.web.problems import Problem
 from understudy.web.visit import Site, Visit, escaped_id
 
 View = Callable[[Visit], Awaitable[dict[str, Any]]]

@@ -9,11 +9,11 @@ from starlette.responses import RedirectResponse, Response
 
 from understudy.errors import DecisionError
 from understudy.interrupts import Decision
+from understudy.login.problems import Refused, refused
 from understudy.tools.result import InvalidArguments
 from understudy.web.asks import request_page
 from understudy.web.decide import take
 from understudy.web.forms import AnswerForm, EditForm, changed
-from understudy.web.problems import Refused, refused
 from understudy.web.visit import Form, Visit, escaped_id
 
 HIDDEN = "Some of its arguments are hidden here: it cannot be edited on this page."

@@ -8,12 +8,12 @@ from pydantic import BaseModel, ConfigDict
 from pydantic_core import to_jsonable_python
 
 from understudy.actors import Future
+from understudy.login.problems import refused
 from understudy.models.display_halves import halves_of
 from understudy.state.plans import Schedule
 from understudy.web.agents import allowed_actions
 from understudy.web.asks import time_text
 from understudy.web.decide import read_body
-from understudy.web.problems import refused
 from understudy.web.visit import Form, Visit
 
 Change = Literal["pause", "unpause", "trigger", "remove"]

@@ -12,8 +12,8 @@ from sse_starlette import EventSourceResponse, ServerSentEvent
 
 from understudy.actors import StatusChanged
 from understudy.errors import UsageError
+from understudy.login.problems import refused
 from understudy.web.asks import time_text
-from understudy.web.problems import refused
 from understudy.web.visit import Visit
 
 LONGEST = 300.0

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Awaitable, Callable
 from copy import copy
 from dataclasses import dataclass
@@ -18,17 +17,16 @@ from understudy.actors import AgentRef, Observer, Runtime
 from understudy.display import Row
 from understudy.errors import UnderstudyError
 from understudy.interrupts import Request as AskedRequest
+from understudy.login.bodies import media_type, read_body, read_json
+from understudy.login.problems import refused
+from understudy.login.users import Right, User
 from understudy.state.agent_state import AgentState
 from understudy.tools import Tool
 from understudy.web.observed import ObservedAgent, Watched
-from understudy.web.problems import refused
 from understudy.web.redaction import Redact, redacted
-from understudy.web.users import Right, User
 
 T = TypeVar("T")
 
-MAX_BODY = 8 * 1024 * 1024
-"""Bytes of a request: a form of arguments of 1 MB, encoded, fits."""
 MAX_FIELDS = 20_000
 SECONDS = 20.0
 """How long an agent may take to answer."""
@@ -163,37 +161,16 @@ class Visit:
         """How many rows."""
         return self.number("limit", default, least=1, most=MAX_LIMIT)
 
-    async def body(self) -> bytes:
-        """The body of the request."""
-        declared = self.request.headers.get("content-length", "0")
-        if not declared.isdecimal() or int(declared) > MAX_BODY:
-            raise _too_large()
-        chunks: list[bytes] = []
-        size = 0
-        async for chunk in self.request.stream():
-            size += len(chunk)
-            if size > MAX_BODY:
-                raise _too_large()
-            chunks.append(chunk)
-        return b"".join(chunks)
-
     async def json(self) -> Any:
-        """The body as JSON. A page of another site could send a form, or plain text."""
-        if _media_type(self.request) != "application/json":
-            raise refused(415, "NotJson", "Send JSON, with `Content-Type: application/json`.")
-        try:
-            return json.loads((await self.body()).decode(), parse_constant=_no_constant)
-        except UnicodeDecodeError as error:
-            raise refused(400, "NotJson", "The body is no JSON: it is not in UTF-8.") from error
-        except (ValueError, RecursionError) as error:
-            raise refused(400, "NotJson", f"The body is no JSON: {str(error)[:200]}") from error
+        """The body as JSON."""
+        return await read_json(self.request)
 
     async def form(self) -> Form:
         """The body as the fields of a form."""
-        if _media_type(self.request) != "application/x-www-form-urlencoded":
+        if media_type(self.request) != "application/x-www-form-urlencoded":
             raise refused(415, "NotAForm", "Send the form of the page.")
         try:
-            text = (await self.body()).decode("utf-8")
+            text = (await read_body(self.request)).decode("utf-8")
             pairs = parse_qsl(
                 text, keep_blank_values=True, max_num_fields=MAX_FIELDS, errors="strict"
             )
@@ -257,15 +234,3 @@ def escaped_id(agent_id: str) -> str:
 def unescaped_id(segment: str) -> str:
     """The id of a segment of a path."""
     return segment[1:] if segment.startswith("~") else segment
-
-
-def _media_type(request: Request) -> str:
-    return request.headers.get("content-type", "").partition(";")[0].strip().lower()
-
-
-def _too_large() -> Exception:
-    return refused(413, "TooLarge", f"At most {MAX_BODY // 1024 // 1024} MB can be sent.")
-
-
-def _no_constant(name: str) -> Any:
-    raise ValueError(f"{name} is no JSON")

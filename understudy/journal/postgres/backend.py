@@ -353,8 +353,8 @@ class PostgresBackend(ReadsByReader):
     def append_all(self, batches: Sequence[Batch]) -> list[Refusal | None]:
         return self._writer.append_all(batches)
 
-    def release(self, owned: Owned) -> None:
-        self._writer.release(owned)
+    def release(self, owned: Owned) -> bool:
+        return self._writer.release(owned)
 
     def note_lost_attempt(self, agent_id: str, lost: LostAttempt) -> None:
         self._writer.note_lost_attempt(agent_id, lost)

@@ -393,8 +393,10 @@ DELETE_RECORDS_BELOW = "DELETE FROM records WHERE agent = %s AND seq < %s"
 
 RELEASE = """
 UPDATE agents SET owner = NULL
-WHERE agent_id = %s AND incarnation = %s AND epoch = %s AND owner = %s
+WHERE agent_id = %s AND incarnation = %s AND epoch = %s AND (owner = %s OR owner IS NULL)
+    AND NOT deleted
 RETURNING EXISTS (SELECT FROM inbox i WHERE i.agent = agents.key AND i.reply IS NULL)"""
+"""Also of one that is released: the reply to a commit may be lost, and it is asked for again."""
 
 NOTE_LOST_ATTEMPT = """
 INSERT INTO lost_attempts AS l (agent, run, numbers)

@@ -245,11 +245,13 @@ class PostgresWriter:
                 answers[index] = refused
         return answers
 
-    def release(self, owned: Owned) -> None:
+    def release(self, owned: Owned) -> bool:
         self._keys.pop(owned.agent_id, None)
         values = [owned.agent_id, owned.incarnation, owned.epoch, self.own_id]
-        if self.fetch(sql.RELEASE, values) == [(True,)]:
+        released = self.fetch(sql.RELEASE, values)
+        if released == [(True,)]:
             inbox.tell_askers(self.fetch, owned.agent_id)
+        return bool(released)
 
     def note_lost_attempt(self, agent_id: str, lost: LostAttempt) -> None:
         values = {"agent_id": agent_id, "run": lost.run_id, "number": lost.number}

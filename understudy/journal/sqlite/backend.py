@@ -256,8 +256,8 @@ class SqliteBackend(ReadsByReader):
         self._run(writer.compact, batch, self._mark)
         self._marked = True
 
-    def release(self, owned: Owned) -> None:
-        self._run(writer.release, owned)
+    def release(self, owned: Owned) -> bool:
+        return self._run(writer.release, owned)
 
     def delete(self, agent_id: str) -> bool:
         existed = self._run(writer.delete, agent_id, self._mark)

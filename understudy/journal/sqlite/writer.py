@@ -192,12 +192,14 @@ def compact(db: sqlite3.Connection, batch: Batch, mark: int) -> None:
     db.execute("UPDATE agents SET floor = ? WHERE id = ?", (floor, batch.agent_id))
 
 
-def release(db: sqlite3.Connection, owned: Owned) -> None:
+def release(db: sqlite3.Connection, owned: Owned) -> bool:
     """See `Backend.release`."""
-    db.execute(
-        "UPDATE agents SET tenure = NULL WHERE id = ? AND epoch = ? AND incarnation = ?",
+    released = db.execute(
+        "UPDATE agents SET tenure = NULL WHERE id = ? AND epoch = ? AND incarnation = ? "
+        "AND NOT deleted",
         (owned.agent_id, owned.epoch, owned.incarnation),
     )
+    return released.rowcount > 0
 
 
 def delete(db: sqlite3.Connection, agent_id: str, mark: int) -> bool:

@@ -49,6 +49,7 @@ async def ask_beside(
     """
     what = f"run.ask_model({shown(key)})"
     checked_text(key, what="run.ask_model: `key`")
+    own_key = run.key_of_asker(key)
     request = _request(run, key, messages, what=what)
     if model is not None and (not isinstance(model, (str, Model)) or not model):
         raise UsageError(
@@ -60,27 +61,27 @@ async def ask_beside(
     request = request.replace(instructions=instructions)
 
     async def ask() -> ModelAsked:
-        token = _asking.set(_asking.get() | {(run.run_id, key)})
+        token = _asking.set(_asking.get() | {(run.run_id, own_key)})
         try:
             chosen = _model(run, model, known, what)
-            answered = await _ask(run, request.replace(model=chosen), output)
+            answered = await _ask(run, own_key, request.replace(model=chosen), output)
         finally:
             _asking.reset(token)
         try:
             run.ledger.check(answered)
         except RecordRefused as refused:  # it was paid for nevertheless
             run.ledger.record(
-                ModelGaveNoAnswer(key=key, response=answered.response, error=str(refused))
+                ModelGaveNoAnswer(key=own_key, response=answered.response, error=str(refused))
             )
             raise
         return answered
 
-    if (run.run_id, key) in _asking.get():
+    if (run.run_id, own_key) in _asking.get():
         raise UsageError(
             f"{what} was called while it asks, by what stands around its model call: it would wait "
             "for itself. Give another key"
         )
-    stored = await run.recorded(asked_key(key), ask)
+    stored = await run.recorded(asked_key(own_key), ask)
     try:
         return output.load(stored)
     except ValueError as error:
@@ -132,7 +133,7 @@ def _model(run: Run, given: str | Model | None, known: dict[str, Model], what: s
     return model
 
 
-async def _ask(run: Run, request: ModelInput, output: Output) -> ModelAsked:
+async def _ask(run: Run, key: str, request: ModelInput, output: Output) -> ModelAsked:
     """Ask until an answer fits.
 
     Raises:
@@ -143,7 +144,6 @@ async def _ask(run: Run, request: ModelInput, output: Output) -> ModelAsked:
         own = run.definition.model_settings
         settings = {name: value for name, value in own.items() if name not in _OF_TOOLS}
         request = request.replace(settings=cast("ModelSettings", settings))
-    key = request.ask_key or ""
     rejected: list[Answer] = []
     while True:
         answer = await ask_through(

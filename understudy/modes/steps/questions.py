@@ -12,13 +12,14 @@ from typing import Any
 from pydantic_ai.messages import ModelResponse
 from pydantic_ai.usage import RunUsage
 
-from understudy._base.json_values import checked_json, digest, shown
+from understudy._base.json_values import checked_json, digest
 from understudy.errors import MiddlewareError, RecordRefused, UsageError
 from understudy.interrupts import Defer, Interrupt, Request
 from understudy.outcomes import Outcome
 from understudy.run.hooks import HookFailed
 from understudy.run.run import Run
 from understudy.run.tool_call import ToolCall
+from understudy.state.costs import Lines
 from understudy.state.records import PointReached, ReplyHeld, Requested
 from understudy.state.run_state import Call
 from understudy.stopping import StopAgent, StopSignals
@@ -104,7 +105,9 @@ def ask_about_call(
         raise _cannot(error, cause) from cause
 
 
-def put_off(run: Run, middleware: str, defer: Defer, used: RunUsage | None) -> Outcome:
+def put_off(
+    run: Run, middleware: str, defer: Defer, used: RunUsage | None, costs: Lines
+) -> Outcome:
     """Record until when the model call is put off; the run waits until then.
 
     Raises:
@@ -124,6 +127,7 @@ def put_off(run: Run, middleware: str, defer: Defer, used: RunUsage | None) -> O
             due=defer.due(now),
             reason=defer.reason,
             used=used,
+            costs=costs,
         )
     )
     return run.waiting()
@@ -175,7 +179,8 @@ def _about_model_call(run: Run, interrupt: Interrupt, call_key: str, middleware:
 
 def _requested(run: Run, request: Request, asked: dict[str, Request]) -> Requested:
     """The record of a question, in the place of one that was asked by its key before."""
-    same = tuple(id for id, each in asked.items() if each.question_key == request.question_key)
+    asked_as = (request.source, request.question_key)
+    same = tuple(id for id, each in asked.items() if (each.source, each.question_key) == asked_as)
     return Requested(request=request, replaces=same)
 
 
@@ -186,14 +191,7 @@ def _key(run: Run, interrupt: Interrupt, middleware: str) -> str:
             "the question of a middleware needs a key: raise Interrupt(payload, key='...'), and "
             "read the answer by run.answer('...')"
         )
-    open_requests = [each for call in run.current.calls for each in call.requests.values()]
-    decided = [each.request for each in run.state.decisions if each.request.run_id == run.run_id]
-    for each in (*open_requests, *decided):
-        if each.question_key == key and each.source != middleware:
-            raise UsageError(
-                f"{each.source!r} asks by the key {shown(key)} in this run already: give the "
-                "question a key of its own"
-            )
+    run.check_asker(middleware)
     return key
 
 

@@ -45,6 +45,7 @@ from understudy.modes.steps.tool_results import (
     cancelled_inside_result,
     failed_result,
     halt_result,
+    in_doubt_result,
     limit_text,
     make_part,
     questions_asked,
@@ -62,7 +63,7 @@ from understudy.run.tool_call import ToolCall, make_context
 from understudy.state.records import Once, Result, Settled, Started, Suspended
 from understudy.state.run_state import Call
 from understudy.stopping import StopAgent, StopSignal, StopSignals
-from understudy.tools import Retry, ToolFailed
+from understudy.tools import OutcomeUnknown, Retry, ToolFailed
 
 
 class _CallEnded(BaseException):
@@ -122,6 +123,14 @@ class _TimedOut(_CallEnded):
         self.entered = entered
 
 
+class _InDoubt(_CallEnded):
+    """A tool that is not idempotent raised `OutcomeUnknown`."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__()
+        self.reason = reason
+
+
 def record_started(run: Run, ready: ReadyCall) -> None:
     """Record that the call is about to run."""
     call = ready.call
@@ -148,7 +157,8 @@ async def invoke(run: Run, ready: ReadyCall) -> None:
         return task is not None and task.cancelling() > cancelled_before
 
     try:
-        result = await _result(run, ready, cancelled)
+        of_call = _result if run.instrument is None else _watched
+        result = await of_call(run, ready, cancelled)
     except asyncio.CancelledError:
         if cancelled():
             # Nothing is recorded: only a recorded cancellation ends a run, and any other is a
@@ -196,6 +206,14 @@ def _uncancel_after_task_group(run: Run) -> None:
         task.uncancel()
 
 
+async def _watched(run: Run, ready: ReadyCall, cancelled: Callable[[], bool]) -> Result | None:
+    assert run.instrument is not None, "else nothing watches"
+    with run.instrument.tool_call(run, ready.call) as watch:
+        result = await _result(run, ready, cancelled)
+        watch.ended(result)
+        return result
+
+
 async def _result(run: Run, ready: ReadyCall, cancelled: Callable[[], bool]) -> Result | None:
     """The result of the call; None if a request is recorded instead."""
     call = ready.call
@@ -228,6 +246,8 @@ async def _result(run: Run, ready: ReadyCall, cancelled: Callable[[], bool]) -> 
         return stop_result(run, call, ended.signal)
     except _TimedOut as ended:
         return timed_out_result(run, ready, entered=ended.entered)
+    except _InDoubt as ended:
+        return in_doubt_result(run, call, ended.reason)
     except (HookFailed, JournalFailed):
         raise
     except Exception as error:
@@ -242,7 +262,7 @@ async def _result(run: Run, ready: ReadyCall, cancelled: Callable[[], bool]) -> 
 def _error_text(error: Exception) -> str:
     """The text of an exception for the model."""
     error = _unwrapped(error)
-    if isinstance(error, ToolFailed):
+    if isinstance(error, (ToolFailed, OutcomeUnknown)):
         return text_of(error)
     if isinstance(error, Retry):
         return text_of(error) or "Try again."
@@ -372,7 +392,7 @@ def _link(
 
     async def link(call: ToolCall) -> Any:
         try:
-            return await hook.function(run, call, rest)
+            return await hook.around(run, call, rest)
         except Exception as error:
             if ended and error is not ended[0]:
                 raise ended[0] from error
@@ -453,9 +473,18 @@ async def _body(run: Run, ready: ReadyCall) -> Any:
         if isinstance(error, BaseExceptionGroup):
             _uncancel_after_task_group(run)
         signal = _control_signal(error)
+        if signal is None and not tool.idempotent:
+            signal = _unknown_outcome(error)
         if signal is None:
             raise
         raise signal from error
+
+
+def _unknown_outcome(error: BaseException) -> _InDoubt | None:
+    for leaf in _leaves(error):
+        if isinstance(leaf, OutcomeUnknown):
+            return _InDoubt(text_of(leaf) or "the tool cannot know whether it took effect")
+    return None
 
 
 @contextlib.contextmanager

@@ -9,9 +9,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from understudy.web.hosts import Hosts
-from understudy.web.problems import Problem, problem_response
-from understudy.web.users import Auth, User, asked_user
+from understudy.login.hosts import Hosts
+from understudy.login.problems import Problem, problem_response
+from understudy.login.users import Auth, User, asked_user
 
 SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 CSP = "; ".join(

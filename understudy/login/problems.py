@@ -100,7 +100,9 @@ def problem_of(error: Exception) -> Problem:
 
 
 def wants_json(scope: Scope) -> bool:
-    """Whether it is a request to the API."""
+    """Whether it is a request of a program: to the API, or to an endpoint without pages."""
+    if scope.get("understudy.json", False):
+        return True
     root: str = scope.get("root_path", "")
     path: str = scope["path"]
     below = path[len(root) :] if root and path.startswith(root) else path

@@ -16,8 +16,8 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from understudy.errors import UsageError
-from understudy.web.problems import Problem, problem_response
-from understudy.web.users import RIGHTS, Right, User
+from understudy.login.problems import Problem, problem_response
+from understudy.login.users import RIGHTS, Right, User
 
 MAX_FAILURES = 10
 """Wrong tokens from one address within `PERIOD`. Beyond that none of it is looked at."""

@@ -13,7 +13,7 @@ from starlette.responses import Response
 
 from understudy._base.json_values import shown
 from understudy.errors import UsageError
-from understudy.web.hosts import host_name, is_local
+from understudy.login.hosts import host_name, is_local
 
 Right = Literal["read", "decide", "act", "admin"]
 """To look; to answer requests; to write to agents and steer them; to export and delete them."""

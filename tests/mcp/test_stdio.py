@@ -1,0 +1,112 @@
+"""Tools of an MCP server that is a process: it ends with its owner, and its death is noticed."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.mcp import raw_server
+from tests.support.agents import by_turn, completed, interrupted, reloaded, results
+from understudy import Agent, Runtime, approve, call
+from understudy.mcp import McpTools, mcp_tools
+
+
+async def process(log: Path, tool: str, **policy: Any) -> McpTools:
+    command = [sys.executable, "-S", "-E", raw_server.__file__, str(log), tool]
+    return await mcp_tools(command, id="raw", policy={tool: {"ask": False, **policy}})
+
+
+def lines(log: Path) -> list[list[str]]:
+    """The process and the key of each call."""
+    return [line.split() for line in log.read_text().splitlines()]
+
+
+def is_alive(pid: str) -> bool:
+    try:
+        os.kill(int(pid), 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+async def test_a_server_that_dies_in_a_call_leaves_a_doubt_and_no_process(tmp_path: Path) -> None:
+    log = tmp_path / "calls"
+    tools = await process(log, "dies_once")
+    agent = Agent("a", by_turn(call("dies_once")), tools=[*tools])
+    async with Runtime([agent]) as runtime:
+        ref = runtime.spawn("a")
+        outcome = interrupted(await ref.run("go"))
+        (request,) = outcome.requests
+        assert request.kind == "doubt"
+        assert len(lines(log)) == 1
+        ended = completed(await ref.resume({request.id: approve()}))
+        assert results(ended.state)[0].content == "call 2"
+        (_, key), (pid, same_key) = lines(log)
+        assert key == same_key
+        assert is_alive(pid)
+    assert not is_alive(pid)
+
+
+async def test_one_that_may_run_again_does_in_a_new_process(tmp_path: Path) -> None:
+    log = tmp_path / "calls"
+    tools = await process(log, "dies_once", idempotent=True)
+    agent = Agent("a", by_turn(call("dies_once")), tools=[*tools])
+    outcome = completed(await agent.execute("go"))
+    assert results(outcome.state)[0].content == "call 2"
+    (first, key), (second, same_key) = lines(log)
+    assert key == same_key
+    assert first != second
+    assert not is_alive(second)
+
+
+async def test_a_call_is_settled_by_another_runtime_and_process(tmp_path: Path) -> None:
+    log = tmp_path / "calls"
+    tools = await process(log, "dies_once")
+    outcome = interrupted(
+        await Agent("a", by_turn(call("dies_once")), tools=[*tools]).execute("go")
+    )
+    again = Agent("a", by_turn(call("dies_once")), tools=[*await process(log, "dies_once")])
+    ended = await again.resume(reloaded(outcome.state), outcome.decide(approve()))
+    assert results(completed(ended).state)[0].content == "call 2"
+
+
+async def test_what_a_server_prints_beside_the_protocol_is_passed_over(tmp_path: Path) -> None:
+    tools = await process(tmp_path / "calls", "html")
+    outcome = completed(await Agent("a", by_turn(call("html")), tools=[*tools]).execute("go"))
+    assert results(outcome.state)[0].content == "call 1"
+
+
+async def test_an_answer_of_many_megabytes_is_an_error(tmp_path: Path) -> None:
+    tools = await process(tmp_path / "calls", "big")
+    outcome = completed(await Agent("a", by_turn(call("big")), tools=[*tools]).execute("go"))
+    (part,) = results(outcome.state)
+    assert part.outcome == "failed"
+    assert "The tool ran, but the answer" in str(part.content)
+
+
+async def test_an_execution_that_is_cancelled_leaves_no_process(tmp_path: Path) -> None:
+    log = tmp_path / "calls"
+    tools = await process(log, "count")
+    held = asyncio.Event()
+    began = asyncio.Event()
+
+    async def hold() -> str:
+        """Hold."""
+        began.set()
+        await held.wait()
+        return "held"
+
+    agent = Agent("a", by_turn(call("count"), call("hold")), tools=[*tools, hold])
+    task = asyncio.create_task(agent.execute("go"))
+    await began.wait()
+    ((pid, _),) = lines(log)
+    assert is_alive(pid)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert not is_alive(pid)

@@ -1,0 +1,117 @@
+"""`SharedResources`: what is opened once, used by many, and closed with its owner.
+
+A connection of tools, for instance. Each is held open by a task of its own, as it must be closed in
+the task that opened it, and its users come and go.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import logging
+from contextlib import AbstractAsyncContextManager
+from typing import Any, Generic, Protocol, TypeVar
+
+logger: logging.Logger = logging.getLogger(__name__)
+T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
+CLOSING_SECONDS = 10.0
+"""How long one may take to close before it is cancelled."""
+
+
+class Opens(Protocol[T_co]):
+    """What is opened: an object that can be the key of a dict, and is the same for all users."""
+
+    def open(self) -> AbstractAsyncContextManager[T_co]:
+        """Open it: it is closed by leaving the context, which must not take long."""
+
+
+class SharedResources:
+    """What one owner has opened, on its event loop."""
+
+    def __init__(self) -> None:
+        self._held: dict[Opens[Any], _Held[Any]] = {}
+        self._ending: set[asyncio.Task[None]] = set()
+        self._is_closed = False
+
+    async def get(self, source: Opens[T], *, instead_of: T | None = None) -> T:
+        """What `source` opens: as it is open already, or opened now.
+
+        Args:
+            source: opens it.
+            instead_of: is lost: if this is what is open, it is closed, and opened anew.
+
+        Raises:
+            RuntimeError: if the owner has closed all of them.
+            Exception: what `source.open()` raises; the next call tries again.
+
+        """
+        held = self._held.get(source)
+        if held is not None and (
+            held.task.done() or (instead_of is not None and held.value is instead_of)
+        ):
+            self._end(self._held.pop(source))
+            held = None
+        if held is None:
+            if self._is_closed:
+                raise RuntimeError(f"{source!r} is not opened any more: its owner has ended")
+            held = self._held[source] = _Held(source)
+        return await asyncio.shield(held.ready)
+
+    def _end(self, held: _Held[Any]) -> None:
+        held.stop.set()
+        if not held.task.done():
+            self._ending.add(held.task)
+            held.task.add_done_callback(self._ending.discard)
+
+    async def close(self) -> None:
+        """Close all of them. Nothing is opened after that."""
+        self._is_closed = True
+        if not self._held and not self._ending:
+            return
+        while self._held:
+            self._end(self._held.popitem()[1])
+        tasks = set(self._ending)
+        try:
+            if tasks:
+                await asyncio.wait(tasks, timeout=CLOSING_SECONDS)
+        finally:
+            # Also where the wait is cancelled: what a resource has started must not outlive it.
+            for task in tasks:
+                if not task.done():
+                    logger.warning("%s takes too long to close: it is cancelled", task.get_name())
+                    task.cancel()
+            if any(not task.done() for task in tasks):
+                await asyncio.wait(tasks, timeout=CLOSING_SECONDS)
+
+
+class _Held(Generic[T]):
+    """One resource, and the task that holds it open."""
+
+    def __init__(self, source: Opens[T]) -> None:
+        self.source = source
+        self.value: T | None = None
+        self.stop = asyncio.Event()
+        self.ready: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        # In a context of its own: who happens to open it is one of many users.
+        self.task = asyncio.create_task(
+            self._hold(), name=f"understudy: {source!r}", context=contextvars.Context()
+        )
+
+    async def _hold(self) -> None:
+        try:
+            async with self.source.open() as value:
+                self.value = value
+                self.ready.set_result(value)
+                await self.stop.wait()
+        except asyncio.CancelledError:
+            self.ready.cancel()
+            raise
+        except BaseException as error:  # of other people's code: it must not end the loop
+            if not self.ready.done():
+                self.ready.set_exception(error)
+                self.ready.exception()  # its waiters may have gone
+            elif not isinstance(error, Exception):
+                raise
+            else:
+                logger.info("%r was lost: %r", self.source, error)

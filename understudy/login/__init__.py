@@ -1,0 +1,12 @@
+"""Who makes a request over HTTP, and what holds for each of them before it is answered.
+
+The pages of `understudy.web` and the endpoints of `understudy.ag_ui` share it.
+"""
+
+from understudy.login.tokens import HideToken, TokenAuth
+from understudy.login.users import Auth, Right, User, loopback_only
+
+token_auth: type[TokenAuth] = TokenAuth
+"""The name of `TokenAuth` as one writes it in `ui(auth=token_auth(...))`."""
+
+__all__ = ["Auth", "HideToken", "Right", "TokenAuth", "User", "loopback_only", "token_auth"]

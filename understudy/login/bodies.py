@@ -1,0 +1,63 @@
+"""The body of a request, within bounds."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from starlette.requests import Request
+
+from understudy.login.problems import refused
+
+MAX_BODY = 8 * 1024 * 1024
+"""Bytes of a request: a form of arguments of 1 MB, encoded, fits."""
+
+
+async def read_body(request: Request) -> bytes:
+    """The body.
+
+    Raises:
+        Refused: if it has more than `MAX_BODY` bytes.
+
+    """
+    declared = request.headers.get("content-length", "0")
+    if not declared.isdecimal() or int(declared) > MAX_BODY:
+        raise _too_large()
+    chunks: list[bytes] = []
+    size = 0
+    async for chunk in request.stream():
+        size += len(chunk)
+        if size > MAX_BODY:
+            raise _too_large()
+        chunks.append(chunk)
+    return b"".join(chunks)
+
+
+async def read_json(request: Request) -> Any:
+    """The body as JSON. A page of another site could send a form, or plain text.
+
+    Raises:
+        Refused: if it is none, or says that it is something else.
+
+    """
+    if media_type(request) != "application/json":
+        raise refused(415, "NotJson", "Send JSON, with `Content-Type: application/json`.")
+    try:
+        return json.loads((await read_body(request)).decode(), parse_constant=_no_constant)
+    except UnicodeDecodeError as error:
+        raise refused(400, "NotJson", "The body is no JSON: it is not in UTF-8.") from error
+    except (ValueError, RecursionError) as error:
+        raise refused(400, "NotJson", f"The body is no JSON: {str(error)[:200]}") from error
+
+
+def media_type(request: Request) -> str:
+    """What the request says that its body is."""
+    return request.headers.get("content-type", "").partition(";")[0].strip().lower()
+
+
+def _too_large() -> Exception:
+    return refused(413, "TooLarge", f"At most {MAX_BODY // 1024 // 1024} MB can be sent.")
+
+
+def _no_constant(name: str) -> Any:
+    raise ValueError(f"{name} is no JSON")

@@ -1,0 +1,260 @@
+"""A call of a tool of an MCP server: what it asks, what it answers, and what is unknown of it."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+import mcp_types as types
+from pydantic_ai.messages import BinaryContent
+
+from understudy.errors import UsageError
+from understudy.interrupts import Interrupt
+from understudy.mcp.connection import (
+    MAX_ANSWER,
+    Connection,
+    LiveCall,
+    NotSent,
+    accepted,
+    question_key,
+)
+from understudy.mcp.listed_tool import ListedTool
+from understudy.mcp.mcp_server import McpServer
+from understudy.tools import ToolContext, ToolFailed
+
+MAX_ROUNDS = 10
+"""How often one call may ask."""
+
+
+async def call_tool(
+    server: McpServer,
+    listed: ListedTool,
+    ctx: ToolContext,
+    arguments: dict[str, Any],
+    *,
+    repeatable: bool,
+) -> Any:
+    """Call the tool, and return what it answers.
+
+    What the server asks becomes a question of the tool, which a person may answer in days. Each
+    round is a point of the call: a round that was answered is not made again.
+
+    Args:
+        server: of the tool.
+        listed: the tool.
+        ctx: of the call.
+        arguments: of the call.
+        repeatable: whether it may be made again to give an answer for which the server waits.
+
+    Raises:
+        Interrupt: for what the server asks, in a group.
+        ToolFailed: if the tool has failed, or was not called.
+        OutcomeUnknown: if nobody knows what it has done.
+
+    """
+    call = _Call(server, listed, ctx, arguments, repeatable)
+    if not ctx.resumed:
+        first = await call.make({}, {})
+        if isinstance(first, types.CallToolResult):  # the common case records nothing
+            return value_of(server, first)
+        step = await ctx.once("question/0", lambda: first)
+    else:
+        step = await ctx.once("question/0", partial(call.as_json, {}, {}))
+    known: dict[str, Any] = {}
+    for number in range(MAX_ROUNDS):
+        if "result" in step:
+            break
+        questions = [_question(each) for each in step["questions"]]
+        given = await ctx.once(f"answer/{number}", partial(call.answers, questions))
+        known |= {question_key(q): value for q, value in zip(questions, given, strict=True)}
+        step = await ctx.once(f"question/{number + 1}", partial(call.as_json, known, step))
+    if "result" not in step:
+        raise ToolFailed(f"{server} asks more than {MAX_ROUNDS} times in one call")
+    return value_of(server, types.CallToolResult.model_validate(step["result"]))
+
+
+class _Call:
+    """A call in one attempt at it."""
+
+    def __init__(
+        self,
+        server: McpServer,
+        listed: ListedTool,
+        ctx: ToolContext,
+        arguments: dict[str, Any],
+        repeatable: bool,
+    ) -> None:
+        self._server = server
+        self._listed = listed
+        self._ctx = ctx
+        self._arguments = arguments
+        self._repeatable = repeatable
+        self._is_answered = ctx.resumed
+        """The last question of all has an answer that no point has recorded."""
+
+    async def make(
+        self, known: Mapping[str, Any], step: Mapping[str, Any]
+    ) -> types.CallToolResult | dict[str, Any]:
+        """Make it: the answer, or what the server asks.
+
+        Args:
+            known: answers of people, by the digests of the questions.
+            step: what the server asked last.
+
+        """
+        server, ctx = self._server, self._ctx
+        responses: types.InputResponses | None = None
+        if "keys" in step:
+            questions = map(_question, step["questions"])
+            responses = {
+                key: accepted(question, known[question_key(question)])
+                for key, question in zip(step["keys"], questions, strict=True)
+            }
+        live = LiveCall(dict(known))
+        send = partial(
+            Connection.call,
+            name=self._listed.name,
+            arguments=self._arguments,
+            call_key=ctx.call_key,
+            live=live,
+            responses=responses,
+            state=step.get("state"),
+        )
+        connection = await _connection(server, self._listed, ctx)
+        try:
+            answer = await send(connection)
+        except NotSent:  # at once, as it was not sent: the server was started anew, say
+            connection = await _connection(server, self._listed, ctx, instead_of=connection)
+            answer = await send(connection)
+        if isinstance(answer, types.InputRequiredResult):
+            return _step(server, answer)
+        if live.asked and self._repeatable:
+            return {"questions": [each.model_dump(mode="json") for each in live.asked]}
+        return _note(answer, live)
+
+    async def as_json(self, known: Mapping[str, Any], step: Mapping[str, Any]) -> dict[str, Any]:
+        """As `make`, to be recorded."""
+        made = await self.make(known, step)
+        if isinstance(made, dict):
+            return made
+        return {"result": made.model_dump(mode="json", by_alias=True, exclude_none=True)}
+
+    def answers(self, questions: list[types.ElicitRequestParams]) -> list[Any]:
+        """What a person has answered; asks where nobody has."""
+        if not self._is_answered:
+            raise ExceptionGroup("the server asks", _interrupts(self._server, questions))
+        self._is_answered = False  # each answer is to one set of questions
+        given = self._ctx.resume_value
+        return [given] if len(questions) == 1 else list(given)
+
+
+async def _connection(
+    server: McpServer,
+    listed: ListedTool,
+    ctx: ToolContext,
+    *,
+    instead_of: Connection | None = None,
+) -> Connection:
+    """The shared connection, opened anew if it is known to be lost, with the tool as it was."""
+    connection = await ctx.shared(server, instead_of=instead_of)
+    if connection.is_lost:
+        connection = await ctx.shared(server, instead_of=connection)
+    await connection.check_unchanged(listed)
+    return connection
+
+
+def _step(server: McpServer, asks: types.InputRequiredResult) -> dict[str, Any]:
+    """What the server needs before it goes on, as JSON."""
+    requests = asks.input_requests or {}
+    questions = []
+    for request in requests.values():
+        if not isinstance(request, types.ElicitRequest):
+            raise ToolFailed(f"{server} asks for {request.method}, which it does not get")
+        questions.append(request.params.model_dump(mode="json"))
+    if not requests:
+        raise ToolFailed(f"{server} wants the call again later, and says nothing more")
+    return {
+        "questions": questions,
+        "keys": list(requests),
+        "state": asks.request_state,
+    }
+
+
+def _question(data: Mapping[str, Any]) -> types.ElicitRequestParams:
+    if data.get("mode") == "url":
+        return types.ElicitRequestURLParams.model_validate(data)
+    return types.ElicitRequestFormParams.model_validate(data)
+
+
+def _interrupts(server: McpServer, questions: list[types.ElicitRequestParams]) -> list[Interrupt]:
+    try:
+        return [_interrupt(server, question) for question in questions]
+    except UsageError as error:
+        raise ToolFailed(f"{server} asks what cannot be asked: {error}") from error
+
+
+def _interrupt(server: McpServer, question: types.ElicitRequestParams) -> Interrupt:
+    asks = {"server": server.id, "question": question.message}
+    if isinstance(question, types.ElicitRequestURLParams):
+        return Interrupt({**asks, "url": question.url}, allowed=("approve", "reject"))
+    return Interrupt(asks, schema=dict(question.requested_schema))
+
+
+def _note(answer: types.CallToolResult, live: LiveCall) -> types.CallToolResult:
+    """The answer, and what the server asked and was not told."""
+    if not live.asked:
+        return answer
+    asked = "; ".join(repr(question.message) for question in live.asked)
+    text = f"The server asked, and was told that nobody answers now: {asked}"
+    note = types.TextContent(type="text", text=text)
+    return answer.model_copy(
+        update={"content": [note, *answer.content], "structured_content": None}
+    )
+
+
+# ------------------------------------------------------------------------------- answers
+
+
+def value_of(server: McpServer, answer: types.CallToolResult) -> Any:
+    """What the model gets of an answer: structured content, texts, and files as they are.
+
+    Raises:
+        ToolFailed: if it is an error, or too large.
+
+    """
+    size = len(answer.model_dump_json())
+    if size > MAX_ANSWER:
+        raise ToolFailed(
+            f"The tool ran, but the answer of {server} has {size:,} bytes, and may have "
+            f"{MAX_ANSWER:,}: ask for less."
+        )
+    parts = [_part(block) for block in answer.content]
+    texts = [part for part in parts if isinstance(part, str)]
+    if answer.is_error:
+        raise ToolFailed("\n".join(texts) or f"{server} says that the call has failed.")
+    if answer.structured_content is not None and len(texts) == len(parts):
+        return answer.structured_content
+    return parts[0] if len(parts) == 1 else parts
+
+
+def _part(block: types.ContentBlock) -> Any:
+    if isinstance(block, types.TextContent):
+        return block.text
+    if isinstance(block, (types.ImageContent, types.AudioContent)):
+        return _file(block.data, block.mime_type)
+    if isinstance(block, types.EmbeddedResource):
+        resource = block.resource
+        if isinstance(resource, types.TextResourceContents):
+            return resource.text
+        return _file(resource.blob, resource.mime_type or "application/octet-stream")
+    return block.model_dump(mode="json", by_alias=True, exclude_none=True)
+
+
+def _file(data: str, media_type: str) -> Any:
+    try:
+        return BinaryContent(base64.b64decode(data, validate=True), media_type=media_type)
+    except (ValueError, binascii.Error):
+        return f"[a file of the type {media_type!r} that cannot be decoded]"

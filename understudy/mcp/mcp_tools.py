@@ -1,0 +1,299 @@
+"""`mcp_tools`: the tools of an MCP server as tools of an agent; a list that may be saved."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from difflib import get_close_matches
+from os import PathLike
+from pathlib import Path
+from typing import Any, overload
+
+from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_attempt, wait_exponential
+
+from understudy._base.json_values import checked_seconds, checked_text, digest, shown
+from understudy.errors import UsageError
+from understudy.mcp.listed_tool import MAX_DESCRIPTION, ListedTool
+from understudy.mcp.mcp_server import McpServer
+from understudy.tools import OutcomeUnknown, Tool, ToolContext
+
+FORMAT = 1
+MAX_TOOLS = 1_000
+"""Tools of one server that an agent may be given."""
+OPTIONS = frozenset(
+    ("ask", "idempotent", "on_unknown", "timeout", "sequential", "retry", "display_text", "version")
+)
+"""Of a tool: what `policy` may set."""
+Policy = Mapping[str, Mapping[str, Any]]
+Include = Collection[str] | Callable[[str], bool]
+_NO_LETTER = re.compile(r"[^A-Za-z0-9_-]")
+
+
+class McpTools(Sequence[Tool]):
+    """The tools of an MCP server, as they were when they were listed. `tools=[*tools]`.
+
+    Made by `mcp_tools` and `load_mcp_tools`.
+    """
+
+    def __init__(self, id: str, tools: Sequence[Tool], listed: Mapping[str, ListedTool]) -> None:
+        self.id = id
+        """Of the server."""
+        self._tools = tuple(tools)
+        self._listed = listed
+
+    @overload
+    def __getitem__(self, index: int) -> Tool: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Tool]: ...
+    def __getitem__(self, index: int | slice) -> Tool | Sequence[Tool]:
+        """The tool at this place."""
+        return self._tools[index]
+
+    def __len__(self) -> int:
+        """How many there are."""
+        return len(self._tools)
+
+    def __iter__(self) -> Iterator[Tool]:
+        """The tools, as the server lists them."""
+        return iter(self._tools)
+
+    def __repr__(self) -> str:
+        return f"McpTools({self.id!r}, {[tool.name for tool in self._tools]})"
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write all that the server has listed into a file, for `load_mcp_tools`."""
+        tools = [tool.to_dict() for tool in self._listed.values()]
+        data = {"format": FORMAT, "id": self.id, "tools": tools}
+        Path(path).write_text(json.dumps(data, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+
+
+async def mcp_tools(
+    server: Any,
+    *,
+    id: str,
+    trust: bool = False,
+    policy: Policy | None = None,
+    prefix: str | None = None,
+    include: Include | None = None,
+    timeout: float | None = 60,
+    headers: Mapping[str, str] | None = None,
+) -> McpTools:
+    """List the tools of an MCP server once, and return them as fixed tools.
+
+    The connection for the list is closed again. The tools open one when the first of them is
+    called, which a runtime shares among all its agents and closes when it stops.
+
+    Args:
+        server: a URL; a command as a list, `["npx", "-y", "some-server"]`; the parameters of a
+            command, `mcp.StdioServerParameters`; a server of this process, `mcp.MCPServer`; a
+            function that returns a transport, such as `lambda: streamable_http_client(url)`; or
+            what Pydantic AI and FastMCP have: an `MCPToolset`, a `fastmcp.Client`.
+        id: names the server: in errors, in requests, and in what an approval is bound to.
+        trust: whether what the server says of its tools (`readOnlyHint`, `idempotentHint`,
+            `destructiveHint`) decides who is asked and what may run again. Otherwise all of them
+            ask, and none may run again.
+        policy: options of a tool by the server's name of it, such as `{"search": {"ask": False,
+            "idempotent": True}}`. They beat everything that the server says.
+        prefix: put before each name, with `_`.
+        include: the server's names of the tools to take, or a function of a name; default: all.
+        timeout: seconds for each call, where `policy` has no other; None = no limit.
+        headers: for a URL.
+
+    Raises:
+        UsageError: for options that do not fit, a name that the server does not list, a tool whose
+            schema is none, or a list that is too long.
+        ConnectionError: if the server cannot be reached, or does not speak MCP.
+
+    """
+    source = McpServer(server, id=id, headers=headers)
+    _check_options(id, trust, policy, prefix, include, timeout)
+    async with source.open() as connection:
+        listed = connection.listed
+    return _made(source, listed, trust, policy, prefix, include, timeout)
+
+
+def load_mcp_tools(
+    path: str | PathLike[str],
+    server: Any,
+    *,
+    id: str,
+    trust: bool = False,
+    policy: Policy | None = None,
+    prefix: str | None = None,
+    include: Include | None = None,
+    timeout: float | None = 60,
+    headers: Mapping[str, str] | None = None,
+) -> McpTools:
+    """As `mcp_tools`, with the list that `McpTools.save` has written: without a connection.
+
+    A tool that the server lists otherwise by then, or no more, is not called: that is an error,
+    which the model is told.
+
+    Args:
+        path: of that file.
+        server: this and the options are as those of `mcp_tools`.
+        id: as it was saved.
+        trust: as of `mcp_tools`.
+        policy: as of `mcp_tools`.
+        prefix: as of `mcp_tools`.
+        include: as of `mcp_tools`.
+        timeout: as of `mcp_tools`.
+        headers: as of `mcp_tools`.
+
+    Raises:
+        UsageError: if the file cannot be read, or is that of another server; and as `mcp_tools`.
+
+    """
+    source = McpServer(server, id=id, headers=headers)
+    _check_options(id, trust, policy, prefix, include, timeout)
+    what = f"load_mcp_tools: {str(path)!r}"
+    try:
+        data = json.loads(Path(path).read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise UsageError(f"{what} cannot be read: {error}") from error
+    if not isinstance(data, dict) or not isinstance(data.get("tools"), list):
+        raise UsageError(f"{what} is no list that McpTools.save has written")
+    if data.get("format") != FORMAT:
+        raise UsageError(f"{what} has the format {data.get('format')!r}, and {FORMAT} is known")
+    if data.get("id") != id:
+        raise UsageError(f"{what} is the list of the server {data.get('id')!r}, not of {id!r}")
+    tools = [ListedTool.from_dict(each, what=what) for each in data["tools"]]
+    listed = {tool.name: tool for tool in tools}
+    if len(listed) < len(tools):
+        raise UsageError(f"{what} has two tools of one name")
+    return _made(source, listed, trust, policy, prefix, include, timeout)
+
+
+def _check_options(
+    id: str, trust: object, policy: object, prefix: object, include: object, timeout: float | None
+) -> None:
+    what = f"MCP server {id!r}"
+    if not isinstance(trust, bool):
+        raise UsageError(f"{what}: `trust` must be True or False, got {shown(trust)}")
+    if prefix is not None:
+        checked_text(prefix, what=f"{what}: `prefix`")
+    if timeout is not None:
+        checked_seconds(timeout, what=f"{what}: `timeout`")
+    is_list = isinstance(include, Collection) and not isinstance(include, str)
+    if include is not None and not is_list and not callable(include):
+        raise UsageError(
+            f"{what}: `include` must be a list of names, or a function, got {shown(include)}"
+        )
+    if policy is None:
+        return
+    if not isinstance(policy, Mapping):
+        raise UsageError(f"{what}: `policy` must be a dict by tool, got {shown(policy)}")
+    for name, options in policy.items():
+        if not isinstance(options, Mapping):
+            raise UsageError(
+                f"{what}: policy[{name!r}] must be a dict of options, got {shown(options)}"
+            )
+        for option in options:
+            if option not in OPTIONS:
+                raise UsageError(
+                    f"{what}: policy[{name!r}] has the option {shown(option)}; options are "
+                    f"{', '.join(sorted(OPTIONS))}"
+                )
+
+
+def _made(
+    server: McpServer,
+    listed: Mapping[str, ListedTool],
+    trust: bool,
+    policy: Policy | None,
+    prefix: str | None,
+    include: Include | None,
+    timeout: float | None,
+) -> McpTools:
+    policy = policy or {}
+    named = () if include is None or callable(include) else include
+    for name, where in (*((n, "policy") for n in policy), *((n, "include") for n in named)):
+        if name not in listed:
+            close = get_close_matches(str(name), listed, n=1)
+            hint = f": did you mean {close[0]!r}?" if close else f"; it lists {len(listed)} others"
+            raise UsageError(f"{server} lists no tool {name!r}, which `{where}` names{hint}")
+    if callable(include):
+        chosen = [tool for tool in listed.values() if include(tool.name)]
+    else:
+        chosen = [tool for tool in listed.values() if include is None or tool.name in include]
+    if len(chosen) > MAX_TOOLS:
+        raise UsageError(
+            f"{server} lists {len(chosen):,} tools, and each is sent with each request to a model: "
+            "name those that the agent needs, by include=[...]"
+        )
+    made: dict[str, Tool] = {}
+    for tool in chosen:
+        one = _tool(server, tool, trust, policy.get(tool.name, {}), prefix, timeout)
+        if one.name in made:
+            raise UsageError(
+                f"{server}: two of its tools become {one.name!r}: take one of them, by include="
+            )
+        made[one.name] = one
+    return McpTools(server.id, tuple(made.values()), listed)
+
+
+def _tool(
+    server: McpServer,
+    listed: ListedTool,
+    trust: bool,
+    own: Mapping[str, Any],
+    prefix: str | None,
+    timeout: float | None,
+) -> Tool:
+    from understudy.mcp.call_tool import call_tool
+
+    if len(listed.description) > MAX_DESCRIPTION:
+        raise UsageError(
+            f"{server}: the description of {listed.name!r} has {len(listed.description):,} "
+            f"characters, and may have {MAX_DESCRIPTION:,}: leave the tool out, by include="
+        )
+    options = {"timeout": timeout, "on_unknown": "ask", **_by_hints(server, listed, trust), **own}
+    # What the server says of its tool is part of what a person approves.
+    options["version"] = digest([server.id, listed.digest, options.get("version", "")])
+    if options["idempotent"]:
+        options.setdefault("retry", _again())
+
+    async def call(ctx: ToolContext, arguments: dict[str, Any]) -> Any:
+        return await call_tool(server, listed, ctx, arguments, repeatable=options["idempotent"])
+
+    return Tool.from_schema(
+        _model_name(listed.name, prefix), listed.description, listed.parameters, call, **options
+    )
+
+
+def _by_hints(server: McpServer, listed: ListedTool, trust: bool) -> dict[str, Any]:
+    """Who is asked, and what may run again, by what the server says of the tool."""
+    hints = listed.hints
+    claims = ", ".join(f"{name}Hint: {str(on).lower()}" for name, on in hints.items())
+    told = f"{server} says: {claims}." if claims else f"{server} says nothing of what it does."
+
+    def display(arguments: dict[str, Any], ctx: ToolContext) -> str:
+        return told if trust else f"{told} It is not trusted."
+
+    asks: dict[str, Any] = {"ask": {"display": display}, "idempotent": False}
+    if not trust:
+        return asks
+    if hints.get("readOnly"):
+        return {"ask": False, "idempotent": True}
+    # What is not said to be harmless is destructive, by the protocol.
+    is_harmless = hints.get("destructive") is False
+    return {
+        "ask": False if is_harmless else asks["ask"],
+        "idempotent": hints.get("idempotent", False),
+    }
+
+
+def _again() -> AsyncRetrying:
+    """A call that may run again does so where the connection was lost."""
+    return AsyncRetrying(
+        retry=retry_if_exception_type((OutcomeUnknown, ConnectionError)),
+        stop=stop_after_attempt(3),
+        wait=wait_exponential(multiplier=0.1, max=2),
+    )
+
+
+def _model_name(name: str, prefix: str | None) -> str:
+    """The name for the model: providers take letters, digits, `_` and `-`, and 64 of them."""
+    full = _NO_LETTER.sub("_", name if prefix is None else f"{prefix}_{name}")
+    return full if len(full) <= 64 else f"{full[:55]}_{digest(full)[:8]}"

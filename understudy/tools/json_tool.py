@@ -1,0 +1,142 @@
+"""A tool of a JSON schema: `Tool.from_schema`, for what is described by data, not by a signature.
+
+`jsonschema` checks the schema where the tool is made, and the arguments of each call.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from copy import deepcopy
+from typing import Any
+
+from pydantic_ai.tools import ToolDefinition
+from pydantic_core import from_json, to_json
+
+from understudy._base.json_schema import faults_of, json_schema_of
+from understudy._base.json_values import (
+    NotJsonError,
+    as_json,
+    check_text,
+    checked_text,
+    shown,
+    text_of,
+)
+from understudy.errors import UsageError
+from understudy.tools.function_tool import Tool
+from understudy.tools.result import InvalidArguments
+from understudy.tools.schema import hints_of, return_type
+
+MAX_SCHEMA_BYTES = 200_000
+"""Of the JSON of a schema, which is sent with each request to a model."""
+
+
+class JsonTool(Tool[Callable[..., Any]]):
+    """A tool whose arguments are described by a JSON schema, and checked by it.
+
+    Args:
+        call: gets the arguments as one dict, or a `ToolContext` before it.
+        parameters: the schema, of an object.
+        options: those of `Tool`.
+
+    Raises:
+        UsageError: as `Tool.from_schema` does.
+
+    """
+
+    def __init__(
+        self, call: Callable[..., Any], *, parameters: Mapping[str, Any], **options: Any
+    ) -> None:
+        self._given_parameters = parameters
+        super().__init__(call, **options)
+
+    def _describe(self, description: str | None) -> None:
+        what = f"Tool {self.name!r}: `parameters`"
+        self.description = checked_text(
+            description, what=f"Tool {self.name!r}: `description`", may_be_empty=True
+        )
+        self.parameters = _checked_parameters(self._given_parameters, what)
+        hints, signature = hints_of(self.function, self.name)
+        self.takes_context = _takes_context(self.name, signature)
+        self._return_type = return_type(hints.get("return", Any))
+        self.definition = ToolDefinition(
+            name=self.name,
+            description=self.description,
+            parameters_json_schema=self.parameters,
+            sequential=self.sequential,
+        )
+
+    def validate(self, arguments: str | Mapping[str, Any] | None) -> dict[str, Any]:
+        """The arguments as the schema allows them; nothing is converted, no default filled in.
+
+        Raises:
+            InvalidArguments: if they do not fit; the message tells the model what to correct.
+
+        """
+        try:
+            if isinstance(arguments, str):
+                arguments = from_json(arguments or "{}", allow_inf_nan=False)
+            checked = as_json({} if arguments is None else arguments)
+        except (NotJsonError, ValueError) as error:
+            raise InvalidArguments(f"The arguments are no JSON: {text_of(error)}") from None
+        if not isinstance(checked, dict):
+            raise InvalidArguments(f"The arguments must be an object, not {shown(checked)[:200]}")
+        faults = faults_of(self.parameters, checked)
+        if faults:
+            lines = (f"{'.'.join(map(str, at)) or 'arguments'}: {why}" for at, why in faults)
+            raise InvalidArguments("\n".join(lines), faults)
+        return checked
+
+    def canonical(self, checked: Mapping[str, Any]) -> dict[str, Any]:
+        """The arguments: they are JSON already.
+
+        Raises:
+            InvalidArguments: if they are not.
+
+        """
+        try:
+            return dict(as_json(checked))
+        except NotJsonError as error:
+            raise InvalidArguments(
+                f"The arguments cannot be written as JSON: {text_of(error)}"
+            ) from error
+
+    def bind(self, checked: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
+        """The arguments as one dict. It is a copy: a further attempt gets the same."""
+        return [deepcopy(dict(checked))], {}
+
+
+def _checked_parameters(given: object, what: str) -> dict[str, Any]:
+    if not isinstance(given, Mapping):
+        raise UsageError(f"{what} must be a JSON schema as a dict, got {shown(given)}")
+    try:
+        size = len(to_json(given))
+    except Exception:  # it is no JSON, as is said below
+        size = 0
+    if size > MAX_SCHEMA_BYTES:  # before it is walked through
+        raise UsageError(
+            f"{what} is of {size:,} bytes, and is sent with each request to a model: it may have "
+            f"at most {MAX_SCHEMA_BYTES:,}"
+        )
+    schema = json_schema_of(given, what=what)
+    if schema.get("type") != "object":
+        raise UsageError(
+            f"{what} must be the schema of an object, as arguments have names: "
+            f'{{"type": "object", "properties": {{...}}}}, got the type {shown(schema.get("type"))}'
+        )
+    check_text(schema, what=what)
+    return schema
+
+
+def _takes_context(name: str, signature: inspect.Signature) -> bool:
+    """Whether the function takes two values: a context before the arguments."""
+    for takes, given in ((False, ({},)), (True, (None, {}))):
+        try:
+            signature.bind(*given)
+        except TypeError:
+            continue
+        return takes
+    raise UsageError(
+        f"Tool {name!r}: `call` must take the arguments as one dict, or a ToolContext before it: "
+        f"call(arguments) or call(ctx, arguments), got call{signature}"
+    )
