@@ -18,7 +18,6 @@ from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from statistics import median
-from tempfile import TemporaryDirectory
 from time import perf_counter
 from typing import Any
 
@@ -26,7 +25,6 @@ import pykka
 from pydantic_ai.messages import ModelMessage
 from pydantic_ai.models import ModelRequestParameters, StreamedResponse
 from pydantic_ai.settings import ModelSettings
-from pydantic_core import from_json
 
 from benchmarks.adapter import PROMPT
 from benchmarks.fake_model import Fake
@@ -281,25 +279,11 @@ def case_memory(sizes: dict[str, int]) -> Numbers:
             gc.collect()
             return (_rss() - before) / count / 1024
 
-    async def stored() -> float:
-        """Its records are in a file: what the agent itself takes."""
-        with TemporaryDirectory() as folder:
-            store = f"sqlite:///{folder}/agents.db"
-            async with Runtime([_agent(2)], store=store, idle_timeout=None) as runtime:
-                await _idle(runtime, count)  # so many that all caches are full
-                gc.collect()
-                before = tracemalloc.get_traced_memory()[0]
-                refs = await _idle(runtime, count)
-                for ref in refs:
-                    await ref.state()
-                del refs, ref
-                gc.collect()
-                return (tracemalloc.get_traced_memory()[0] - before) / count / 1024
-
     async def traced() -> Numbers:
         async with Runtime([_agent(2)], idle_timeout=None) as runtime:
             await _idle(runtime, 10)
             gc.collect()
+            tracemalloc.start()
             before = tracemalloc.get_traced_memory()[0]
             refs = await _idle(runtime, count)
             gc.collect()
@@ -311,16 +295,11 @@ def case_memory(sizes: dict[str, int]) -> Numbers:
             del refs, future
             gc.collect()
             passive = tracemalloc.get_traced_memory()[0] - before
+            tracemalloc.stop()
             return {"awake_kb": awake / count / 1024, "passive_kb": passive / count / 1024}
 
     rss = asyncio.run(by_rss())
-    # Pydantic keeps the last strings that it has read, at most 16,384. They are there and traced
-    # before anything is measured: what they take is not the agents'.
-    tracemalloc.start()
-    from_json(json.dumps([f"read before {n}" for n in range(1_000_000)]))
-    numbers = {"awake_rss_kb": rss, "stored_kb": asyncio.run(stored()), **asyncio.run(traced())}
-    tracemalloc.stop()
-    return numbers
+    return {"awake_rss_kb": rss, **asyncio.run(traced())}
 
 
 CASES: dict[str, Callable[[dict[str, int]], Numbers]] = {
@@ -357,9 +336,8 @@ def rows(found: dict[str, Numbers]) -> Iterator[str]:
     stream = agents["stream_steps_per_s"]
     yield _row("agents together by `ref.run`, steps/s (rival: `stream`)", ours, stream, None)
     yield _row("`Runtime.spawn`, µs", agents["spawn_us"], None, None)
-    yield _row("an idle agent with 4 messages, KB (traced)", memory["stored_kb"], None, 6)
-    yield _row("the same and its records, KB (traced)", memory["awake_kb"], None, None)
-    yield _row("the same and its records, KB (RSS)", memory["awake_rss_kb"], None, None)
+    yield _row("an idle agent with 4 messages, KB (traced)", memory["awake_kb"], None, 6)
+    yield _row("an idle agent with 4 messages, KB (RSS)", memory["awake_rss_kb"], None, 6)
     yield _row("the same passive, KB (the memory store is in it)", memory["passive_kb"], None, None)
 
 
