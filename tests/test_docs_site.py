@@ -6,14 +6,16 @@ The build itself is `make docs`, each warning of which is an error.
 from __future__ import annotations
 
 import ast
+import hashlib
 import re
+import tomllib
 from collections import Counter
 from pathlib import Path
 
 import pytest
 
 from docs.building.check import foreign, undescribed
-from docs.building.llms import config, in_nav
+from docs.building.llms import config, in_nav, write_llms
 from docs.building.reference import public_modules, public_names, reference_pages
 from docs.building.stage import ROOT, pages, rewritten, site_path
 
@@ -71,18 +73,44 @@ def test_no_page_has_two_headings_of_one_name_to_which_a_link_leads() -> None:
         assert links == [], page
 
 
+def test_the_page_of_installation_names_each_extra_for_users() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    extras = set(project["optional-dependencies"]) - {
+        *("bench", "browser", "demo", "dev", "docs", "local", "release")
+    }
+    page = (ROOT / "docs" / "install.md").read_text(encoding="utf-8")
+    section = page.partition("## Extras")[2].partition("\n## ")[0]
+    first = " ".join(re.findall(r"^\| ([^|]*) \|", section, re.MULTILINE))
+    assert set(re.findall(r"`([\w-]+)`", first)) == extras
+
+
 # ------------------------------------------------------------------- how it is staged
 
 
 def test_a_link_out_of_the_folder_leads_to_a_page_of_the_site() -> None:
     text = "[a](../README.md), [b](../examples/approval.py), [c](tools.md#rules), [d](https://x.y)"
     assert rewritten(text, "docs/why.md") == (
-        "[a](index.md), [b](examples/approval.md), [c](tools.md#rules), [d](https://x.y)"
+        "[a](index.md), [b](examples/approval.md), [c](tools.md#rules), [d](https://x.y)",
+        set(),
     )
 
 
+def test_a_link_to_a_file_that_is_no_page_leads_to_a_copy_of_it() -> None:
+    assert rewritten("[a](../../examples/notebook.ipynb)", "docs/tutorial/index.md") == (
+        "[a](../files/examples/notebook.ipynb)",
+        {"examples/notebook.ipynb"},
+    )
+
+
+@pytest.mark.parametrize("page", pages())
+def test_each_link_of_a_page_leads_to_what_the_site_can_have(page: str) -> None:
+    _, files = rewritten((ROOT / page).read_text(encoding="utf-8"), page)
+    assert [file for file in files if not (ROOT / file).is_file()] == []
+
+
 def test_a_page_in_a_folder_keeps_its_links() -> None:
-    assert rewritten("[a](../tools.md#rules)", "docs/tutorial/index.md") == "[a](../tools.md#rules)"
+    text, _ = rewritten("[a](../tools.md#rules)", "docs/tutorial/index.md")
+    assert text == "[a](../tools.md#rules)"
 
 
 def test_a_link_to_what_the_site_lacks_is_refused() -> None:
@@ -92,13 +120,14 @@ def test_a_link_to_what_the_site_lacks_is_refused() -> None:
 
 def test_a_picture_is_there_for_both_schemes() -> None:
     assert rewritten("![x](pictures/web-inbox-light.png)", "docs/inbox.md") == (
-        "![x](pictures/web-inbox-light.png#only-light)![x](pictures/web-inbox-dark.png#only-dark)"
+        "![x](pictures/web-inbox-light.png#only-light)![x](pictures/web-inbox-dark.png#only-dark)",
+        set(),
     )
 
 
 def test_what_is_fenced_stays_as_it_is() -> None:
     text = "```python\nx = [a](../README.md)\n```\n"
-    assert rewritten(text, "docs/why.md") == text
+    assert rewritten(text, "docs/why.md") == (text, set())
 
 
 # ---------------------------------------------------------------- the reference, checks
@@ -188,3 +217,32 @@ def test_the_public_modules_say_in_a_docstring_what_they_have() -> None:
         path = ROOT / Path(*module.split("."))
         source = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
         assert ast.get_docstring(ast.parse(source.read_text(encoding="utf-8"))), module
+
+
+def test_the_pages_for_programs_name_each_page_of_the_nav_and_what_it_is_about(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "mkdocs.yml").write_text(
+        "site_name: x\nsite_description: About x.\nnav:\n"
+        "  - Begin:\n      - index.md\n      - More:\n          - Own title: a.md\n"
+        "  - Reference:\n      - y: reference/y.md\n"
+    )
+    (tmp_path / "reference").mkdir()
+    (tmp_path / "index.md").write_text("# Home\n\nA [page](a.md) to begin. And more.\n")
+    (tmp_path / "a.md").write_text("# A\n\n```python\nx\n```\n\nThe answer.\n")
+    (tmp_path / "reference" / "y.md").write_text("# y\n\n::: y\n")
+    write_llms(tmp_path, tmp_path)
+    assert (tmp_path / "llms.txt").read_text().splitlines() == [
+        *("# x", "", "> About x.", "", "## Begin", ""),
+        "- [Home](index.md): A page to begin.",
+        "- [Own title](a.md): The answer.",
+        *("", "## Reference", ""),
+        "- [y](reference/y.html)",
+    ]
+    assert "The answer." in (tmp_path / "llms-full.txt").read_text()
+
+
+def test_the_script_from_elsewhere_is_the_one_that_its_note_names() -> None:
+    assets = ROOT / "docs" / "assets"
+    digest = hashlib.sha256((assets / "iframe-worker-shim.js").read_bytes()).hexdigest()
+    assert f"SHA-256: {digest}" in (assets / "VENDORED.txt").read_text(encoding="utf-8")

@@ -72,7 +72,7 @@ def _title(text: str) -> str:
 def _about(text: str) -> str:
     """The first sentence of a page, without its links."""
     for part in text.split("\n\n")[1:]:
-        if re.match(r"[\w\"`*\[]", part):
+        if re.match(r"(?!```)[\w\"`*\[]", part):
             plain = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", " ".join(part.split()))
             return f": {re.split(r'(?<=[.?:]) ', plain)[0].rstrip(':')}"
     return ""

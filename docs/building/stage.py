@@ -48,9 +48,7 @@ def site_path(path: str) -> str | None:
             return str(parts.with_suffix(".md"))
         case ("deploy", name):
             return f"deploy_files.md#{_anchor(name)}"
-        case ("understudy", *_) if parts.suffix == ".py":
-            return f"files/{path}"
-        case ("examples", _):
+        case ("understudy" | "examples" | "deploy" | "benchmarks", *_):
             return f"files/{path}"
     return None
 
@@ -59,8 +57,12 @@ def _anchor(name: str) -> str:
     return re.sub(r"[^\w-]", "", name.lower())
 
 
-def rewritten(text: str, source: str) -> str:
-    """The page with its links as the site needs them; what is fenced stays as it is."""
+def rewritten(text: str, source: str) -> tuple[str, set[str]]:
+    """The page with its links as the site needs them, and the files that it links to as they are.
+
+    What is fenced stays as it is. Raises `ValueError` for a link to what the site cannot have.
+    """
+    files = set[str]()
     here = str(PurePosixPath(site_path(source) or "").parent)
 
     def link(found: re.Match[str]) -> str:
@@ -74,12 +76,12 @@ def rewritten(text: str, source: str) -> str:
         if found["before"].startswith("!"):
             return "".join(_variants(found["before"], path, here))
         if path.startswith("files/"):
-            _copied(ROOT / target, STAGE / path)
+            files.add(target)
         return f"{found['before']}{relpath(path, here)}{anchor})"
 
     parts = FENCED.split(text)
     parts[::2] = [LINK.sub(link, part) for part in parts[::2]]
-    return "".join(parts)
+    return "".join(parts), files
 
 
 def _variants(before: str, path: str, here: str) -> Iterator[str]:
@@ -125,7 +127,7 @@ def example_pages() -> Iterator[tuple[str, str]]:
             f"examples/{path.stem}.md",
             f"# {path.name}\n\n{first}\n\n{more}\n\n"
             f"Run it from a checkout: `.venv/bin/python -m examples.{path.stem}`.\n\n"
-            f"```python\n{code}```\n",
+            f"```python\n{code[said.end() :].lstrip()}```\n\n[All examples](index.md)\n",
         )
     head = (
         "# Examples\n\nEach is a script that runs without a key, from a checkout: "
@@ -137,7 +139,7 @@ def example_pages() -> Iterator[tuple[str, str]]:
 def deploy_page() -> str:
     """One page with all files of `deploy/`."""
     parts = ["# Files for a deployment\n\n[Deployment](deploy.md) explains them.\n"]
-    for path in sorted((ROOT / "deploy").iterdir()):
+    for path in sorted(path for path in (ROOT / "deploy").iterdir() if path.is_file()):
         text = path.read_text(encoding="utf-8")
         language = LANGUAGES.get(path.suffix, "text")
         parts.append(f"## {path.name} {{: #{_anchor(path.name)} }}\n\n```{language}\n{text}```\n")
@@ -149,7 +151,10 @@ def stage() -> None:
     shutil.rmtree(STAGE, ignore_errors=True)
     for page in pages():
         text = (ROOT / page).read_text(encoding="utf-8")
-        _written(site_path(page) or "", rewritten(text, page))
+        staged, files = rewritten(text, page)
+        _written(site_path(page) or "", staged)
+        for file in files:
+            _copied(ROOT / file, STAGE / (site_path(file) or ""))
     for path, text in [
         *example_pages(),
         *reference_pages(ROOT),

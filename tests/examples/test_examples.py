@@ -102,6 +102,8 @@ TOLD = {
         "Completed early after 4 model calls: token_limit: 900 of 600",
         "(it had gone on in spite of token_limit: 600 of 600",
         "Stopped after 2 model calls: token_limit",
+        "Stopped after 2 model calls: cost_limit: $0.006 of $0.005 were spent",
+        "cost: $0.006, for 2 requests",
         "Stopped after 1 model call: stop_requested: that shelf is locked (from 'archive').",
     ],
     "research_agent": [

@@ -91,13 +91,13 @@ from understudy.web import loopback_only, ui
 with Runtime([]) as runtime:
     assert callable(ui(runtime, auth=loopback_only))
 """,
-    "ag-ui": "import ag_ui.core",
+    "ag-ui": "from understudy.ag_ui import ag_ui, vercel",
     "mcp": "from understudy.mcp import mcp_tools",
     "telemetry": "from understudy.telemetry import Telemetry\nTelemetry()",
     "demo": "import rich",
 }
 """What needs the extra: it must run with it, and say how to install it without it."""
-SILENT = frozenset({"ag-ui", "demo", "telemetry"})
+SILENT = frozenset({"demo", "telemetry"})
 """Extras for the examples: nothing in the package needs them."""
 NOT_INSTALLED = frozenset({"local"})
 """Compiled for minutes: `make local`."""
