@@ -7,7 +7,7 @@ TESTS := $(BIN)/python -m pytest -n 2 --dist worksteal
 # What takes minutes is cut off by itself, later than a test is.
 LONG := --timeout 3600 -o faulthandler_timeout=3700
 
-.PHONY: demo demo-web test test-faults test-ray test-fast test-browser test-installs pictures check bench bench-durable bench-actors chaos soak suspensions mutate local clean
+.PHONY: demo demo-web test test-faults test-ray test-fast test-browser test-installs pictures docs docs-serve check bench bench-durable bench-actors chaos soak suspensions mutate local clean
 
 demo: $(VENV)/.ready  ## the support desk in the terminal
 	@if [ "$$MODEL" = "local" ]; then $(MAKE) --no-print-directory local 2>/dev/null || true; fi
@@ -33,6 +33,12 @@ test-installs: $(VENV)/.release  ## the built package in empty environments: Pyt
 
 pictures: $(VENV)/.browser  ## the pictures of the pages, for the docs
 	$(BIN)/python -m tests.support.web_pictures docs/pictures
+
+docs: $(VENV)/.docs  ## the site of the documentation, in site/; each warning is an error
+	$(BIN)/python -m docs.building
+
+docs-serve: docs  ## the same, shown at http://127.0.0.1:8421
+	$(BIN)/python -m http.server --bind 127.0.0.1 --directory site 8421
 
 test-fast: $(VENV)/.ready  ## the tests that are not marked slow or postgres: under half a minute
 	$(TESTS) -m 'not slow and not postgres and not ray and not browser'
@@ -88,6 +94,11 @@ $(VENV)/.browser: $(VENV)/.ready
 	  || { echo "NO BROWSER: the tests of the pages cannot run. Install chromium, or name one in CHROMIUM=..."; exit 1; }
 	@touch $@
 
+$(VENV)/.docs: $(VENV)/.ready
+	@echo "Installing the generator of the site."
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[docs]'
+	@touch $@
+
 $(VENV)/.release: $(VENV)/.ready
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[release]'
 	@touch $@
@@ -108,4 +119,4 @@ $(VENV)/.local: $(VENV)/.ready
 	@touch $@
 
 clean:
-	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .cache .docs site .mypy_cache .pytest_cache .ruff_cache .hypothesis

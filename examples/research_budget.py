@@ -1,9 +1,9 @@
-"""A research agent with a token budget that still answers when the budget is used up."""
+"""A research agent with a budget, in tokens or USD, that still answers when it is used up."""
 
 from pydantic_ai.messages import ModelResponse, TextPart, ToolCallPart
 from pydantic_ai.usage import RequestUsage
 
-from understudy import Agent, Completed, Run, ScriptedModel, StopAgent, StopSignal, tool
+from understudy import Agent, Completed, Price, Run, ScriptedModel, StopAgent, StopSignal, tool
 from understudy.middleware import Limits, Middleware
 from understudy.models import ScriptedRequest
 
@@ -77,7 +77,17 @@ def main() -> None:
     outcome = agent.execute_sync("What do we know of kettles?")
     print(outcome.explain())
 
-    # 7. A tool that stops the run, and says why.
+    # 7. A budget in USD. A model that nobody sells gets its price from you; those of the providers
+    #    are known. Nothing else needs to be said: each reply is priced when it comes.
+    print("\nA budget of half a cent, at 10 USD for a million tokens:")
+    price = {"scripted": Price(input=10, output=10)}
+    limit = Limits(max_cost="0.005", pricing=price)
+    agent = Agent("researcher", researcher(*topics), tools=[search], middleware=[limit])
+    outcome = agent.execute_sync("What do we know of kettles?")
+    print(outcome.explain())
+    print(f"cost: {outcome.cost}, for {outcome.cost.requests} requests")
+
+    # 8. A tool that stops the run, and says why.
     print("\nA tool that stops the run:")
     agent = Agent("researcher", researcher("secrets"), tools=[search])
     print(agent.execute_sync("What is in the cellar?").explain())

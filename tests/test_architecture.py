@@ -175,7 +175,8 @@ def test_the_usual_changes_of_phase_are_changes_that_may_happen() -> None:
 @pytest.mark.parametrize("path", sorted(pictures()), ids=lambda path: path.stem)
 def test_a_picture_is_what_its_source_says_and_a_page_shows_it(path: Path) -> None:
     assert read(path) == pictures()[path], "draw it again: python -m docs.pictures.draw"
-    assert f"(pictures/{path.name})" in read(ARCHITECTURE) or f"/{path.name})" in read(README)
+    pages = [README, *(ROOT / "docs").rglob("*.md")]
+    assert any(f"pictures/{path.name})" in read(page) for page in pages)
 
 
 def test_every_picture_has_a_source() -> None:

@@ -401,7 +401,8 @@ def test_stop_signals_of_every_reason_are_read(generation: str) -> None:
     found = StopSignals.from_dict(stored)
 
     assert found.to_dict() == stored, NEVER
-    assert {signal.reason for signal in found} == set(StopReason), REMEDY
+    if generation == NEWEST:
+        assert {signal.reason for signal in found} == set(StopReason), REMEDY
 
 
 # ------------------------------------------------------------------------- errors

@@ -27,6 +27,7 @@ LATER = (
     "understudy.middleware.rate_limit",
     "understudy.middleware.summarization",
     "understudy.models.token_counts",
+    "understudy.telemetry",
     *("pykka", "sqlite3", "psycopg", "cronsim", "zoneinfo", "multiprocessing"),
 )
 RUN = (
@@ -64,6 +65,7 @@ def test_a_runtime_loads_no_database_and_no_calendar() -> None:
     found = loaded(HOST)
     assert "understudy.actors" in found
     assert found & {"understudy.journal.sqlite", "sqlite3", "psycopg", "cronsim"} == set()
+    assert "understudy.telemetry" not in found
 
 
 def test_a_name_that_there_is_not_is_an_error_as_of_any_module() -> None:

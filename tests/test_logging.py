@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import logging
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -62,3 +64,37 @@ def test_the_page_names_each_part_that_logs() -> None:
     }
 
     assert named - {"understudy.events"} == parts
+
+
+def log_calls() -> Iterator[tuple[str, ast.Call]]:
+    """All calls of the library that log, with their texts."""
+    for path in (ROOT / "understudy").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if (
+                isinstance(node, ast.Call)
+                and isinstance(node.func, ast.Attribute)
+                and isinstance(node.func.value, ast.Name)
+                and node.func.value.id == "logger"
+            ):
+                texts = [a.value for a in node.args if isinstance(a, ast.Constant)]
+                yield " ".join(map(str, texts)), node
+
+
+def test_each_entry_that_names_an_agent_has_its_id_as_a_field() -> None:
+    lacking = [
+        text
+        for text, node in log_calls()
+        if "agent %r" in text and "extra" not in {keyword.arg for keyword in node.keywords}
+    ]
+
+    assert lacking == []
+
+
+async def test_an_entry_about_a_run_has_the_ids_of_both(caplog: pytest.LogCaptureFixture) -> None:
+    crashes: list[BaseException | str] = [SystemExit("bang"), "through"]
+    async with Runtime([Agent("finder", ScriptedModel(crashes))]) as runtime:
+        outcome = completed(await runtime.spawn("finder", id="f-1").run("Kettles?"))
+
+    (entry,) = [each for each in caplog.records if "crashed" in each.getMessage()]
+    fields = vars(entry)
+    assert (fields["agent_id"], fields["run_id"]) == ("f-1", outcome.run_id)

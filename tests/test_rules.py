@@ -11,7 +11,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "rules.md"
 RULE = re.compile(r"^### (?P<id>[A-Z]\d+)$\n(?P<text>.*?)(?=^##|\Z)", re.DOTALL | re.MULTILINE)
-ID = re.compile(r"\b[RUTISPWAJ]\d{1,2}\b")
+ID = re.compile(r"\b[RUTISPWAJO]\d{1,2}\b")
 TEST = re.compile(r"`(test_\w+)`")
 RULES = [(found["id"], found["text"]) for found in RULE.finditer(PAGE.read_text(encoding="utf-8"))]
 
@@ -22,7 +22,7 @@ def sources(*folders: str) -> Iterator[Path]:
 
 
 def pages() -> list[Path]:
-    return [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
+    return [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 
 @pytest.fixture(scope="module")

@@ -132,6 +132,7 @@ def test_each_reason_has_its_value_and_priority() -> None:
         "steps_limit": 2,
         "user_requested": 2,
         "token_limit": 3,
+        "cost_limit": 3,
         "time_limit": 4,
         "retry_limit": 5,
         "finish_reason": 6,

@@ -7,6 +7,7 @@ from understudy._base.context_codecs import ContextCodec, ContextVarCodec
 from understudy._base.lazy_names import load_lazily as _load_lazily
 from understudy.agent.agent import Agent
 from understudy.errors import (
+    CostUnknown,
     DecisionError,
     Fenced,
     JournalFailed,
@@ -45,6 +46,7 @@ from understudy.interrupts import (
 )
 from understudy.models import ScriptedModel, call
 from understudy.models.patch_history import patch_history
+from understudy.models.prices import Price, Prices
 from understudy.outcomes import (
     Completed,
     Failed,
@@ -59,6 +61,7 @@ from understudy.outcomes import (
 from understudy.run.cancellation import CancellationSource, InMemoryCancellation
 from understudy.run.run import Run
 from understudy.state.agent_state import AgentState
+from understudy.state.costs import Cost
 from understudy.state.waits import Wait
 from understudy.stopping import (
     ExecutionContinuation,
@@ -79,6 +82,7 @@ if typing.TYPE_CHECKING:
         Status,
         Supervisor,
     )
+    from understudy.costs import Costs, costs_of
 else:  # an Agent needs neither actors nor stores (test_a_plain_import_loads_no_actors_and_stores)
     __getattr__, __dir__ = _load_lazily(
         __name__,
@@ -87,6 +91,7 @@ else:  # an Agent needs neither actors nor stores (test_a_plain_import_loads_no_
                 *("AgentRef", "LoopActor", "Observer", "Runtime", "SimulatedClock", "Status"),
                 "Supervisor",
             ],
+            "understudy.costs": ["Costs", "costs_of"],
         },
     )
 
@@ -98,6 +103,9 @@ __all__ = [
     "Completed",
     "ContextCodec",
     "ContextVarCodec",
+    "Cost",
+    "CostUnknown",
+    "Costs",
     "Decision",
     "DecisionError",
     "Defer",
@@ -120,6 +128,8 @@ __all__ = [
     "OutcomeOf",
     "OwnedElsewhere",
     "Paused",
+    "Price",
+    "Prices",
     "Quarantined",
     "ReplyCut",
     "Request",
@@ -155,6 +165,7 @@ __all__ = [
     "WouldDeadlock",
     "approve",
     "call",
+    "costs_of",
     "dismiss",
     "edit",
     "patch_history",

@@ -23,6 +23,7 @@
     │   ├── RunLimitExceeded      the run's own limit
     │   ├── UntilToolNotCalled    the model, which stopped without calling the until tool
     │   ├── MiddlewareError       a middleware's hook
+    │   │   └── CostUnknown       a limit needs to know what a reply costs, and nobody does
     │   ├── AgentFailed           an agent of a workflow
     │   ├── DefinitionChanged     the definition of a workflow changed during its run
     │   ├── NotHaltable           a tool raised `Halt` and no agent above it is haltable
@@ -60,6 +61,7 @@ __all__ = [
     "AgentFailed",
     "AgentNotMade",
     "CallLost",
+    "CostUnknown",
     "DecisionError",
     "DefinitionChanged",
     "Expired",
@@ -438,6 +440,29 @@ class MiddlewareError(RunError):
             middleware=middleware,
             hook=hook,
             cause=cause,
+        )
+
+
+class CostUnknown(MiddlewareError):
+    """A limit needs to know what the run has cost, and a model that was asked has no price."""
+
+    models: list[str]
+    requests: int
+
+    def __init__(self, *, middleware: str, hook: str, models: Sequence[str], requests: int) -> None:
+        named = ", ".join(map(repr, models)) or "a model without a name"
+        cause = (
+            f"nobody knows what {requests} of its requests to {named} cost: give the model a price "
+            "in the `pricing` of Limits or Runtime"
+        )
+        RunError.__init__(
+            self,
+            f"{middleware} cannot tell what the run has cost: {cause}",
+            middleware=middleware,
+            hook=hook,
+            cause=cause,
+            models=list(models),
+            requests=requests,
         )
 
 

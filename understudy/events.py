@@ -113,6 +113,8 @@ class ReplyEnded:
     agent_path: tuple[str, ...]
     turn: int
     response: ModelResponse
+    run_id: str = ""
+    """The run of an agent that the root agent runs; empty for that of the root agent."""
     kind: Literal["reply_ended"] = "reply_ended"
 
 
@@ -292,6 +294,8 @@ class RunFinished:
     """The `to_dict()` of a failed run's error."""
     signals: dict[str, Any] | None
     """The `StopSignals.to_dict()` of a stopped run."""
+    run_id: str = ""
+    """The run of an agent that the root agent runs; empty for that of the root agent."""
     kind: Literal["run_finished"] = "run_finished"
 
 
@@ -332,6 +336,7 @@ Event = (
     | FilesUpdated
     | AgentEnded
 )
+"""Any event of a run."""
 
 
 def _native_calls(record: r.Reply, agent_path: tuple[str, ...]) -> Iterator[Event]:
@@ -355,12 +360,21 @@ def _native_calls(record: r.Reply, agent_path: tuple[str, ...]) -> Iterator[Even
             )
 
 
-def events_of(record: r.Record, agent_path: tuple[str, ...]) -> Iterator[Event]:
-    """The events of a record. Live events and those of a replayed journal both come from here."""
+def events_of(record: r.Record, agent_path: tuple[str, ...], run_id: str = "") -> Iterator[Event]:
+    """The events of a record. Live events and those of a replayed journal both come from here.
+
+    Args:
+        record: of the agent, or of one that it runs.
+        agent_path: of the agent that has recorded it.
+        run_id: of its run, where another agent runs it.
+
+    """
     match record:
         case r.Reply():
             yield from _native_calls(record, agent_path)
-            yield ReplyEnded(agent_path=agent_path, turn=record.turn, response=record.response)
+            yield ReplyEnded(
+                agent_path=agent_path, turn=record.turn, response=record.response, run_id=run_id
+            )
         case r.InterruptsChecked():
             answered = {decided.request_id for decided in record.decided}
             for request in record.requests:
@@ -439,6 +453,7 @@ def events_of(record: r.Record, agent_path: tuple[str, ...]) -> Iterator[Event]:
                 text=end.text,
                 error=end.error,
                 signals=end.signals,
+                run_id=run_id,
             )
         case r.SubRunEnded():
             yield AgentEnded(
@@ -449,6 +464,6 @@ def events_of(record: r.Record, agent_path: tuple[str, ...]) -> Iterator[Event]:
                 escalated=record.escalated,
             )
         case r.ChildRecord():
-            yield from events_of(record.record, (*agent_path, record.name))
+            yield from events_of(record.record, (*agent_path, record.name), record.child)
         case _:
             pass  # subscribers get no event of the pipeline's other records

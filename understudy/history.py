@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from typing import Any, Literal
 
-from pydantic_ai.messages import ModelRequest, UserPromptPart
+from pydantic_ai.messages import ModelRequest, ModelResponse, UserPromptPart
+from pydantic_ai.usage import RequestUsage
 
 from understudy._base.context_codecs import Context
 from understudy._base.json_values import shown
+from understudy._base.usd import usd_text
 from understudy.errors import UsageError
 from understudy.interrupts import Decision, Request
+from understudy.models.prices import UNPRICED
 from understudy.state import records as r
+from understudy.state.agent_state import AgentState
+from understudy.state.costs import CostLine, complete
 from understudy.state.files import FileChange
 from understudy.state.plans import Occurrence, Schedule
 
@@ -64,6 +69,7 @@ What = Literal[
     "released",
     "run_ended",
 ]
+"""What kind of thing happened."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,6 +159,8 @@ class _Reader:
         """When requests were made, by id."""
         self._latest: dict[tuple[str, ...], datetime | None] = {}
         self._runs: dict[tuple[str, ...], str] = {}
+        self._held: set[tuple[str, ...]] = set()
+        """Where a reply is held: the request for it is told of already."""
 
     def read(
         self, seq: int, record: r.Record, path: tuple[str, ...], at: datetime | None = None
@@ -187,11 +195,21 @@ class _Reader:
                 yield "run_started", {"detail": detail}
             case r.RunEnded(end=end):
                 run_id = self._runs.pop(path, None)
+                self._held.discard(path)
                 seconds = self._since(self._started.pop((path, run_id or ""), None), at)
                 yield "run_ended", {"run_id": run_id, "seconds": seconds, "detail": _end(end)}
             case r.Reply():
                 seconds = self._since(self._latest.get(path), at)
-                yield "reply", _reply(record) | {"seconds": seconds}
+                reply = _reply(record) | {"seconds": seconds}
+                if path in self._held:
+                    self._held.discard(path)
+                    reply["detail"]["model_requests"] = []
+                yield "reply", reply
+            case r.ReplyHeld():
+                self._held.add(path)
+                detail = {"turn": record.turn, "text": record.response.text}
+                detail["model_requests"] = _model_requests(record.response)
+                yield "reply_held", {"detail": detail}
             case r.Started():
                 self._started[path, record.call_key] = at
                 call = {"call_key": record.call_key, "tool_name": record.tool_name}
@@ -215,7 +233,9 @@ class _Reader:
                 yield self._decision(record)
             case r.Snapshot():
                 self._started.clear()
-                yield "compacted", {}
+                state = AgentState.from_dict(record.state)
+                self._held = set(_holding(state, path))
+                yield "compacted", {"detail": _compacted(state)}
             case _:
                 yield from _simple(record)
 
@@ -294,6 +314,7 @@ def _reply(record: r.Reply) -> dict[str, Any]:
         "output_tokens": response.usage.output_tokens,
         "finish_reason": response.finish_reason,
         "cut": record.cut,
+        "model_requests": _model_requests(response),
     }
     return {"who": response.model_name, "detail": detail}
 
@@ -309,8 +330,60 @@ def _asked(
         "input_tokens": response.usage.input_tokens,
         "output_tokens": response.usage.output_tokens,
         "finish_reason": response.finish_reason,
+        "model_requests": _model_requests(response),
     }
     return {"who": response.model_name, "detail": detail}
+
+
+def _model_requests(response: ModelResponse) -> list[dict[str, Any]]:
+    """The requests that were made for a reply: those whose replies were no answer, and its own."""
+    attempts = [
+        _model_request(each.model_name, each.provider_name, None, each.usage)
+        for each in response.failed_attempts or ()
+        if each.usage is not None
+    ]
+    own = _model_request(
+        response.model_name, response.provider_name, response.provider_url, response.usage
+    )
+    return [*attempts, own]
+
+
+def _model_request(
+    model: str | None, provider: str | None, url: str | None, usage: RequestUsage
+) -> dict[str, Any]:
+    """One request: what it used, and what it cost, as recorded, in USD, as text."""
+    counts = {name: count for name, count in vars(usage).items() if type(count) in (int, float)}
+    counts.pop(UNPRICED, None)
+    return {
+        "model": model,
+        "provider": provider,
+        "provider_url": url,
+        "usage": {name: count for name, count in counts.items() if count},
+        "cost": None if usage.cost is None else usd_text(usage.cost),
+    }
+
+
+def _line(line: CostLine) -> dict[str, Any]:
+    return {**asdict(line), "cost": usd_text(line.cost)}
+
+
+def _holding(state: AgentState, path: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
+    """The agents of which a reply is held."""
+    run = state.run
+    if run is not None and run.model_call is not None and run.model_call.held is not None:
+        yield path
+    for child in state.children.values():
+        if child.run is not None:
+            yield from _holding(child, (*path, child.run.agent))
+
+
+def _compacted(state: AgentState) -> dict[str, Any]:
+    """What the runs before have cost, by the id of the last of them; under "" of earlier ones."""
+    told = {"": state.earlier_costs}
+    if state.run is not None:
+        told[state.run.run_id] = state.cost.lines
+    costs = {run_id: [_line(line) for line in lines] for run_id, lines in told.items() if lines}
+    return {"costs": costs} if costs else {}
 
 
 def _result(record: r.Result) -> dict[str, Any]:
@@ -379,8 +452,6 @@ def _simple(record: r.Record) -> Iterator[tuple[What, dict[str, Any]]]:
                     "detail": {"text": _text(record.message), "ids": list(record.message_ids)},
                 },
             )
-        case r.ReplyHeld():
-            yield "reply_held", {"detail": {"turn": record.turn, "text": record.response.text}}
         case r.Attempt():
             attempt = {"number": record.number, "reply_lost": record.reply_lost}
             yield "attempt_started", {"detail": {**attempt, "host": record.host}}
@@ -401,6 +472,9 @@ def _simple(record: r.Record) -> Iterator[tuple[What, dict[str, Any]]]:
             point: dict[str, Any] = {"name": record.name, "what": record.what, "expires_at": until}
             if record.reason is not None:
                 point["reason"] = record.reason
+            if record.used is not None:
+                lines = complete(record.costs, "", record.used.requests)
+                point["costs"] = [_line(line) for line in lines]
             yield "wait_started", {"call_key": record.call_key, "detail": point}
         case r.PointAnswered():
             over: dict[str, Any] = {"name": record.name, "what": record.what, "how": record.how}

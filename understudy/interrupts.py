@@ -46,6 +46,7 @@ __all__ = [
 ]
 
 DecisionType = Literal["approve", "edit", "reject", "respond", "dismiss"]
+"""Which of the decisions one is."""
 DECISION_TYPES: tuple[DecisionType, ...] = ("approve", "edit", "reject", "respond")
 """All but `dismiss`, which is the one decision on a halt."""
 

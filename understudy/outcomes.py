@@ -25,6 +25,7 @@ from understudy.state.continuation import (
     override_requested,
     overrides_exhausted,
 )
+from understudy.state.costs import Cost
 from understudy.state.run_state import RunState
 from understudy.state.waits import Wait
 from understudy.state.workflow_progress import AgentResult, Progress
@@ -76,6 +77,12 @@ class _OneOutcome:
     """Says what a run came to, where a caller takes its outcome for another one."""
 
     __slots__ = ()
+
+    @property
+    def cost(self) -> Cost:
+        """What the run has cost so far, as recorded: `outcome.state.cost`."""
+        state: AgentState = getattr(self, "state")  # noqa: B009  # each outcome has it
+        return state.cost
 
     if not TYPE_CHECKING:  # a type checker knows the attributes of each
 

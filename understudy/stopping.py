@@ -24,6 +24,7 @@ class StopReason(Enum):
     STEPS_LIMIT = "steps_limit"
     USER_REQUESTED = "user_requested"
     TOKEN_LIMIT = "token_limit"  # noqa: S105  # no password: tokens of a model
+    COST_LIMIT = "cost_limit"
     TIME_LIMIT = "time_limit"
     RETRY_LIMIT = "retry_limit"
     FINISH_REASON = "finish_reason"
@@ -61,6 +62,7 @@ _PRIORITIES = {
     StopReason.STEPS_LIMIT: 2,
     StopReason.USER_REQUESTED: 2,
     StopReason.TOKEN_LIMIT: 3,
+    StopReason.COST_LIMIT: 3,
     StopReason.TIME_LIMIT: 4,
     StopReason.RETRY_LIMIT: 5,
     StopReason.FINISH_REASON: 6,
@@ -134,6 +136,13 @@ class StopSignal:
     ) -> StopSignal:
         """The run used as many tokens as it may."""
         return cls(StopReason.TOKEN_LIMIT, message, context, source)
+
+    @classmethod
+    def cost_limit(
+        cls, message: str = "", *, source: str | None = None, **context: Any
+    ) -> StopSignal:
+        """The run has cost as much as it may."""
+        return cls(StopReason.COST_LIMIT, message, context, source)
 
     @classmethod
     def time_limit(

@@ -1,8 +1,8 @@
-"""Draws the pictures of the README and docs/architecture.md: `python -m docs.pictures.draw`.
+"""Draws the pictures of the README and of `docs`: `python -m docs.pictures.draw`.
 
-A walk or a story is drawn from the `.toml` file next to it, and the phases from `NEXT_PHASES`. The
-text is set for a width of 400 pixels, so that it can be read on a phone. Needs nothing but the
-library itself.
+A walk or a story is drawn from the `.toml` file next to it, the phases from `NEXT_PHASES`, and what
+explains by `docs.pictures.diagrams`. The text is set for a width of 400 pixels, so that it can be
+read on a phone. Needs nothing but the library itself.
 """
 
 from __future__ import annotations
@@ -13,20 +13,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from xml.sax.saxutils import escape
 
+from docs.pictures.diagrams import DIAGRAMS
+from docs.pictures.shapes import COLOURS, LINE, WIDTH, picture, rect, straight, text
 from understudy.actors.phase import NEXT_PHASES, Phase
 
 HERE = Path(__file__).parent
-WIDTH = 400
 GAP = 22  # from one lane to the next
-LINE = 16
-COLOURS = ("grey", "blue", "green", "orange", "purple")
-
-LIGHT = ("#ffffff", "#d0d7de", "#1f2328", "#59636e", "#f3f5f8")
-DARK = ("#0d1117", "#3d444d", "#f0f6fc", "#9198a1", "#1b222c")
-LANES_LIGHT = ("#6e7781", "#0969da", "#0f7b6c", "#b35900", "#8250df")
-LANES_DARK = ("#9198a1", "#58a6ff", "#39c5b0", "#f0883e", "#bc8cff")
 
 
 @dataclass(frozen=True)
@@ -50,65 +43,6 @@ class Row:
     name: str
     notes: list[str]
     flags: set[str]
-
-
-def style() -> str:
-    def theme(colours: tuple[str, ...], lanes: tuple[str, ...]) -> str:
-        back, edge, text, note, band = colours
-        rules = [
-            f".back{{fill:{back};stroke:{edge}}}",
-            f".rail,.rare{{stroke:{edge}}}",
-            f".text{{fill:{text}}}",
-            f".note{{fill:{note}}}",
-            f".band{{fill:{band}}}",
-            f".hole{{fill:{back}}}",
-            f".rare-end{{fill:{note}}}",
-            f".rare{{stroke:{note}}}",
-        ]
-        for number, colour in enumerate(lanes):
-            rules.append(f".s{number}{{stroke:{colour}}}.f{number}{{fill:{colour}}}")
-        return "".join(rules)
-
-    return (
-        "<style>text{font-family:-apple-system,'Segoe UI',Roboto,'DejaVu Sans Condensed',"
-        "sans-serif;font-size:12.5px}.name{font-family:ui-monospace,SFMono-Regular,Menlo,Consolas,"
-        "'DejaVu Sans Mono',monospace;font-weight:600}.title{font-size:16px;font-weight:700}"
-        ".head{font-weight:700}.number{font-size:11px}path,line{fill:none;stroke-linecap:round}"
-        "path,line,.thick{stroke-width:2}"
-        ".rail{stroke-width:1}.rare{stroke-width:1.3}.waits{stroke-dasharray:1 6;stroke-width:4}"
-        f"{theme(LIGHT, LANES_LIGHT)}"
-        f"@media (prefers-color-scheme:dark){{{theme(DARK, LANES_DARK)}}}</style>"
-    )
-
-
-def picture(title: str, description: str, height: float, body: list[str]) -> str:
-    """The SVG file. It has its own background, so that it can be read on any page."""
-    head = (
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{height:g}" '
-        f'viewBox="0 0 {WIDTH} {height:g}" role="img" aria-labelledby="title desc">'
-    )
-    return "\n".join(
-        [
-            head,
-            f'<title id="title">{escape(title)}</title>',
-            f'<desc id="desc">{escape(description)}</desc>',
-            style(),
-            _rect("back", 0.5, 0.5, WIDTH - 1, height - 1, 8),
-            text(16, 29, title, "text title"),
-            *body,
-            "</svg>\n",
-        ]
-    )
-
-
-def text(x: float, y: float, words: str, kind: str, anchor: str = "start") -> str:
-    at = "" if anchor == "start" else f' text-anchor="{anchor}"'
-    return f'<text class="{kind}" x="{x:g}" y="{y:g}"{at}>{escape(words)}</text>'
-
-
-def _rect(kind: str, x: float, y: float, width: float, height: float, round_: float) -> str:
-    at = f'x="{x:g}" y="{y:g}" width="{width:g}" height="{height:g}" rx="{round_:g}"'
-    return f'<rect class="{kind}" {at}/>'
 
 
 def short(name: str) -> str:
@@ -175,7 +109,7 @@ def _bands(rows: list[Row], label: str) -> Iterator[str]:
 
 
 def _band(top: float, bottom: float) -> str:
-    return _rect("band", 8, top, WIDTH - 16, bottom - top, 6)
+    return rect("band", 8, top, WIDTH - 16, bottom - top, 6)
 
 
 def _rails(rows: list[Row], lane: Lane, begin: float, end: float) -> Iterator[str]:
@@ -184,16 +118,12 @@ def _rails(rows: list[Row], lane: Lane, begin: float, end: float) -> Iterator[st
     for row, following in zip(mine, [*mine[1:], None], strict=True):
         until = following.y if following is not None else end
         if row.flags & {"waits", "ends"}:
-            yield _line("rail", lane.x, begin, row.y)
+            yield straight("rail", lane.x, begin, row.y)
             begin = until
         if "waits" in row.flags:
-            yield _line(f"s{lane.colour} waits", lane.x, row.y + 11, until - 9)
+            yield straight(f"s{lane.colour} waits", lane.x, row.y + 11, until - 9)
     if begin < end:
-        yield _line("rail", lane.x, begin, end)
-
-
-def _line(kind: str, x: float, top: float, end: float) -> str:
-    return f'<line class="{kind}" x1="{x:g}" y1="{top:g}" x2="{x:g}" y2="{end:g}"/>'
+        yield straight("rail", lane.x, begin, end)
 
 
 def _flow(rows: list[Row]) -> Iterator[str]:
@@ -243,8 +173,8 @@ def story(source: Path) -> str:
     for act in toml["acts"]:
         colour, lines = COLOURS.index(act["colour"]), act["lines"]
         tall = 16 + STEP * (len(lines) + 1)
-        cards.append(_rect("band", SIDE, y, CARD, tall, 6))
-        cards.append(_rect(f"f{colour}", SIDE, y, 4, tall, 2))
+        cards.append(rect("band", SIDE, y, CARD, tall, 6))
+        cards.append(rect(f"f{colour}", SIDE, y, 4, tall, 2))
         cards.append(text(SIDE + 16, y + 21, act["who"], f"head f{colour}"))
         for number, (line, record, *flags) in enumerate(lines, 1):
             at = y + 21 + STEP * number
@@ -252,7 +182,7 @@ def story(source: Path) -> str:
             marks += _exchanged(at - 4, record, colour, flags)
         told.append(f"{act['who']}: {' '.join(line for line, *_ in lines)}")
         y += tall + 10
-    rail = _line("rail", STORE_AT, 66, y - 10)
+    rail = straight("rail", STORE_AT, 66, y - 10)
     store = text(STORE_AT - 6, 54, toml["store"], "head note")
     return picture(toml["title"], " ".join(told), y + 4, [store, rail, *cards, *marks])
 
@@ -321,7 +251,7 @@ def phases() -> str:
     for phase, (x, y) in PLACES.items():
         colour = 2 if phase.has_run_task else 1
         kind = f"hole thick s{colour}"
-        body.append(_rect(kind, x - HALF, y - TALL, 2 * HALF, 2 * TALL, TALL))
+        body.append(rect(kind, x - HALF, y - TALL, 2 * HALF, 2 * TALL, TALL))
         body.append(text(x, y + 4.5, phase.name, "text head", "middle"))
     legend = (
         "Blue: what happens to most agents. Green: a run task is under way. "
@@ -373,7 +303,8 @@ def _change(change: tuple[Phase, Phase], kind: str, end: str) -> str:
 def pictures() -> dict[Path, str]:
     """Each file with what is to be in it."""
     drawn = {path.with_suffix(".svg"): _drawn_from(path) for path in sorted(HERE.glob("*.toml"))}
-    return {**drawn, HERE / "phases.svg": phases()}
+    explain = {HERE / f"{name}.svg": diagram() for name, diagram in DIAGRAMS.items()}
+    return {**drawn, **explain, HERE / "phases.svg": phases()}
 
 
 def _drawn_from(source: Path) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
 import pytest
@@ -77,3 +78,116 @@ def test_an_answer_that_cannot_be_checked_is_a_decision_error() -> None:
     asked = interrupted(agent.execute_sync("go"))
     with pytest.raises(DecisionError, match="cannot be checked"):
         agent.resume_sync(asked.state, asked.decide(respond(10**400)))
+
+
+# -------------------------------------------------------------------------- patterns
+
+EVIL = "^(a+)+$"
+LONG = "a" * 5_000 + "b"
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"pattern": EVIL},
+        {"patternProperties": {EVIL: {"type": "integer"}}, "additionalProperties": False},
+        {"patternProperties": {EVIL: {}}, "propertyNames": {"pattern": EVIL}},
+        {"$schema": "http://json-schema.org/draft-07/schema#", "pattern": EVIL},
+        {"additionalProperties": {"pattern": EVIL}},
+    ],
+)
+def test_a_pattern_is_looked_for_once_through_the_text(schema: Any) -> None:
+    """Python's own engine would go on for years."""
+    checked = json_schema_of(schema, what="schema")
+    value: Any = LONG if "patternProperties" not in schema else {LONG: 1}
+    if "additionalProperties" in schema and "patternProperties" not in schema:
+        value = {"x": LONG}
+    assert faults_of(checked, value) != ()
+
+
+@pytest.mark.parametrize(
+    ("schema", "fits", "not_"),
+    [
+        ({"pattern": "^a.c$"}, ["abc", 5, None], ["xabc", "abcd", "abc\n"]),
+        ({"pattern": "b"}, ["abc", {}], ["ac", ""]),
+        (
+            {"patternProperties": {"^n_": {"type": "integer"}}, "additionalProperties": False},
+            [{"n_a": 1}, {}, "text"],
+            [{"n_a": "1"}, {"m_a": 1}],
+        ),
+        (
+            {
+                "properties": {"id": {"type": "string"}},
+                "patternProperties": {"^x": {}, "y$": {}},
+                "additionalProperties": {"type": "integer"},
+            },
+            [{"id": "1", "xa": "b", "ay": "b", "n": 1}],
+            [{"n": "1"}, {"id": 5}],
+        ),
+        ({"properties": {"a": {}}, "additionalProperties": False}, [{"a": 1}], [{"b": 1}]),
+    ],
+)
+def test_patterns_mean_what_they_mean_elsewhere(schema: Any, fits: Any, not_: Any) -> None:
+    checked = json_schema_of(schema, what="schema")
+    assert [faults_of(checked, value) for value in fits] == [()] * len(fits)
+    assert all(faults_of(checked, value) for value in not_)
+
+
+def test_what_is_wrong_with_a_property_is_told_at_its_place() -> None:
+    schema = {"patternProperties": {"^n_": {"pattern": "^[0-9]+$"}}, "additionalProperties": False}
+    assert faults_of(schema, {"n_a": "x", "m": 1, "k": 2}) == (
+        ((), "Additional properties are not allowed ('k', 'm' were unexpected)"),
+        (("n_a",), "'x' does not match '^[0-9]+$'"),
+    )
+
+
+@pytest.mark.parametrize(
+    ("schema", "told"),
+    [
+        ({"pattern": "(?=a)b"}, "look-around"),
+        ({"items": {"pattern": r"(a)\1"}}, "backreferences"),
+        ({"patternProperties": {"(?<!a)b": {}}}, "look-around"),
+        ({"pattern": "((a{1000}){1000}){1000}"}, "repeats? too much"),
+        ({"pattern": r"(\w{1000}){1000}"}, "repeats? too much"),
+        ({"pattern": "(?x)(a # )\n b{1000}){1000}"}, "repeats? too much"),
+        ({"properties": {f"p{n}": {"pattern": f"a{{{n}000}}"} for n in range(1, 99)}}, "too much"),
+        ({"unevaluatedProperties": False, "patternProperties": {EVIL: {}}}, "for ever"),
+        ({"$defs": {"a": {"unevaluatedProperties": False}}, "dependentSchemas": {}}, "for ever"),
+    ],
+)
+def test_what_cannot_be_checked_in_a_bounded_time_is_refused(schema: Any, told: str) -> None:
+    with pytest.raises(UsageError, match=told):
+        json_schema_of(schema, what="schema")
+
+
+def test_a_schema_that_was_stored_before_is_checked_in_a_bounded_time_too() -> None:
+    for pattern in ("(?=a)b", "((a{1000}){1000}){1000}"):
+        ((_, why),) = faults_of({"pattern": pattern}, "a")
+        assert "it cannot be checked: ValueError" in why
+
+
+def test_large_patterns_in_long_texts_count_as_steps() -> None:
+    schema = json_schema_of({"items": {"pattern": "[ab]*a[ab]{2900}c"}}, what="schema")
+    text = "ab" * 10_000
+    ((_, why),) = faults_of(schema, [text])
+    assert "it takes more than 100,000 steps" in why
+    ids = {"items": {"pattern": "^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$"}}
+    assert faults_of(ids, ["00000000-0000-0000-0000-000000000000"] * 1_000) == ()
+
+
+def test_the_library_looks_for_patterns_where_we_know_it() -> None:
+    """In another place it would look by `re`: that must be replaced, or refused, too."""
+    from jsonschema import _keywords, _legacy_keywords, _utils
+
+    places = {
+        name
+        for module in (_keywords, _legacy_keywords, _utils)
+        for name, function in inspect.getmembers(module, inspect.isfunction)
+        if function.__module__ == module.__name__ and "re.search(" in inspect.getsource(function)
+    }
+    assert places == {
+        "pattern",
+        "patternProperties",
+        "find_additional_properties",  # of "additionalProperties" alone
+        "find_evaluated_property_keys_by_schema",  # of "unevaluatedProperties" alone
+    }

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.agents import Held, by_turn, completed, interrupted
+from tests.support.agents import Held, by_turn, completed, interrupted, until_status
 from tests.support.loops import soon
 from tests.support.places import NewStore, Place
 from tests.support.postgres import Hosts
@@ -17,6 +17,9 @@ from understudy import (
     OwnedElsewhere,
     Runtime,
     ScriptedModel,
+    SimulatedClock,
+    Status,
+    ToolContext,
     UnfitHost,
     UnknownAgent,
     UsageError,
@@ -310,3 +313,132 @@ async def test_an_agent_that_is_owned_elsewhere_is_refused_or_asked_there(hosts:
         completed(await soon(first.spawn("desk", "a").run("go")))
         with pytest.raises(OwnedElsewhere):
             await soon(no.get("a").run("go"))
+
+
+async def test_what_was_made_before_another_host_wrote_is_made_again(hosts: Hosts) -> None:
+    """A11: what is made depends on what is recorded."""
+    here = Made()
+    made: list[str] = []
+    entered, go = asyncio.Event(), asyncio.Event()
+
+    async def there(name: str, agent_id: str, values: Mapping[str, Any]) -> Agent:
+        made.append(agent_id)
+        if len(made) == 1:
+            entered.set()
+            await go.wait()
+            return Agent(name, by_turn(*["stale"] * 9))
+        return Agent(name, by_turn(*["fresh"] * 9))
+
+    first_store, second_store = (DatabaseStore(hosts.new(name)) for name in ("first", "second"))
+    async with opened(first_store, here) as first, opened(second_store, there) as second:
+        ref = first.spawn("desk", "a")
+        completed(await soon(ref.run("go")))
+        assert await soon(ref.stop(block=False))
+        running = second.get("a").run("there")
+        await soon(entered.wait())
+        completed(await soon(ref.run("here")))
+        assert await soon(ref.stop(block=False))
+        go.set()
+        assert completed(await soon(running)).text == "fresh"
+    assert made == ["a", "a"]
+
+
+async def test_a_run_waits_for_a_factory_that_makes_its_definition(new_store: NewStore) -> None:
+    """A11: with on_version="wait", as of a declared one."""
+
+    def making(version: int, **options: Any) -> AgentFactory:
+        @tool
+        def refund() -> str:
+            return f"refunded by {version}"
+
+        def factory(name: str, agent_id: str, values: Mapping[str, Any]) -> Agent:
+            options.update(version=version, tools=[refund], interrupt_on={"refund": True})
+            return Agent(name, by_turn(call("refund"), f"done by {version}"), **options)
+
+        return factory
+
+    async with opened(new_store(), making(1)) as old:
+        asked = interrupted(await soon(old.spawn("desk", "a").run("go")))
+    decision = asked.decide(approve())
+    async with opened(new_store(), making(2, on_version="wait")) as new:
+        for _ in range(2):
+            with pytest.raises(UnfitHost, match="on_version='newest'"):
+                await soon(new.get("a").resume(decision))
+        assert [each.request.id for each in await soon(new.pending())] == [asked.requests[0].id]
+    async with opened(new_store(), making(1)) as old:
+        assert completed(await soon(old.get("a").resume(decision))).text == "done by 1"
+
+
+async def test_a_call_is_posted_to_the_host_that_runs_what_it_made(hosts: Hosts) -> None:
+    """A11."""
+    held, here = Held(), Made()
+
+    @tool(idempotent=True)
+    async def work() -> str:
+        await held.wait()
+        return "worked"
+
+    def there(name: str, agent_id: str, values: Mapping[str, Any]) -> Agent:
+        return Agent(name, by_turn(call("work"), "one", "two"), tools=[work])
+
+    first_store, second_store = (DatabaseStore(hosts.new(name)) for name in ("first", "second"))
+    async with opened(first_store, here) as first, opened(second_store, there) as second:
+        running = second.spawn("desk", "a").run("go")
+        await soon(held.entered.wait())
+        assert await soon(first.get("a").send("More.", steer=True, message_id="m")) == "m"
+        held.release.set()
+        assert completed(await soon(running)).text == "one"
+        state = await soon(second.get("a").state())
+        assert "More." in str(state.messages)
+
+
+async def test_what_is_due_wakes_an_agent_that_is_made(place: Place) -> None:
+    """A11: in the next process too, where nobody asked for it yet."""
+    clock, ended = SimulatedClock(), asyncio.Event()
+
+    @tool
+    async def nap(ctx: ToolContext) -> str:
+        await ctx.sleep("nap", 3600)
+        return "slept"
+
+    made: list[str] = []
+
+    def factory(name: str, agent_id: str, values: Mapping[str, Any]) -> Agent:
+        made.append(agent_id)
+        return Agent(name, by_turn(call("nap"), "up"), tools=[nap], middleware=[Ends(ended)])
+
+    async with opened(place.store(), factory, clock=clock) as runtime:
+        runtime.spawn("desk", "a").run("go")
+        await until_status(runtime.get("a"), Status.WAITING)
+    async with opened(place.store(), factory, clock=clock) as runtime:
+        assert made == ["a"]
+        await soon(clock.advance(3601))
+        await soon(ended.wait())
+        assert made == ["a", "a"]
+        state = await soon(runtime.get("a").state())
+        assert "slept" in str(state.messages)
+
+
+async def test_what_was_begun_by_a_definition_that_is_not_made_now_is_listed(
+    new_store: NewStore,
+) -> None:
+    """A11: `version="other"` knows the definitions of the agents that are in memory."""
+
+    def making(version: int) -> AgentFactory:
+        @tool
+        def refund() -> str:
+            return "refunded"
+
+        def factory(name: str, agent_id: str, values: Mapping[str, Any]) -> Agent:
+            options: dict[str, Any] = {"tools": [refund], "interrupt_on": {"refund": True}}
+            return Agent(name, by_turn(call("refund"), "done"), version=version, **options)
+
+        return factory
+
+    async with opened(new_store(), making(1)) as old:
+        interrupted(await soon(old.spawn("desk", "old").run("go")))
+        assert list(await soon(old.agents(version="other"))) == []
+    async with opened(new_store(), making(2)) as new:
+        interrupted(await soon(new.spawn("desk", "new").run("go")))
+        others = await soon(new.agents(version="other"))
+        assert [each.id for each in others] == ["old"]

@@ -119,6 +119,41 @@ async def test_an_agent_is_imported_at_a_host_that_must_not_run_it(hosts: Hosts)
         assert [info.host for info in await soon(first.agents())] == ["here"] * 3
 
 
+async def test_runs_that_are_posted_to_one_agent_cost_no_fold_of_all_of_them_each(
+    hosts: Hosts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """J70: who has posted them reads on where the last look has ended."""
+    held, records = Held("first"), 0
+    here, there = stores(hosts, "here", "there")
+
+    def counted(name: str) -> None:
+        method = getattr(there, name)
+
+        async def read(*given: Any) -> Any:
+            nonlocal records
+            loaded = await method(*given)
+            records += len(loaded.records)
+            return loaded
+
+        monkeypatch.setattr(there, name, read)
+
+    async with (
+        opened(here, Agent("desk", ScriptedModel([held, *["done"] * 40])), sweep=None) as first,
+        opened(there, desk("never"), sweep=None) as second,
+    ):
+        await running(first, held)
+        runs = [second.get("t").run(str(number)) for number in range(40)]
+        await until(lambda: len(left(hosts)) == 40)
+        counted("load")
+        counted("load_latest")
+        held.release.set()
+        for run in runs:
+            completed(await soon(run))
+        loaded = await here.load("t")
+        assert loaded is not None
+        assert records <= 4 * loaded.agent.last_seq, "and not forty times"
+
+
 async def test_a_run_that_waits_for_its_turn_is_known_at_every_host(hosts: Hosts) -> None:
     """J33: it is in the memory of the owner alone, which is asked."""
     held = Held("first")

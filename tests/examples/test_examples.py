@@ -102,6 +102,8 @@ TOLD = {
         "Completed early after 4 model calls: token_limit: 900 of 600",
         "(it had gone on in spite of token_limit: 600 of 600",
         "Stopped after 2 model calls: token_limit",
+        "Stopped after 2 model calls: cost_limit: $0.006 of $0.005 were spent",
+        "cost: $0.006, for 2 requests",
         "Stopped after 1 model call: stop_requested: that shelf is locked (from 'archive').",
     ],
     "research_agent": [
@@ -160,7 +162,7 @@ PROGRAMS = sorted(
     for path in (ROOT / "examples").glob("*.py")
     if '__name__ == "__main__"' in path.read_text(encoding="utf-8")
 )
-TESTED_APART = ("durable_agent", "fastapi_app", "support_desk", "two_hosts")
+TESTED_APART = ("ag_ui_app", "durable_agent", "fastapi_app", "support_desk", "two_hosts")
 ENVIRONMENT = {
     **os.environ,
     "PYTHONPATH": str(ROOT),

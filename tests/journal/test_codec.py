@@ -176,6 +176,16 @@ def stored(kind: str, **fields: Any) -> EncodedRecord:
     return EncodedRecord(kind, 1, json.dumps(fields).encode())
 
 
+def test_a_counter_of_the_provider_comes_back() -> None:
+    """Pydantic AI adds up what it has no field for, such as the searches of a provider."""
+    usage = RequestUsage(input_tokens=3, web_searches=2)
+    reply = Reply(turn=0, response=ModelResponse(parts=[TextPart("hi")], usage=usage))
+    found = decode(encode(reply))
+    assert found == reply
+    assert isinstance(found, Reply)
+    assert vars(found.response.usage)["web_searches"] == 2
+
+
 def test_a_cost_which_no_json_number_holds_exactly_comes_back_exactly() -> None:
     record = reply(usage=RequestUsage(cost=Decimal("0.1234567890123456789")))
 

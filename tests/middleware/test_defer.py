@@ -325,6 +325,35 @@ async def test_an_agent_whose_model_call_is_put_off_waits_passively(place: Place
         assert list(await soon(runtime.waiting())) == []
 
 
+async def test_a_model_call_that_is_put_off_is_so_where_the_agent_is_imported() -> None:
+    clock, model = SimulatedClock(), by_turn("Hello.")
+
+    class Once(Middleware):
+        async def wrap_model_call(
+            self, run: Run, request: ModelInput, next: NextModelCall
+        ) -> ModelResponse:
+            put_off = run.current.model_call
+            if put_off is None or not put_off.call.points:
+                raise Defer(HOUR)
+            return await next(request)
+
+    agent = Agent("a", model, middleware=[Once()])
+    async with Runtime([agent], clock=clock) as runtime:
+        ref = runtime.spawn("a", id="a1")
+        ref.run("Hi.")
+        await until_status(ref, Status.WAITING)
+        copy = await soon(runtime.import_(await soon(runtime.export("a1")), id="a2"))
+        await soon(runtime.recover())
+        (due,) = {wait.expires_at for wait in await soon(runtime.waiting())}
+        assert (due, model.requests) == (clock.now() + timedelta(hours=1), [])
+        await clock.advance(2 * HOUR)
+        for each in (copy, ref):
+            outcome = await soon(each.outcome())
+            assert outcome is not None
+            assert completed(outcome).text == "Hello."
+        assert len(model.requests) == 2
+
+
 async def test_a_cancel_ends_a_run_whose_model_call_is_put_off() -> None:
     clock, model = SimulatedClock(), by_turn("Hello.")
     agent = Agent("a", model, middleware=[Hours(clock.now() + timedelta(hours=1))])

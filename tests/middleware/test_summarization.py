@@ -37,7 +37,7 @@ from understudy import (
     tool,
 )
 from understudy.journal import MemoryStore
-from understudy.middleware import Limits, Middleware, ModelInput, Summarization
+from understudy.middleware import Guard, Limits, Middleware, ModelInput, Summarization
 from understudy.models import ScriptedRequest
 from understudy.models.token_counts import estimated_tokens
 from understudy.modes import Loop
@@ -111,6 +111,26 @@ async def test_older_turns_become_a_summary_and_the_rest_stays_as_it_is() -> Non
         assert each[1].startswith("Summary of"), "and the summary comes right after it"
         assert each[-1].startswith("page "), "the last result stays"
     assert outcome.usage.requests == len(model.requests) + len(small.requests)
+
+
+@pytest.mark.parametrize("guard_first", [True, False])
+async def test_a_summary_beside_a_guard_holds_for_the_call_that_is_about_to_be_made(
+    guard_first: bool,
+) -> None:
+    def upper(text: str, run: Run) -> str:
+        return text.upper()
+
+    model = ScriptedModel(lambda request: ModelResponse(parts=[TextPart(LONG)]))
+    summary = Summarization(60, keep_turns=1, summarize=lambda older: "They talked.")
+    stack: list[Middleware] = [Guard(input=upper), summary]
+    agent = Agent("a", model, middleware=stack if guard_first else stack[::-1])
+    state = None
+    for _ in range(4):
+        state = completed(await agent.execute(LONG, state=state)).state
+    assert [len(each.messages) for each in model.requests] == [1, 3, 5, 3]
+    sent = texts(model.requests[-1].messages)
+    assert "They talked." in str(sent)
+    assert sent[-1] == LONG.upper()
 
 
 async def test_a_request_begins_the_same_until_the_next_summary() -> None:

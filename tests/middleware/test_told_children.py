@@ -114,6 +114,58 @@ def test_each_task_of_a_sub_agent_begins_with_its_conversation() -> None:
     assert clerk.seen == [("You are a clerk.", ["Who is Ann?", "And Bob?"])]
 
 
+def lawyers(clerk: Clerk, *, tools: Any = (), **options: Any) -> Agent:
+    """Gives one task to `clerk`."""
+    task = call("task", {"task_name": "clerk", "instructions": "And Bob?"})
+    sub_agent = SubAgent(agents=[clerk.agent(tools=tools)], general_purpose=False, **options)
+    return Agent("boss", by_turn(task), middleware=[sub_agent])
+
+
+def of_the_tenant(ctx: ToolContext, name: str) -> str:
+    return f"{name} is for {ctx.state.values['shop']}"
+
+
+async def asked_for(ctx: ToolContext, name: str) -> str:
+    return of_the_tenant(ctx, name)
+
+
+@pytest.mark.parametrize("told", ["clerk is for Acme", of_the_tenant, asked_for])
+def test_the_agent_of_each_task_is_told_what_this_task_needs(told: Any) -> None:
+    clerk = Clerk(call("gated", {}))
+    clerk.has_before = False
+    agent = lawyers(clerk, tools=[gated], task_instructions=told)
+    asked = interrupted(agent.execute_sync("go", state=_with_shop()))
+    elsewhere = lawyers(clerk, tools=[gated], task_instructions="Ignored")
+    completed(elsewhere.resume_sync(reloaded(asked.state), asked.decide(approve())))
+    assert clerk.seen == [("You are a clerk.\n\nclerk is for Acme", ["And Bob?"])] * 2
+
+
+def _fails(ctx: ToolContext, name: str) -> str:
+    raise ConnectionError("no book of laws")
+
+
+@pytest.mark.parametrize(
+    ("told", "why"),
+    [(lambda ctx, name: 5, "returned 5"), (_fails, "no book of laws")],
+)
+def test_a_task_that_cannot_be_told_anything_is_an_error_result(told: Any, why: str) -> None:
+    clerk = Clerk()
+    agent = lawyers(clerk, task_instructions=told)
+    (part,) = results(completed(agent.execute_sync("go")).state)
+    assert part.outcome == "failed"
+    assert why in str(part.content)
+    assert clerk.seen == []
+
+
+def test_what_cannot_be_told_with_each_task_is_refused_when_the_agent_is_made() -> None:
+    for wrong in (5, None, "\ud800"):
+        with pytest.raises(UsageError, match="`task_instructions`"):
+            SubAgent([Clerk().agent()], task_instructions=wrong)  # type: ignore[arg-type]
+    flow = Agent("flow", None, mode=Sequential([Clerk().agent()]))
+    with pytest.raises(UsageError, match="'flow' calls no model"):
+        Agent("a", by_turn(), middleware=[SubAgent([flow], task_instructions="x")])
+
+
 def test_a_conversation_that_was_cut_is_made_valid() -> None:
     cut: list[ModelMessage] = [
         *BEFORE,

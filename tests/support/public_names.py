@@ -17,6 +17,7 @@ ROOT = Path(__file__).parents[2]
 PACKAGES = (
     "understudy",
     "understudy.actors",
+    "understudy.ag_ui",
     "understudy.cluster",
     "understudy.journal",
     "understudy.loop_actors.supervisor",
@@ -24,6 +25,7 @@ PACKAGES = (
     "understudy.middleware",
     "understudy.models",
     "understudy.modes",
+    "understudy.telemetry",
     "understudy.tools",
     "understudy.web",
 )

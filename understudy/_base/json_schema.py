@@ -1,29 +1,34 @@
-"""JSON schemas of answers: made from a type, checked when they are given, and validated by.
+"""JSON schemas: made from a type, checked when they are given, and validated by.
 
+They may come from anywhere, such as a server: whatever is in one, it is checked in a bounded time.
 `jsonschema` is imported where a schema is given or an answer is checked, and nowhere before.
 """
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextvars import ContextVar
 from datetime import datetime, time
-from functools import cache
+from functools import cache, partial
 from typing import Any, cast
 
 from pydantic import TypeAdapter
 from pydantic.errors import PydanticUserError
 
 from understudy._base.json_values import checked_json, shown
+from understudy._base.patterns import CLASS, MAX_SIZE, compiled, size_of
 from understudy.errors import UsageError
 
 MAX_FAULTS = 5
 """Of the faults of one value, so many are told."""
 MAX_STEPS = 100_000
 """Keywords that are looked at for one value: a small schema may ask for more than anybody waits."""
-_steps: ContextVar[Iterator[int]] = ContextVar("steps")
-"""Those that are left for the value that is looked at."""
+_OF_PATTERNS = 500
+"""To look for so much of a pattern in a character takes as long as a keyword."""
+_look: ContextVar[_Look] = ContextVar("look")
+"""At the value that is looked at."""
+_UNCOUNTED = {"patternProperties", "dependentSchemas", "$dynamicRef", "$recursiveRef"}
 Fault = tuple[tuple[int | str, ...], str]
 """Where a value does not fit, as a path into it, and what is wrong there."""
 
@@ -66,7 +71,7 @@ def faults_of(schema: Mapping[str, Any], value: object) -> tuple[Fault, ...]:
     """
     from jsonschema.exceptions import best_match
 
-    _steps.set(iter(range(MAX_STEPS)))
+    _look.set(_Look())
     try:
         found = sorted(_validator(schema).iter_errors(value), key=lambda e: list(map(str, e.path)))
         faults = (
@@ -123,13 +128,71 @@ def _counting(of: Any) -> Any:
 
     def counted(check: Any) -> Any:
         def checked(*given: Any) -> Iterator[Any]:
-            if next(_steps.get(), None) is None:
-                raise ValueError(f"it takes more than {MAX_STEPS:,} steps")
+            _look.get().take(1)
             yield from check(*given) or ()
 
         return checked
 
-    return extend(of, {name: counted(check) for name, check in of.VALIDATORS.items()})
+    checks = {**of.VALIDATORS, "pattern": _pattern, "patternProperties": _pattern_properties}
+    others = of.VALIDATORS["additionalProperties"]
+    checks["additionalProperties"] = partial(_additional_properties, others)
+    return extend(of, {name: counted(check) for name, check in checks.items()})
+
+
+class _Look:
+    """What one look at a value has used of its steps, and the patterns that it came to."""
+
+    def __init__(self) -> None:
+        self._left = MAX_STEPS
+        self._patterns: dict[str, tuple[int, Callable[[str], bool]]] = {}
+
+    def take(self, steps: int) -> None:
+        self._left -= steps
+        if self._left < 0:
+            raise ValueError(f"it takes more than {MAX_STEPS:,} steps")
+
+    def finds(self, pattern: str, text: str) -> bool:
+        known = self._patterns.get(pattern)
+        if known is None:
+            size = size_of(pattern)
+            self.take(size_of(pattern, CLASS) // _OF_PATTERNS)
+            known = self._patterns[pattern] = (size, compiled(pattern))
+        size, finds = known
+        self.take(size * len(text) // _OF_PATTERNS)
+        return finds(text)
+
+
+# The library looks for patterns by `re`, in these three and where `_check_bounded` refuses them.
+
+
+def _pattern(validator: Any, pattern: str, value: Any, schema: Any) -> Iterator[Any]:
+    from jsonschema import ValidationError
+
+    if validator.is_type(value, "string") and not _look.get().finds(pattern, value):
+        yield ValidationError(f"{value!r} does not match {pattern!r}")
+
+
+def _pattern_properties(validator: Any, given: Any, value: Any, schema: Any) -> Iterator[Any]:
+    if validator.is_type(value, "object"):
+        for pattern, inner in given.items():
+            for name, each in value.items():
+                if _look.get().finds(pattern, name):
+                    yield from validator.descend(each, inner, path=name, schema_path=pattern)
+
+
+def _additional_properties(
+    check: Any, validator: Any, given: Any, value: Any, schema: Any
+) -> Iterator[Any]:
+    patterns = schema.get("patternProperties", {})
+    if patterns and validator.is_type(value, "object"):
+        look = _look.get()
+        value = {
+            name: each
+            for name, each in value.items()
+            if not any(look.finds(pattern, name) for pattern in patterns)
+        }
+        schema = {"properties": schema.get("properties", {})}
+    yield from check(validator, given, value, schema) or ()
 
 
 def _is_date_time(value: object) -> bool:
@@ -156,12 +219,43 @@ def _check(schema: dict[str, Any], what: str) -> None:
         raise UsageError(f"{what} is no JSON schema: {place}: {error.message}") from error
     resource = specification_with(dialect, default=DRAFT202012).create_resource(schema)
     registry: Registry[Any] = Registry()
+    patterns, keywords = set[str](), set[str]()
     for each, resolver in _parts(resource, registry.resolver_with_root(resource)):
         if each is not resource and "$schema" in each.contents:
             raise UsageError(f"{what} has a '$schema' inside: name it at the top alone")
+        keywords |= each.contents.keys()
+        patterns.update(map(str, filter(None, [each.contents.get("pattern")])))
+        patterns.update(each.contents.get("patternProperties", ()))
         ref = each.contents.get("$ref")
         if isinstance(ref, str):
             _check_ref(ref, resolver, what)
+    _check_bounded(keywords, patterns, what)
+
+
+def _check_bounded(keywords: set[str], patterns: set[str], what: str) -> None:
+    """Raise a `UsageError` for what cannot be checked in a bounded time.
+
+    What is unevaluated is found by the library without a count of its steps, and by `re`.
+    """
+    uncounted = sorted(keywords & _UNCOUNTED)
+    unevaluated = sorted(keywords & {"unevaluatedProperties", "unevaluatedItems"})
+    if unevaluated and uncounted:
+        raise UsageError(
+            f"{what} has {unevaluated[0]!r} beside {uncounted[0]!r}: together they may take for "
+            "ever to check; leave out one of them"
+        )
+    size = 0
+    for pattern in sorted(patterns):
+        size += size_of(pattern, CLASS)
+        if size > MAX_SIZE:
+            raise UsageError(f"{what} has patterns that repeat too much, such as {shown(pattern)}")
+        try:
+            compiled(pattern)
+        except ValueError as error:
+            raise UsageError(
+                f"{what} has the pattern {shown(pattern)}, which cannot be looked for in a bounded "
+                f"time: {error}"
+            ) from error
 
 
 def _check_ref(ref: str, resolver: Any, what: str) -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -396,6 +397,8 @@ async def activate(
         host=host_of(services.store) if is_shared(services.store) else None,
     )
     ledger.outlives_run = True
+    if services.instrument is not None:
+        services.instrument.follow(ledger)
     if isinstance(journal, CheckpointJournal):
         journal.write_checkpoints(activation.ledger_state, loaded)
     if state.run is not None and state.run.fruitless and not state.run.over:
@@ -417,8 +420,15 @@ def folded(loaded: Loaded, onto: AgentState | None = None) -> AgentState:
         StoreDamaged: if they do not fit together.
 
     """
-    try:
+    with as_damage(loaded):
         return loaded.folded() if onto is None else replay(loaded.records, onto)
+
+
+@contextmanager
+def as_damage(loaded: Loaded) -> Iterator[None]:
+    """What raises because these records do not fit together is `StoreDamaged`."""
+    try:
+        yield
     except (UnderstudyError, LookupError, TypeError, ValueError, AssertionError) as error:
         cause = f"its records do not fit together: {error!r}"
         raise StoreDamaged(what=f"agent {loaded.agent.agent_id!r}", cause=cause) from error

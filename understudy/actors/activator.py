@@ -13,6 +13,7 @@ from typing import Any
 import pykka
 
 from understudy._base.event_loops import call_on
+from understudy._base.log_fields import about
 from understudy.actors.activation import Activation
 from understudy.actors.agent_actor import CHECK_INBOX, AgentActor
 from understudy.actors.agent_directory import Directory
@@ -155,7 +156,9 @@ class Activator:
             except (asyncio.CancelledError, GeneratorExit):
                 raise
             except BaseException as error:  # a SystemExit of a store would end the loop
-                logger.exception("agent %r could not be activated, or released", slot.id)
+                logger.exception(
+                    "agent %r could not be activated, or released", slot.id, extra=about(slot.id)
+                )
                 slot.refuse_all(as_exception(slot.id, error))
                 if slot.phase is Phase.ACTIVATING:
                     slot.enter(Phase.PASSIVE)
@@ -225,7 +228,9 @@ class Activator:
                 if not is_own:
                     failure = Fenced(agent_id=owned.agent_id, why="another runtime has taken it")
         except JournalFailed as error:  # given to the callers; the store has the agent anyway
-            logger.warning("agent %r was not released: %s", owned.agent_id, error)
+            logger.warning(
+                "agent %r was not released: %s", owned.agent_id, error, extra=about(owned.agent_id)
+            )
             failure = error
         except BaseException:
             failure = runtime_stopped(slot.id)

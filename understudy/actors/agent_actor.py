@@ -11,6 +11,7 @@ from typing import Any, TypeVar, cast
 
 import pykka
 
+from understudy._base.log_fields import about
 from understudy.actors.activation import Activation, RunAbandoned, activate
 from understudy.actors.agent_factory import MadeAtActivation, made_by
 from understudy.actors.agent_slot import AgentSlot
@@ -154,7 +155,7 @@ class AgentActor(LoopActor):
             error = failure.error if isinstance(failure, HookFailed) else failure
             error = as_exception(slot.id, error)
             if not isinstance(error, (UnderstudyError, pykka.ActorDeadError)):
-                logger.exception("agent %r cannot be activated", slot.id)
+                logger.exception("agent %r cannot be activated", slot.id, extra=about(slot.id))
             if not self.actor_stopped.is_set():
                 if isinstance(error, OtherAgent):
                     slot.services.settle_definition(slot, None)
@@ -293,7 +294,9 @@ class AgentActor(LoopActor):
             except Exception as error:
                 # Answered, whatever it is: the caller must not wait for ever.
                 if not isinstance(error, UnderstudyError):
-                    logger.exception("agent %r could not handle %r", slot.id, type(message))
+                    logger.exception(
+                        "agent %r could not handle %r", slot.id, type(message), extra=about(slot.id)
+                    )
                 refuse_when_confirmed(slot, message.future, error)
                 if isinstance(error, JournalFailed) and not isinstance(error, RecordRefused):
                     self._lose_store(error)
@@ -435,7 +438,12 @@ class AgentActor(LoopActor):
                 await self._end_messages(activation)
                 await activation.journal.durable()
             except Exception as error:  # of a journal: a store of the application may raise any
-                logger.error("agent %r is passivated with records lost: %s", slot.id, error)
+                logger.error(
+                    "agent %r is passivated with records lost: %s",
+                    slot.id,
+                    error,
+                    extra=about(slot.id),
+                )
             self.actor_ref.stop(block=False)
 
         slot.start_task(stop_when_durable(), f"passivating {slot.id}")
@@ -478,7 +486,7 @@ class AgentActor(LoopActor):
         # On a store that hosts share they take agents at rest from each other: that is no trouble.
         is_taken = isinstance(error, Fenced) and activation.task is None
         level = logging.INFO if is_taken and slot.services.calls is not None else logging.ERROR
-        logger.log(level, "agent %r is passivated: %s", slot.id, error)
+        logger.log(level, "agent %r is passivated: %s", slot.id, error, extra=about(slot.id))
         slot.refuse_waiters(error)
         activation.passivated_because = "lost"
         if isinstance(error, Fenced) and slot.services.calls is not None:

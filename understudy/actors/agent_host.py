@@ -29,7 +29,7 @@ from understudy.actors.phase import Phase
 from understudy.actors.placement import Placement
 from understudy.actors.post_office import PostOffice
 from understudy.actors.replies import runtime_stopped
-from understudy.actors.services import RuntimeServices
+from understudy.actors.services import RuntimeServices, RuntimeTelemetry
 from understudy.actors.stored_looks import StoredLooks
 from understudy.actors.tree import agent_tree
 from understudy.agent.agent import Agent
@@ -41,6 +41,7 @@ from understudy.journal.store import TextStore
 from understudy.loop_actors.future import Future
 from understudy.loop_actors.monitor import Lifetime
 from understudy.loop_actors.supervisor import SupervisorTree
+from understudy.models.prices import Prices
 from understudy.run.answers import TOKEN_RECORDS, Answer, MadeToken, token_in
 from understudy.run.tokens import agent_of, hash_of
 
@@ -72,7 +73,9 @@ class AgentHost:
         labels: frozenset[str],
         any_host: bool,
         codecs: ContextCodecs,
+        prices: Prices | None = None,
         factory: AgentFactory | None = None,
+        telemetry: RuntimeTelemetry | None = None,
     ) -> None:
         self.lifetime: Lifetime = Lifetime()
         self.directory: Directory = Directory(
@@ -82,6 +85,7 @@ class AgentHost:
         self.placement: Placement = Placement(
             store, labels, any_host=any_host, has_factory=factory is not None
         )
+        self._telemetry = telemetry
         self.threads = threads
         self.abandoned = abandoned
         self._loop_monitor: LoopMonitor | None = None
@@ -99,6 +103,7 @@ class AgentHost:
             idle_timeout=idle_timeout,
             deps_for=deps_for,
             codecs=codecs,
+            prices=prices,
             placement=self.placement,
             definition=self.directory.named,
             factory=factory,
@@ -131,6 +136,8 @@ class AgentHost:
             await mark_restored(services.store, services.clock)
             self.dues = DueClock(services, self.directory)
             await self.dues.refresh()
+            if self._telemetry is not None:
+                services.instrument = self._telemetry.watch(services)
         except BaseException:
             await services.store.close()
             raise
@@ -161,6 +168,8 @@ class AgentHost:
     async def close(self, timeout: float | None) -> None:
         """Passivate all agents, then cancel what is left, then close the store."""
         self.lifetime.set()
+        if self._telemetry is not None:
+            self._telemetry.leave(self.services)
         if self._loop_monitor is not None:
             self._loop_monitor.stop()
         self.dues.close()

@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 
 from understudy._base.context_codecs import Context
 from understudy._base.event_loops import call_on
+from understudy._base.log_fields import about
 from understudy.actors.activation import (
     Activation,
     DetachedWaiters,
@@ -247,7 +248,7 @@ class AgentSlot:
         try:
             return self.environment()
         except BaseException:  # also SystemExit: it must not end the actor again and again
-            logger.exception("deps_for(%r) raised", self.id)
+            logger.exception("deps_for(%r) raised", self.id, extra=about(self.id))
             return self._environment(None)
 
     def _environment(self, deps: Any) -> RunEnvironment:
@@ -264,6 +265,8 @@ class AgentSlot:
             threads=services.threads,
             shared=services.shared,
             codecs=services.codecs,
+            instrument=services.instrument,
+            prices=services.prices,
             abandon_later=lambda: self._abandon_later(activation),
         )
 
@@ -383,7 +386,9 @@ class AgentSlot:
                     try:
                         await hook(self.services.threads, self.services.ref_of(self), what)
                     except HookFailed as failed:
-                        logger.error("agent %r: %s", self.id, failed, exc_info=failed)
+                        logger.error(
+                            "agent %r: %s", self.id, failed, exc_info=failed, extra=about(self.id)
+                        )
 
         task = self.start_task(tell(), f"{hooks[0].name} of {self.id}")
         self.services.telling.add(task)

@@ -136,6 +136,8 @@ class CallsElsewhere:
                 self._office.again(call)
             return False
         by_id = self._by_agent.setdefault(slot.id, {})
+        if not by_id:  # who has posted runs looks for their outcomes, one after the other
+            self._services.looks.keep(slot.id)
         for id, call in zip(ids, posted, strict=True):
             call.posted_at, call.epoch = self._services.loop.time(), place.epoch
             call.incarnation = place.incarnation
@@ -159,6 +161,7 @@ class CallsElsewhere:
         del by_id[id]
         if not by_id:
             del self._by_agent[call.slot.id]
+            self._services.looks.let_go(call.slot.id)
         return call
 
     async def withdraw(self, agent_id: str, *, is_free: bool) -> list[RefCall]:

@@ -18,6 +18,7 @@ from typing import Any
 from understudy._base.clock import TimerClock, jittered
 from understudy._base.event_loops import call_on
 from understudy._base.json_values import text_of
+from understudy._base.log_fields import about
 from understudy.actors.activation import Activation
 from understudy.actors.agent_directory import Directory
 from understudy.actors.agent_slot import AgentSlot
@@ -331,7 +332,9 @@ class DueClock:
             async with asyncio.timeout(PATIENCE):
                 await done
         except TimeoutError:
-            logger.warning("agent %r is due, and does not answer yet", agent_id)
+            logger.warning(
+                "agent %r is due, and does not answer yet", agent_id, extra=about(agent_id)
+            )
         except (OwnedElsewhere, UnfitHost, UnknownAgent):
             pass  # its owner, or a host that fits, tells it; or it is deleted
         except (asyncio.CancelledError, GeneratorExit):
@@ -353,7 +356,12 @@ class DueClock:
         """Later, and later each time. Only the first failure in a row is logged."""
         tries = self._tries[agent_id] = self._tries.get(agent_id, 0) + 1
         if tries == 1:
-            logger.error("agent %r is due, and could not be told: %s", agent_id, text_of(error))
+            logger.error(
+                "agent %r is due, and could not be told: %s",
+                agent_id,
+                text_of(error),
+                extra=about(agent_id),
+            )
         seconds = jittered(min(2.0**tries, LONGEST_BACKOFF))
         self._services.loop.call_later(seconds, self._note_again, agent_id)
 

@@ -9,6 +9,7 @@ from datetime import datetime
 from typing import Any
 
 from understudy._base.clock import Clock
+from understudy._base.log_fields import about
 from understudy.actors.activation import folded
 from understudy.actors.agent_directory import checked_id
 from understudy.actors.stored_agents import loaded_agent
@@ -115,7 +116,9 @@ async def mark_restored(store: Store, clock: Clock) -> None:
 
 
 def _log_unreadable(agent_id: str, error: Exception) -> None:
-    logger.error("agent %r of a restored store cannot be read: %s", agent_id, error)
+    logger.error(
+        "agent %r of a restored store cannot be read: %s", agent_id, error, extra=about(agent_id)
+    )
 
 
 async def _append(

@@ -11,6 +11,7 @@ from datetime import datetime, timedelta
 from typing import Literal, Protocol
 
 from understudy._base.json_values import checked_seconds, shown, text_of
+from understudy._base.log_fields import about
 from understudy.actors.agent_events import (
     EventsDropped,
     Gap,
@@ -307,7 +308,12 @@ def _events_of(row: StoredFeedRow) -> Iterator[FedEvent]:
     try:
         yield from _read(row)
     except (SchemaVersionError, StoreDamaged) as error:
-        logger.error("an event of agent %r is left out: %s", row.agent_id, text_of(error))
+        logger.error(
+            "an event of agent %r is left out: %s",
+            row.agent_id,
+            text_of(error),
+            extra=about(row.agent_id),
+        )
 
 
 def _read(row: StoredFeedRow) -> Iterator[FedEvent]:

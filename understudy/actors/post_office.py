@@ -18,6 +18,7 @@ from typing import Any
 from understudy._base.clock import jittered
 from understudy._base.event_loops import call_on
 from understudy._base.json_values import text_of
+from understudy._base.log_fields import about
 from understudy.actors.activation import Activation, RunAbandoned
 from understudy.actors.agent_directory import Directory
 from understudy.actors.agent_slot import AgentSlot
@@ -248,7 +249,9 @@ class PostOffice:
                 await self._route(slot, line, calls)
             except Exception as error:  # its callers must not wait for ever
                 if not isinstance(error, JournalFailed):
-                    logger.exception("calls of agent %r cannot be done", slot.id)
+                    logger.exception(
+                        "calls of agent %r cannot be done", slot.id, extra=about(slot.id)
+                    )
                 with self._lock:
                     calls += line
                     self._lines.pop(slot.id, None)

@@ -14,6 +14,7 @@ from tenacity import (
     wait_random_exponential,
 )
 
+from understudy._base.log_fields import about
 from understudy.actors.agent_host import AgentHost
 from understudy.actors.agent_ref import AgentRef
 from understudy.actors.messages import WaitOutcome
@@ -100,7 +101,12 @@ async def recover(agent_host: AgentHost, at_once: int) -> Recovery:
     ):
         if stored.damage is not None:
             left[stored.agent_id] = stored.damage
-            logger.error("agent %r was not recovered: %s", stored.agent_id, stored.damage)
+            logger.error(
+                "agent %r was not recovered: %s",
+                stored.agent_id,
+                stored.damage,
+                extra=about(stored.agent_id),
+            )
         elif stored.host not in (None, here):
             left[stored.agent_id] = OwnedElsewhere(agent_id=stored.agent_id, host=stored.host)
         elif stored.host is None or not agent_host.directory.is_active(stored.agent_id):
@@ -152,18 +158,23 @@ class _Recovering:
             error = state.outcome.exception()
             assert isinstance(error, Exception), "by which it failed"
             self._recovery._failed(ref.id, error)
-            logger.warning("agent %r is not recovered yet: %s", ref.id, error)
+            logger.warning("agent %r is not recovered yet: %s", ref.id, error, extra=about(ref.id))
 
         retry = AsyncRetrying(retry=WHILE_AWAY, wait=BACKOFF, before_sleep=failed)
         try:
             await retry(self._attempt, ref, settled)
         except Exception as error:  # logged, and told: the others are recovered all the same
             if isinstance(error, OwnedElsewhere | UnfitHost):
-                logger.info("%s", error)
+                logger.info("%s", error, extra=about(ref.id))
             elif settled.is_set():
-                logger.warning("the run of agent %r, which was recovered, ended: %s", ref.id, error)
+                logger.warning(
+                    "the run of agent %r, which was recovered, ended: %s",
+                    ref.id,
+                    error,
+                    extra=about(ref.id),
+                )
             else:
-                logger.error("agent %r was not recovered: %s", ref.id, error)
+                logger.error("agent %r was not recovered: %s", ref.id, error, extra=about(ref.id))
             self._recovery._settle(ref.id, error)
         finally:
             settled.set()

@@ -12,6 +12,7 @@ from pydantic_ai.messages import ModelRequest, UserPromptPart
 
 from understudy._base.causes import cause_of
 from understudy._base.context_codecs import Context
+from understudy._base.log_fields import about
 from understudy.actors.activation import Activation, QueuedRun
 from understudy.actors.agent_events import Status
 from understudy.actors.agent_slot import AgentSlot
@@ -659,7 +660,11 @@ class RunDriver:
         try:
             at = self._slot.services.clock.now()
         except BaseException as error:  # the application's clock: the waiters get its error
-            logger.exception("the clock raised: agent %r starts no run", self._slot.id)
+            logger.exception(
+                "the clock raised: agent %r starts no run",
+                self._slot.id,
+                extra=about(self._slot.id),
+            )
             self._slot.refuse_waiters(as_exception(self._slot.id, error))
             return
         occurrence = next_occurrence(queue) if queue else None

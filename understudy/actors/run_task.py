@@ -8,6 +8,7 @@ from collections.abc import Coroutine
 from typing import Any
 
 from understudy._base.json_values import shown
+from understudy._base.log_fields import about
 from understudy.actors.activation import Activation, RunTaskResult
 from understudy.actors.agent_slot import AgentSlot, running_agents
 from understudy.actors.messages import AgentKey
@@ -61,7 +62,13 @@ async def _run(
         result = await _cancelled(slot, activation, error)
     except BaseException as error:
         if activation.task is asyncio.current_task():  # else that it was abandoned is logged
-            logger.warning("the run of agent %r crashed: %s", slot.id, shown(error))
+            run = activation.state.run
+            logger.warning(
+                "the run of agent %r crashed: %s",
+                slot.id,
+                shown(error),
+                extra=about(slot.id, None if run is None else run.run_id),
+            )
         is_refused = slot.phase is Phase.BEGINNING and isinstance(error, Exception)
         result = RunTaskResult(crash=error, is_refused=is_refused)
     if activation.task is asyncio.current_task():  # else it was abandoned

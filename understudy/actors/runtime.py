@@ -12,7 +12,7 @@ from typing import Any, Literal, Self, TypeVar, overload
 from understudy._base import forks
 from understudy._base.abandoned_tasks import AbandonedTasks
 from understudy._base.clock import Clock, NewId, SharedClock, SystemClock, new_random_id
-from understudy._base.context_codecs import ContextCodec, ContextCodecs
+from understudy._base.context_codecs import ContextCodec
 from understudy._base.json_values import (
     checked_callable,
     checked_limit_seconds,
@@ -35,6 +35,7 @@ from understudy.actors.lists import RuntimeLists
 from understudy.actors.looking import Looking
 from understudy.actors.recovery import Recovery, recover
 from understudy.actors.schedules import Schedules, schedules_of
+from understudy.actors.services import RuntimeTelemetry, checked_runtime_telemetry, codecs_with
 from understudy.actors.sweep import Sweep
 from understudy.agent.agent import Agent
 from understudy.errors import ForkedRuntime, UsageError, WouldDeadlock
@@ -47,6 +48,7 @@ from understudy.loop_actors.future import Future, refuse_on_its_loop
 from understudy.loop_actors.loop_thread import LoopThread
 from understudy.loop_actors.supervisor import SupervisorTree
 from understudy.models.messages import UserInput
+from understudy.models.prices import Prices, Pricing
 from understudy.outcomes import Outcome
 from understudy.run.answers import Answer, rejected, resolved
 from understudy.state.plans import Missed, Overlap, Schedule
@@ -120,6 +122,11 @@ class Runtime(Looking):
         context: what is carried from the code that calls an agent to the code that answers it, such
             as a tenant or a trace: codecs, for instance `ContextVarCodec`. The code of a run, its
             agents and its threads included, runs under the context of who sent its message.
+        telemetry: a `Telemetry` of `understudy.telemetry`, which makes spans and metrics.
+        pricing: by which each reply is priced when it comes, so that what it cost is kept with it:
+            True for the prices of `genai-prices`; or your own, which are asked before those: a
+            `Price` by the name of its model, a function of a reply, or `Prices(...)`. None: only
+            what `Limits(max_cost=)` needs is priced.
         clock, new_id: the source of times and ids. By default times are those of the machine; where
             hosts share a database, those of its server.
 
@@ -152,6 +159,8 @@ class Runtime(Looking):
         labels: Collection[str] = frozenset(),
         any_host: bool = True,
         context: Iterable[ContextCodec] = (),
+        telemetry: RuntimeTelemetry | None = None,
+        pricing: Pricing | None = None,
         clock: Clock | None = None,
         new_id: NewId | None = None,
     ) -> None: ...
@@ -175,6 +184,8 @@ class Runtime(Looking):
         labels: Collection[str] = frozenset(),
         any_host: bool = True,
         context: Iterable[ContextCodec] = (),
+        telemetry: RuntimeTelemetry | None = None,
+        pricing: Pricing | None = None,
         clock: Clock | None = None,
         new_id: NewId | None = None,
     ) -> None: ...
@@ -197,6 +208,8 @@ class Runtime(Looking):
         labels: Collection[str] = frozenset(),
         any_host: bool = True,
         context: Iterable[ContextCodec] = (),
+        telemetry: RuntimeTelemetry | None = None,
+        pricing: Pricing | None = None,
         clock: Clock | None = None,
         new_id: NewId | None = None,
     ) -> None:
@@ -214,6 +227,9 @@ class Runtime(Looking):
             )
         if not isinstance(any_host, bool):
             raise UsageError(f"`any_host` must be True or False, got {shown(any_host)}")
+        telemetry = checked_runtime_telemetry(telemetry)
+        self.prices: Prices | None = Prices.given(pricing, what="`pricing`")
+        """By which replies are priced when they come."""
         opened = open_store(store, durability=durability, lease=lease, host=host)
         self._store_name = store if isinstance(store, str) else None
         self._agent_host = AgentHost(
@@ -228,7 +244,9 @@ class Runtime(Looking):
             factory=factory,
             labels=checked_labels(labels, what="`labels`"),
             any_host=any_host,
-            codecs=ContextCodecs(context),
+            codecs=codecs_with(telemetry, context),
+            telemetry=telemetry,
+            prices=self.prices,
         )
         self._feed_options = checked_feed(feed)
         if self._feed_options is not None and not isinstance(opened, FeedStore):

@@ -4,22 +4,26 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
 
 from understudy._base import forks
 from understudy._base.abandoned_tasks import AbandonedTasks
 from understudy._base.clock import Clock, NewId
-from understudy._base.context_codecs import ContextCodecs
+from understudy._base.context_codecs import ContextCodec, ContextCodecs
+from understudy._base.json_values import shown
 from understudy._base.shared_resources import SharedResources
 from understudy._base.worker_threads import WorkerThreads
 from understudy.actors.agent_factory import AgentFactory, MadeAtActivation
 from understudy.actors.placement import Placement
 from understudy.agent.agent import Agent
+from understudy.errors import UsageError
 from understudy.journal import Owned, Store
 from understudy.loop_actors.future import Future
+from understudy.models.prices import Prices
+from understudy.run.instrument import GivesInstrument, Instrument
 from understudy.state.agent_state import AgentState
 
 S = TypeVar("S")
@@ -61,6 +65,10 @@ class Looks(Protocol[S_contra]):
 
     def look_again(self) -> None: ...
 
+    def keep(self, agent_id: str) -> None: ...
+
+    def let_go(self, agent_id: str) -> None: ...
+
 
 class Calls(Protocol[S_contra]):
     """As of `PostOffice`."""
@@ -82,6 +90,21 @@ class Live(Protocol):
     def incarnation_of(self, agent_id: str) -> int | None: ...
 
 
+@runtime_checkable
+class RuntimeTelemetry(GivesInstrument, Protocol):
+    """As of `understudy.telemetry.Telemetry`. None of its methods raises, and none blocks."""
+
+    @property
+    def codec(self) -> ContextCodec:
+        """Carries the caller's span to the run of its message."""
+
+    def watch(self, services: RuntimeServices[Any, Any]) -> Instrument | None:
+        """Measure a runtime that opens; what watches its runs, or None where nobody listens."""
+
+    def leave(self, services: RuntimeServices[Any, Any]) -> None:
+        """It closes."""
+
+
 @dataclass(slots=True, eq=False)
 class RuntimeServices(Generic[S, A]):
     """What all agents of a runtime share, and what they ask of the runtime.
@@ -100,6 +123,8 @@ class RuntimeServices(Generic[S, A]):
     """Seconds after which an idle agent is passivated; None = never."""
     deps_for: Callable[[str], Any] | None
     codecs: ContextCodecs
+    prices: Prices | None
+    """By which replies are priced; None where the runtime has none."""
     placement: Placement
     """Which agents this runtime may run."""
     definition: Callable[[str], Agent | MadeAtActivation]
@@ -126,6 +151,8 @@ class RuntimeServices(Generic[S, A]):
     """Answers looks at agents that are not in memory. Set when the runtime opens."""
     calls: Calls[S] | None = None
     """Has calls done by whichever host can do them. None where the store is for one host."""
+    instrument: Instrument | None = None
+    """What watches the runs. Set when the runtime opens."""
     live: Live | None = None
     """Brings what happens at other hosts and is not recorded. None as for `calls`."""
     shared: SharedResources = field(default_factory=SharedResources)
@@ -147,3 +174,30 @@ class RuntimeServices(Generic[S, A]):
         self.tasks.add(task)
         task.add_done_callback(self.tasks.discard)
         return task
+
+
+def checked_runtime_telemetry(given: object) -> RuntimeTelemetry | None:
+    """What `Runtime(telemetry=...)` was given.
+
+    Raises:
+        UsageError: if it is something else.
+
+    """
+    if given is None or (isinstance(given, RuntimeTelemetry) and not isinstance(given, type)):
+        return given
+    raise UsageError(f"`telemetry` must be a Telemetry of understudy.telemetry, got {shown(given)}")
+
+
+def codecs_with(
+    telemetry: RuntimeTelemetry | None, context: Iterable[ContextCodec]
+) -> ContextCodecs:
+    """The codecs, and that of the telemetry unless one of its name is given.
+
+    Raises:
+        UsageError: as of `ContextCodecs`.
+
+    """
+    codecs = ContextCodecs(given := context if telemetry is None else list(context))
+    if telemetry is None or codecs.knows(telemetry.codec.name):
+        return codecs
+    return ContextCodecs([telemetry.codec, *given])

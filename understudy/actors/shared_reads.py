@@ -3,25 +3,32 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
 from typing import Any, Generic, TypeVar
 
-from understudy.actors.activation import folded
+from understudy.actors.activation import as_damage
 from understudy.actors.run_outcomes import compacted, earlier_outcomes
 from understudy.actors.services import StartTask
 from understudy.agent.agent import Agent
 from understudy.journal import Loaded, Readable, load_latest
 from understudy.outcomes import Outcome
 from understudy.state.agent_state import AgentState
+from understudy.state.fold import apply
+from understudy.state.records import Snapshot
 
 T = TypeVar("T")
+KEPT = 128
+"""Runs whose ends are remembered while somebody looks at their agent: more than an owner has in
+hand of what is posted to one agent, so who is told that a run has begun finds its end."""
 
 
 class SharedReads:
     """Those who ask while something is read share one read, which begins when that has ended.
 
     So what a hundred waiters cost is about two reads, and each is told what was so after it asked.
-    Lives on the runtime's loop.
+    While somebody looks at an agent its fold goes on where the last read has ended: so many runs,
+    each with a waiter, cost no fold of all of them each. Lives on the runtime's loop.
 
     Args:
         store: what is read.
@@ -32,28 +39,78 @@ class SharedReads:
     def __init__(self, store: Readable, start_task: StartTask) -> None:
         self._store = store
         self._start_task = start_task
+        self._followed: dict[str, _Followed] = {}
+        """By agent."""
         self._latest: dict[str, _Line[tuple[Loaded, AgentState] | None]] = {}
         """By agent."""
         self._earlier: dict[tuple[str, int], _Line[dict[str, Outcome]]] = {}
         """By agent and incarnation."""
 
-    async def latest(self, agent_id: str) -> tuple[Loaded, AgentState] | None:
-        """As of `load_latest`, with the state that it folds to; None if there is no such agent.
+    @contextmanager
+    def looking(self, agent_id: str) -> Iterator[None]:
+        """Somebody looks at the agent, again and again: keep what is read of it meanwhile."""
+        self.keep(agent_id)
+        try:
+            yield
+        finally:
+            self.let_go(agent_id)
 
-        The state is the caller's own.
+    def keep(self, agent_id: str) -> None:
+        """Keep what is read of the agent from now on, until `let_go` is called as often."""
+        self._followed.setdefault(agent_id, _Followed()).count += 1
+
+    def let_go(self, agent_id: str) -> None:
+        """See `keep`."""
+        followed = self._followed[agent_id]
+        followed.count -= 1
+        if not followed.count:
+            del self._followed[agent_id]
+
+    async def latest(self, agent_id: str) -> tuple[Loaded, AgentState] | None:
+        """The agent, and the state that its records fold to; None if there is none.
+
+        Only while `looking`. The state is that of all who ask: it must not be changed.
         """
 
         async def read(_: set[str]) -> tuple[Loaded, AgentState] | None:
-            loaded = await load_latest(self._store, agent_id)
-            return None if loaded is None else (loaded, folded(loaded))
+            followed = self._followed.get(agent_id)
+            if followed is None:
+                return None  # those who have asked are gone
+            followed.found = await self._newer(agent_id, followed)
+            return followed.found
 
-        found = await self._in_line(self._latest, agent_id, read)
-        return None if found is None else (found[0], found[1].copied())
+        return await self._in_line(self._latest, agent_id, read)
+
+    async def _newer(self, agent_id: str, followed: _Followed) -> tuple[Loaded, AgentState] | None:
+        if followed.found is not None:
+            before, state = followed.found
+            loaded = await self._store.load(agent_id, before.agent.last_seq)
+            if loaded is None:
+                return None
+            is_same = loaded.agent.incarnation == before.agent.incarnation
+            if is_same and not (loaded.records and isinstance(loaded.records[0], Snapshot)):
+                return loaded, followed.folded(loaded, state)
+            if not is_same:
+                followed.ended.clear()
+        whole = await load_latest(self._store, agent_id)
+        if whole is None:
+            return None
+        checkpoint = whole.checkpoint
+        state = checkpoint.state if checkpoint is not None else AgentState()
+        return whole, followed.folded(whole, state)
 
     async def earlier_outcome(
         self, agent_id: str, agent: Agent, run_id: str, incarnation: int
     ) -> Outcome:
         """As of `run_outcomes`."""
+        followed = self._followed.get(agent_id)
+        if (
+            followed is not None
+            and followed.found is not None
+            and followed.found[0].agent.incarnation == incarnation
+            and run_id in followed.ended
+        ):
+            return agent.runner.ended(followed.ended[run_id])
 
         async def read(run_ids: set[str]) -> dict[str, Outcome]:
             return await earlier_outcomes(self._store, agent_id, agent, run_ids, incarnation)
@@ -78,6 +135,31 @@ class SharedReads:
         finally:
             if not line.is_used and lines.get(key) is line:
                 del lines[key]
+
+
+class _Followed:
+    """What was read of an agent so far that somebody looks at."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.found: tuple[Loaded, AgentState] | None = None
+        self.ended: dict[str, AgentState] = {}
+        """The states right after the ends of runs, by their ids."""
+
+    def folded(self, loaded: Loaded, before: AgentState) -> AgentState:
+        """The state after these records; remembers the ends of runs among them."""
+        if not loaded.records:
+            return before
+        state = before.copied()
+        with as_damage(loaded):
+            for record in loaded.records:
+                apply(state, record)
+                run = state.run
+                if run is not None and run.over and run.run_id not in self.ended:
+                    self.ended[run.run_id] = state.copied()
+                    if len(self.ended) > KEPT:
+                        del self.ended[next(iter(self.ended))]
+        return state
 
 
 class _Line(Generic[T]):

@@ -10,6 +10,7 @@ from datetime import datetime
 from typing import Any
 
 from understudy._base.json_values import text_of
+from understudy._base.log_fields import about
 from understudy.actors.activation import folded
 from understudy.actors.agent_events import RecordView, Status, StoredEvents, agent_events_of
 from understudy.errors import SchemaVersionError, StoreDamaged, UnknownAgent
@@ -58,6 +59,8 @@ class AgentInfo:
     """When it has something to record by itself; None if nothing is due."""
     damage: StoreDamaged | None = None
     """Why its row in the index cannot be read: then nothing else here but the id is sure."""
+    last_seq: int = 0
+    """The number of its last record: `ref.events(after=...)` brings what comes behind it."""
 
     @property
     def standing(self) -> IndexStatus:
@@ -100,6 +103,7 @@ def info_of(stored: StoredAgent, *, is_active: bool = False) -> AgentInfo:
         version=stored.run_version,
         due=stored.due,
         damage=stored.damage,
+        last_seq=stored.last_seq,
     )
 
 
@@ -204,7 +208,12 @@ async def load_index(store: Readable) -> ListStore:
                 continue  # it is deleted meanwhile
             entry = index_entry_of(folded(loaded))
         except (SchemaVersionError, StoreDamaged) as error:
-            logger.error("agent %r cannot be read: %s", stored.agent_id, text_of(error))
+            logger.error(
+                "agent %r cannot be read: %s",
+                stored.agent_id,
+                text_of(error),
+                extra=about(stored.agent_id),
+            )
         status = entry.agent_status or AGENT_STATUS[entry.status]
         index.put(replace(stored, agent_status=status), entry.asks)
     return _LoadedIndex(index)

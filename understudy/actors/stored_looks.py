@@ -54,7 +54,6 @@ from understudy.journal import (
 from understudy.loop_actors.future import Future, refuse
 from understudy.outcomes import Outcome
 from understudy.state.agent_state import AgentState
-from understudy.state.records import Snapshot
 
 T = TypeVar("T")
 NOT_HERE = (OwnedElsewhere, Fenced)
@@ -207,6 +206,14 @@ class StoredLooks:
         waiting = WaitOutcome(Future(), run_id=run_id, incarnation=incarnation)
         return await self._outcome(slot, waiting, None)
 
+    def keep(self, agent_id: str) -> None:
+        """Outcomes of an agent's runs are about to be looked for, one after the other."""
+        self._reads.keep(agent_id)
+
+    def let_go(self, agent_id: str) -> None:
+        """They are no more, as often as `keep` was called."""
+        self._reads.let_go(agent_id)
+
     def look_again(self) -> None:
         """Something may have changed that somebody waits for."""
         if self._watch is not None:
@@ -229,6 +236,17 @@ class StoredLooks:
             activates: whether a run that nobody runs is continued.
 
         """
+        with self._reads.looking(slot.id):
+            return await self._outcome_of(slot, look, expectation, activates=activates)
+
+    async def _outcome_of(
+        self,
+        slot: AgentSlot,
+        look: WaitOutcome,
+        expectation: Expectation | None,
+        *,
+        activates: bool,
+    ) -> Outcome | None:
         message_id, run_id = look.message_id, look.run_id
         hints = self._watch.hints if self._watch is not None else 0
         found = await self._reads.latest(slot.id)
@@ -258,7 +276,7 @@ class StoredLooks:
                     self._services.calls.call_elsewhere(slot, WaitOutcome(asked, message_id))
                     with suppress(UnknownMessage):
                         return await asked
-                    loaded, state = await self._newer(loaded, state)
+                    loaded, state = await self._newer(loaded)
                     continue
             if run_id is not None and (state.run is None or state.run.run_id != run_id):
                 return await self._reads.earlier_outcome(slot.id, agent, run_id, incarnation)
@@ -287,26 +305,19 @@ class StoredLooks:
             else:
                 await self._watch.changed(row, hints)
             hints = self._watch.hints
-            loaded, state = await self._newer(loaded, state)
+            loaded, state = await self._newer(loaded)
 
-    async def _newer(self, loaded: Loaded, state: AgentState) -> tuple[Loaded, AgentState]:
-        """The same agent now, by the records since. The state changes.
+    async def _newer(self, loaded: Loaded) -> tuple[Loaded, AgentState]:
+        """The same agent now.
 
         Raises:
             UnknownAgent: if it is deleted, whether or not there is another one of its id.
 
         """
-        before = loaded.agent
-        newer = await self._services.store.load(before.agent_id, before.last_seq)
-        if newer is None or newer.agent.incarnation != before.incarnation:
+        before, found = loaded.agent, await self._reads.latest(loaded.agent.agent_id)
+        if found is None or found[0].agent.incarnation != before.incarnation:
             raise UnknownAgent(agent_id=before.agent_id)
-        begins_anew = bool(newer.records) and isinstance(newer.records[0], Snapshot)
-        if not begins_anew:
-            return newer, folded(newer, state)
-        whole = await load_latest(self._services.store, before.agent_id)
-        if whole is None or whole.agent.incarnation != before.incarnation:
-            raise UnknownAgent(agent_id=before.agent_id)
-        return whole, folded(whole)
+        return found
 
     async def _wait_here(
         self, slot: AgentSlot, look: WaitOutcome, *, activates: bool

@@ -48,6 +48,7 @@ from understudy.outcomes import Outcome, OutcomeOf
 from understudy.run.cancellation import CancellationSource
 from understudy.run.definition import AgentDefinition, EarlyStopping, OnVersion, PauseWhen
 from understudy.run.instructions import Instructions
+from understudy.run.instrument import GivesInstrument
 from understudy.run.ledger import Ledger
 from understudy.run.until_tool import UntilTool, check_force, check_known, refuse_both
 from understudy.state.agent_state import AgentState
@@ -242,6 +243,7 @@ class Agent(Generic[DepsT_contra, OutputT_co]):
         new_id: NewId | None = None,
         journal: Journal | None = None,
         on_event: Callable[[Event], None] | None = None,
+        telemetry: GivesInstrument | None = None,
     ) -> OutcomeOf[OutputT_co]:
         """Run the agent on a message, to an outcome.
 
@@ -267,6 +269,7 @@ class Agent(Generic[DepsT_contra, OutputT_co]):
             clock, new_id: where time and ids come from, to simulate or replay a run.
             journal: gets each record as it is made.
             on_event: called with each event, from any thread; replies are streamed then.
+            telemetry: a `Telemetry` of `understudy.telemetry`, which makes spans and metrics.
 
         Raises:
             UsageError: for a mistake of the caller, before anything runs.
@@ -290,6 +293,7 @@ class Agent(Generic[DepsT_contra, OutputT_co]):
             journal=journal,
             on_event=on_event,
             cancellation=cancellation,
+            telemetry=telemetry,
         )
         try:
             return await self.runner.start(
@@ -380,6 +384,7 @@ class Agent(Generic[DepsT_contra, OutputT_co]):
         new_id: NewId | None = None,
         journal: Journal | None = None,
         on_event: Callable[[Event], None] | None = None,
+        telemetry: GivesInstrument | None = None,
     ) -> OutcomeOf[OutputT_co]:
         """Continue a run that was interrupted, paused, or cut off by a crash, or that waits.
 
@@ -394,7 +399,7 @@ class Agent(Generic[DepsT_contra, OutputT_co]):
             cancellation: as in `execute`; sources are not stored, so give them again.
             deps, pause_when: must be given again if the run had them; without them its outcome is
                 `Paused("needs deps")`.
-            clock, new_id, journal, on_event: as in `execute`.
+            clock, new_id, journal, on_event, telemetry: as in `execute`.
 
         Raises:
             DecisionError: if a decision does not fit, or its request is not pending. Nothing ran,
@@ -414,6 +419,7 @@ class Agent(Generic[DepsT_contra, OutputT_co]):
             journal=journal,
             on_event=on_event,
             cancellation=cancellation,
+            telemetry=telemetry,
         )
         try:
             return await self.runner.resume(

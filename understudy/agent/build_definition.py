@@ -112,6 +112,8 @@ def build_definition(
         version=cast("int", version),
         on_version=on_version,
         haltable=any(getattr(item, "halts", False) for item in stack),
+        prices=next((item.prices for item in stack if item.prices is not None), None),
+        needs_cost=any(item.needs_cost for item in stack),
     )
     asks = base.asks_model
     if not asks:

@@ -15,6 +15,7 @@ from understudy.agent.model_options import check_models
 from understudy.errors import UsageError
 from understudy.models import resolve_model
 from understudy.models.model_names import refresh_client
+from understudy.models.prices import Prices
 from understudy.models.requirements import check_can_be_forced, native_names
 from understudy.modes.pipeline import run_pipeline
 from understudy.modes.steps.run_end import call_end_hooks, outcome_of
@@ -136,6 +137,7 @@ class NestedRuns:
             abandon_later=parent.abandon_later,
             parent=parent,
             children=self,
+            instrument=parent.instrument,
         )
 
     def _definition_of(self, parent: AgentDefinition, child: RunState) -> AgentDefinition | None:
@@ -156,6 +158,46 @@ class NestedRuns:
             inner = child.definition
             models += (*self._models_of(inner), *self.models_below(inner))
         return models
+
+    def check_prices(
+        self,
+        definition: AgentDefinition,
+        models: tuple[Model, ...],
+        prices: Prices | None,
+        *,
+        needed: bool = False,
+    ) -> None:
+        """Check that prices are known where a middleware must know what a reply costs.
+
+        Args:
+            definition: the agent; those that it declares are looked at, too.
+            models: those that it asks.
+            prices: of the runtime, or of the agent above; None without.
+            needed: whether a middleware of an agent above must know it.
+
+        Raises:
+            UsageError: for the first model without a price.
+
+        """
+        needed = needed or definition.needs_cost
+        prices = definition.prices or prices or definition.default_prices
+        for model in models if needed else ():
+            assert prices is not None, "where they are needed, published ones are the default"
+            if not prices.knows(model):
+                name = model.model_name
+                raise UsageError(
+                    f"Agent {definition.name!r}: a limit needs to know what its model {name!r} "
+                    f"costs, and {prices!r} has no price for it: give one, in USD per million "
+                    f"tokens, as Limits(..., pricing={{{name!r}: Price(input='0.25', output=2)}}) "
+                    "or in Runtime(pricing=...)"
+                )
+        for child in (*definition.mode.agents, *definition.children.values()):
+            if needed or child.definition.needs_cost_inside:
+                try:
+                    inside = self._models_of(child.definition)
+                except UsageError:  # a model that cannot be asked: its run says so
+                    inside = ()
+                self.check_prices(child.definition, inside, prices, needed=needed)
 
     def _models_of(self, definition: AgentDefinition) -> tuple[Model, ...]:
         known = self._models.get(definition)

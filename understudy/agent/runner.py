@@ -38,6 +38,7 @@ from understudy.interrupts import Decision, Request, checked_decision
 from understudy.journal import Journal
 from understudy.models.messages import UserInput, user_message
 from understudy.models.model_names import refresh_client
+from understudy.models.prices import Prices
 from understudy.modes.pipeline import run_pipeline
 from understudy.modes.steps.check_stop import ANSWER_PROMPT
 from understudy.modes.steps.run_end import call_end_hooks, end_of, outcome_of, withdrawn_by
@@ -46,6 +47,7 @@ from understudy.run.answers import Answer, record_answer, resolved
 from understudy.run.cancellation import CancellationSource, as_sources
 from understudy.run.definition import AgentDefinition, PauseWhen
 from understudy.run.instructions import render
+from understudy.run.instrument import GivesInstrument, Instrument, instrument_of
 from understudy.run.ledger import Ledger, ledger_tree
 from understudy.run.run import Run, inside_run
 from understudy.run.tokens import agent_of, hash_of
@@ -85,6 +87,7 @@ class EnvironmentOptions(TypedDict, Generic[DepsT], total=False):
     journal: Journal | None
     on_event: Callable[[Event], None] | None
     cancellation: CancellationSource | Sequence[CancellationSource] | None
+    telemetry: GivesInstrument | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,6 +119,10 @@ class RunEnvironment:
     """Called before each step, in addition to those of the agent's middleware."""
     codecs: ContextCodecs = NO_CODECS
     """By which the context of a run holds for its code."""
+    instrument: Instrument | None = None
+    """What watches the run."""
+    prices: Prices | None = None
+    """By which replies are priced; None where only what the definition wants is."""
 
     @classmethod
     def of(cls, **options: Unpack[EnvironmentOptions]) -> RunEnvironment:
@@ -128,6 +135,7 @@ class RunEnvironment:
             journal=options.get("journal"),
             emit=options.get("on_event"),
             cancellation=as_sources(options.get("cancellation")),
+            instrument=instrument_of(options.get("telemetry")),
         )
 
     def __post_init__(self) -> None:
@@ -216,10 +224,13 @@ class Runner:
             signal: called once the start is recorded; a signal stops the run at once.
 
         Raises:
-            UsageError: if the context cannot be applied. Nothing is recorded then.
+            UsageError: if the context cannot be applied, or the cost of a model is not known that a
+                middleware must know. Nothing is recorded then.
 
         """
         definition = self._definition
+        if definition.needs_cost_inside:
+            self._children.check_prices(definition, self.models, environment.prices)
 
         def started() -> RunStarted:
             return RunStarted(
@@ -372,6 +383,8 @@ class Runner:
             listener=environment.emit,
             clock=environment.clock,
         )
+        if environment.instrument is not None:
+            environment.instrument.follow(ledger)
         ledger.open(fresh=fresh)
         return ledger
 
@@ -401,6 +414,8 @@ class Runner:
             abandon_later=environment.abandon_later,
             cancellation=environment.cancellation,
             children=self._children,
+            instrument=environment.instrument,
+            prices=environment.prices,
         )
 
     async def _check_instructions(self, state: AgentState, seeds: Mapping[str, Any]) -> None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import datetime, timezone
+from decimal import Decimal
 from typing import Annotated, Any
 
 import typer
 
 from understudy._base.request_summary import summary
+from understudy._base.usd import shown_usd, total
 from understudy.cli.api import agent_path
 from understudy.cli.options import ListOutput, Where
 from understudy.cli.output import Column, Output
@@ -74,6 +77,8 @@ def show(
         "run_id": None if run is None else run.run_id,
         "model_calls": 0 if run is None else run.model_calls,
         "usage": {"input_tokens": usage.input_tokens, "output_tokens": usage.output_tokens},
+        "cost": state.cost.to_dict(),
+        "total_cost": state.total_cost.to_dict(),
         "requests": [request.to_dict() for request in state.requests],
         "waits": jsonable(list(state.waits)),
         "doubts": jsonable(list(state.doubts_in_tree.values())),
@@ -87,6 +92,8 @@ def show(
         return
     out.say(f"{id}  ({row['agent']})", "bold")
     out.say(f"{row['status']}: {data['why']}", "dim")
+    if state.cost.unknown < state.cost.requests:
+        out.say(f"cost: {state.cost}; of all runs {state.total_cost}", "dim")
     for row in display["rows"]:
         if row["kind"] != "thinking" or thinking:
             for text, style in row_lines(row, out.console.width if out.is_terminal else None):
@@ -239,7 +246,8 @@ def history(
             "what": "  " * (len(entry["agent_path"]) - 1) + entry["what"],
             "who": entry["who"] or entry["tool_name"],
             "took": "" if entry["seconds"] is None else f"{entry['seconds']:.2f} s",
-            "detail": clean(shown_json(entry["detail"]), lines=False),
+            "cost": _cost_of(entry["detail"].get("model_requests", ())),
+            "detail": clean(shown_json(_without_requests(entry["detail"])), lines=False),
         }
         for entry in page["entries"]
     ]
@@ -249,10 +257,24 @@ def history(
         Column("WHAT", "what", "bold"),
         Column("WHO", "who"),
         Column("TOOK", "took"),
+        *([Column("COST", "cost")] if any(row["cost"] for row in people) else []),
         Column("DETAIL", "detail", "dim", wide=True),
     ]
     more = {"id": id, "next": page["next"]}
     out.rows("entries", page["entries"], columns, shown=people, more=more)
+
+
+def _cost_of(requests: Iterable[dict[str, Any]]) -> str:
+    """What is recorded of the cost; empty where nothing is."""
+    costs = [request["cost"] for request in requests]
+    known = [Decimal(cost) for cost in costs if cost is not None]
+    if not known:
+        return ""
+    return f"{'at least ' if len(known) < len(costs) else ''}{shown_usd(total(known))}"
+
+
+def _without_requests(detail: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in detail.items() if name != "model_requests"}
 
 
 def _schedule_option(action: str, help: str) -> Any:

@@ -11,6 +11,7 @@ from typing import Any
 
 from understudy._base.context_codecs import ContextCodec
 from understudy._base.json_values import shown
+from understudy.actors.services import RuntimeTelemetry
 from understudy.agent.agent import Agent
 from understudy.errors import UsageError
 
@@ -23,12 +24,14 @@ class Definitions:
         agents: as of `Runtime`.
         deps_for: as of `Runtime`.
         context: as of `Runtime`.
+        telemetry: as of `Runtime`: that of the host's own process.
 
     """
 
     agents: Sequence[Agent[Any, Any]]
     deps_for: Callable[[str], Any] | None = None
     context: Sequence[ContextCodec] = ()
+    telemetry: RuntimeTelemetry | None = None
 
 
 @asynccontextmanager

@@ -63,6 +63,7 @@ class Host:
                     store=self._spec.store,
                     deps_for=definitions.deps_for,
                     context=definitions.context,
+                    telemetry=definitions.telemetry,
                     **options,
                 )
                 async with runtime:

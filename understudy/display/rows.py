@@ -19,6 +19,7 @@ RowKind = Literal[
     "cancelled",
     "error",
 ]
+"""What a row shows; `docs/display.md` has a line for each."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

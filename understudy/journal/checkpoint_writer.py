@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 
 from pydantic_ai.messages import ModelMessage
 
+from understudy._base.log_fields import about
 from understudy.errors import StoreError
 from understudy.journal.checkpoints import (
     Checkpoint,
@@ -94,11 +95,17 @@ class CheckpointWriter:
         try:
             head = dump_head(state, after)
         except Exception:  # a hook or tool has put an object into what it was given to read
-            logger.exception("agent %r gets no checkpoint", owned.agent_id)
+            logger.exception(
+                "agent %r gets no checkpoint", owned.agent_id, extra=about(owned.agent_id)
+            )
             self.stop()
             return None
         if len(head) > MAX_HEAD_BYTES:
-            logger.warning("agent %r gets no checkpoint: its state is too large", owned.agent_id)
+            logger.warning(
+                "agent %r gets no checkpoint: its state is too large",
+                owned.agent_id,
+                extra=about(owned.agent_id),
+            )
             self.stop()
             return None
         self._kept, self._seq = after, owned.last_seq
@@ -159,7 +166,11 @@ class CheckpointJob:
                 self._owned, self._head, self._kept, self._messages, plain=self._plain
             )
         except Exception:  # as of the head
-            logger.exception("agent %r gets no checkpoint", self._owned.agent_id)
+            logger.exception(
+                "agent %r gets no checkpoint",
+                self._owned.agent_id,
+                extra=about(self._owned.agent_id),
+            )
             self._failed = True
             return
         if sum(len(each.payload) for each in made.segments) > MAX_SEGMENTS_BYTES:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
+import time
 from collections import defaultdict
 from collections.abc import Callable
 from itertools import groupby
@@ -63,6 +64,10 @@ class Job(Protocol):
 
 Group: TypeAlias = list[tuple[Job, Batch | None]]
 """The jobs of one transaction, each with the batch that it gave."""
+
+
+CommitListener: TypeAlias = Callable[[float, StoreError | None], None]
+"""Gets the seconds that a transaction took, its retries included, and the error that ended it."""
 
 
 class Change(Generic[T]):
@@ -121,6 +126,8 @@ class Committer:
         self._ended = False
         self._broken: StoreBroken | None = None
         self._stopping = threading.Event()
+        self.on_commit: CommitListener | None = None
+        """Called in this thread. It must neither raise nor block."""
         self._retry = Retrying(
             retry=WHILE_UNAVAILABLE,
             wait=BACKOFF,
@@ -134,6 +141,11 @@ class Committer:
     def lock(self) -> threading.Lock:
         """Guards the queue, and what jobs collect while they are in it."""
         return self._lock
+
+    @property
+    def queued(self) -> int:
+        """How many jobs wait for the next transaction."""
+        return len(self._jobs)
 
     def start(self) -> None:
         """Start the thread. The backend must be open."""
@@ -177,6 +189,8 @@ class Committer:
         while (group := self._next_group()) is not None:
             error: StoreError | None = None
             failed: dict[Job, StoreError] = {}
+            on_commit = self.on_commit
+            since = time.perf_counter() if on_commit is not None else 0.0
             try:
                 failed = self._commit(group)
             except StoreError as refused:
@@ -184,6 +198,8 @@ class Committer:
             except Exception as unexpected:  # a defect of the backend: no waiter may hang on it
                 logger.exception("the store failed")
                 error = StoreBroken(cause=repr(unexpected), remedy="This is a defect: report it.")
+            if on_commit is not None:
+                on_commit(time.perf_counter() - since, error)
             _settle(group, failed, error)
             del group, failed, error  # else they stay in memory until the next group
 

@@ -93,7 +93,11 @@ class MemoryStore:
         return
 
     async def close(self) -> None:
-        return
+        # Agents that are in memory when their runtime ends are not released: nobody knows any more
+        # when they are due (test_what_is_due_wakes_an_agent_that_is_made).
+        for agent_id, kept in self._kept.items():
+            if kept.live_entry is not None:
+                self._note_due(agent_id, kept.live_entry().due)
 
     async def claim(self, agent_id: str, agent: str | None) -> Owned | None:
         kept = self._kept.get(agent_id)

@@ -87,10 +87,13 @@ class _Shape:
     once for each: a look at each value takes twice as long.
     """
 
-    __slots__ = ("_accepted", "_plans", "_values")
+    __slots__ = ("_accepted", "_open", "_plans", "_values")
 
     def __init__(self, cls: type[Any]) -> None:
         accepted = _fields(cls)
+        usages = [f"{name}.__dict__" for name, values in accepted if values.types == _USAGE]
+        self._open = [attrgetter(name) for name in usages]
+        """Each brings the attributes of a usage, which may have others than its fields."""
         if len(accepted) == 1:
             accepted *= 2  # of one name alone, the getter brings no tuple
         self._values = attrgetter(*(name for name, _ in accepted))
@@ -101,6 +104,9 @@ class _Shape:
         """Whether each of its values is accepted."""
         try:
             values = self._values(instance)
+            for attributes in self._open:
+                if not attributes(instance).keys() <= _USAGE_FIELDS:
+                    return False  # a counter of the provider: the adapters write it
         except AttributeError:  # of a field that should hold a dataclass
             return False
         kinds = tuple(map(type, values))
@@ -167,6 +173,8 @@ def _getter(indexes: list[int]) -> Callable[[Any], Sequence[Any]]:
     return itemgetter(slice(indexes[0], indexes[0] + 1) if indexes else slice(0))
 
 
+_USAGE = frozenset({RequestUsage})
+_USAGE_FIELDS = frozenset(field.name for field in fields(RequestUsage))
 _HARMLESS = frozenset({NoneType, bool, datetime})
 _SCALARS = frozenset({NoneType, bool, int, float, str})
 _NOTHING = _Accepted(frozenset(), frozenset(), None)

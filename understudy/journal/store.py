@@ -10,13 +10,14 @@ from datetime import datetime
 from functools import partial
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
+from understudy._base.log_fields import about
 from understudy._base.worker_threads import WorkerThreads
 from understudy.errors import Fenced, StoreUnavailable, UnderstudyError, UsageError
 from understudy.journal.agent_journal import AgentJournal
 from understudy.journal.asks import StoredAsk
 from understudy.journal.checkpoint_writer import CHECKPOINT_EVERY
 from understudy.journal.codec import MAX_RECORD_BYTES, encode
-from understudy.journal.committer import Change, Committer
+from understudy.journal.committer import Change, CommitListener, Committer
 from understudy.journal.contracts import (
     Backend,
     Batch,
@@ -358,6 +359,18 @@ class DatabaseStore:
             )
 
     @property
+    def queued(self) -> int:
+        """How many jobs wait for the next commit."""
+        return self._committer.queued
+
+    def tell_commits(self, listener: CommitListener | None) -> None:
+        """Call this in the committer's thread after each transaction, until the store is closed.
+
+        It must neither raise nor block.
+        """
+        self._committer.on_commit = listener
+
+    @property
     def host(self) -> str:
         """The name of this runtime in the index of the agents."""
         return self._backend.host
@@ -568,7 +581,9 @@ class DatabaseStore:
         except StoreUnavailable:
             raise
         except (UnderstudyError, LookupError, TypeError, ValueError, AssertionError) as error:
-            logger.error("agent %r cannot be read: %r", agent.agent_id, error)
+            logger.error(
+                "agent %r cannot be read: %r", agent.agent_id, error, extra=about(agent.agent_id)
+            )
             return
         noted = (record.at for record in reversed(loaded.records) if type(record) is StatusNoted)
         status_at = next(noted, None)

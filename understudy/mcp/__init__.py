@@ -1,5 +1,16 @@
-"""Tools of MCP servers, as fixed tools of an agent. Needs the extra `mcp`."""
+"""Tools of MCP servers, as fixed tools of an agent.
 
-from understudy.mcp.mcp_tools import McpTools, load_mcp_tools, mcp_tools
+Needs the extra `mcp`: `pip install 'understudy[mcp]'`.
+"""
+
+try:
+    import fastmcp as _fastmcp
+    import mcp_types as _mcp_types
+except ImportError as _error:
+    raise ImportError("understudy.mcp needs more: pip install 'understudy[mcp]'") from _error
+
+del _fastmcp, _mcp_types
+
+from understudy.mcp.mcp_tools import McpTools, load_mcp_tools, mcp_tools  # noqa: E402
 
 __all__ = ["McpTools", "load_mcp_tools", "mcp_tools"]

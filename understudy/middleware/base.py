@@ -13,6 +13,7 @@ from pydantic import BaseModel
 from understudy._base.type_variables import DepsT_contra
 from understudy.errors import UsageError
 from understudy.interrupts import Decision, Request
+from understudy.models.prices import Prices
 from understudy.outcomes import Completed, Interrupted, Outcome
 from understudy.run.definition import AgentDefinition
 from understudy.run.hooks import Hook, Hooks, Passivation
@@ -52,7 +53,7 @@ class Middleware(Generic[DepsT_contra]):
     `state.values`), `stream_safe` (text deltas may be emitted before `after_model`),
     `wraps_ask_model` (`wrap_model_call` is called for `run.ask_model`, too), `innermost` (it is
     called for each request that `Retry` and `Fallback` make), `keeps_time` (it reads `run.seconds`,
-    so they are recorded).
+    so they are recorded), `needs_cost` (it reads what replies cost), `prices` (by which).
 
     `class Audit(Middleware[Db])` is for agents whose `deps` are a `Db`: its hooks get a `Run[Db]`.
     """
@@ -68,6 +69,10 @@ class Middleware(Generic[DepsT_contra]):
     wherever it is in the stack."""
     keeps_time: bool = False
     """Whether it reads `run.seconds`, so that they must be recorded to survive a crash."""
+    needs_cost: bool = False
+    """Whether it reads what replies cost, so that each is priced when it comes."""
+    prices: Prices | None = None
+    """By which they are priced; None for those of the runtime, or else published ones."""
 
     @property
     def name(self) -> str:

@@ -21,7 +21,7 @@ from understudy.interrupts import Request
 from understudy.middleware.base import Middleware
 from understudy.models.requirements import native_names
 from understudy.run.definition import AgentDefinition
-from understudy.run.run import Run
+from understudy.run.run import Run, log_fields
 from understudy.run.tool_call import ToolCall
 from understudy.tools.gate_rule import GateRule, Rule, checked_rule
 
@@ -156,7 +156,9 @@ async def _needs_person(gate: GateRule, call: ToolCall) -> bool:
         return bool(await answer if inspect.isawaitable(answer) else answer)
     except Exception:
         logger.exception(
-            "when() of the gate on %r raised: an approval is requested", call.tool_name
+            "when() of the gate on %r raised: an approval is requested",
+            call.tool_name,
+            extra=log_fields(),
         )
         return True
 
@@ -171,5 +173,5 @@ async def _displayed(gate: GateRule, call: ToolCall) -> str | dict[str, Any] | N
             return checked_json(shown, what="display()", is_shown=True)
         return storable_text(shown if isinstance(shown, str) else str(shown))
     except Exception as error:
-        logger.exception("display() of the gate on %r raised", call.tool_name)
+        logger.exception("display() of the gate on %r raised", call.tool_name, extra=log_fields())
         return f"(display() raised {cause_of(error)})"

@@ -1,4 +1,4 @@
-"""`Limits`: how many steps, tokens, seconds and failed tool calls a run may take.
+"""`Limits`: how many steps, tokens, USD, seconds and failed tool calls a run may take.
 
 It only emits stop signals. The pipeline stops the run, the same way for each signal, so a limit can
 be overridden by `run.request_continuation`. It owns no interrupts.
@@ -7,14 +7,19 @@ be overridden by `run.request_continuation`. It owns no interrupts.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from decimal import Decimal
 from typing import Literal, get_args
 
 from pydantic_ai.messages import FinishReason
 
 from understudy._base.json_values import checked_seconds
-from understudy.errors import UsageError
+from understudy._base.usd import shown_usd
+from understudy.errors import CostUnknown, UsageError
 from understudy.middleware.base import Middleware
+from understudy.models.prices import Prices, Pricing, amount
+from understudy.run.hooks import HookFailed
 from understudy.run.run import Run
+from understudy.state.costs import unpriced
 from understudy.stopping import StopSignal
 
 
@@ -28,6 +33,9 @@ class Limits(Middleware):
     Args:
         max_steps: model calls.
         max_tokens: input and output tokens, including those of all agents inside.
+        max_cost: USD, including those of all agents inside: a number, or a text such as `"0.50"`.
+            Each reply is priced when it comes. A run whose model has no price does not begin; it
+            fails with `CostUnknown` where only a reply tells that its cost is unknown.
         max_seconds: seconds spent running, without the waits for people.
         finish_reasons: a reply with one of these reasons ends the run, as `Completed`, when its
             tools are done: `stop`, `length`, `content_filter`, `tool_call`, `error`.
@@ -35,9 +43,11 @@ class Limits(Middleware):
         on_limit: `"stop"` ends the run as `Stopped`. `"generate"` lets the model answer once more,
             without a tool, and ends it as `Completed(early_stopped=True)`; a run with an until tool
             is stopped nevertheless.
+        pricing: by which prices, as of `Runtime(pricing=)`; None for those of the runtime, or else
+            published ones.
 
     Raises:
-        UsageError: for an invalid limit, such as 0.
+        UsageError: for an invalid limit, such as 0, or for `pricing` without `max_cost`.
 
     """
 
@@ -49,7 +59,9 @@ class Limits(Middleware):
         finish_reasons: Sequence[FinishReason] | None = None,
         max_consecutive_tool_errors: int | None = None,
         *,
+        max_cost: Decimal | float | str | None = None,
         on_limit: Literal["stop", "generate"] = "stop",
+        pricing: Pricing | None = None,
     ) -> None:
         self._max_steps = _count(max_steps, "max_steps")
         self._max_tokens = _count(max_tokens, "max_tokens")
@@ -62,8 +74,17 @@ class Limits(Middleware):
             raise UsageError(f"Limits: `on_limit` must be 'stop' or 'generate', got {on_limit!r}")
         self._answer = on_limit == "generate"
         self.keeps_time: bool = max_seconds is not None
+        self._max_cost = None if max_cost is None else amount(max_cost, what="Limits(max_cost=)")
+        if self._max_cost == 0:
+            raise UsageError("Limits: `max_cost` must be more than 0, or None for no limit")
+        if pricing is not None and max_cost is None:
+            raise UsageError("Limits: `pricing` is for `max_cost`: give both, or Runtime(pricing=)")
+        self.needs_cost: bool = max_cost is not None
+        self.prices: Prices | None = Prices.given(pricing, what="Limits(pricing=)")
 
     async def before_step(self, run: Run) -> None:
+        if self._max_cost is not None and (unknown := unpriced(run.usage)):
+            raise HookFailed(_unknown(self.name, run, unknown))
         for signal in self._reached(run):
             run.signal(signal, answer=self._answer)
 
@@ -82,6 +103,9 @@ class Limits(Middleware):
         if self._max_tokens is not None and tokens >= self._max_tokens:
             message = f"{tokens} of {self._max_tokens} tokens were used"
             found.append(StopSignal.token_limit(message, source="limits.max_tokens"))
+        if self._max_cost is not None and (cost := run.cost.recorded) >= self._max_cost:
+            message = f"{shown_usd(cost)} of {shown_usd(self._max_cost)} were spent"
+            found.append(StopSignal.cost_limit(message, source="limits.max_cost"))
         if self._max_seconds is not None and run.seconds >= self._max_seconds:
             message = f"its {self._max_seconds:g} seconds were over"
             found.append(StopSignal.time_limit(message, source="limits.max_seconds"))
@@ -98,6 +122,12 @@ class Limits(Middleware):
         if reason is not None and reason in self._finish_reasons:
             message = f"the model finished by {reason!r}"
             run.signal(StopSignal.finish_reason(message, source="limits.finish_reasons"))
+
+
+def _unknown(middleware: str, run: Run, unknown: int) -> CostUnknown:
+    models = [line.model for line in run.cost.lines if line.unknown and line.model]
+    named = list(dict.fromkeys(models))
+    return CostUnknown(middleware=middleware, hook="before_step", models=named, requests=unknown)
 
 
 def _count(given: int | None, name: str) -> int | None:

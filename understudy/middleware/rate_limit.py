@@ -6,6 +6,7 @@ It keeps no count in the state: a limit is of the process, not of a run. It owns
 from __future__ import annotations
 
 import asyncio
+import math
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -20,16 +21,21 @@ from pydantic_ai.models import Model
 from understudy._base.clock import Clock, SharedClock, SystemClock, TimerClock
 from understudy._base.event_loops import call_on
 from understudy._base.json_values import checked_text, shown
+from understudy._base.request_timing import checked_delay
 from understudy.errors import UsageError
+from understudy.interrupts import Defer
 from understudy.middleware.base import Middleware, NextModelCall
 from understudy.models.token_counts import estimated_tokens, last_counted, text_tokens
 from understudy.run.definition import AgentDefinition
 from understudy.run.model_input import ModelInput
+from understudy.run.points import IN_PROCESS
 from understudy.run.run import Run
 
 MINUTE = 60.0
 _RECHECK = 0.1
 """Seconds after which a clock of the program's own that has no timers is looked at again."""
+KEPT = 10.0
+"""Seconds for which a request that was put off has its place in the line after its time."""
 _NOW = 1e-6
 """Seconds that are no wait: a clock counts microseconds."""
 
@@ -41,6 +47,12 @@ class RateLimit(Middleware):
     a count for each provider, by its name and address. Other processes count for themselves. What
     is above the limit waits, in the order in which it came; a cancel of the run ends the wait.
 
+    A wait of up to `defer_after` seconds is in memory. For a longer one the model call is put off:
+    the run waits, as for `Defer`, and its agent may be passive, or its process end. Its place in
+    the line is kept until ten seconds after its time; where it comes back in another process, it
+    takes the last one there. A request of `run.ask_model`, or one that is made again after a
+    failure, by `Retry` or `Fallback`, waits in memory.
+
     Each request counts, those of `Retry`, `Fallback` and `run.ask_model` too: it is around the
     request itself, wherever it is in the stack. The tokens of a request that waits are those of its
     last reply and an estimate of what came since; its reply corrects them. One that has more than
@@ -50,9 +62,11 @@ class RateLimit(Middleware):
         requests_per_minute: None for no limit.
         tokens_per_minute: input and output together; None for no limit.
         key: tells accounts of one provider apart, such as API keys with limits of their own.
+        defer_after: seconds; None to wait in memory however long it takes.
 
     Raises:
-        UsageError: for no limit, or one that is no integer of at least 1.
+        UsageError: for no limit, or one that is no integer of at least 1; for seconds that are
+            none.
 
     """
 
@@ -66,6 +80,7 @@ class RateLimit(Middleware):
         tokens_per_minute: int | None = None,
         *,
         key: str = "",
+        defer_after: float | None = IN_PROCESS,
     ) -> None:
         given = {"requests_per_minute": requests_per_minute, "tokens_per_minute": tokens_per_minute}
         if requests_per_minute is None and tokens_per_minute is None:
@@ -78,6 +93,10 @@ class RateLimit(Middleware):
                     f"RateLimit: `{option}` must be an integer of at least 1, or None for no "
                     f"limit, got {shown(limit)}"
                 )
+        self._defer_after = math.inf
+        if defer_after is not None:
+            delay = checked_delay(defer_after, what="RateLimit: `defer_after`, if it is not None,")
+            self._defer_after = delay.total_seconds()
         self._requests = requests_per_minute
         self._tokens = tokens_per_minute
         self._key = checked_text(key, what="RateLimit: `key`", may_be_empty=True)
@@ -95,8 +114,20 @@ class RateLimit(Middleware):
         model = run.models[0] if request.model is None else request.model
         line = _line_of(model, self._key, run.clock)
         tokens = 0 if self._tokens is None else _tokens_of(request)
-        with line.queued(self._requests, self._tokens, tokens) as entry:
-            await line.wait(entry)
+        call_key = run.current.model_call_key if request.ask_key is None else None
+        with _LOCK:
+            # What failed in this attempt, and is not recorded, would be forgotten
+            # (test_a_request_that_is_made_again_waits_in_memory).
+            may_defer = call_key is not None and _asked.get(run) != call_key
+        with line.queued(self._requests, self._tokens, tokens, call_key) as entry:
+            seconds = await line.wait(entry, self._defer_after if may_defer else math.inf)
+        if seconds:
+            limits = {"requests": self._requests, "tokens": self._tokens}
+            told = " and ".join(f"{limit} {what}" for what, limit in limits.items() if limit)
+            raise Defer(seconds, reason=f"{model.system} gets {told} a minute at most")
+        if call_key is not None:
+            with _LOCK:
+                _asked[run] = call_key
         reply = await next(request)
         if self._tokens is not None and reply.usage.total_tokens:
             line.correct(entry, reply.usage.total_tokens)
@@ -127,6 +158,10 @@ class _Entry:
     waits: bool = True
     wake: Callable[[], object] = field(default=lambda: None)
     """Called, with the lock held, when `at` has changed."""
+    call_key: str | None = None
+    """Of the model call that it is made for."""
+    until: float = 0.0
+    """When its place is given up, if it was put off and does not come back."""
 
 
 class _Line:
@@ -136,28 +171,52 @@ class _Line:
         self._clock = clock
         self._lock = threading.Lock()
         self._entries: list[_Entry] = []
+        self._put_off: dict[str, _Entry] = {}
+        """By the keys of their model calls, those that come back at their time."""
 
     @contextmanager
     def queued(
-        self, requests_limit: int | None, tokens_limit: int | None, tokens: int
+        self,
+        requests_limit: int | None,
+        tokens_limit: int | None,
+        tokens: int,
+        call_key: str | None = None,
     ) -> Iterator[_Entry]:
-        """At the end of the line, while it waits there. Who leaves in the middle is not counted."""
-        entry = _Entry(requests_limit, tokens_limit, tokens)
+        """While it waits in the line: at its end, or where the one was that was put off.
+
+        Who leaves in the middle is not counted.
+        """
+        entry = _Entry(requests_limit, tokens_limit, tokens, call_key=call_key)
         with self._lock:
             self._forget_old()
-            self._entries.append(entry)
-            self._plan(len(self._entries) - 1)
+            index = len(self._entries)
+            put_off = self._put_off.pop(call_key or "", None)
+            if put_off is not None:
+                index = self._entries.index(put_off)
+                del self._entries[index]
+                if put_off.at - self._clock.monotonic() <= _NOW:  # it goes now, behind who has gone
+                    index = 1 + max(
+                        (n for n, e in enumerate(self._entries) if not e.waits), default=-1
+                    )
+            self._entries.insert(index, entry)
+            self._plan(index)
         try:
             yield entry
         except BaseException:
             with self._lock:
-                index = self._entries.index(entry)
-                del self._entries[index]
-                self._plan(index)
+                self._leave(entry)
             raise
 
-    async def wait(self, entry: _Entry) -> None:
-        """Wait until the request may be made."""
+    def _leave(self, entry: _Entry) -> None:
+        index = self._entries.index(entry)
+        del self._entries[index]
+        self._plan(index)
+
+    async def wait(self, entry: _Entry, most: float) -> float:
+        """Wait until the request may be made; then 0.
+
+        Where that takes longer than `most` seconds, these seconds, at once: it is to be put off.
+        """
         loop = asyncio.get_running_loop()
         changed = asyncio.Event()
         entry.wake = lambda: call_on(loop, changed.set)
@@ -166,7 +225,11 @@ class _Line:
                 seconds = entry.at - self._clock.monotonic()
                 if seconds <= _NOW:
                     entry.waits, entry.wake = False, lambda: None
-                    return
+                    return 0.0
+                if seconds > most:
+                    entry.wake, entry.until = lambda: None, entry.at + KEPT
+                    self._put_off[entry.call_key or ""] = entry
+                    return seconds
             await _sleep(self._clock, seconds, changed)
             changed.clear()
 
@@ -191,7 +254,7 @@ class _Line:
     def _first_time(self, entry: _Entry, index: int, now: float) -> float:
         """When this request may be made: not before those that are before it in the line."""
         entries = self._entries
-        at = max(now, entries[index - 1].at) if index else now
+        at = max(now, entries[index - 1].at if index else now, entry.until - KEPT)
         limit = entry.requests_limit
         if limit is not None and index >= limit:
             at = max(at, entries[index - limit].at + MINUTE)
@@ -207,7 +270,14 @@ class _Line:
         return at
 
     def _forget_old(self) -> None:
-        oldest = self._clock.monotonic() - MINUTE
+        now = self._clock.monotonic()
+        while self._put_off:
+            call_key, entry = next(iter(self._put_off.items()))
+            if entry.until > now:
+                break
+            del self._put_off[call_key]
+            self._leave(entry)
+        oldest = now - MINUTE
         entries = self._entries
         while entries and not entries[0].waits and entries[0].at <= oldest:
             del entries[0]
@@ -251,6 +321,8 @@ _lines: _Lines = {}
 """Of the machine's clock, for the whole process."""
 _simulated: WeakKeyDictionary[Clock, _Lines] = WeakKeyDictionary()
 """Of any other clock."""
+_asked: WeakKeyDictionary[Run, str] = WeakKeyDictionary()
+"""For which model call the last request was made in an attempt at a run."""
 
 
 def _line_of(model: Model, key: str, clock: Clock) -> _Line:

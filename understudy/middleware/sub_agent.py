@@ -7,10 +7,11 @@ its children are listed with those of the parent.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import inspect
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
-from understudy._base.json_values import checked_text
+from understudy._base.json_values import checked_text, shown
 from understudy._base.type_variables import DepsT_contra
 from understudy.errors import UnderstudyError, UsageError
 from understudy.middleware.base import Middleware, Prepared
@@ -21,6 +22,9 @@ from understudy.tools import Tool, ToolContext, ToolFailed
 
 if TYPE_CHECKING:
     from understudy.agent.agent import Agent
+
+TaskInstructions = Callable[[ToolContext[Any], str], "str | Awaitable[str]"]
+"""Of the context of the call and the agent's name: what the agent is told for this task."""
 
 GENERAL_PURPOSE = "general-purpose"
 _TOOL = "task"
@@ -40,6 +44,10 @@ class SubAgent(Middleware[DepsT_contra]):
         block_middleware: classes of the parent's middleware that the general-purpose agent does
             not get. A gate cannot be blocked: it applies to all agents below.
         max_depth: how deep agents may nest, the root included; a deeper task is an error result.
+        task_instructions: what the agent of each task is told behind its own instructions, sent as
+            it is: a text, or a function of the `ToolContext` and the agent's name, async or plain;
+            a plain one is called on the event loop, so it must not block. It is recorded when the
+            task begins, and stands when the call runs again.
 
     Raises:
         UsageError: for an invalid option; for an invalid agent, when the parent is made.
@@ -53,6 +61,7 @@ class SubAgent(Middleware[DepsT_contra]):
         general_purpose: bool | str = True,
         block_middleware: Sequence[type[Middleware[Any]]] = (),
         max_depth: int = 5,
+        task_instructions: str | TaskInstructions = "",
     ) -> None:
         if isinstance(agents, (str, Mapping)) or not isinstance(agents, Sequence):
             raise UsageError(f"SubAgent: `agents` must be a list, got {agents!r}")
@@ -82,6 +91,10 @@ class SubAgent(Middleware[DepsT_contra]):
                     "to all agents below: give the child a gate of its own that says False for the "
                     "tool"
                 )
+        if not callable(task_instructions):
+            what = "SubAgent: `task_instructions`, if it is no function,"
+            checked_text(task_instructions, what=what, may_be_empty=True)
+        self._task_instructions = task_instructions
         self._agents = tuple(agents)
         self._general_purpose = general_purpose
         self._blocked = tuple(block_middleware)
@@ -106,6 +119,26 @@ class SubAgent(Middleware[DepsT_contra]):
             tools=[self._tool(tuple(offered))],
             agents=agents,
         )
+
+    def check(self, definition: AgentDefinition) -> None:
+        if not self._task_instructions or callable(self._task_instructions):
+            return
+        for name in map(_name_of, self._agents):
+            if not definition.children[name].definition.asks_model:
+                raise UsageError(
+                    f"SubAgent: agent {name!r} calls no model, so nobody would read "
+                    "`task_instructions`: give a function that returns '' for it"
+                )
+
+    async def _told(self, ctx: ToolContext[Any], task_name: str) -> str:
+        if not callable(self._task_instructions):
+            return self._task_instructions
+        told = self._task_instructions(ctx, task_name)
+        if inspect.isawaitable(told):
+            told = await told
+        if not isinstance(told, str):
+            raise UsageError(f"`task_instructions` returned {shown(told)}: return a text")
+        return told
 
     def _general(self, definition: AgentDefinition) -> dict[str, Any]:
         kept = [
@@ -135,7 +168,12 @@ class SubAgent(Middleware[DepsT_contra]):
                     f"task {task_name!r} was not started: agents nest at most {max_depth} deep"
                 )
             try:
-                outcome = await ctx.run_agent(task_name, instructions, max_depth=max_depth)
+                outcome = await ctx.run_agent(
+                    task_name,
+                    instructions,
+                    max_depth=max_depth,
+                    instructions=await self._told(ctx, task_name),
+                )
             except UnderstudyError as error:  # the child could not begin
                 raise ToolFailed(f"task {task_name!r} failed: {error}") from error
             return result_of_agent(outcome, what=f"task {task_name!r}")

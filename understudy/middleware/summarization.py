@@ -25,6 +25,7 @@ from pydantic_ai.models import Model
 
 from understudy._base.causes import cause_of
 from understudy._base.json_values import checked_text, digest, shown
+from understudy._base.log_fields import about
 from understudy.errors import Fenced, JournalFailed, RecordRefused, UsageError
 from understudy.middleware.base import Middleware
 from understudy.models.token_counts import estimated_tokens, last_counted, text_tokens
@@ -160,7 +161,12 @@ class Summarization(Middleware):
         except NotImplementedError:
             return estimate
         except Exception as error:
-            logger.info("%s: its tokens were not counted: %s", run.agent_id, cause_of(error))
+            logger.info(
+                "%s: its tokens were not counted: %s",
+                run.agent_id,
+                cause_of(error),
+                extra=about(run.agent_id, run.run_id),
+            )
             return estimate
         return usage.input_tokens
 
@@ -186,7 +192,12 @@ class Summarization(Middleware):
             if estimated_tokens([_summary_message(run, text)]) < estimated_tokens(older):
                 return text
             why = "the summary is no shorter than what it would replace"
-        logger.warning("%s: the conversation is not summarised: %s", run.agent_id, why)
+        logger.warning(
+            "%s: the conversation is not summarised: %s",
+            run.agent_id,
+            why,
+            extra=about(run.agent_id, run.run_id),
+        )
         await run.once(f"{_LEFT_ALONE}{len(older)}", lambda: why)
         return None
 

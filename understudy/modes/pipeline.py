@@ -134,6 +134,15 @@ def _name_of(step: Step[Any]) -> str:
 
 async def run_pipeline(run: Run, mode: Pipeline) -> Outcome:
     """Run the pipeline to an outcome. An open run continues from where its state is."""
+    if run.instrument is None:
+        return await _attempt(run, mode, None)
+    with run.instrument.attempt(run) as watch:
+        outcome = await _attempt(run, mode, watch.trace)
+        watch.ended(outcome)
+        return outcome
+
+
+async def _attempt(run: Run, mode: Pipeline, trace: str | None) -> Outcome:
     token = inside_run.set(run)
     try:
         current = run.current
@@ -143,7 +152,7 @@ async def run_pipeline(run: Run, mode: Pipeline) -> Outcome:
         is_held = waited is not None and waited.held is not None
         reply_lost = has_replies and current.attempts > 0 and current.turn is None and not is_held
         number, host = current.attempts + 1, run.ledger.host
-        run.record(Attempt(number=number, reply_lost=reply_lost, host=host))
+        run.record(Attempt(number=number, reply_lost=reply_lost, host=host, trace=trace))
         if current.attempts > 1 or run.state.message_ids or current.occurrence is not None:
             # Durable before anything else: if this attempt kills the process, the next one must
             # find it counted, or a run that kills each host would never be quarantined

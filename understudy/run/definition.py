@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Literal, Protocol
 
 from pydantic import BaseModel
@@ -15,6 +16,7 @@ from tenacity import AsyncRetrying
 
 from understudy._base.json_values import digest
 from understudy.models.output import Output
+from understudy.models.prices import PUBLISHED, Prices
 from understudy.models.requirements import Requirements
 from understudy.run.cancellation import CancellationSource
 from understudy.run.hooks import Hooks
@@ -132,8 +134,23 @@ class AgentDefinition:
     """A higher one is newer; of one version, what hosts of a store saw later."""
     on_version: OnVersion = "newest"
     """Whether a run that an older definition has begun goes on on this one."""
+    prices: Prices | None = None
+    """By which its middleware wants its replies priced, whatever the runtime has."""
+    needs_cost: bool = False
+    """Whether a middleware must know what each reply costs."""
     haltable: bool = False
     """Whether its middleware lets tools halt it, and all agents below it."""
+
+    @cached_property
+    def needs_cost_inside(self) -> bool:
+        """Whether a middleware of it, or of an agent that it declares, must know that."""
+        children = (*self.mode.agents, *self.children.values())
+        return self.needs_cost or any(each.definition.needs_cost_inside for each in children)
+
+    @property
+    def default_prices(self) -> Prices | None:
+        """By which its replies are priced where nobody has said by which."""
+        return PUBLISHED if self.needs_cost else None
 
     @property
     def asks_model(self) -> bool:

@@ -138,6 +138,17 @@ class Ledger:
         self.on_fence = ()
         self.outlives_run = None
 
+    def follow(self, listener: FactListener) -> None:
+        """Call also this listener with each record that is durable. It must not raise."""
+        before = self._on_fact
+
+        def both(seq: int, record: Record) -> None:
+            if before is not None:
+                before(seq, record)
+            listener(seq, record)
+
+        self._on_fact = both
+
     @property
     def state(self) -> AgentState:
         """The fold of all records so far."""

@@ -19,6 +19,7 @@ from understudy._base.clock import Clock, NewId
 from understudy._base.context_codecs import Context
 from understudy._base.event_loops import call_on
 from understudy._base.json_values import checked_json, checked_text
+from understudy._base.log_fields import about
 from understudy._base.shared_resources import SharedResources
 from understudy._base.type_variables import DepsT_co
 from understudy._base.worker_threads import WorkerThreads
@@ -26,6 +27,7 @@ from understudy.errors import UnderstudyError, UsageError
 from understudy.events import Event
 from understudy.interrupts import Decision
 from understudy.models.messages import UserInput, normalised
+from understudy.models.prices import Prices
 from understudy.outcomes import (
     Completed,
     Failed,
@@ -40,10 +42,12 @@ from understudy.run.cancellation import CancellationSource
 from understudy.run.definition import AgentDefinition, ChildAgent, Gate, PauseWhen
 from understudy.run.file_edits import FileEdits
 from understudy.run.hooks import current_hook
+from understudy.run.instrument import Instrument
 from understudy.run.ledger import Ledger
 from understudy.run.model_input import ModelInput
 from understudy.state.agent_state import AgentState
 from understudy.state.continuation import continuation_of
+from understudy.state.costs import Cost
 from understudy.state.records import (
     HistoryReplaced,
     ModelAsked,
@@ -62,6 +66,12 @@ T = TypeVar("T")
 
 inside_run: contextvars.ContextVar[Run | None] = contextvars.ContextVar("inside_run", default=None)
 """Set while a pipeline runs, so in tools, hooks and models too: `resume` is refused there."""
+
+
+def log_fields() -> dict[str, str]:
+    """The `extra=` of a log entry of code that runs now: about the run that it belongs to."""
+    run = inside_run.get()
+    return {} if run is None else about(run.agent_id, run.run_id)
 
 
 _RUN_IS_OVER = "the run is over: nothing can be signalled any more"
@@ -193,6 +203,8 @@ class Run(Generic[DepsT_co]):
         pause_requested: Callable[[], str | None] | None = None,
         abandon_later: Callable[[], asyncio.Task[None]] | None = None,
         cancellation: tuple[CancellationSource, ...] = (),
+        instrument: Instrument | None = None,
+        prices: Prices | None = None,
     ) -> None:
         self.definition = definition
         self.ledger = ledger
@@ -236,6 +248,11 @@ class Run(Generic[DepsT_co]):
             {id(source): source for source in sources}.values()
         )
         """Called at the start and before each step; those of the agents above included."""
+        self.instrument = instrument
+        """What watches it."""
+        above_it = prices if parent is None else parent.prices
+        self.prices: Prices | None = definition.prices or above_it or definition.default_prices
+        """By which its replies are priced when they come; None where nobody asks what they cost."""
         self.file_edits: dict[str, FileEdits] = {}
         """By call: what calls that run now change of the files."""
         self.in_model_call = False
@@ -284,6 +301,11 @@ class Run(Generic[DepsT_co]):
     def usage(self) -> RunUsage:
         """Used so far, including the agents that it runs now."""
         return self.state.usage
+
+    @property
+    def cost(self) -> Cost:
+        """What it has cost so far, including the agents that it runs now."""
+        return self.state.cost
 
     @property
     def seconds(self) -> float:

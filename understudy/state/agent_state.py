@@ -28,6 +28,7 @@ from understudy.models.messages import (
     normalised,
 )
 from understudy.state.blobs import dumped_blobs
+from understudy.state.costs import Cost, Lines, adding, below, complete
 from understudy.state.dues import next_due
 from understudy.state.files import StoredFile
 from understudy.state.plans import Plans, QueuedMessage
@@ -37,7 +38,7 @@ from understudy.state.waits import Wait, waits_of
 
 SCHEMA_VERSION = 1
 _STORED_KEYS = ("run", "decisions", "sticky", "doubts", "queue", "message_ids", "status")
-_LATER_KEYS = ("plans", "files", "blobs")
+_LATER_KEYS = ("plans", "files", "blobs", "earlier_costs")
 """Without which a state is complete: it has the default of what was added since version 1."""
 _KEYS = ("messages", "values", "children", *_STORED_KEYS)
 """All of them are in every state that version 1 wrote."""
@@ -57,6 +58,7 @@ class _Stored:
     plans: Plans | None = None
     files: dict[str, StoredFile] | None = None
     blobs: dict[str, Base64Bytes] | None = None
+    earlier_costs: Lines = ()
 
 
 @cache
@@ -85,6 +87,7 @@ class AgentState:
         "children",
         "decisions",
         "doubts",
+        "earlier_costs",
         "files",
         "message_ids",
         "messages",
@@ -128,6 +131,8 @@ class AgentState:
 
     A state that a store keeps has none: they are in the store.
     """
+    earlier_costs: Lines
+    """What the requests of earlier runs cost, from the first run on that was priced."""
 
     def __init__(
         self, messages: Iterable[ModelMessage] = (), values: Mapping[str, Any] | None = None
@@ -146,6 +151,7 @@ class AgentState:
         self.plans = None
         self.files = None
         self.blobs = None
+        self.earlier_costs = ()
         self.children = {}
 
     @property
@@ -201,6 +207,30 @@ class AgentState:
         for child in self.children.values():
             used.incr(child.usage)
         return used
+
+    @property
+    def cost(self) -> Cost:
+        """What the run has cost so far, as recorded, including all agents that it runs now.
+
+        A request that was not priced when it was made has an unknown cost here: `costs_of`
+        estimates it, from the history.
+        """
+        if self.run is None:
+            return Cost()
+        return Cost(complete(self._costs(), self.run.agent, self.usage.requests))
+
+    @property
+    def total_cost(self) -> Cost:
+        """What all runs of the agent have cost, from the first one on that was priced."""
+        return Cost(adding(self.earlier_costs, self.cost.lines))
+
+    def _costs(self) -> Lines:
+        assert self.run is not None, "only called of a state with a run"
+        lines = self.run.costs
+        for child in self.children.values():
+            if child.run is not None:
+                lines = adding(lines, below(self.run.agent, child._costs()))
+        return lines
 
     @property
     def agents(self) -> dict[str, AgentState]:
@@ -259,6 +289,7 @@ class AgentState:
         twin.queue, twin.message_ids = dict(self.queue), dict(self.message_ids)
         twin.status, twin.plans = self.status, self.plans
         twin.files, twin.blobs = self.files, self.blobs
+        twin.earlier_costs = self.earlier_costs
         twin.children = {key: child.copied() for key, child in self.children.items()}
         return twin
 
@@ -340,11 +371,14 @@ class AgentState:
             self.status,
             self.plans,
             self.files,
+            earlier_costs=self.earlier_costs,
         )
         data = cast("dict[str, Any]", _stored().dump_python(stored, mode="json"))
         del data["blobs"]
         if self.files is None:
             del data["files"]
+        if not self.earlier_costs:
+            del data["earlier_costs"]
         return {
             "schema_version": SCHEMA_VERSION,
             "messages": messages,
@@ -425,6 +459,7 @@ class AgentState:
         state.status, state.plans = stored.status, stored.plans
         state.files = stored.files
         state.blobs = stored.blobs
+        state.earlier_costs = stored.earlier_costs
         state.children = {
             key: cls._read(child, f"{path}children.{shown(key)}.")
             for key, child in children.items()

@@ -19,6 +19,7 @@ from pydantic_ai.messages import (
     ToolReturnPart,
     UserPromptPart,
 )
+from pydantic_ai.usage import RequestUsage
 
 from understudy.errors import UsageError
 from understudy.interrupts import Decision, DecisionRecord, DoubtfulCall, Request, Sticky
@@ -26,6 +27,7 @@ from understudy.models.attribution import from_user
 from understudy.models.messages import Messages
 from understudy.state import records as r
 from understudy.state.agent_state import AgentState, is_child_of
+from understudy.state.costs import adding, below, complete, is_priced, line_of
 from understudy.state.files import changed
 from understudy.state.plans import NO_PLANS, QueuedMessage
 from understudy.state.run_state import (
@@ -43,7 +45,7 @@ from understudy.state.waits import open_calls
 from understudy.state.workflow_progress import Progress, Shared
 from understudy.state.workflow_sharing import add_result, merge_child, new_child
 
-FOLD_VERSION = 4
+FOLD_VERSION = 5
 """Of the states that records fold to here. A checkpoint of another version is not used: raise it
 where the same records fold to another state, or a state has another field."""
 
@@ -186,8 +188,10 @@ def _reset_imported(state: AgentState, call: Call) -> None:
     if any(request.kind == "doubt" for request in call.requests.values()):
         call.running = True
     call.requests, call.decisions, call.notices = {}, {}, {}
-    for name, point in call.points.items():  # the tool runs again, and makes tokens that hold here
-        call.points[name] = replace(point, token_hashes=(), reached_in=0)
+    run = open_run(state)
+    if run.model_call is None or run.model_call.call is not call:  # which is put off until its time
+        for name, point in call.points.items():  # the tool runs again; its tokens hold here
+            call.points[name] = replace(point, token_hashes=(), reached_in=0)
     runs_agents = any(is_child_of(key, call.key) for key in state.children)
     call.copied_from = call.running and not runs_agents
 
@@ -210,6 +214,10 @@ def _released(state: AgentState, record: r.Released) -> None:
 
 
 def _run_started(state: AgentState, record: r.RunStarted) -> None:
+    before = state.run
+    if before is not None and (before.costs or state.earlier_costs):
+        lines = complete(before.costs, before.agent, before.usage.requests)
+        state.earlier_costs = adding(state.earlier_costs, lines)
     state.run = RunState(
         run_id=record.run_id,
         agent=record.agent,
@@ -233,6 +241,7 @@ def _run_started(state: AgentState, record: r.RunStarted) -> None:
         occurrence=record.occurrence,
         context=record.context,
         told=record.told,
+        began=record.at,
     )
     for message in record.initial:
         state.messages = state.messages.appending(message)
@@ -351,6 +360,9 @@ def _attempt(state: AgentState, record: r.Attempt) -> None:
     run = open_run(state)
     run.attempts = record.number
     run.fruitless += 1
+    run.host = record.host
+    if record.trace is not None:
+        run.trace = record.trace
 
 
 def _attempt_closed(state: AgentState, _: r.AttemptClosed) -> None:
@@ -391,13 +403,18 @@ def _count_reply(run: RunState, response: ModelResponse) -> None:
 
 
 def _count_usage(run: RunState, response: ModelResponse) -> None:
-    """Count what a reply cost, and what those cost that were rejected before it."""
-    run.usage.incr(response.usage)
-    run.usage.requests += 1
+    """Count what a reply used, and what those used that were rejected before it."""
+    _count_request(run, response.model_name, response.usage)
     for attempt in response.failed_attempts or ():
         if attempt.usage is not None:
-            run.usage.incr(attempt.usage)
-            run.usage.requests += 1
+            _count_request(run, attempt.model_name, attempt.usage)
+
+
+def _count_request(run: RunState, model: str | None, usage: RequestUsage) -> None:
+    run.usage.incr(usage)
+    run.usage.requests += 1
+    if is_priced(usage):
+        run.costs = adding(run.costs, [line_of(run.agent, model, usage)])
 
 
 def _reply_held(state: AgentState, record: r.ReplyHeld) -> None:
@@ -536,7 +553,9 @@ def _end_children(state: AgentState, call_key: str) -> None:
         usage = child.run.usage
         if not child.run.over:
             _run_ended(child, r.RunEnded(end=r.End(outcome="withdrawn"), at=_UNREAD))
-        open_run(state).usage.incr(usage)
+        run = open_run(state)
+        run.usage.incr(usage)
+        run.costs = adding(run.costs, below(run.agent, child.run.costs))
         state.decisions.extend(child.decisions)
         state.doubts.update(child.doubts)
 
@@ -554,6 +573,7 @@ def _point_reached(state: AgentState, record: r.PointReached) -> None:
         point = None
         if record.used is not None:
             run.usage.incr(record.used)
+            run.costs = adding(run.costs, record.costs)
     if point is None:
         point = Point(name=record.name, kind=record.what, since=record.at, due=record.due)
     elif point.since is None:

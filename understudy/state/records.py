@@ -23,6 +23,7 @@ from understudy.models.messages import (
     StoredToolReturn,
     StoredUserPrompt,
 )
+from understudy.state.costs import Lines
 from understudy.state.files import FileChange
 from understudy.state.plans import Occurrence, Schedule
 
@@ -196,6 +197,8 @@ class Attempt(Timed):
     """The attempt before it may have ended in the middle of a reply of the model."""
     host: str | None = None
     """Who makes it, of a store that hosts share; None elsewhere, and in older records."""
+    trace: str | None = None
+    """The W3C traceparent of its span; None where it has none, and in older records."""
     kind: Literal["attempt"] = "attempt"
 
 
@@ -557,7 +560,9 @@ class PointReached:
     reason: str | None = None
     """Of a call that failed and is retried: its error. Of a model call: why it is put off."""
     used: RunUsage | None = None
-    """Of a model call that is put off: what replies cost that were no answer."""
+    """Of a model call that is put off: what replies used that were no answer."""
+    costs: Lines = ()
+    """What they cost, if they were priced."""
     kind: Literal["point_reached"] = "point_reached"
 
 
@@ -779,6 +784,7 @@ Record = (
     | RunEnded
     | Snapshot
 )
+"""Any record of a journal."""
 
 
 def stamp(record: Record, at: datetime) -> None:

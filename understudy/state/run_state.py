@@ -17,6 +17,7 @@ from pydantic_ai.usage import RunUsage
 from understudy._base.context_codecs import StoredContext
 from understudy.interrupts import Decision, Request
 from understudy.models.messages import StoredResponse
+from understudy.state.costs import Lines
 from understudy.state.plans import Occurrence
 from understudy.state.records import End, Override, PointEnd, PointKind, Result, Signalled
 from understudy.state.workflow_progress import Progress, Shared
@@ -289,8 +290,17 @@ class RunState:
     """The answers to questions of middleware, by `own_key`; None without one. Never changed."""
     context: StoredContext = field(default_factory=dict)
     """That of who sent its message. That of an agent inside is the outermost run's."""
+    costs: Lines = ()
+    """What its requests to models cost that were priced, with those of the agents whose calls are
+    over."""
     told: str = ""
     """What the agent is told besides its own instructions: only of one that a call runs."""
+    began: datetime | None = None
+    """When it started; None where it was stored before this was kept."""
+    host: str | None = None
+    """Who made its last attempt, of a store that hosts share."""
+    trace: str | None = None
+    """The W3C traceparent of its last attempt that had a span."""
 
     @property
     def calls(self) -> Collection[Call]:

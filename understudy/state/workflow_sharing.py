@@ -9,6 +9,7 @@ from __future__ import annotations
 from understudy.models.attribution import is_for_itself, view_for, with_author
 from understudy.state import records as r
 from understudy.state.agent_state import AgentState
+from understudy.state.costs import adding, below
 from understudy.state.run_state import RunState
 from understudy.state.workflow_progress import AgentResult
 
@@ -69,6 +70,7 @@ def merge_child(state: AgentState, child: AgentState) -> None:
         else:
             state.merge(values)
     state.run.usage.incr(run.usage)
+    state.run.costs = adding(state.run.costs, below(state.run.agent, run.costs))
     state.decisions.extend(child.decisions)
     state.doubts.update(child.doubts)
     for name, sticky in child.sticky.items():

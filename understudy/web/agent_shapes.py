@@ -47,6 +47,23 @@ class Agents(TypedDict):
 
 
 @exactly
+class CostShape(TypedDict):
+    """What requests to models cost, in USD, as texts with all digits; `text` is for people.
+
+    `usd` is null where the cost of any request is unknown: then it is at least the sum of what is
+    `recorded` and `estimated`.
+    """
+
+    usd: str | None
+    recorded: str
+    estimated: str
+    is_estimated: bool
+    requests: int
+    unknown: int
+    text: str
+
+
+@exactly
 class StickyShape(TypedDict):
     """A decision that always holds."""
 
@@ -69,6 +86,7 @@ class AgentPage(AgentRow):
     queue: list[str]
     next_due: Time | None
     files: int
+    cost: CostShape | None
     actions: list[ActionShape]
 
 
@@ -106,6 +124,7 @@ Bar = TypedDict(
         "in_doubt": bool,
         "look": str,
         "detail": str,
+        "cost": str,
         "from": float,
         "to": float,
     },
@@ -183,20 +202,23 @@ class History(TypedDict):
 
 @exactly
 class Tokens(TypedDict):
-    """What replies cost."""
+    """What replies used, and what all requests to models cost, those without an answer too."""
 
     replies: int
     input_tokens: int
     output_tokens: int
+    cost: CostShape
 
 
 @exactly
 class UsagePage(TypedDict):
-    """What the replies cost."""
+    """What the replies used and cost. `by_run` has the ids of runs, oldest first."""
 
     id: str
+    cost: CostShape
     by_model: dict[str, Tokens]
     by_agent: dict[str, Tokens]
+    by_run: dict[str, Tokens]
 
 
 @exactly

@@ -9,7 +9,10 @@ from itertools import pairwise
 from typing import Any, Literal
 
 from understudy._base.request_timing import EXPIRY
+from understudy.costs import cost_of
 from understudy.history import HistoryEntry
+from understudy.state.costs import Cost
+from understudy.web.agents import prices_of
 from understudy.web.asks import history_of, time_text
 from understudy.web.visit import Visit
 
@@ -47,6 +50,8 @@ class Bar:
     is_doubt: bool = False
     seq: int = 0
     detail: str = ""
+    entry: HistoryEntry | None = None
+    """Of a reply: what says what it cost."""
     call_key: str | None = None
 
     @property
@@ -94,6 +99,7 @@ class _Reader:
                 start = at - timedelta(seconds=entry.seconds or 0.0)
                 bar = self._open("reply", entry.who or "model", depth + 1, entry, start)
                 bar.detail = f"{detail['input_tokens']} + {detail['output_tokens']} tokens"
+                bar.entry = entry
                 self._close(bar, at, "cut" if detail["cut"] else "ok")
             case "tool_started":
                 call = entry.call_key or ""
@@ -220,6 +226,7 @@ async def timeline(visit: Visit) -> dict[str, Any]:
     shown = bars[max(stop - PAGE, 0) : stop]
     now = datetime.now(shown[0].start.tzinfo) if shown else None
     axis = Axis(shown, now)
+    prices = prices_of(visit)
     rows = []
     for bar in shown:
         start, end = axis.at(bar.start), axis.at(bar.end or now or bar.start)
@@ -235,6 +242,7 @@ async def timeline(visit: Visit) -> dict[str, Any]:
                 "in_doubt": bar.is_doubt,
                 "look": bar.look,
                 "detail": bar.detail,
+                "cost": "" if bar.entry is None else _cost_text(cost_of(bar.entry, prices)),
                 "from": round(start, 3),
                 "to": round(max(end, start), 3),
             }
@@ -253,6 +261,11 @@ async def timeline(visit: Visit) -> dict[str, Any]:
         "earlier": page + 1 if stop > PAGE else None,
         "later": page - 1 if page else None,
     }
+
+
+def _cost_text(cost: Cost) -> str:
+    """Nothing of one that nobody asked for and nobody knows: a model of tests, for instance."""
+    return "" if cost.unknown == cost.requests else str(cost)
 
 
 class Axis:

@@ -53,6 +53,7 @@ from understudy.modes import Loop, Mode, Parallel, Sequential
 from understudy.state import records as r
 from understudy.state.agent_state import AgentState
 from understudy.state.blobs import pack
+from understudy.state.costs import CostLine
 from understudy.state.files import FileChange
 from understudy.state.fold import replay
 from understudy.state.plans import Occurrence, Plans, QueuedMessage, Schedule
@@ -123,6 +124,10 @@ def run_usage() -> RunUsage:
     return used
 
 
+def cost_line() -> CostLine:
+    return CostLine(agent="holding", model="fake-0", requests=2, unknown=1, cost=Decimal("1E-7"))
+
+
 def tool_call(number: int, **fields: Any) -> ToolCallPart:
     return ToolCallPart("pay", {"n": number}, tool_call_id=f"call_{number}", **fields)
 
@@ -156,7 +161,7 @@ def rich_reply() -> ModelResponse:
             CompactionPart("in short", id="cp", provider_name="fake"),
             TextPart("Here it is."),
         ],
-        usage=RequestUsage(input_tokens=1),
+        usage=RequestUsage(input_tokens=1, unpriced_requests=1),
         timestamp=at(3).astimezone(ELSEWHERE),
         finish_reason="stop",
         state="interrupted",
@@ -387,7 +392,7 @@ def desk() -> Iterator[r.Record]:
     yield started("run-1", "desk", message_ids=("m2",), message=rich_question())
     yield r.Attempt(number=1)
     yield r.AttemptClosed()
-    yield r.Attempt(number=2, reply_lost=True, host="host-b")
+    yield r.Attempt(number=2, reply_lost=True, host="host-b", trace=TRACE)
     yield r.HooksRan()
     yield r.ValuesMerged(delta={"customer": {"vip": False}}, source="Vip")
     yield r.HistoryReplaced(messages=history())
@@ -672,6 +677,7 @@ def holding() -> Iterator[r.Record]:
         due=at(39),
         reason="ConnectionError: no answer",
         used=run_usage(),
+        costs=(cost_line(), CostLine(agent="holding", model="free", requests=1)),
     )
     yield r.PointAnswered(call_key=key, name="retry/1", what="sleep", how="over", at=at(39))
     yield r.ReplyHeld(turn=1, response=reply(tool_call(0)))
@@ -754,6 +760,7 @@ AGENTS = {
 # -------------------------------------------------------------- a state, made by hand
 
 
+TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 FILE, BLOBS = pack(b"frozen")
 
 
@@ -783,6 +790,7 @@ def _state(run: RunState) -> AgentState:
     state.messages = Messages(history())
     state.run = run
     state.files, state.blobs = {"a.md": FILE}, dict(BLOBS)
+    state.earlier_costs = (cost_line(),)
     record = DecisionRecord(
         request=request("q1", "k"),
         decision=EDITED,
@@ -935,6 +943,7 @@ def _run(**fields: Any) -> RunState:
         "ended_by": {"run-1.0.1": result},
         "ended_call": tool_call(1),
         "usage": run_usage(),
+        "costs": (cost_line(),),
         "once": {"Vip/greeting": {"sent": True}},
         "agent_id": "desk-7",
         "signals": [r.Signalled(turn=2, signal=signal(), answer=True, at=at(37))],
@@ -956,6 +965,9 @@ def _run(**fields: Any) -> RunState:
         "occurrence": occurrence(),
         "model_call": ModelCall(replace(call, key="run-1.4.model"), held=reply(tool_call(2))),
         "answers": {"may I": RESPONDED},
+        "began": at(1),
+        "host": "host-b",
+        "trace": TRACE,
     }
     return RunState(**{**given, **fields})
 
@@ -987,6 +999,7 @@ def sample_errors() -> list[UnderstudyError]:
         e.RunLimitExceeded(max_runs=7),
         e.UntilToolNotCalled(tools=["finish"], success_required=True),
         e.MiddlewareError(middleware="Vip", hook="before_model", cause="ValueError: no"),
+        e.CostUnknown(middleware="Limits", hook="before_step", models=["fake"], requests=2),
         e.AgentFailed(agent="member0", error=error()),
         e.DefinitionChanged(agent="panel", was="loop(a)", now="loop(b)"),
         e.NotHaltable(tool="pay", agent_path=["desk"], message="stop"),

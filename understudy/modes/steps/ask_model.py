@@ -22,6 +22,7 @@ from understudy.errors import JournalFailed, ModelFailed, ModelRefused, StreamBr
 from understudy.events import ReplyStarted
 from understudy.interrupts import Defer
 from understudy.models.preparation import needs_preparation, prepared
+from understudy.models.prices import priced, unasked
 from understudy.models.reply_checks import (
     CancelledByModel,
     EmptyReply,
@@ -35,6 +36,7 @@ from understudy.modes.steps.model_request import check_changed, parameters_of
 from understudy.run.hooks import Hook, HookFailed
 from understudy.run.model_input import ModelInput
 from understudy.run.run import Run
+from understudy.state.costs import Lines, adding, is_priced, line_of
 
 _Ask = Callable[[ModelInput], Awaitable[ModelResponse]]
 
@@ -58,7 +60,9 @@ class PutOff:
     middleware: str
     defer: Defer
     used: RunUsage | None
-    """What replies cost that were no answer."""
+    """What replies used that were no answer."""
+    costs: Lines
+    """What they cost, if they were priced."""
 
 
 async def ask_model(run: Run, request: ModelInput) -> Answer | ModelFailed | PutOff:
@@ -72,7 +76,7 @@ async def ask_model(run: Run, request: ModelInput) -> Answer | ModelFailed | Put
         return await ask_through(run, request, call, run.definition.hooks.wrap_model_call)
     except HookFailed as failed:
         if isinstance(failed.__cause__, Defer):
-            return PutOff(failed.error.middleware, failed.__cause__, call.used)
+            return PutOff(failed.error.middleware, failed.__cause__, call.used, call.costs)
         raise
 
 
@@ -238,19 +242,36 @@ class ModelCall:
                 messages = list(request.messages)
             if request.messages is not kept or needs_preparation(model, kept, request.settings):
                 messages = prepared(model, messages, parameters, request.settings)
-            if self._deltas is not None:
-                answer = await _stream(model, messages, request, parameters, self._deltas)
+            instrument = self._run.instrument
+            if instrument is None:
+                answer = await self._requested(model, messages, request, parameters)
             else:
-                response = await model.request(messages, request.settings, parameters)
-                check_finished(response, model, streamed=False)
-                answer = Answer(response, model)
+                with instrument.model_call(self._run, model) as watched:
+                    answer = await self._requested(watched, messages, request, parameters)
+                answer.model = model
         answer.response = with_valid_text(answer.response)
+        prices = self._run.prices
+        if prices is not None or answer.response.usage.cost is not None:
+            answer.response = priced(answer.response, prices, model.model_name)
         if answer.error is not None:
             return answer, None
         fault = fault_of(answer.response)
         if isinstance(fault, EmptyReply) and self._may_be_empty():
             return answer, None
         return answer, fault
+
+    async def _requested(
+        self,
+        model: Model,
+        messages: list[ModelMessage],
+        request: ModelInput,
+        parameters: ModelRequestParameters,
+    ) -> Answer:
+        if self._deltas is not None:
+            return await _stream(model, messages, request, parameters, self._deltas)
+        response = await model.request(messages, request.settings, parameters)
+        check_finished(response, model, streamed=False)
+        return Answer(response, model)
 
     def _reject(self, answer: Answer, since: float) -> float:
         """Note the reply as one that is no answer. Returns the time by the clock."""
@@ -270,13 +291,20 @@ class ModelCall:
 
     @property
     def used(self) -> RunUsage | None:
-        """What replies cost that were no answer; None without one."""
+        """What replies used that were no answer; None without one."""
         if not self._rejected:
             return None
         used = RunUsage(requests=len(self._rejected))
         for each in self._rejected:
             used.incr(each.response.usage)
         return used
+
+    @property
+    def costs(self) -> Lines:
+        """What they cost, where they were priced."""
+        replies = [each.response for each in self._rejected if is_priced(each.response.usage)]
+        name = self._run.current.agent
+        return adding((), (line_of(name, each.model_name, each.usage) for each in replies))
 
     def answer(self, response: ModelResponse) -> Answer:
         """The answer, as the middleware returned its reply."""
@@ -291,7 +319,10 @@ class ModelCall:
             model = self._run.models[0]
             if self._answers:
                 model, rejected = rejected[-1].model, rejected[:-1]
-            chosen = Answer(with_valid_text(response), model)
+            response = with_valid_text(response)
+            if not self._answers and self._run.prices is not None:
+                response = unasked(response, self._run.prices)
+            chosen = Answer(response, model)
         return with_attempts(chosen, rejected) if rejected else chosen
 
     def failed(self, error: Exception) -> Answer | ModelFailed:

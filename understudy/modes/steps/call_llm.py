@@ -65,7 +65,7 @@ async def call_llm(run: Run) -> Outcome | None:
         if isinstance(answer, ModelFailed):
             return run.failed(answer)
         if isinstance(answer, PutOff):
-            return put_off(run, answer.middleware, answer.defer, answer.used)
+            return put_off(run, answer.middleware, answer.defer, answer.used, answer.costs)
         if run.definition.hooks.after_model:
             # Race: a crash now would lose results that this reply is based on, while a hook acted
             # on the reply. So they are durable first
@@ -111,6 +111,11 @@ async def _model_input(run: Run) -> ModelInput:
         if replaced is not None:
             check_changed(hook, prompt, replaced)
             prompt = replaced
+            if kept is not run.state.messages:  # by run.replace_history
+                visible = _visible_messages(run)
+                if list(prompt.messages) == list(visible):  # so a later hook may replace it, too
+                    prompt = prompt.replace(messages=visible)
+                    shown = visible
         elif prompt.messages is shown and kept is not run.state.messages:
             prompt = prompt.replace(messages=_visible_messages(run))  # by run.replace_history
             shown = prompt.messages

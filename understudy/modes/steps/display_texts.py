@@ -11,6 +11,7 @@ from pydantic_ai.messages import ModelResponse, ToolCallPart
 
 from understudy._base.json_values import shown, storable_text
 from understudy.models.display_halves import with_display_texts
+from understudy.run.run import log_fields
 from understudy.tools import Tool
 
 logger: logging.Logger = logging.getLogger(__name__)
@@ -38,9 +39,19 @@ def _text_of(
     try:
         text = given(deepcopy(part.args_as_dict(raise_if_invalid=True)))
     except Exception:  # the arguments are not checked yet: they may be of any form
-        logger.warning("display_text of tool %r raised; its name is shown", name, exc_info=True)
+        logger.warning(
+            "display_text of tool %r raised; its name is shown",
+            name,
+            exc_info=True,
+            extra=log_fields(),
+        )
         return None
     if not isinstance(text, str):
-        logger.warning("display_text of tool %r returned %s, and no text", name, shown(text))
+        logger.warning(
+            "display_text of tool %r returned %s, and no text",
+            name,
+            shown(text),
+            extra=log_fields(),
+        )
         return None
     return storable_text(text) or None

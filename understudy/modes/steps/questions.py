@@ -19,6 +19,7 @@ from understudy.outcomes import Outcome
 from understudy.run.hooks import HookFailed
 from understudy.run.run import Run
 from understudy.run.tool_call import ToolCall
+from understudy.state.costs import Lines
 from understudy.state.records import PointReached, ReplyHeld, Requested
 from understudy.state.run_state import Call
 from understudy.stopping import StopAgent, StopSignals
@@ -104,7 +105,9 @@ def ask_about_call(
         raise _cannot(error, cause) from cause
 
 
-def put_off(run: Run, middleware: str, defer: Defer, used: RunUsage | None) -> Outcome:
+def put_off(
+    run: Run, middleware: str, defer: Defer, used: RunUsage | None, costs: Lines
+) -> Outcome:
     """Record until when the model call is put off; the run waits until then.
 
     Raises:
@@ -124,6 +127,7 @@ def put_off(run: Run, middleware: str, defer: Defer, used: RunUsage | None) -> O
             due=defer.due(now),
             reason=defer.reason,
             used=used,
+            costs=costs,
         )
     )
     return run.waiting()

@@ -7,6 +7,7 @@ import logging
 from collections.abc import Mapping
 from typing import Any
 
+from understudy._base.log_fields import about
 from understudy.errors import JournalFailed, error_from_dict
 from understudy.outcomes import Completed, Failed, Stopped, ToolCallResult
 from understudy.run.definition import AgentDefinition
@@ -87,7 +88,13 @@ async def _call_end_hooks(
                 await hook(run.threads, run, outcome)
             except HookFailed as failure:
                 if settled or isinstance(outcome, Failed):
-                    logger.error("%s: %s", run.agent_id, failure.error, exc_info=failure)
+                    logger.error(
+                        "%s: %s",
+                        run.agent_id,
+                        failure.error,
+                        exc_info=failure,
+                        extra=about(run.agent_id, run.run_id),
+                    )
                 else:
                     outcome = run.failed(failure.error)
             except (asyncio.CancelledError, JournalFailed):
@@ -99,7 +106,13 @@ async def _call_end_hooks(
                 # test_an_end_hook_that_kills_a_withdrawn_run_does_not_lose_the_new_message).
                 if not final:
                     raise
-                logger.error("%s: %s", run.agent_id, hook.failure(error), exc_info=error)
+                logger.error(
+                    "%s: %s",
+                    run.agent_id,
+                    hook.failure(error),
+                    exc_info=error,
+                    extra=about(run.agent_id, run.run_id),
+                )
     finally:
         inside_run.reset(token)
     return outcome

@@ -157,7 +157,8 @@ async def invoke(run: Run, ready: ReadyCall) -> None:
         return task is not None and task.cancelling() > cancelled_before
 
     try:
-        result = await _result(run, ready, cancelled)
+        of_call = _result if run.instrument is None else _watched
+        result = await of_call(run, ready, cancelled)
     except asyncio.CancelledError:
         if cancelled():
             # Nothing is recorded: only a recorded cancellation ends a run, and any other is a
@@ -203,6 +204,14 @@ def _uncancel_after_task_group(run: Run) -> None:
     task = asyncio.current_task()
     if task is not None and sys.version_info < (3, 13) and run.current.cancelled is None:
         task.uncancel()
+
+
+async def _watched(run: Run, ready: ReadyCall, cancelled: Callable[[], bool]) -> Result | None:
+    assert run.instrument is not None, "else nothing watches"
+    with run.instrument.tool_call(run, ready.call) as watch:
+        result = await _result(run, ready, cancelled)
+        watch.ended(result)
+        return result
 
 
 async def _result(run: Run, ready: ReadyCall, cancelled: Callable[[], bool]) -> Result | None:

@@ -1,0 +1,236 @@
+"""The site of the documentation: its nav is complete, its links resolve, its pages are made so.
+
+The build itself is `make docs`, each warning of which is an error.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import re
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from docs.building.check import foreign, undescribed
+from docs.building.llms import config, in_nav, write_llms
+from docs.building.reference import public_modules, public_names, reference_pages
+from docs.building.stage import ROOT, pages, rewritten, site_path
+
+NAV = [path for _, path in in_nav(config(ROOT)["nav"])]
+GENERATED = {"examples/index.md", "deploy_files.md", "license.md"}
+HEADING = re.compile(r"^#+ (.+?)(?: \{.*\})?$", re.MULTILINE)
+FENCED = re.compile(r"^```.*?^```$", re.DOTALL | re.MULTILINE)
+
+
+def anchors(page: Path) -> set[str]:
+    """The anchors of a page's headings, as viewers of Markdown and the site make them."""
+    counted: Counter[str] = Counter()
+    found = set()
+    for heading in HEADING.findall(FENCED.sub("", page.read_text(encoding="utf-8"))):
+        slug = re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
+        found.add(f"{slug}_{counted[slug]}" if counted[slug] else slug)
+        counted[slug] += 1
+    return found
+
+
+# ------------------------------------------------------------------------- the nav
+
+
+@pytest.mark.parametrize("page", pages())
+def test_each_page_of_the_documentation_is_in_the_nav_once(page: str) -> None:
+    assert NAV.count(site_path(page) or "") == 1, f"add {page} to the nav of mkdocs.yml"
+
+
+def test_the_nav_has_no_page_that_is_not_there() -> None:
+    there = {site_path(page) for page in pages()} | GENERATED
+    assert {
+        path for path in NAV if path not in there and not path.startswith("reference/")
+    } == set()
+
+
+def test_the_nav_has_a_reference_of_each_public_module_and_of_no_other() -> None:
+    referred = {path for path in NAV if path.startswith("reference/")}
+    modules = {f"reference/{module}.md" for module in public_modules(ROOT)}
+    assert referred == {"reference/index.md", *modules}
+
+
+@pytest.mark.parametrize("page", [*pages(), "README.md"])
+def test_each_anchor_of_a_link_is_a_heading_of_its_page(page: str) -> None:
+    text = FENCED.sub("", (ROOT / page).read_text(encoding="utf-8"))
+    for to, anchor in re.findall(r"\]\(([^)#\s]*)#([^)\s]+)\)", text):
+        if "://" not in to:
+            target = (ROOT / page).parent / to if to else ROOT / page
+            assert anchor in anchors(target), f"{page} links to {to}#{anchor}"
+
+
+def test_no_page_has_two_headings_of_one_name_to_which_a_link_leads() -> None:
+    """Viewers of Markdown number the second one each in their own way."""
+    for page in [*pages(), "README.md"]:
+        links = re.findall(r"#([a-z0-9-]+_\d+)\)", (ROOT / page).read_text(encoding="utf-8"))
+        assert links == [], page
+
+
+# ------------------------------------------------------------------- how it is staged
+
+
+def test_a_link_out_of_the_folder_leads_to_a_page_of_the_site() -> None:
+    text = "[a](../README.md), [b](../examples/approval.py), [c](tools.md#rules), [d](https://x.y)"
+    assert rewritten(text, "docs/why.md") == (
+        "[a](index.md), [b](examples/approval.md), [c](tools.md#rules), [d](https://x.y)",
+        set(),
+    )
+
+
+def test_a_link_to_a_file_that_is_no_page_leads_to_a_copy_of_it() -> None:
+    assert rewritten("[a](../../examples/notebook.ipynb)", "docs/tutorial/index.md") == (
+        "[a](../files/examples/notebook.ipynb)",
+        {"examples/notebook.ipynb"},
+    )
+
+
+@pytest.mark.parametrize("page", pages())
+def test_each_link_of_a_page_leads_to_what_the_site_can_have(page: str) -> None:
+    _, files = rewritten((ROOT / page).read_text(encoding="utf-8"), page)
+    assert [file for file in files if not (ROOT / file).is_file()] == []
+
+
+def test_a_page_in_a_folder_keeps_its_links() -> None:
+    text, _ = rewritten("[a](../tools.md#rules)", "docs/tutorial/index.md")
+    assert text == "[a](../tools.md#rules)"
+
+
+def test_a_link_to_what_the_site_lacks_is_refused() -> None:
+    with pytest.raises(ValueError, match="which is not on the site"):
+        rewritten("[a](../tests/conftest.py)", "docs/why.md")
+
+
+def test_a_picture_is_there_for_both_schemes() -> None:
+    assert rewritten("![x](pictures/web-inbox-light.png)", "docs/inbox.md") == (
+        "![x](pictures/web-inbox-light.png#only-light)![x](pictures/web-inbox-dark.png#only-dark)",
+        set(),
+    )
+
+
+def test_what_is_fenced_stays_as_it_is() -> None:
+    text = "```python\nx = [a](../README.md)\n```\n"
+    assert rewritten(text, "docs/why.md") == (text, set())
+
+
+# ---------------------------------------------------------------- the reference, checks
+
+
+@pytest.fixture
+def package(tmp_path: Path) -> Path:
+    """A folder with a small package of the library's name."""
+    inner = tmp_path / "understudy"
+    (inner / "parts").mkdir(parents=True)
+    (inner / "__init__.py").write_text(
+        '"""All."""\nfrom understudy.parts import Part\nfrom understudy.own import Own\n'
+        '__all__ = ["Own", "Part"]\n'
+    )
+    (tmp_path / "docs" / "reference").mkdir(parents=True)
+    (tmp_path / "docs" / "reference" / "index.md").write_text("# Reference\n")
+    listed = (
+        "## Modules\n\n`understudy`, `understudy.parts`.\n\n## Deprecation\n\n`understudy.own`\n"
+    )
+    (tmp_path / "docs" / "versions.md").write_text(listed)
+    (inner / "own.py").write_text('class Own:\n    """One. Of its own."""\n')
+    (inner / "parts" / "__init__.py").write_text(
+        '"""Parts."""\nfrom understudy.parts.part import Bare, Part\n__all__ = ["Bare", "Part"]\n'
+    )
+    (inner / "parts" / "part.py").write_text(
+        'class Part:\n    """A part."""\n    def go(self):\n        """Goes."""\n\n\n'
+        "class Bare(Part):\n    def go(self): ...\n"
+    )
+    return tmp_path
+
+
+def test_each_public_name_is_described_on_one_page(package: Path) -> None:
+    made = dict(reference_pages(package))
+    assert made["reference/understudy.parts.md"].count("::: understudy.parts.part.Part") == 1
+    assert "::: understudy.parts.part.Part" not in made["reference/understudy.md"]
+    link = "[`Part`](understudy.parts.md#understudy.parts.part.Part) | A part. |"
+    assert link in made["reference/understudy.md"]
+    assert "::: understudy.own.Own" in made["reference/understudy.md"]
+
+
+def test_a_method_without_docstring_has_that_of_the_method_above(package: Path) -> None:
+    (bare, _) = public_names(package)["understudy.parts"]
+    (said,) = [member.docstring for member in bare.of.members.values()]
+    assert said is not None
+    assert said.value == "Goes."
+
+
+def test_a_public_name_without_docstring_or_description_is_found(package: Path) -> None:
+    site = package / "site"
+    (site / "reference").mkdir(parents=True)
+    (site / "reference" / "understudy.html").write_text('<h2 id="understudy.own.Own">')
+    assert set(undescribed(site, public_names(package))) == {
+        "understudy.parts.part.Bare has no docstring",
+        "understudy.parts.part.Part is not in the reference",
+    }
+
+
+@pytest.mark.parametrize(
+    ("page", "found"),
+    [
+        ('<script src="https://cdn.example/x.js"></script>', True),
+        ('<img src="//cdn.example/x.png">', True),
+        ('<link rel="stylesheet" href="https://fonts.example/css">', True),
+        ("<style>@import 'https://fonts.example/css';</style>", True),
+        ('<p style="background: url(https://cdn.example/x.png)">', True),
+        ('<div class="mermaid">', True),
+        ('<a href="https://docs.example/">a page that a reader may open</a>', False),
+        ('<link rel="next" href="https://docs.example/next.html">', False),
+        ('<script src="assets/x.js"></script><img src="x.png">', False),
+        ("<code>&lt;script src='https://cdn.example/x.js'&gt;</code>", False),
+    ],
+)
+def test_what_a_page_would_load_from_elsewhere_is_found(
+    tmp_path: Path, page: str, found: bool
+) -> None:
+    (tmp_path / "page.html").write_text(page)
+    assert bool(list(foreign(tmp_path))) is found
+
+
+def test_what_a_style_sheet_would_load_from_elsewhere_is_found(tmp_path: Path) -> None:
+    (tmp_path / "site.css").write_text("@font-face { src: url('https://fonts.example/a.woff2') }")
+    assert len(list(foreign(tmp_path))) == 1
+
+
+def test_the_public_modules_say_in_a_docstring_what_they_have() -> None:
+    for module in sorted(public_modules(ROOT)):
+        path = ROOT / Path(*module.split("."))
+        source = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+        assert ast.get_docstring(ast.parse(source.read_text(encoding="utf-8"))), module
+
+
+def test_the_pages_for_programs_name_each_page_of_the_nav_and_what_it_is_about(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "mkdocs.yml").write_text(
+        "site_name: x\nsite_description: About x.\nnav:\n"
+        "  - Begin:\n      - index.md\n      - More:\n          - Own title: a.md\n"
+        "  - Reference:\n      - y: reference/y.md\n"
+    )
+    (tmp_path / "reference").mkdir()
+    (tmp_path / "index.md").write_text("# Home\n\nA [page](a.md) to begin. And more.\n")
+    (tmp_path / "a.md").write_text("# A\n\n```python\nx\n```\n\nThe answer.\n")
+    (tmp_path / "reference" / "y.md").write_text("# y\n\n::: y\n")
+    write_llms(tmp_path, tmp_path)
+    assert (tmp_path / "llms.txt").read_text().splitlines() == [
+        *("# x", "", "> About x.", "", "## Begin", ""),
+        "- [Home](index.md): A page to begin.",
+        "- [Own title](a.md): The answer.",
+        *("", "## Reference", ""),
+        "- [y](reference/y.html)",
+    ]
+    assert "The answer." in (tmp_path / "llms-full.txt").read_text()
+
+
+def test_the_script_from_elsewhere_is_the_one_that_its_note_names() -> None:
+    assets = ROOT / "docs" / "assets"
+    digest = hashlib.sha256((assets / "iframe-worker-shim.js").read_bytes()).hexdigest()
+    assert f"SHA-256: {digest}" in (assets / "VENDORED.txt").read_text(encoding="utf-8")

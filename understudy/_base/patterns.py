@@ -1,0 +1,75 @@
+"""Regular expressions that come with data: looked for in a time that grows with the text alone.
+
+Python's own engine tries every way in which a pattern may fit: `(a+)+$` takes years for fifty
+letters. That of `pydantic_core` goes through the text once. It has neither look-ahead nor
+references back: a pattern with one of them is refused.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+from pydantic_core import SchemaError, SchemaValidator, core_schema
+
+MAX_SIZE = 300_000
+"""Of the patterns of one schema together: to compile these takes less than a second."""
+CLASS = 100
+"""What a class such as `\\w` counts for when it is compiled: it has many ranges of characters."""
+_REPEATED = re.compile(r"\{([^{}]*)\}")
+_NUMBER = re.compile(r"[0-9]+")
+_PARTS = re.compile(r"\{[^{}]*\}|.", re.DOTALL)
+
+
+def compiled(pattern: str) -> Callable[[str], bool]:
+    """Whether a text holds what the pattern describes, somewhere.
+
+    Raises:
+        ValueError: if it is no pattern, or one that cannot be looked for in a bounded time.
+
+    """
+    if size_of(pattern, CLASS) > MAX_SIZE:
+        raise ValueError("it repeats too much")
+    try:
+        validator = SchemaValidator(
+            core_schema.str_schema(pattern=pattern, regex_engine="rust-regex", strict=True)
+        )
+    except SchemaError as error:
+        *_, why = str(error).strip().splitlines()
+        raise ValueError(why.strip()) from error
+    return validator.isinstance_python
+
+
+def size_of(pattern: str, of_class: int = 1) -> int:
+    """How many single characters and classes it asks for, its repetitions written out.
+
+    Never less than that: what cannot be told counts as repeated by all numbers that it has.
+    """
+    flat = re.sub(r"\\.", "\\\\", pattern, flags=re.DOTALL)
+    flat = re.sub(r"\[[\x00-\x5a^-\x7f]*\]", "x", flat)
+    flat = re.sub(r"\[[^\[\]]*\]", "\\\\", flat)
+    atoms = len(flat) + of_class * (flat.count("\\") + flat.count("."))
+    if "[" in flat or "]" in flat or re.search(r"\(\?[a-zA-Z-]*x", flat):
+        times = 1
+        for repeated in _REPEATED.findall(flat):
+            times = min(times * _most(repeated), MAX_SIZE + 1)
+        return atoms * times
+    groups, last = [0], 0
+    for part in _PARTS.findall(flat):
+        if part == "(":
+            groups.append(0)
+        elif len(part) > 1:
+            times = _most(part)
+            groups[-1] += last * (times - 1)
+            last *= times
+        else:
+            inside = groups.pop() if part == ")" and len(groups) > 1 else 0
+            last = inside + (of_class if part in "\\." else 1)
+            groups[-1] += last
+    return sum(groups)
+
+
+def _most(repeated: str) -> int:
+    """The largest number in the braces of a repetition; 1 without one."""
+    numbers = (int(each) if len(each) < 7 else MAX_SIZE for each in _NUMBER.findall(repeated))
+    return max(numbers, default=1) or 1

@@ -1,0 +1,290 @@
+"""`Conversation`: what a client says to an agent, and what follows until the agent is at rest."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Protocol, TypeVar
+
+from understudy.actors import AgentRef, Status, StatusChanged
+from understudy.ag_ui.feed import Differs, Feed, Given
+from understudy.ag_ui.site import Site, Source, need
+from understudy.errors import DecisionError, NotInterrupted, UnknownAgent
+from understudy.interrupts import Decision, Request
+from understudy.login import User
+from understudy.login.problems import refused
+from understudy.models.messages import UserInput
+from understudy.outcomes import Interrupted, Outcome
+from understudy.state.agent_state import AgentState
+
+T = TypeVar("T")
+Item_co = TypeVar("Item_co", covariant=True)
+SECONDS = 20.0
+"""How long the store may take to answer."""
+OWN_ID = "understudy-"
+"""How the ids of messages begin that the server has made. A message with such an id is not new."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a client answers to one request."""
+
+    id: str
+    decide: Callable[[Request, str], Decision]
+    """The decision, for the request and the name of who decides."""
+    digest: str | None = None
+    """Of what the person was shown, where the client says it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """What a client says."""
+
+    thread_id: str
+    message_id: str | None = None
+    content: UserInput | None = None
+    answers: Sequence[Answer] = ()
+
+
+class Writer(Protocol[Item_co]):
+    """Writes a protocol."""
+
+    has_snapshots: ClassVar[bool]
+    """Whether it can tell of a whole conversation. If not, who comes back gets the last run."""
+
+    def begin(self) -> AsyncIterator[Item_co]:
+        """The stream begins."""
+
+    def snapshot(self, state: AgentState | None) -> AsyncIterator[Item_co]:
+        """All of the conversation, in the place of what the client has."""
+
+    def write(self, given: Given) -> AsyncIterator[Item_co]:
+        """What the feed gives out."""
+
+    def end(
+        self, outcome: Outcome | None, state: AgentState | None, *, waits: bool
+    ) -> AsyncIterator[Item_co]:
+        """The agent is at rest; or it waits for a time, or for the outside."""
+
+    def error(self, error: Exception) -> AsyncIterator[Item_co]:
+        """Nothing was done, or it failed."""
+
+
+@dataclass(slots=True)
+class Conversation:
+    """A client and an agent.
+
+    Args:
+        site: the endpoint.
+        user: who is logged in.
+        said: what the client says.
+
+    """
+
+    site: Site
+    user: User
+    said: Said
+    source: Source = field(init=False)
+    ref: AgentRef = field(init=False)
+
+    def __post_init__(self) -> None:
+        need(self.user, "read")
+        if self.said.answers:
+            need(self.user, "decide")
+        self.source = self.site.source()
+        self.ref = self.site.ref(self.source, self.user, self.said.thread_id)
+
+    async def stream(self, writer: Writer[T]) -> AsyncIterator[T]:
+        """Do what the client says, and write what follows."""
+        async for item in writer.begin():
+            yield item
+        try:
+            async for item in self._followed(writer):
+                yield item
+        except Exception as error:  # told to the client, whatever it is; the log has the rest
+            async for item in writer.error(error):
+                yield item
+
+    async def _followed(self, writer: Writer[T]) -> AsyncIterator[T]:
+        state, number = await self._look()
+        # Before anything is begun: no event of it is missed.
+        ask, is_news = self._what_is_asked(state)
+        if ask is None:
+            async for item in writer.snapshot(state):
+                yield item
+            async for item in writer.end(None, state, waits=_waits(state)):
+                yield item
+            return
+        feed = Feed(state, but_its_run=not is_news and not writer.has_snapshots)
+        if not is_news or (state is not None and _goes_on(state)):
+            async for item in writer.snapshot(state):
+                yield item
+        if state is not None and not is_news and not writer.has_snapshots:
+            for given in feed.catch_up(state):
+                async for item in writer.write(given):
+                    yield item
+        subscription = self.ref.events(number)
+        asked: asyncio.Future[Outcome | None] | None = None
+        waits = False
+        try:
+            asked = asyncio.ensure_future(_awaited(ask()))
+            # What was emitted until then can still be read, and then the iteration ends.
+            asked.add_done_callback(lambda _: subscription.close())
+            async for found in subscription:
+                if isinstance(found.event, StatusChanged):
+                    waits = found.event.status is Status.WAITING
+                    if waits:
+                        break
+                for given in feed.event(found.event):
+                    if isinstance(given, Differs):
+                        async for item in self._again(feed, writer):
+                            yield item
+                    else:
+                        async for item in writer.write(given):
+                            yield item
+            outcome = None if waits else await asked
+        finally:
+            # The run goes on: only who followed it is gone.
+            subscription.close()
+            if asked is not None:
+                asked.cancel()
+        now = await self.ref.state()
+        requests = outcome.requests if isinstance(outcome, Interrupted) else ()
+        for given in (*feed.catch_up(now), *feed.end(requests)):
+            if not isinstance(given, Differs):
+                async for item in writer.write(given):
+                    yield item
+        async for item in writer.end(outcome, now, waits=waits):
+            yield item
+
+    async def _again(self, feed: Feed, writer: Writer[T]) -> AsyncIterator[T]:
+        state = await self.ref.state()
+        feed.knows(state)
+        async for item in writer.snapshot(state):
+            yield item
+
+    async def _look(self) -> tuple[AgentState | None, int]:
+        """The agent as it is, and the number of a record that is in it; None if it is new."""
+        try:
+            async with asyncio.timeout(SECONDS):
+                info = await self.ref.info()
+                state = await self.ref.state()
+        except UnknownAgent:
+            return None, 0
+        if info.agent != self.site.agent:
+            raise refused(404, "UnknownThread", "There is no such conversation.")
+        return state, info.last_seq
+
+    def _what_is_asked(
+        self, state: AgentState | None
+    ) -> tuple[Callable[[], Awaitable[Outcome | None]] | None, bool]:
+        """What is to be done, and whether it is something new."""
+        said, ref = self.said, self.ref
+        if said.answers:
+            return self._answered(state)
+        id = said.message_id
+        if said.content is not None and id is not None:
+            stored_id = f"client:{id}"
+            known = {} if state is None else state.message_ids
+            if stored_id not in known and not id.startswith(OWN_ID):
+                return self._new_message(state, said.content, stored_id), True
+        if state is None or _waits(state):
+            return None, False
+        run = None if state.run is None else state.run.run_id
+        taken = f"client:{id}"
+        if state.message_ids.get(taken, "") in (None, run):
+            # It waits for its run, or is of the last one.
+            return (lambda: ref.outcome(message_id=taken)), False
+        return ref.outcome, False
+
+    def _new_message(
+        self, state: AgentState | None, content: UserInput, stored_id: str
+    ) -> Callable[[], Awaitable[Outcome | None]]:
+        need(self.user, "act")
+        if state is not None and state.requests:
+            raise refused(
+                409,
+                "InterruptsPending",
+                f"{_ids(r.id for r in state.requests)} must be answered before anything new is "
+                "said. Nothing was done.",
+            )
+        if state is not None and state.pause is not None:
+            raise refused(409, "Paused", "The run is paused: it has to be continued first.")
+        if state is not None and _waits(state):
+            raise refused(409, "Waiting", "The run waits for a time, or for the outside.")
+        ref = self.ref = self.source.spawn(self.site.agent, id=self.ref.id)
+        return lambda: ref.run(content, message_id=stored_id, if_interrupted="error")
+
+    def _answered(
+        self, state: AgentState | None
+    ) -> tuple[Callable[[], Awaitable[Outcome | None]], bool]:
+        """Resume the run, if the answers are for all that is asked and nothing else is said."""
+        said, ref = self.said, self.ref
+        pending = {} if state is None else {request.id: request for request in state.requests}
+        made = {} if state is None else _made(state)
+        given: dict[str, Decision] = {}
+        for answer in said.answers:
+            if answer.id in given:
+                raise refused(400, "AnsweredTwice", f"{answer.id!r} is answered twice.")
+            record = made.get(answer.id)
+            request = record.request if record is not None else pending.get(answer.id)
+            if request is None:
+                raise refused(
+                    404,
+                    "UnknownInterrupt",
+                    f"Nothing of the id {answer.id!r} is asked. Nothing was done.",
+                )
+            if answer.digest is not None and answer.digest != request.digest:
+                raise refused(409, "RequestChanged", "The request is not what was shown.")
+            decision = given[answer.id] = answer.decide(request, self.user.name)
+            if record is not None and not decision.same_as(record.decision):
+                who = record.decision.by or "Somebody"
+                raise refused(
+                    409, "AnsweredElsewhere", f"{who} has answered {answer.id!r} differently."
+                )
+        missing = [id for id in pending if id not in given]
+        if missing:
+            raise refused(
+                409, "PartialResume", f"{_ids(missing)} must be answered as well. Nothing was done."
+            )
+        if said.content is not None and not self._is_known(state):
+            raise refused(409, "InterruptsPending", "Answer first, then say something new.")
+        # What a person has decided elsewhere is not decided again; all of it again is a repetition.
+        fresh = {id: given[id] for id in given if id in pending} or given
+        expect = {id: (pending.get(id) or made[id].request).digest for id in fresh}
+        return (lambda: ref.resume(fresh, expect=expect)), fresh is not given or bool(pending)
+
+    def _is_known(self, state: AgentState | None) -> bool:
+        id = self.said.message_id or ""
+        known = () if state is None else state.message_ids
+        return id.startswith(OWN_ID) or f"client:{id}" in known
+
+
+def refusal_of(error: Exception) -> Exception:
+    """The error, with one name for an answer that came too late."""
+    if isinstance(error, (DecisionError, NotInterrupted)) and "expired" in str(error):
+        return refused(409, "InterruptExpired", "The time for an answer is over.")
+    return error
+
+
+async def _awaited(asked: Awaitable[T]) -> T:
+    return await asked
+
+
+def _made(state: AgentState) -> dict[str, Any]:
+    return {record.request.id: record for inner in state.tree for record in inner.decisions}
+
+
+def _goes_on(state: AgentState) -> bool:
+    """Whether something is under way that the client may not know of."""
+    return state.status == "running" or bool(state.queue)
+
+
+def _waits(state: AgentState | None) -> bool:
+    """Whether its tools sleep, or wait for the outside: perhaps for days."""
+    return state is not None and state.status == "waiting"
+
+
+def _ids(ids: Iterable[str]) -> str:
+    return ", ".join(map(repr, ids))

@@ -1,0 +1,230 @@
+"""The endpoints: ASGI applications to mount, or to give to a route."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping
+from typing import Any, cast
+
+from sse_starlette import EventSourceResponse, ServerSentEvent
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from understudy._base.json_values import shown
+from understudy.ag_ui import protocol, vercel_ai
+from understudy.ag_ui.conversation import Conversation, Said
+from understudy.ag_ui.site import AgentIdOf, ShareState, Site, Source, SourceOf, need, own_threads
+from understudy.errors import UnknownAgent, UsageError
+from understudy.login import Auth, User
+from understudy.login.bodies import read_json
+from understudy.login.guard import Guard, path_in
+from understudy.login.hosts import Hosts
+from understudy.login.problems import problem_of, refused
+
+PING = 15
+"""Seconds of silence after which a comment says that the stream is open."""
+_RECONNECT = re.compile(r"/([^/]+)/stream")
+
+
+def ag_ui(
+    runtime: Source | SourceOf,
+    *,
+    agent: str,
+    auth: Auth | None = None,
+    allowed_hosts: Iterable[str] = (),
+    agent_id: AgentIdOf | None = None,
+    share_state: ShareState = False,
+) -> ASGIApp:
+    """An endpoint of AG-UI 1.0, as an ASGI application to mount.
+
+    A client posts what the user says, and gets a stream of events: text, thinking, calls of tools
+    and their results, agents inside. Where the run asks a person, the stream ends with interrupts;
+    answers continue the run, also after a restart. The history is the server's. A connection that
+    is lost stops nothing: the client says nothing new, and gets the conversation and what follows.
+
+    Args:
+        runtime: a `Runtime` or a `Cluster`, or a function that gives it.
+        agent: the name of the definition that clients talk to.
+        auth: says who makes a request; see `understudy.web.ui`. To write needs the right `act`, to
+            answer requests `decide`, to look `read`.
+        allowed_hosts: the names under which it is served. Addresses and `localhost` always are.
+        agent_id: by the user and the client's `threadId`, the id of the agent; None refuses it. By
+            default each user has threads of their own.
+        share_state: whether clients get the values of the agent's state; or a function that makes
+            of the state what they get.
+
+    Raises:
+        UsageError: without `auth`, or for a wrong argument.
+
+    """
+    site = _site("ag_ui", runtime, agent, auth, agent_id, share_state)
+
+    async def post(request: Request, user: User) -> Response:
+        given = protocol.input_of(await read_json(request))
+        writer = protocol.AgUiWriter(site, given)
+        conversation = Conversation(site, user, protocol.said_in(given))
+        return _stream(
+            event.model_dump_json(by_alias=True) async for event in conversation.stream(writer)
+        )
+
+    return _guarded(_Endpoint(site, post, None), cast("Auth", auth), allowed_hosts)
+
+
+def vercel(
+    runtime: Source | SourceOf,
+    *,
+    agent: str,
+    auth: Auth | None = None,
+    allowed_hosts: Iterable[str] = (),
+    agent_id: AgentIdOf | None = None,
+) -> ASGIApp:
+    """An endpoint for Vercel's AI SDK, version 6 or 7: `new DefaultChatTransport({api: "/chat"})`.
+
+    The same as `ag_ui` in another protocol, which has approvals and rejections, and no other
+    answers: these go along as `resume`, in the form of AG-UI. `GET .../ID/stream` goes on with a
+    reply that is being written.
+
+    Args:
+        runtime: as of `ag_ui`.
+        agent: as of `ag_ui`.
+        auth: as of `ag_ui`.
+        allowed_hosts: as of `ag_ui`.
+        agent_id: by the user and the `id` of the chat, the id of the agent.
+
+    Raises:
+        UsageError: without `auth`, or for a wrong argument.
+
+    """
+    site = _site("vercel", runtime, agent, auth, agent_id, False)
+
+    def answered(user: User, said: Said, calls: Collection[str] = ()) -> Response:
+        writer = vercel_ai.VercelWriter(site, calls)
+        conversation = Conversation(site, user, said)
+        chunks = (writer.encoded(chunk) async for chunk in conversation.stream(writer))
+        return _stream(chunks, vercel_ai.HEADERS)
+
+    async def post(request: Request, user: User) -> Response:
+        body = vercel_ai.body_of(await read_json(request))
+        return answered(user, vercel_ai.said_in(body), vercel_ai.calls_in(body))
+
+    async def again(thread_id: str, user: User) -> Response:
+        need(user, "read")
+        try:
+            state = await site.ref(site.source(), user, thread_id).state()
+        except UnknownAgent:
+            return Response(status_code=204)
+        if state.status != "running":
+            return Response(status_code=204)  # as its client wants it: nothing is being written
+        return answered(user, Said(thread_id))
+
+    return _guarded(_Endpoint(site, post, again), cast("Auth", auth), allowed_hosts)
+
+
+def _site(
+    what: str,
+    runtime: Source | SourceOf,
+    agent: object,
+    auth: object,
+    agent_id: AgentIdOf | None,
+    share_state: ShareState,
+) -> Site:
+    if auth is None or not callable(auth):
+        raise UsageError(
+            f"{what}(auth=...) is missing: a function that says who makes a request, such as "
+            "token_auth(), or loopback_only() for a machine of your own"
+        )
+    is_source = hasattr(runtime, "spawn")
+    if not is_source and not callable(runtime):
+        raise UsageError(
+            f"{what}(runtime) takes a Runtime, or a function that gives it, got {shown(runtime)}"
+        )
+    if not isinstance(agent, str) or not agent:
+        raise UsageError(f"{what}(agent=...) takes the name of a definition, got {shown(agent)}")
+    if agent_id is not None and not callable(agent_id):
+        raise UsageError(f"{what}(agent_id=...) takes a function, got {shown(agent_id)}")
+    if not isinstance(share_state, bool) and not callable(share_state):
+        raise UsageError(
+            f"{what}(share_state=...) takes a bool or a function, got {shown(share_state)}"
+        )
+    source_of = (lambda: cast("Source", runtime)) if is_source else cast("SourceOf", runtime)
+    return Site(source_of, agent, agent_id or own_threads(agent), share_state)
+
+
+Post = Callable[[Request, User], Awaitable[Response]]
+Again = Callable[[str, User], Awaitable[Response]]
+
+
+class _Endpoint:
+    """Answers what the guard lets in."""
+
+    def __init__(self, site: Site, post: Post, again: Again | None) -> None:
+        self._site = site
+        self._post = post
+        self._again = again
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return
+        request = Request(scope, receive)
+        try:
+            response = await self._answer(request)
+        except Exception as error:
+            problem = problem_of(error)
+            response = JSONResponse(problem.to_dict(), problem.status)
+        await response(scope, receive, send)
+
+    async def _answer(self, request: Request) -> Response:
+        user: User = request.scope["understudy.user"]
+        path = path_in(request.scope)
+        if request.method == "POST":
+            if path.endswith("/cancel"):
+                return await self._cancel(request, user)
+            return await self._post(request, user)
+        found = _RECONNECT.search(path)
+        if request.method == "GET" and self._again is not None and found is not None:
+            return await self._again(found[1], user)
+        raise refused(405, "MethodNotAllowed", "Post what is said.")
+
+    async def _cancel(self, request: Request, user: User) -> Response:
+        need(user, "act")
+        data = await read_json(request)
+        thread_id = data.get("threadId", data.get("id")) if isinstance(data, dict) else None
+        if not isinstance(thread_id, str):
+            raise refused(400, "UsageError", "`threadId` says which conversation to cancel.")
+        ref = self._site.ref(self._site.source(), user, thread_id)
+        outcome: Any = await ref.cancel(context={"by": user.name})
+        return JSONResponse({"cancelled": outcome is not None})
+
+
+class _Json:
+    """Says that what is refused is told as JSON: there are no pages here."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self._app({**scope, "understudy.json": True}, receive, send)
+
+
+def _guarded(app: ASGIApp, auth: Auth, allowed_hosts: Iterable[str]) -> ASGIApp:
+    return _Json(Guard(app, auth, Hosts(allowed_hosts)))
+
+
+def _stream(data: AsyncIterator[str], headers: Mapping[str, str] | None = None) -> Response:
+    """Server-sent events, each of one line."""
+
+    async def events() -> AsyncIterator[ServerSentEvent]:
+        async for item in data:
+            yield ServerSentEvent(item, sep="\n")
+
+    def ping() -> ServerSentEvent:
+        return ServerSentEvent(comment="ping", sep="\n")
+
+    return EventSourceResponse(
+        events(),
+        ping=PING,
+        ping_message_factory=ping,
+        sep="\n",
+        headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no", **(headers or {})},
+    )

@@ -1,0 +1,341 @@
+"""AG-UI: what a client sends, and the events that it gets."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator, Iterator
+from datetime import timezone
+from typing import Any, ClassVar
+
+from ag_ui.core import (
+    BaseEvent,
+    CustomEvent,
+    MessagesSnapshotEvent,
+    ReasoningEncryptedValueEvent,
+    ResumeEntry,
+    RunAgentInput,
+    RunErrorEvent,
+    RunFinishedCancelledOutcome,
+    RunFinishedEvent,
+    RunFinishedInterruptOutcome,
+    RunFinishedSuccessOutcome,
+    RunStartedEvent,
+    StateSnapshotEvent,
+    SubagentErrorEvent,
+    SubagentFinishedEvent,
+    SubagentFinishedSuccessOutcome,
+    SubagentFinishedSuspendedOutcome,
+    SubagentStartedEvent,
+    ToolCallResultEvent,
+    UserMessage,
+)
+from ag_ui.core.types import Message
+from pydantic import ValidationError
+from pydantic_ai.messages import ModelRequest, ModelResponse
+from pydantic_ai.ui.ag_ui import AGUIAdapter, AGUIEventStream
+from pydantic_core import to_jsonable_python
+
+from understudy.ag_ui import feed as f
+from understudy.ag_ui.contents import content_of_ag_ui
+from understudy.ag_ui.conversation import OWN_ID, Answer, Said, refusal_of
+from understudy.ag_ui.interrupts import decision_of, interrupt_of
+from understudy.ag_ui.site import Site
+from understudy.interrupts import Request
+from understudy.login.problems import problem_of, refused
+from understudy.outcomes import Failed, Interrupted, Outcome, Paused, Stopped
+from understudy.state.agent_state import AgentState
+
+VERSION = "1.0"
+"""Of the protocol that is spoken here."""
+MAX_ID = 400
+"""Characters of the id of a message."""
+
+
+def input_of(body: Any) -> RunAgentInput:
+    """What a client sends.
+
+    Raises:
+        Refused: if it is none of the protocol's.
+
+    """
+    try:
+        return RunAgentInput.model_validate(body)
+    except (ValidationError, RecursionError) as error:
+        if not isinstance(error, ValidationError):
+            raise refused(400, "UsageError", "The body is nested too deep.") from error
+        first = error.errors(include_url=False, include_input=False, include_context=False)[0]
+        where = ".".join(map(str, first["loc"])) or "the body"
+        raise refused(400, "UsageError", f"{where}: {first['msg']}") from error
+
+
+def said_in(given: RunAgentInput) -> Said:
+    """What a client says: the last message, if it is a user's, and its answers.
+
+    All else in it is what the client believes to have been said. The records know better.
+    """
+    last = given.messages[-1] if given.messages else None
+    message_id, content = None, None
+    if isinstance(last, UserMessage):
+        if not 0 < len(last.id) <= MAX_ID:
+            raise refused(400, "UsageError", f"messages: an id has 1 to {MAX_ID} characters.")
+        message_id, content = last.id, content_of_ag_ui(last.content)
+    return Said(
+        thread_id=given.thread_id,
+        message_id=message_id,
+        content=content,
+        answers=[answer_of(entry) for entry in given.resume or ()],
+    )
+
+
+def answer_of(entry: ResumeEntry) -> Answer:
+    """An answer, for the request and the person that it is of."""
+    about = (entry.metadata or {}).get("understudy")
+    digest = about.get("digest") if isinstance(about, dict) else None
+
+    def decide(request: Request, by: str) -> Any:
+        return decision_of(request, entry, by)
+
+    return Answer(entry.interrupt_id, decide, digest if isinstance(digest, str) else None)
+
+
+def speaks_1_0(version: str | None) -> bool:
+    """Whether a client declares version 1.0 or a later one; what is no version is a later one."""
+    if version is None:
+        return False
+    match = re.fullmatch(r"(\d{1,9})\.(\d{1,9})", version)
+    return match is None or int(match[1]) >= 1
+
+
+class AgUiWriter:
+    """Writes the events of one request.
+
+    Args:
+        site: the endpoint.
+        given: the request.
+
+    """
+
+    has_snapshots: ClassVar[bool] = True
+
+    def __init__(self, site: Site, given: RunAgentInput) -> None:
+        self._site = site
+        self._thread_id, self._run_id = given.thread_id, given.run_id
+        self._speaks_1_0 = speaks_1_0(given.protocol_version)
+        self._streams: dict[str, _Stream] = {}
+
+    async def begin(self) -> AsyncIterator[BaseEvent]:
+        yield RunStartedEvent(
+            thread_id=self._thread_id, run_id=self._run_id, protocol_version=VERSION
+        )
+
+    async def snapshot(self, state: AgentState | None) -> AsyncIterator[BaseEvent]:
+        yield MessagesSnapshotEvent(messages=[] if state is None else messages_of(state))
+        for event in self._state(state):
+            yield event
+
+    def _state(self, state: AgentState | None) -> Iterator[BaseEvent]:
+        shared = None if state is None else self._site.shared(state)
+        if shared is not None:
+            yield StateSnapshotEvent(snapshot=shared["state"])
+
+    async def write(self, given: f.Given) -> AsyncIterator[BaseEvent]:
+        match given:
+            case f.AgentBegins():
+                parent = given.parent or None
+                yield SubagentStartedEvent(
+                    subagent_run_id=given.run,
+                    name=given.name,
+                    parent_subagent_run_id=parent,
+                    parent_tool_call_id=given.tool_call_id
+                    and wire_id(given.parent, given.tool_call_id),
+                )
+            case f.AgentOver(run=run, error=str() as error):
+                yield SubagentErrorEvent(subagent_run_id=run, message=error)
+            case f.AgentOver(run=run, requests=None):
+                yield SubagentFinishedEvent(
+                    subagent_run_id=run, outcome=SubagentFinishedSuccessOutcome()
+                )
+            case f.AgentOver(run=run, requests=requests):
+                suspended = SubagentFinishedSuspendedOutcome(interrupt_ids=list(requests or ()))
+                yield SubagentFinishedEvent(subagent_run_id=run, outcome=suspended)
+            case f.Emitted():
+                value = {
+                    "toolCallId": wire_id(given.run, given.tool_call_id),
+                    "toolName": given.tool_name,
+                    "data": to_json(given.data),
+                }
+                yield CustomEvent(
+                    name="understudy.emitted", value=value, subagent_run_id=given.run or None
+                )
+            case f.ReplyBegins(run=run, number=number):
+                self._streams[run] = _Stream(run, number)
+            case f.Piece(run=run):
+                stream = self._streams.setdefault(run, _Stream(run, 0))
+                async for event in stream.events(given.event):
+                    yield event
+            case f.Differs():
+                pass
+
+    async def end(
+        self, outcome: Outcome | None, state: AgentState | None, *, waits: bool
+    ) -> AsyncIterator[BaseEvent]:
+        match outcome:
+            case Failed():
+                async for event in self.error(outcome.error):
+                    yield event
+                return
+            case Interrupted(requests=requests):
+                async for event in self.snapshot(state):
+                    yield event
+                source = self._site.source()
+                yield self._finished(
+                    RunFinishedInterruptOutcome(
+                        interrupts=[
+                            interrupt_of(
+                                request,
+                                tool_call_id=wire_id(run_in(request), request.tool_call_id),
+                                parameters=getattr(source.tool_of(request), "parameters", None),
+                            )
+                            for request in requests
+                        ]
+                    )
+                )
+                return
+        for event in self._state(state):
+            yield event
+        done: Any = RunFinishedSuccessOutcome()
+        if isinstance(outcome, Stopped):
+            yield CustomEvent(
+                name="understudy.stopped", value={"reason": str(outcome.signals.highest)}
+            )
+            # A client of an earlier version drops a stream with an outcome that it does not know.
+            done = RunFinishedCancelledOutcome() if self._speaks_1_0 else None
+        elif isinstance(outcome, Paused) or (outcome is None and state and state.pause is not None):
+            reason = outcome.reason if isinstance(outcome, Paused) else state and state.pause
+            yield CustomEvent(name="understudy.paused", value={"reason": reason})
+        elif waits and state is not None:
+            yield CustomEvent(name="understudy.waiting", value={"waits": waits_in(state)})
+        yield self._finished(done)
+
+    def _finished(self, outcome: Any) -> BaseEvent:
+        return RunFinishedEvent(thread_id=self._thread_id, run_id=self._run_id, outcome=outcome)
+
+    async def error(self, error: Exception) -> AsyncIterator[BaseEvent]:
+        problem = problem_of(refusal_of(error))
+        yield RunErrorEvent(message=problem.detail, code=problem.error)
+
+
+class _Stream:
+    """Writes one reply of one agent, with the results of its calls.
+
+    The ids of messages are those that `messages_of` gives: a client that has both has each once.
+    """
+
+    def __init__(self, run: str, number: int) -> None:
+        self._stream: AGUIEventStream[Any, Any] = AGUIEventStream(thread_id="", run_id="")
+        self._run = run
+        self._number = number
+        self._ids: dict[str, str] = {}
+        self._counts = {"reply": 0, "thinking": 0}
+
+    async def events(self, native: f.Native) -> AsyncIterator[BaseEvent]:
+        async for event in self._stream.handle_event(native):
+            if isinstance(event, ReasoningEncryptedValueEvent):
+                continue  # nothing that a client sends back is believed
+            found: Any = event
+            call_id = getattr(found, "tool_call_id", None)
+            if call_id is not None:
+                found.tool_call_id = wire_id(self._run, call_id)
+            if isinstance(event, ToolCallResultEvent):
+                event.message_id = result_id(self._run, event.tool_call_id)
+            else:
+                for name in ("message_id", "parent_message_id"):
+                    if getattr(found, name, None) is not None:
+                        setattr(found, name, self._id(getattr(found, name), event))
+            if self._run:
+                found.subagent_run_id = self._run
+            yield event
+
+    def _id(self, id: str, event: BaseEvent) -> str:
+        if id not in self._ids:
+            kind = "thinking" if event.type.value.startswith("REASONING") else "reply"
+            self._ids[id] = message_id(kind, self._run, self._number, self._counts[kind])
+            self._counts[kind] += 1
+        return self._ids[id]
+
+
+def messages_of(state: AgentState) -> list[Message]:
+    """The conversation as AG-UI's messages, with those of agents that it runs now."""
+    found: list[Message] = []
+    for run, messages, results in f.conversations(state):
+        replies = users = 0
+        for message in messages:
+            counts = {"assistant": 0, "reasoning": 0}
+            for dumped in AGUIAdapter.dump_messages([message]):
+                _name(dumped, run, replies, users, counts)
+                found.append(dumped)
+            replies += isinstance(message, ModelResponse)
+            users += isinstance(message, ModelRequest)
+        for dumped in AGUIAdapter.dump_messages([ModelRequest(parts=list(results))]):
+            _name(dumped, run, replies, users, {})
+            found.append(dumped)
+    return found
+
+
+def _name(message: Any, run: str, reply: int, user: int, counts: dict[str, int]) -> None:
+    """Give a message an id that it always has, and the run that it is of."""
+    match message.role:
+        case "assistant" | "reasoning" as role:
+            kind = "reply" if role == "assistant" else "thinking"
+            message.id = message_id(kind, run, reply, counts[role])
+            counts[role] += 1
+        case "tool":
+            message.tool_call_id = wire_id(run, message.tool_call_id)
+            message.id = result_id(run, message.tool_call_id)
+        case role:
+            counts[role] = counts.get(role, 0) + 1
+            message.id = message_id(role, run, user, counts[role] - 1)
+    for call in getattr(message, "tool_calls", None) or ():
+        call.id = wire_id(run, call.id)
+        call.encrypted_value = None
+    if getattr(message, "encrypted_value", None) is not None:
+        message.encrypted_value = None  # nothing that a client sends back is believed
+    if run and hasattr(message, "subagent_run_id"):
+        message.subagent_run_id = run
+
+
+def message_id(kind: str, run: str, number: int, part: int) -> str:
+    """The id of a message that the server has made, or knows only by its place."""
+    return f"{OWN_ID}{kind}-{f'{run}-' if run else ''}{number}{f'-{part}' if part else ''}"
+
+
+def result_id(run: str, call_id: str) -> str:
+    """The id of the message of a result."""
+    return f"{OWN_ID}result-{wire_id(run, call_id)}"
+
+
+def run_in(request: Request) -> str:
+    """The run that asks, as the feed names it."""
+    return request.run_id if len(request.agent_path) > 1 else f.ROOT
+
+
+def wire_id(run: str, call_id: str) -> str:
+    """The id of a call in a stream: two agents may have calls of one id."""
+    prefix = f"{run}/"
+    return call_id if not run or call_id.startswith(prefix) else f"{prefix}{call_id}"
+
+
+def to_json(data: Any) -> Any:
+    """As JSON; what JSON lacks as text."""
+    return to_jsonable_python(data, fallback=repr, inf_nan_mode="strings")
+
+
+def waits_in(state: AgentState) -> list[dict[str, Any]]:
+    """What the run waits for, by itself."""
+    return [
+        {
+            "name": wait.name,
+            "until": wait.expires_at and wait.expires_at.astimezone(timezone.utc).isoformat(),
+        }
+        for wait in state.waits
+    ]

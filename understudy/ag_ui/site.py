@@ -1,0 +1,108 @@
+"""`Site`: one endpoint, and which agent a conversation of a user is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+from urllib.parse import quote
+
+from understudy.actors import AgentRef
+from understudy.errors import UnderstudyError, UsageError
+from understudy.interrupts import Request
+from understudy.login import User
+from understudy.login.problems import refused
+from understudy.login.users import Right
+from understudy.state.agent_state import AgentState
+from understudy.tools import Tool
+
+
+class Source(Protocol):
+    """What runs the agents: a `Runtime`, or a `Cluster`."""
+
+    def get(self, id: str) -> AgentRef: ...
+
+    def spawn(self, agent: str, id: str | None = None) -> AgentRef: ...
+
+    def tool_of(self, request: Request) -> Tool | None: ...
+
+
+SourceOf = Callable[[], Source]
+AgentIdOf = Callable[[User, str], str | None]
+"""By the user and the id of a conversation, the id of its agent; None: there is none for them."""
+ShareState = bool | Callable[[AgentState], Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """One endpoint.
+
+    Args:
+        source_of: gives the runtime.
+        agent: the name of the definition.
+        agent_id_of: which agent a conversation of a user is.
+        share_state: what clients see of its values.
+
+    """
+
+    source_of: SourceOf
+    agent: str
+    agent_id_of: AgentIdOf
+    share_state: ShareState = False
+
+    def source(self) -> Source:
+        """The runtime.
+
+        Raises:
+            Refused: if there is none yet.
+
+        """
+        try:
+            return self.source_of()
+        except (AttributeError, LookupError, UnderstudyError) as error:
+            raise refused(503, "NotStarted", "The runtime is not started yet.") from error
+
+    def ref(self, source: Source, user: User, thread_id: str) -> AgentRef:
+        """The agent of a conversation; it may not exist yet.
+
+        Raises:
+            Refused: if the user has no such conversation, or its id is none.
+
+        """
+        id = self.agent_id_of(user, thread_id) if thread_id else None
+        if id is None:
+            raise refused(404, "UnknownThread", "There is no such conversation.")
+        try:
+            return source.get(id)
+        except UsageError as error:
+            raise refused(400, "UsageError", "The id of the conversation is too long.") from error
+
+    def shared(self, state: AgentState) -> Mapping[str, Any] | None:
+        """What clients see of the agent's values; None: nothing."""
+        if self.share_state is False:
+            return None
+        found: Any = dict(state.values) if self.share_state is True else self.share_state(state)
+        return {"state": found}
+
+
+def own_threads(agent: str) -> AgentIdOf:
+    """Each user has conversations of their own: nobody comes to those of others by an id."""
+
+    def id_of(user: User, thread_id: str) -> str:
+        # Quoted, no part has a colon: two users, or two agents, never share an id.
+        return ":".join(quote(part, safe="") for part in (agent, user.name, thread_id))
+
+    return id_of
+
+
+def need(user: User, right: Right) -> None:
+    """Refuse the request if the user may not do that.
+
+    Raises:
+        Refused: if so.
+
+    """
+    if right not in user.may:
+        raise refused(
+            403, "NotAllowed", f"{user.name} may not do that: it needs the right '{right}'."
+        )

@@ -1,0 +1,263 @@
+"""Vercel's AI stream: what its clients send, and the chunks that they get."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Collection, Mapping
+from dataclasses import replace
+from typing import Any, ClassVar, Literal
+
+from ag_ui.core import ResumeEntry
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic_ai.messages import FunctionToolResultEvent
+from pydantic_ai.ui.vercel_ai import VercelAIEventStream
+from pydantic_ai.ui.vercel_ai.response_types import (
+    BaseChunk,
+    DataChunk,
+    StartChunk,
+    ToolApprovalRequestChunk,
+    ToolInputAvailableChunk,
+    ToolInputStartChunk,
+)
+
+from understudy.ag_ui import feed as f
+from understudy.ag_ui.contents import file_of_url
+from understudy.ag_ui.conversation import Answer, Said, refusal_of
+from understudy.ag_ui.interrupts import interrupt_of
+from understudy.ag_ui.protocol import answer_of, run_in, to_json, waits_in, wire_id
+from understudy.ag_ui.site import Site
+from understudy.interrupts import Decision, Request
+from understudy.login.problems import problem_of, refused
+from understudy.outcomes import Failed, Interrupted, Outcome, Paused, Stopped
+from understudy.state.agent_state import AgentState
+
+HEADERS = {"x-vercel-ai-ui-message-stream": "v1"}
+SDK: Literal[7] = 7
+_BETWEEN = "."
+"""Between the id of a request and its digest, in the id of an approval."""
+
+
+class _Body(BaseModel):
+    model_config: ClassVar[ConfigDict] = ConfigDict(extra="ignore")
+
+
+class _Approval(_Body):
+    id: str
+    approved: bool
+    reason: str | None = None
+
+
+class _Message(_Body):
+    id: str = Field(min_length=1, max_length=400)
+    role: Literal["system", "user", "assistant"]
+    parts: list[dict[str, Any]]
+
+
+class ChatBody(_Body):
+    """What `DefaultChatTransport` sends, and `resume`, as AG-UI has it, in its `body`."""
+
+    id: str
+    messages: list[_Message] = []
+    trigger: str = "submit-message"
+    resume: list[ResumeEntry] = []
+
+
+def body_of(data: Any) -> ChatBody:
+    """What a client sends.
+
+    Raises:
+        Refused: if it is none of the protocol's.
+
+    """
+    try:
+        body = ChatBody.model_validate(data)
+    except (ValidationError, RecursionError) as error:
+        if not isinstance(error, ValidationError):
+            raise refused(400, "UsageError", "The body is nested too deep.") from error
+        first = error.errors(include_url=False, include_input=False, include_context=False)[0]
+        where = ".".join(map(str, first["loc"])) or "the body"
+        raise refused(400, "UsageError", f"{where}: {first['msg']}") from error
+    if body.trigger != "submit-message":
+        raise refused(400, "UsageError", "What was said is recorded: it is not said again.")
+    return body
+
+
+def said_in(body: ChatBody) -> Said:
+    """What a client says: the last message of the user, or answers in the last one of the agent."""
+    last = body.messages[-1] if body.messages else None
+    answers = [answer_of(entry) for entry in body.resume]
+    if last is not None and last.role == "user":
+        return Said(body.id, last.id, _content(last), answers)
+    if last is not None and last.role == "assistant":
+        for part in last.parts:
+            if part.get("state") == "approval-responded":
+                answers.append(_approval_of(part))
+    return Said(body.id, answers=answers)
+
+
+def calls_in(body: ChatBody) -> set[str]:
+    """The ids of the calls in the message that the client goes on with."""
+    last = body.messages[-1] if body.messages else None
+    parts = last.parts if last is not None and last.role == "assistant" else []
+    return {id for part in parts if isinstance(id := part.get("toolCallId"), str)}
+
+
+def _content(message: _Message) -> list[Any]:
+    found: list[Any] = []
+    for part in message.parts:
+        match part:
+            case {"type": "text", "text": str() as text}:
+                found.append(text)
+            case {"type": "file", "url": str() as url, "mediaType": str() as media_type}:
+                found.append(file_of_url(url, media_type))
+    return found
+
+
+def _approval_of(part: Mapping[str, Any]) -> Answer:
+    """A part of the agent's message that the user has approved, or not.
+
+    Only whose approval it is, and what it says, is taken from it: not which call, and not its
+    arguments. The id of the approval has the digest of what was shown.
+    """
+    try:
+        given = _Approval.model_validate(part.get("approval"))
+    except ValidationError as error:
+        raise refused(
+            400, "UsageError", "messages: an approval has an `id` and `approved`."
+        ) from error
+    request_id, _, digest = given.id.partition(_BETWEEN)
+    call_id = part.get("toolCallId")
+
+    def decide(request: Request, by: str) -> Decision:
+        if call_id != wire_id(run_in(request), request.tool_call_id):
+            raise refused(409, "RequestChanged", "The approval is of another call.")
+        if not given.approved:
+            return Decision(type="reject", message=given.reason, by=by)
+        return Decision(type="approve", note=given.reason, by=by)
+
+    return Answer(request_id, decide, digest)
+
+
+class VercelWriter:
+    """Writes the chunks of one request.
+
+    What agents inside do is not in this protocol: their calls are shown where they need an
+    approval.
+
+    Args:
+        site: the endpoint.
+        calls: the ids of the calls in the message that the client goes on with.
+
+    """
+
+    has_snapshots: ClassVar[bool] = False
+
+    def __init__(self, site: Site, calls: Collection[str] = ()) -> None:
+        self._site = site
+        self._calls = calls
+        self._stream: VercelAIEventStream[Any, Any] = VercelAIEventStream(sdk_version=SDK)
+
+    def encoded(self, chunk: BaseChunk) -> str:
+        return chunk.encode(SDK)
+
+    async def begin(self) -> AsyncIterator[BaseChunk]:
+        yield StartChunk()
+
+    async def snapshot(self, state: AgentState | None) -> AsyncIterator[BaseChunk]:
+        # The protocol has no word for it: a client keeps what it has.
+        yield DataChunk(type="data-understudy-reload", data={}, transient=True)
+
+    async def write(self, given: f.Given) -> AsyncIterator[BaseChunk]:
+        match given:
+            case f.ReplyBegins(run=f.ROOT):
+                async for chunk in self._stream.before_response():
+                    yield chunk
+            case f.Piece(run=f.ROOT, event=native):
+                async for chunk in self._stream.handle_event(native):
+                    yield _bare(chunk)
+            case f.Piece(run=run, event=FunctionToolResultEvent(part=part)):
+                # Of an agent inside: shown where its call was, for an approval.
+                if (id := wire_id(run, part.tool_call_id)) in self._calls:
+                    shown = FunctionToolResultEvent(replace(part, tool_call_id=id))
+                    async for chunk in self._stream.handle_event(shown):
+                        yield _bare(chunk)
+            case f.Emitted(run=f.ROOT):
+                data = {"toolCallId": given.tool_call_id, "data": to_json(given.data)}
+                yield DataChunk(type="data-understudy-emitted", data=data, transient=True)
+            case _:
+                pass
+
+    async def end(
+        self, outcome: Outcome | None, state: AgentState | None, *, waits: bool
+    ) -> AsyncIterator[BaseChunk]:
+        match outcome:
+            case Failed():
+                async for chunk in self._failed(outcome.error):
+                    yield chunk
+            case Interrupted(requests=requests):
+                for request in requests:
+                    for chunk in self._asked(request):
+                        yield chunk
+            case Stopped():
+                reason = {"reason": str(outcome.signals.highest)}
+                yield DataChunk(type="data-understudy-stopped", data=reason)
+            case Paused(reason=reason):
+                yield DataChunk(type="data-understudy-paused", data={"reason": reason})
+            case _:
+                if waits and state is not None:
+                    waiting = {"waits": waits_in(state)}
+                    yield DataChunk(type="data-understudy-waiting", data=waiting)
+        async for chunk in self._stream.after_stream():
+            yield chunk
+
+    def _asked(self, request: Request) -> list[BaseChunk]:
+        call_id = wire_id(run_in(request), request.tool_call_id)
+        tool = self._site.source().tool_of(request)
+        interrupt = interrupt_of(
+            request, tool_call_id=call_id, parameters=getattr(tool, "parameters", None)
+        )
+        chunks: list[BaseChunk] = [
+            DataChunk(
+                type="data-understudy-request",
+                id=request.id,
+                data=interrupt.model_dump(mode="json", by_alias=True),
+            )
+        ]
+        if {"approve", "reject"} & set(request.allowed) and request.kind == "approval":
+            if run_in(request):  # of an agent inside, whose calls were not shown
+                chunks += [
+                    ToolInputStartChunk(
+                        tool_call_id=call_id, tool_name=request.tool_name, dynamic=True
+                    ),
+                    ToolInputAvailableChunk(
+                        tool_call_id=call_id,
+                        tool_name=request.tool_name,
+                        input=request.arguments,
+                        dynamic=True,
+                    ),
+                ]
+            chunks.append(
+                ToolApprovalRequestChunk(
+                    approval_id=f"{request.id}{_BETWEEN}{request.digest}", tool_call_id=call_id
+                )
+            )
+        return chunks
+
+    async def _failed(self, error: Exception) -> AsyncIterator[BaseChunk]:
+        problem = problem_of(refusal_of(error))
+        async for chunk in self._stream.on_error(
+            RuntimeError(f"{problem.error}: {problem.detail}")
+        ):
+            yield chunk
+
+    async def error(self, error: Exception) -> AsyncIterator[BaseChunk]:
+        async for chunk in self._failed(error):
+            yield chunk
+        async for chunk in self._stream.after_stream():
+            yield chunk
+
+
+def _bare(chunk: BaseChunk) -> BaseChunk:
+    """Without what a provider says to itself: nothing that a client sends back is believed."""
+    if getattr(chunk, "provider_metadata", None) is not None:
+        return chunk.model_copy(update={"provider_metadata": None})
+    return chunk

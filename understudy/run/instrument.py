@@ -1,0 +1,90 @@
+"""What may watch runs from outside: their attempts, calls and records. It decides nothing.
+
+The room that tells OpenTelemetry is a layer above. What is here is all that a run knows of it.
+"""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
+
+from pydantic_ai.models import Model
+
+from understudy._base.json_values import shown
+from understudy.errors import UsageError
+
+if TYPE_CHECKING:
+    from understudy.outcomes import Outcome
+    from understudy.run.ledger import Ledger
+    from understudy.run.run import Run
+    from understudy.state.records import Result
+    from understudy.state.run_state import Call
+
+
+class AttemptWatch(Protocol):
+    """Watches one attempt at a run."""
+
+    @property
+    def trace(self) -> str | None:
+        """What is recorded with the attempt, and given to the watch of the next one."""
+
+    def ended(self, outcome: Outcome) -> None:
+        """It has ended with an outcome, and not with an exception."""
+
+
+class CallWatch(Protocol):
+    """Watches one attempt at a tool call."""
+
+    def ended(self, result: Result | None) -> None:
+        """It has a result; None where it has asked a person instead."""
+
+
+class Instrument(Protocol):
+    """Watches runs. None of its methods raises, and none of them blocks.
+
+    A context manager is entered in the task of what it watches, so the context variables that it
+    sets reach the code inside, its threads too. It lets every exception pass.
+    """
+
+    def attempt(self, run: Run) -> AbstractContextManager[AttemptWatch]:
+        """Around an attempt at a run, also at one inside another one. Not around a wait."""
+
+    def tool_call(self, run: Run, call: Call) -> AbstractContextManager[CallWatch]:
+        """Around an attempt at a tool call. Not where a finished call is only read back."""
+
+    def model_call(self, run: Run, model: Model) -> AbstractContextManager[Model]:
+        """Around a request to a model: gives the model to ask in its place."""
+
+    def follow(self, ledger: Ledger) -> None:
+        """Hear of the records of a ledger, by `Ledger.follow`."""
+
+
+@runtime_checkable
+class GivesInstrument(Protocol):
+    """What `telemetry=` takes."""
+
+    def instrument(self) -> Instrument | None:
+        """What watches runs from now on; None where nobody would get what it tells."""
+
+
+def checked_telemetry(given: object) -> GivesInstrument | None:
+    """What `telemetry=` was given.
+
+    Raises:
+        UsageError: if it is something else.
+
+    """
+    if given is None or (isinstance(given, GivesInstrument) and not isinstance(given, type)):
+        return given
+    raise UsageError(f"`telemetry` must be a Telemetry of understudy.telemetry, got {shown(given)}")
+
+
+def instrument_of(given: object) -> Instrument | None:
+    """What watches a run that gets this `telemetry=`.
+
+    Raises:
+        UsageError: as of `checked_telemetry`.
+
+    """
+    telemetry = checked_telemetry(given)
+    return None if telemetry is None else telemetry.instrument()

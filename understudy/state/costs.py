@@ -1,0 +1,193 @@
+"""What replies of models cost: the sums that a state keeps, and `Cost`, as people read them.
+
+The cost of a reply is recorded with it, in its `usage`: as `cost`, in USD, or as unknown, by
+`unpriced_requests`. A reply that nobody has priced has neither.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from decimal import Decimal
+from typing import Annotated, Any, Literal
+
+from pydantic import PlainSerializer
+from pydantic_ai.usage import RequestUsage, RunUsage
+
+from understudy._base.usd import NOTHING, shown_usd, total, usd_text
+from understudy.models.prices import UNPRICED
+
+Usd = Annotated[Decimal, PlainSerializer(usd_text, return_type=str, when_used="json")]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CostLine:
+    """What the requests of one agent to one model cost together."""
+
+    agent: str
+    """The agent, below those that run it: `support`, `support/researcher`."""
+    model: str
+    """The name that the model gives itself; empty where it gives none."""
+    requests: int
+    """All of them, those of unknown cost included."""
+    unknown: int = 0
+    """The requests whose cost is unknown."""
+    cost: Usd = NOTHING
+    """Of the others, in USD."""
+
+
+Lines = tuple[CostLine, ...]
+
+
+def line_of(agent: str, model: str | None, usage: RequestUsage) -> CostLine:
+    """The line of one request, as its usage tells its cost."""
+    cost = usage.cost
+    return CostLine(
+        agent=agent,
+        model=model or "",
+        requests=1,
+        unknown=int(cost is None),
+        cost=NOTHING if cost is None else cost,
+    )
+
+
+def is_priced(usage: RequestUsage) -> bool:
+    """Whether its cost was asked for: it is known, or known to be unknown."""
+    return usage.cost is not None or UNPRICED in usage.__dict__
+
+
+def unpriced(usage: RunUsage) -> int:
+    """The requests whose cost was asked for and is unknown."""
+    return int(getattr(usage, UNPRICED, 0))
+
+
+def adding(lines: Lines, more: Iterable[CostLine]) -> Lines:
+    """The lines with others in them, in the order in which an agent first asked a model."""
+    found = {(line.agent, line.model): line for line in lines}
+    for line in more:
+        before = found.get((line.agent, line.model))
+        found[line.agent, line.model] = line if before is None else _sum(before, line)
+    return tuple(found.values())
+
+
+def below(agent: str, lines: Lines) -> Lines:
+    """The lines of an agent, as those of one that runs it."""
+    return tuple(replace(line, agent=f"{agent}/{line.agent}") for line in lines)
+
+
+def _sum(one: CostLine, other: CostLine) -> CostLine:
+    return replace(
+        one,
+        requests=one.requests + other.requests,
+        unknown=one.unknown + other.unknown,
+        cost=total((one.cost, other.cost)),
+    )
+
+
+def complete(lines: Lines, agent: str, requests: int) -> Lines:
+    """The lines, with one more for the requests that no line counts: their cost is unknown."""
+    missing = requests - sum(line.requests for line in lines)
+    if missing <= 0:
+        return lines
+    return adding(lines, [CostLine(agent=agent, model="", requests=missing, unknown=missing)])
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """What requests to models cost, in USD: recorded, estimated, or unknown. Unknown is never 0."""
+
+    lines: Lines = ()
+    """By agent and model, what is recorded, or unknown."""
+    estimates: Lines = ()
+    """The same of requests that nobody priced when they were made, by the prices that hold when
+    it is read."""
+
+    @property
+    def requests(self) -> int:
+        """All requests to models, also those that gave no answer."""
+        return sum(line.requests for line in (*self.lines, *self.estimates))
+
+    @property
+    def unknown(self) -> int:
+        """The requests whose cost is unknown."""
+        return sum(line.unknown for line in self.lines)
+
+    @property
+    def recorded(self) -> Decimal:
+        """Of the requests that were priced when they were made."""
+        return total(line.cost for line in self.lines)
+
+    @property
+    def estimated(self) -> Decimal:
+        """Of those that are estimated."""
+        return total(line.cost for line in self.estimates)
+
+    @property
+    def is_estimated(self) -> bool:
+        """Whether some of it is an estimate."""
+        return bool(self.estimates)
+
+    @property
+    def at_least(self) -> Decimal:
+        """What is known of it, recorded and estimated; without the requests of unknown cost."""
+        return total((self.recorded, self.estimated))
+
+    @property
+    def usd(self) -> Decimal | None:
+        """All of it, recorded and estimated; None where the cost of any request is unknown."""
+        return None if self.unknown else self.at_least
+
+    @property
+    def by_agent(self) -> dict[str, Cost]:
+        """By agent, each without those that it runs: `support`, `support/researcher`."""
+        return self._grouped("agent")
+
+    @property
+    def by_model(self) -> dict[str, Cost]:
+        """By the name of the model; under an empty name where none is known."""
+        return self._grouped("model")
+
+    def of_agent(self, path: str) -> Cost:
+        """Of one agent and all that it runs: `support/researcher`."""
+
+        def inside(lines: Lines) -> Lines:
+            return tuple(line for line in lines if f"{line.agent}/".startswith(f"{path}/"))
+
+        return Cost(inside(self.lines), inside(self.estimates))
+
+    def _grouped(self, name: Literal["agent", "model"]) -> dict[str, Cost]:
+        found: dict[str, Cost] = {}
+        for line in self.lines:
+            key: str = getattr(line, name)
+            found[key] = found.get(key, NO_COST) + Cost((line,))
+        for line in self.estimates:
+            key = getattr(line, name)
+            found[key] = found.get(key, NO_COST) + Cost((), (line,))
+        return found
+
+    def __add__(self, other: Cost) -> Cost:
+        """The sum, by agent and model."""
+        return Cost(adding(self.lines, other.lines), adding(self.estimates, other.estimates))
+
+    def __str__(self) -> str:
+        """For people: `$0.0042`; `≈ $0.0042` if estimated; `at least $0.0042`; `unknown`."""
+        if self.unknown and self.unknown == self.requests:
+            return "unknown"
+        text = ("≈ " if self.is_estimated else "") + shown_usd(self.at_least)
+        return f"at least {text}" if self.unknown else text
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON-able data: amounts are texts with all their digits."""
+        usd = self.usd
+        return {
+            "usd": None if usd is None else usd_text(usd),
+            "recorded": usd_text(self.recorded),
+            "estimated": usd_text(self.estimated),
+            "is_estimated": self.is_estimated,
+            "requests": self.requests,
+            "unknown": self.unknown,
+            "text": str(self),
+        }
+
+
+NO_COST: Cost = Cost()

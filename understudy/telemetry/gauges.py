@@ -1,0 +1,184 @@
+"""`Gauges`: what a store is like now, as its index tells it, for whoever collects metrics.
+
+Each runtime reports the whole store: of several hosts take the greatest value, not the sum.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from datetime import timedelta
+from typing import Any
+
+from opentelemetry.metrics import Observation
+
+from understudy._base.event_loops import call_on
+from understudy.actors.agent_events import Status
+from understudy.actors.services import RuntimeServices
+from understudy.actors.stored_agents import load_index
+from understudy.journal import IndexStatus
+from understudy.journal.lists import AskQuery, ListStore
+from understudy.journal.shared import host_of
+from understudy.journal.store import DueStore
+from understudy.telemetry import conventions as c
+from understudy.telemetry.guarded import failed
+from understudy.telemetry.meters import Meters
+
+MOST = 1000
+"""Of requests, of agents in quarantine and of overdue agents so many are counted."""
+LATE = timedelta(seconds=60)
+"""After this time what is due counts as overdue: a runtime looks more often."""
+PATIENCE = 5.0
+"""Seconds that a collection waits for the store. Then it gets what was read before."""
+
+Values = dict[str, list[Observation]]
+_READ = (
+    c.AGENTS,
+    c.OPEN_REQUESTS,
+    c.OLDEST_REQUEST,
+    c.OPEN_DOUBTS,
+    c.QUARANTINED,
+    c.OVERDUE,
+)
+
+
+class Gauges:
+    """The gauges of all runtimes that a `Telemetry` watches.
+
+    Args:
+        meters: of the metrics.
+        every: seconds for which what was read is told again.
+
+    """
+
+    def __init__(self, meters: Meters, *, every: float) -> None:
+        self._every = every
+        self._hosts: dict[int, _HostGauges] = {}
+        for metric in _READ:
+            meters.observe(metric, self._reading(metric))
+        meters.observe(c.COMMIT_QUEUE, self._queues)
+
+    def add(self, services: RuntimeServices[Any, Any]) -> None:
+        """Measure this runtime, from its loop."""
+        self._hosts = {**self._hosts, id(services): _HostGauges(services, self._every)}
+
+    def remove(self, services: RuntimeServices[Any, Any]) -> None:
+        """Measure it no longer."""
+        self._hosts = {key: host for key, host in self._hosts.items() if key != id(services)}
+
+    def _reading(self, metric: c.Metric) -> Callable[[], Iterable[Observation]]:
+        def read() -> Iterable[Observation]:
+            for host in self._hosts.values():
+                yield from host.values().get(metric.name, ())
+
+        return read
+
+    def _queues(self) -> Iterable[Observation]:
+        for host in self._hosts.values():
+            if (queued := getattr(host.services.store, "queued", None)) is not None:
+                yield Observation(queued, host.attributes)
+
+
+class _HostGauges:
+    def __init__(self, services: RuntimeServices[Any, Any], every: float) -> None:
+        self.services = services
+        self.attributes: Mapping[str, str] = {c.HOST: host_of(services.store) or "local"}
+        self._every = every
+        self._lock = threading.Lock()
+        self._values: Values = {}
+        self._kinds = {"approval"}
+        self._read_at = float("-inf")
+        self._reading: concurrent.futures.Future[None] | None = None
+
+    def values(self) -> Values:
+        """What was read last, at most `every` seconds ago if the store answers."""
+        with self._lock:
+            is_old = time.monotonic() - self._read_at > self._every
+            if is_old and self._reading is None:
+                self._reading = concurrent.futures.Future()
+                call_on(self.services.loop, self._begin, self._reading)
+            reading = self._reading
+        if reading is not None and not self._is_here():
+            # Not longer: a collection has a time limit, and a store may be away for hours.
+            concurrent.futures.wait([reading], timeout=PATIENCE)
+        return self._values
+
+    def _is_here(self) -> bool:
+        """Whether this thread runs the loop that would have to read."""
+        try:
+            return asyncio.get_running_loop() is self.services.loop
+        except RuntimeError:
+            return False
+
+    def _begin(self, reading: concurrent.futures.Future[None]) -> None:
+        if self.services.closing:
+            self._done(reading)
+            return
+        task = self.services.start_task(self._read(), name="telemetry gauges")
+        task.add_done_callback(lambda _: self._done(reading))
+
+    def _done(self, reading: concurrent.futures.Future[None]) -> None:
+        with self._lock:
+            self._reading, self._read_at = None, time.monotonic()
+        reading.set_result(None)
+
+    async def _read(self) -> None:
+        try:
+            self._values = await self._measured()
+        except Exception:
+            failed("reading the gauges from the store")
+            self._values = {}  # not what was: an alert must not stay quiet for a store that is away
+
+    async def _measured(self) -> Values:
+        store, now = self.services.store, self.services.clock.now()
+        index = store if isinstance(store, ListStore) else await load_index(store)
+        asks = await index.list_asks(AskQuery(), None, MOST)
+        requests: Counter[str] = Counter()
+        oldest = now
+        for ask in asks:
+            oldest = min(oldest, ask.asked_at) if ask.damage is None else oldest
+            requests[_kind(ask)] += 1
+        self._kinds |= set(requests)
+        statuses = {status.value: 0 for status in Status if status is not Status.PASSIVE}
+        statuses.update(await index.count_agents())
+        quarantined = store.agents([IndexStatus.QUARANTINED])
+        found: Values = {
+            c.AGENTS.name: [
+                self._value(count, {c.STATUS: status}) for status, count in statuses.items()
+            ],
+            # Also of what there is none any more: a value that is not told stays in a chart.
+            c.OPEN_REQUESTS.name: [
+                self._value(requests[kind], {c.REQUEST_KIND: kind}) for kind in sorted(self._kinds)
+            ],
+            c.OLDEST_REQUEST.name: [self._value((now - oldest).total_seconds())],
+            c.OPEN_DOUBTS.name: [self._value(requests["doubt"])],
+            c.QUARANTINED.name: [self._value(await _count(quarantined))],
+        }
+        if isinstance(store, DueStore):
+            found[c.OVERDUE.name] = [self._value(await _count(store.due(now - LATE)))]
+        return found
+
+    def _value(self, value: float, attributes: Mapping[str, str] | None = None) -> Observation:
+        return Observation(value, {**self.attributes, **(attributes or {})})
+
+
+def _kind(ask: Any) -> str:
+    try:
+        kind: str = ask.requested().request.kind
+    except Exception:  # of a newer version, or damaged: it waits all the same
+        return "unknown"
+    return kind
+
+
+async def _count(found: Any) -> int:
+    count = 0
+    async for _ in found:
+        count += 1
+        if count == MOST:
+            await found.aclose()
+            break
+    return count

@@ -1,0 +1,151 @@
+"""`RecordMetrics`: metrics, and the spans of waits for people, from the records of an agent.
+
+A record becomes durable once, in one process, whatever happens before and after. So what is counted
+here is counted once over crashes, restarts and hosts.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from opentelemetry.context import Context
+from opentelemetry.trace import SpanKind
+
+from understudy.interrupts import Request
+from understudy.run.ledger import Ledger
+from understudy.state import records as r
+from understudy.state.agent_state import AgentState
+from understudy.telemetry import conventions as c
+from understudy.telemetry.guarded import GuardedTracer, guarded
+from understudy.telemetry.meters import Meters
+from understudy.telemetry.trace_context import TRACEPARENT, link_to, parent_of
+
+
+class RecordMetrics:
+    """Hears of the durable records of one ledger."""
+
+    def __init__(
+        self, ledger: Ledger, tracer: GuardedTracer, meters: Meters, *, content: bool
+    ) -> None:
+        self._ledger = ledger
+        self._tracer = tracer
+        self._meters = meters
+        self._content = content
+        # Of the attempts that were told of, not those of the state, which is ahead of what is
+        # durable: a wait belongs to the attempt that has asked, not to the one that follows
+        # (test_a_wait_for_a_person_has_its_true_duration).
+        self._traces: dict[tuple[str, ...], str | None] = {}
+        self._note_traces((), ledger.state)
+
+    def _note_traces(self, path: tuple[str, ...], state: AgentState) -> None:
+        if state.run is not None and not state.run.over:
+            self._traces[path] = state.run.trace
+            for child, inner in state.children.items():
+                self._note_traces((*path, child), inner)
+
+    def record(self, _seq: int, record: r.Record) -> None:
+        """A record is durable."""
+        guarded("a record", None, self._told, record)
+
+    def _told(self, record: r.Record) -> None:
+        path: tuple[str, ...] = ()
+        while isinstance(record, r.ChildRecord):
+            path, record = (*path, record.child), record.record
+        match record:
+            case r.Requested(request=request):
+                self._requested(request)
+            case r.InterruptsChecked(requests=requests, decided=decided):
+                for request in requests:
+                    self._requested(request)
+                for each in decided:
+                    self._decided(each, path)
+            case r.Decided():
+                self._decided(record, path)
+            case r.Attempt(trace=str()):
+                self._traces[path] = record.trace
+            case r.Result(doubt=str()):
+                self._count(c.DOUBTS, {c.TOOL_NAME: record.part.tool_name})
+            case r.Settled():
+                self._count(c.SETTLED, {})
+            case r.Quarantined():
+                self._count(c.QUARANTINES, {})
+            case r.RunEnded(end=end, at=at):
+                self._run_ended(path, end.outcome, at)
+            case _:
+                pass
+
+    def _count(self, metric: c.Metric, attributes: dict[str, Any]) -> None:
+        run = self._ledger.state.run
+        agent = {} if run is None else {c.AGENT_NAME: run.agent}
+        self._meters.add(metric, 1, {**agent, **attributes})
+
+    def _requested(self, request: Request) -> None:
+        attributes = {c.TOOL_NAME: request.tool_name, c.REQUEST_KIND: request.kind}
+        self._count(c.REQUESTS, attributes)
+        if request.kind == "doubt":
+            self._count(c.DOUBTS, {c.TOOL_NAME: request.tool_name})
+
+    def _run_ended(self, path: tuple[str, ...], outcome: str, at: datetime) -> None:
+        state = self._ledger.state
+        for known in [known for known in self._traces if known[: len(path)] == path]:
+            del self._traces[known]
+        for child in path:
+            inner = state.children.get(child)
+            if inner is None:
+                return  # its parent has its result already
+            state = inner
+        run = state.run
+        if run is not None and run.began is not None:
+            seconds = max((at - run.began).total_seconds(), 0.0)
+            attributes = {c.AGENT_NAME: run.agent, c.OUTCOME: outcome}
+            self._meters.record(c.RUN_DURATION, seconds, attributes)
+
+    def _decided(self, record: r.Decided, path: tuple[str, ...]) -> None:
+        request, decision = self._request(record.request_id), record.decision
+        if request is None or record.sticky:
+            return  # for a sticky decision nobody has waited
+        seconds = max((record.at - request.created_at).total_seconds(), 0.0)
+        told = {
+            c.TOOL_NAME: request.tool_name,
+            c.REQUEST_KIND: request.kind,
+            c.DECISION: decision.type,
+        }
+        self._meters.record(c.REQUEST_WAIT, seconds, told)
+        attributes: dict[str, Any] = {
+            **told,
+            c.OPERATION: c.WAIT_FOR_PERSON,
+            c.REQUEST_ID: request.id,
+            c.RUN_ID: request.run_id,
+            c.AGENT_ID: self._agent_id,
+            c.CONVERSATION_ID: self._agent_id,
+        }
+        if self._content and decision.by is not None:
+            attributes[c.DECIDED_BY] = decision.by
+        span = self._tracer.start_span(
+            f"{c.WAIT_FOR_PERSON} {request.tool_name}",
+            # Below the attempt that has asked: that is where it began.
+            context=parent_of(self._traces.get(path)) or Context(),
+            kind=SpanKind.INTERNAL,
+            attributes=attributes,
+            links=link_to(record.context.get(TRACEPARENT), "decided"),
+            start_time=_nanoseconds(request.created_at),
+        )
+        span.end(_nanoseconds(max(record.at, request.created_at)))
+
+    @property
+    def _agent_id(self) -> str:
+        run = self._ledger.state.run
+        return "" if run is None else run.agent_id
+
+    def _request(self, request_id: str) -> Request | None:
+        """The request of a decision, as the audit has it."""
+        for state in self._ledger.state.tree:
+            for made in reversed(state.decisions):
+                if made.request.id == request_id:
+                    return made.request
+        return None
+
+
+def _nanoseconds(at: datetime) -> int:
+    return int(at.timestamp() * 1_000_000) * 1000

@@ -1,0 +1,93 @@
+"""The parent of a trace as W3C's text: as a message carries it, and an attempt keeps it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from opentelemetry import context as otel_context
+from opentelemetry.context import Context
+from opentelemetry.trace import Link, SpanContext, get_current_span
+from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
+from understudy.telemetry.conventions import LINK
+from understudy.telemetry.guarded import failed, guarded
+
+TRACEPARENT = "traceparent"
+_MAX_STATE = 1024
+"""Characters of a tracestate that are carried; a longer one is left out, as W3C allows."""
+_W3C = TraceContextTextMapPropagator()
+
+
+class TraceContext:
+    """Carries the caller's span to the run of its message: a codec of `Runtime(context=[...])`.
+
+    A runtime with `telemetry=` has it already. It is for programs that call agents elsewhere, by a
+    `Cluster` for instance, and for those whose agents have no telemetry of their own. Without a
+    span it carries nothing, and what is no traceparent is not applied.
+    """
+
+    name: str = TRACEPARENT
+
+    def __repr__(self) -> str:
+        return "TraceContext()"
+
+    def capture(self) -> str | None:
+        """The current span, as `traceparent` and, behind a space, `tracestate`."""
+        return guarded("the current span", None, _captured)
+
+    @contextmanager
+    def apply(self, value: str) -> Iterator[None]:
+        """Make it the parent of the spans that begin."""
+        found = parent_of(value)
+        if found is None:
+            yield
+            return
+        token = otel_context.attach(found)
+        try:
+            yield
+        finally:
+            otel_context.detach(token)
+
+
+def _captured() -> str | None:
+    if not get_current_span().get_span_context().is_valid:
+        return None
+    return _text(otel_context.get_current())
+
+
+def _text(context: Context) -> str | None:
+    carrier: dict[str, str] = {}
+    _W3C.inject(carrier, context=context)
+    parent, state = carrier.get(TRACEPARENT), carrier.get("tracestate", "")
+    if parent is None or not state or len(state) > _MAX_STATE:
+        return parent
+    return f"{parent} {state}"
+
+
+def parent_of(text: object) -> Context | None:
+    """A context in which the span of this text is the current one; None if it is none."""
+    try:
+        if not isinstance(text, str):
+            return None
+        parent, _, state = text.partition(" ")
+        found = _W3C.extract({TRACEPARENT: parent, "tracestate": state}, context=Context())
+        return found if get_current_span(found).get_span_context().is_valid else None
+    except Exception:
+        failed("reading a traceparent")
+        return None
+
+
+def link_to(text: object, kind: str) -> list[Link]:
+    """A link to the span of this text; none if it is no traceparent."""
+    found = parent_of(text)
+    if found is None:
+        return []
+    return [Link(get_current_span(found).get_span_context(), {LINK: kind})]
+
+
+def traceparent_of(span: SpanContext) -> str | None:
+    """The span as it is recorded; None if it is none."""
+    if not span.is_valid:
+        return None
+    return f"00-{span.trace_id:032x}-{span.span_id:016x}-{span.trace_flags:02x}"
