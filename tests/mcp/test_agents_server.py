@@ -22,7 +22,7 @@ from typer.testing import CliRunner
 
 from tests.support.agents import by_turn, completed, interrupted
 from tests.support.web_server import free_port, served
-from understudy import Agent, Runtime, UsageError, call, tool
+from understudy import Agent, Outcome, Runtime, UsageError, call, tool
 from understudy.cli.app import app as command
 from understudy.login import User
 from understudy.mcp.agents_server import agents_app, agents_server
@@ -46,6 +46,12 @@ def runtime() -> Iterator[Runtime]:
         yield running
 
 
+async def ended(runtime: Runtime, id: str) -> Outcome:
+    outcome = await runtime.get(id).outcome()
+    assert outcome is not None
+    return outcome
+
+
 def data_of(result: Any) -> Any:
     assert not result.is_error, result.content
     return json.loads(result.content[0].text)
@@ -57,7 +63,7 @@ async def test_a_program_lists_reads_and_writes(runtime: Runtime) -> None:
         sent = {"agent_id": "a", "text": "go", "agent": "desk", "message_id": "m1"}
         for _ in range(2):
             assert data_of(await client.call_tool("send_message", sent)) == {"message_id": "m1"}
-        interrupted(await runtime.get("a").outcome())
+        interrupted(await ended(runtime, "a"))
         listed = data_of(await client.call_tool("list_agents", {}))
         assert [(row["id"], row["status"]) for row in listed["agents"]] == [("a", "interrupted")]
         (request,) = data_of(await client.call_tool("list_pending", {}))["requests"]
@@ -116,7 +122,7 @@ async def test_nobody_decides_but_by_the_flag_and_a_login(runtime: Runtime) -> N
         assert [t.name for t in (await client.list_tools()).tools] == names[:3]
     for options in ({"user": everything}, {"read_only": True}):
         with pytest.raises(UsageError, match="logged in"):
-            agents_server(lambda: runtime, decisions=True, **options)  # type: ignore[arg-type]
+            agents_server(lambda: runtime, decisions=True, **options)
     with pytest.raises(UsageError, match="must be a function"):
         agents_app(lambda: runtime, auth=None)  # type: ignore[arg-type]
 
@@ -157,7 +163,7 @@ async def asked(site: Site, id: str) -> Any:
     interrupted(await site.runtime.spawn("desk", id=id).run("go"))
     async with site.client("bob") as client:
         result = await client.call_tool("list_pending", {})
-    rows = json.loads(result.content[0].text)["requests"]  # type: ignore[union-attr]
+    rows = json.loads(result.content[0].text)["requests"]
     return next(row for row in rows if row["agent_id"] == id)
 
 
@@ -171,15 +177,15 @@ async def test_a_person_who_is_logged_in_decides_in_their_name(site: Site) -> No
     }
     async with site.client("bob") as client:
         refused = await client.call_tool("decide", given, raise_on_error=False)
-        assert "bob may not decide" in refused.content[0].text  # type: ignore[union-attr]
+        assert "bob may not decide" in refused.content[0].text
     async with site.client("ann") as client:
         stale = await client.call_tool("decide", {**given, "digest": "0"}, raise_on_error=False)
-        assert "RequestChanged" in stale.content[0].text  # type: ignore[union-attr]
+        assert "RequestChanged" in stale.content[0].text
         (still,) = await site.runtime.pending()
         assert still.request.id == request["id"]
         done = await client.call_tool("decide", given)
-        assert json.loads(done.content[0].text)["by"] == "ann"  # type: ignore[union-attr]
-    outcome = completed(await site.runtime.get("a").outcome())
+        assert json.loads(done.content[0].text)["by"] == "ann"
+    outcome = completed(await ended(site.runtime, "a"))
     (audit,) = outcome.state.decisions
     assert (audit.decision.type, audit.decision.by) == ("approve", "ann")
 
@@ -246,7 +252,7 @@ async def test_a_program_uses_the_agents_over_standard_streams(tmp_path: Path) -
                 sent = {"agent_id": "a", "text": "go", "agent": "desk"}
                 await client.call_tool("send_message", sent)
             result = await client.call_tool("list_agents", {})
-            rows = json.loads(result.content[0].text)["agents"]  # type: ignore[union-attr]
+            rows = json.loads(result.content[0].text)["agents"]
             assert [row["id"] for row in rows] == ["a"]
 
 
