@@ -7,7 +7,7 @@ TESTS := $(BIN)/python -m pytest -n 2 --dist worksteal
 # What takes minutes is cut off by itself, later than a test is.
 LONG := --timeout 3600 -o faulthandler_timeout=3700
 
-.PHONY: demo demo-web test test-faults test-ray test-fast test-browser test-installs pictures docs docs-serve check bench bench-durable bench-actors chaos soak suspensions mutate local clean
+.PHONY: demo demo-web test test-faults test-ray test-fast test-browser test-node test-installs pictures docs docs-serve check bench bench-durable bench-actors chaos soak suspensions mutate local clean
 
 demo: $(VENV)/.ready  ## the support desk in the terminal
 	@if [ "$$MODEL" = "local" ]; then $(MAKE) --no-print-directory local 2>/dev/null || true; fi
@@ -17,7 +17,7 @@ demo-web: $(VENV)/.ready  ## the support desk in the browser
 	@$(BIN)/python -m understudy demo
 
 test: check  ## lint, types, layers and all tests but those of faults: two at a time
-	$(TESTS) -m 'not faults and not ray and not browser'
+	$(TESTS) -m 'not faults and not ray and not browser and not node'
 
 test-faults: $(VENV)/.ready  ## the tests marked faults: processes are killed, hosts fight, servers go away
 	$(TESTS) -m 'faults and not ray'
@@ -31,6 +31,9 @@ test-browser: $(VENV)/.browser  ## the tests marked browser: the pages in a real
 test-installs: $(VENV)/.release  ## the built package in empty environments: Python 3.11 to 3.13, every extra
 	$(BIN)/python -m tests.support.installs
 
+test-node: $(VENV)/.node  ## the tests marked node: clients that are not ours, under Node
+	$(BIN)/python -m pytest -m node tests/node
+
 pictures: $(VENV)/.browser  ## the pictures of the pages, for the docs
 	$(BIN)/python -m tests.support.web_pictures docs/pictures
 
@@ -41,7 +44,7 @@ docs-serve: docs  ## the same, shown at http://127.0.0.1:8421
 	$(BIN)/python -m http.server --bind 127.0.0.1 --directory site 8421
 
 test-fast: $(VENV)/.ready  ## the tests that are not marked slow or postgres: under half a minute
-	$(TESTS) -m 'not slow and not postgres and not ray and not browser'
+	$(TESTS) -m 'not slow and not postgres and not ray and not browser and not node'
 
 check: $(VENV)/.ready
 	$(BIN)/ruff check .
@@ -101,6 +104,12 @@ $(VENV)/.docs: $(VENV)/.ready
 
 $(VENV)/.release: $(VENV)/.ready
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[release]'
+	@touch $@
+
+$(VENV)/.node: $(VENV)/.ready tests/node/package-lock.json
+	@command -v node >/dev/null && command -v npm >/dev/null \
+	  || { echo "NO NODE: the tests of the clients cannot run. Install node and npm."; exit 1; }
+	@cd tests/node && npm ci --silent
 	@touch $@
 
 $(VENV)/.bench: $(VENV)/.ready

@@ -212,21 +212,54 @@ def test_attempts_inside_a_model_are_priced_too() -> None:
     assert attempt.usage.cost is None, "the object of the model stays as it is"
 
 
-def test_a_reply_that_waits_for_a_person_is_counted_once() -> None:
+@pytest.mark.parametrize("compacted", [False, True])
+async def test_a_reply_that_waits_for_a_person_is_counted_once(compacted: bool) -> None:
     class Asks(Middleware):
         async def after_model(self, run: Run, reply: ModelResponse) -> None:
             if run.answer("fine?") is None:
                 raise Interrupt("Is it?", key="fine?", allowed=("respond",))
 
-    def build() -> Agent:
-        stack = [Asks(), Limits(max_cost=1, pricing=CENTS)]
-        return Agent("desk", ScriptedModel([reply("hi", tokens=9)]), middleware=stack)
+    agent = Agent("desk", ScriptedModel([reply("hi", tokens=9)]), middleware=[Asks()])
+    async with Runtime([agent], pricing=CENTS) as runtime:
+        ref = runtime.spawn(agent, "d")
+        asked = interrupted(await ref.run("go"))
+        assert asked.cost.usd == Decimal("0.09")
+        if compacted:
+            await ref.compact()
+        outcome = completed(await ref.resume(asked.decide(respond("yes"))))
+        assert outcome.cost.usd == Decimal("0.09")
+        assert (await costs(ref)).total == outcome.cost
 
-    asked = interrupted(build().execute_sync("go"))
-    assert asked.cost.usd == Decimal("0.09")
-    answers = {request.id: respond("yes") for request in asked.requests}
-    outcome = completed(build().resume_sync(reloaded(asked.state), answers))
-    assert outcome.cost.usd == Decimal("0.09")
+
+def test_what_an_agent_inside_has_cost_counts_while_it_waits() -> None:
+    helper = Agent("helper", ScriptedModel([works(5)]), tools=[work], interrupt_on={"work": True})
+    task = ToolCallPart("task", {"task_name": "helper", "instructions": "go"})
+    stack = [
+        SubAgent(agents=[helper], general_purpose=False),
+        Limits(max_cost=1, pricing=CENTS),
+    ]
+    agent = Agent("desk", ScriptedModel([reply(task, tokens=3)]), middleware=stack)
+    asked = interrupted(agent.execute_sync("go"))
+    assert amounts(asked.cost.by_agent) == {"desk": "0.03", "desk/helper": "0.05"}
+    assert reloaded(asked.state).cost == asked.cost
+
+
+def test_a_reply_that_comes_again_is_priced_again_and_the_model_keeps_its_own() -> None:
+    """It was of unknown cost when a cache has kept it."""
+    kept = reply("hi", tokens=9)
+    kept.usage.unpriced_requests = 1
+
+    class Cache(Middleware):
+        async def wrap_model_call(self, run: Run, request: Any, next: Any) -> ModelResponse:
+            return kept  # type: ignore[no-any-return]
+
+    stack = [Cache(), Limits(max_cost=1, pricing=CENTS)]
+    outcome = Agent("desk", ScriptedModel([]), middleware=stack).execute_sync("go")
+    assert (outcome.cost.usd, vars(outcome.usage).get("unpriced_requests", 0)) == (
+        Decimal("0.09"),
+        0,
+    )
+    assert kept.usage.cost is None
 
 
 async def test_what_was_paid_before_a_model_call_was_put_off_counts() -> None:

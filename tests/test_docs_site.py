@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 import hashlib
 import re
+import tomllib
 from collections import Counter
 from pathlib import Path
 
@@ -70,6 +71,17 @@ def test_no_page_has_two_headings_of_one_name_to_which_a_link_leads() -> None:
     for page in [*pages(), "README.md"]:
         links = re.findall(r"#([a-z0-9-]+_\d+)\)", (ROOT / page).read_text(encoding="utf-8"))
         assert links == [], page
+
+
+def test_the_page_of_installation_names_each_extra_for_users() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    extras = set(project["optional-dependencies"]) - {
+        *("bench", "browser", "demo", "dev", "docs", "local", "release")
+    }
+    page = (ROOT / "docs" / "install.md").read_text(encoding="utf-8")
+    section = page.partition("## Extras")[2].partition("\n## ")[0]
+    first = " ".join(re.findall(r"^\| ([^|]*) \|", section, re.MULTILINE))
+    assert set(re.findall(r"`([\w-]+)`", first)) == extras
 
 
 # ------------------------------------------------------------------- how it is staged

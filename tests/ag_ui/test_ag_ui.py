@@ -495,6 +495,30 @@ async def test_files_come_with_a_message_and_names_of_a_provider_do_not(desk: De
     assert content[1].data == b"abc"
 
 
+async def test_what_the_client_has_keeps_its_ids_in_a_snapshot(desk: Desk) -> None:
+    """A client puts what is new to it behind what it has."""
+    async with Runtime([desk.agent("One.", "Two.")]) as runtime:
+        client = client_of(runtime)
+        await client.events(said("hello", "a"))
+        mine = [said("hello", "a"), said("hello", "b")]
+        await client.events(*mine)
+        (known,) = of_type(await client.events(*mine), "MESSAGES_SNAPSHOT")
+        (other,) = of_type(await client.events(), "MESSAGES_SNAPSHOT")
+    assert [m["id"] for m in known["messages"]] == [
+        "a",
+        "understudy-reply-0",
+        "b",
+        "understudy-reply-1",
+    ]
+    ids = [m["id"] for m in other["messages"]]
+    assert ids == [
+        "understudy-user-0",
+        "understudy-reply-0",
+        "understudy-user-1",
+        "understudy-reply-1",
+    ]
+
+
 # --------------------------------------------------------------------- coming and going
 
 

@@ -189,8 +189,9 @@ def test_a_factory_opens_what_its_agents_need(
 def test_each_definition_runs_in_the_pool_that_has_it(database: str) -> None:
     pools = [Hosts(f"{APP}:desks", 1, name="desk"), Hosts(f"{APP}:vision", 1, name="vision")]
     with Cluster(pools, store=database) as cluster:
-        look = cluster.spawn("vision", "eye").run("block")
-        assert completed(look.get(timeout=SECONDS)).text == "done"
+        look = completed(cluster.spawn("vision", "eye").run("block").get(timeout=SECONDS))
+        assert look.text == "done"
+        assert look.cost.usd == look.usage.output_tokens > 0
         pids = {h.pool: h.host for h in hosts_of(cluster)}
         cluster.spawn("desk", "ann").run("Hello!").get(timeout=SECONDS)
         owners = {info.id: info.host for info in cluster.agents().get(timeout=SECONDS)}

@@ -11,7 +11,7 @@ from typing import Any
 
 from pydantic_ai.messages import UserPromptPart
 
-from understudy import Agent, Interrupt, ScriptedModel, ToolContext, call, tool
+from understudy import Agent, Interrupt, Price, ScriptedModel, ToolContext, call, tool
 from understudy.cluster import Definitions
 from understudy.middleware import Middleware, Run
 from understudy.models import ScriptedRequest
@@ -112,8 +112,10 @@ def desks() -> list[Agent]:
 
 
 def vision() -> Definitions:
-    """Another pool: an agent with deps."""
-    return Definitions([Agent("vision", ScriptedModel(clerk), tools=[block])], deps_for=_eyes)
+    """Another pool: an agent with deps, whose model has a price."""
+    agent = Agent("vision", ScriptedModel(clerk), tools=[block])
+    prices = {"scripted": Price(input=0, output=1_000_000)}  # a dollar for each token of a reply
+    return Definitions([agent], deps_for=_eyes, pricing=prices)
 
 
 def _eyes(agent_id: str) -> str:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic_ai.messages import ModelResponse
 
 from tests.actors.test_agent_hosts import host, opened
 from tests.support.agents import FakeClock, Held, by_turn, completed, interrupted
@@ -18,6 +19,9 @@ from tests.support.postgres import Hosts
 from understudy import (
     Agent,
     Failed,
+    Interrupt,
+    Price,
+    Run,
     Runtime,
     ScriptedModel,
     approve,
@@ -28,6 +32,7 @@ from understudy import (
 )
 from understudy.cluster import Cluster, Definitions
 from understudy.errors import Fenced
+from understudy.middleware import Middleware, SubAgent
 from understudy.telemetry import TraceContext, conventions
 
 
@@ -131,6 +136,33 @@ async def test_doubts_and_quarantines_are_counted() -> None:
         assert await asyncio.to_thread(read) == (1, 1, 1, 1)
         completed(await soon(ref.resume(doubted.decide(respond("it has left")))))
         assert await asyncio.to_thread(read) == (1, 0, 1, 1)
+
+
+async def test_what_is_recorded_as_paid_is_counted_once() -> None:
+    """Also of an agent inside, and of a reply about which a person is asked."""
+
+    class AsksAboutTheLastReply(Middleware):
+        async def after_model(self, run: Run, reply: ModelResponse) -> None:
+            if reply.text == "done" and run.answer("right") is None:
+                raise Interrupt("Is this right?", key="right", allowed=["approve"])
+
+    told = Told()
+    helper = Agent("helper", by_turn())
+    task = call("task", {"task_name": "helper", "instructions": "Help."})
+    boss = Agent(
+        "boss",
+        by_turn(task, "done"),
+        middleware=[SubAgent(agents=[helper]), AsksAboutTheLastReply()],
+    )
+    prices = {"scripted": Price(input=1_000_000, output=0)}
+    async with Runtime([boss], pricing=prices, telemetry=told.telemetry) as runtime:
+        ref = runtime.spawn("boss", id="b")
+        asked = interrupted(await soon(ref.run("Hi.")))
+        outcome = completed(await soon(ref.resume(asked.decide(approve()))))
+
+    assert outcome.cost is not None
+    assert told.number("understudy.cost", agent="helper") == 1
+    assert told.number("understudy.cost") == float(outcome.cost.usd or 0) == 3
 
 
 async def test_a_doubt_that_the_model_is_told_of_is_counted() -> None:

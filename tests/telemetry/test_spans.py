@@ -9,7 +9,15 @@ from typing import Any
 import pytest
 from opentelemetry.trace import StatusCode
 
-from tests.support.agents import FakeClock, Held, by_turn, completed, interrupted, reloaded
+from tests.support.agents import (
+    FakeClock,
+    Held,
+    by_turn,
+    completed,
+    interrupted,
+    reloaded,
+    until_status,
+)
 from tests.support.loops import soon
 from tests.support.otel import Told, attributes_of, id_of, links_of, parent_of, trace_of
 from understudy import (
@@ -19,6 +27,10 @@ from understudy import (
     Run,
     Runtime,
     ScriptedModel,
+    SimulatedClock,
+    Status,
+    Stopped,
+    ToolContext,
     approve,
     call,
     reject,
@@ -416,3 +428,112 @@ def test_a_span_goes_through_its_text_and_what_is_none_is_not_applied() -> None:
 
     assert parent_of(told.one("inside")) == id_of(caller)
     assert told.one("outside").parent is None
+
+
+async def test_a_reply_that_is_streamed_has_its_span_in_the_attempt() -> None:
+    told = Told()
+    agent = desk(told, LOOK, "Done.")
+    async for _ in agent.stream("Hi.", telemetry=told.telemetry):
+        pass
+
+    attempt = told.one("invoke_agent")
+    assert [parent_of(span) for span in told.spans("chat")] == [id_of(attempt)] * 2
+    assert parent_of(told.one("execute_tool")) == id_of(attempt)
+
+
+async def test_calls_side_by_side_have_spans_side_by_side() -> None:
+    told, both = Told(), asyncio.Barrier(2)
+
+    @tool
+    async def meet(name: str) -> str:
+        """Meet the other one."""
+        await soon(both.wait())
+        with told.caller(f"met by {name}"):
+            return name
+
+    calls = [call("meet", {"name": name}, id=name) for name in "ab"]
+    agent = Agent("desk", by_turn(calls), tools=[meet])
+    completed(await agent.execute("Hi.", telemetry=told.telemetry))
+
+    attempt, tool_calls = told.one("invoke_agent"), told.spans("execute_tool")
+    assert [parent_of(span) for span in tool_calls] == [id_of(attempt)] * 2
+    by_call = {attributes_of(span)["gen_ai.tool.call.id"]: id_of(span) for span in tool_calls}
+    for name in "ab":
+        assert parent_of(told.one(f"met by {name}")) == by_call[name]
+
+
+async def test_a_tool_that_sleeps_has_a_span_for_each_stretch(tmp_path: Path) -> None:
+    told, clock = Told(), SimulatedClock()
+
+    @tool
+    async def nap(ctx: ToolContext) -> str:
+        """Sleep for a day."""
+        await ctx.sleep("night", DAY)
+        return "rested"
+
+    agent = Agent("desk", by_turn(call("nap")), tools=[nap])
+    store = f"sqlite:///{tmp_path / 'agents.db'}"
+    async with Runtime([agent], store=store, clock=clock, telemetry=told.telemetry) as runtime:
+        ref = runtime.spawn("desk", id="a")
+        run = ref.run("Hi.")
+        await until_status(ref, Status.WAITING)
+        await soon(clock.advance(DAY))
+        completed(await soon(run))
+
+    outcomes = [
+        attributes_of(span)["understudy.outcome"] for span in told.spans("execute_tool nap")
+    ]
+    assert outcomes == ["suspended", "success"]
+    first, second = told.spans("invoke_agent")
+    assert attributes_of(first)["understudy.outcome"] == "waiting"
+    assert links_of(second) == [id_of(first)]
+
+
+async def test_an_attempt_that_is_given_up_is_told_of_though_its_code_goes_on() -> None:
+    told, held = Told(), Held()
+
+    @tool
+    async def stubborn() -> str:
+        """Ignore a cancellation."""
+        while not held.release.is_set():
+            try:
+                await held.wait()
+            except asyncio.CancelledError:
+                continue
+        return "late"
+
+    agent = Agent("desk", by_turn(call("stubborn")), tools=[stubborn])
+    async with Runtime([agent], cancel_timeout=0.01, telemetry=told.telemetry) as runtime:
+        ref = runtime.spawn("desk", id="a")
+        run = ref.run("Hi.")
+        await soon(held.entered.wait())
+        assert isinstance(await soon(ref.cancel()), Stopped)
+        assert isinstance(await soon(run), Stopped)
+        assert attributes_of(told.one("invoke_agent"))["understudy.outcome"] == "abandoned"
+        held.release.set()
+
+
+async def test_an_attempt_that_ends_because_its_agent_leaves_the_memory_is_no_error() -> None:
+    told, held = Told(), Held()
+
+    @tool
+    async def slow() -> str:
+        """Be slow."""
+        await held.wait()
+        return "done"
+
+    agent = Agent("desk", by_turn(call("slow")), tools=[slow])
+    async with Runtime([agent], telemetry=told.telemetry) as runtime:
+        ref = runtime.spawn("desk", id="a")
+        run = ref.run("Hi.")
+        await soon(held.entered.wait())
+        stopped = ref.stop(block=False)
+        held.release.set()
+        assert await soon(stopped)
+        await soon(runtime.recover())
+        completed(await soon(run))
+
+    first, second = told.spans("invoke_agent")
+    assert attributes_of(first)["understudy.outcome"] == "passivated"
+    assert first.status.status_code is StatusCode.UNSET
+    assert links_of(second) == [id_of(first)]

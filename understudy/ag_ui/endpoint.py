@@ -13,7 +13,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from understudy._base.json_values import shown
 from understudy.ag_ui import protocol, vercel_ai
-from understudy.ag_ui.conversation import Conversation, Said
+from understudy.ag_ui.conversation import OWN_ID, Conversation, Said
 from understudy.ag_ui.site import AgentIdOf, ShareState, Site, Source, SourceOf, need, own_threads
 from understudy.errors import UnknownAgent, UsageError
 from understudy.login import Auth, User
@@ -99,7 +99,8 @@ def vercel(
     site = _site("vercel", runtime, agent, auth, agent_id, False)
 
     def answered(user: User, said: Said, calls: Collection[str] = ()) -> Response:
-        writer = vercel_ai.VercelWriter(site, calls)
+        id = None if said.message_id is None else f"{OWN_ID}reply-to-{said.message_id}"
+        writer = vercel_ai.VercelWriter(site, calls, id)
         conversation = Conversation(site, user, said)
         chunks = (writer.encoded(chunk) async for chunk in conversation.stream(writer))
         return _stream(chunks, vercel_ai.HEADERS)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterable, Iterator
 from datetime import timezone
 from typing import Any, ClassVar
 
@@ -29,7 +29,7 @@ from ag_ui.core import (
     ToolCallResultEvent,
     UserMessage,
 )
-from ag_ui.core.types import Message
+from ag_ui.core.types import Message, TextPart
 from pydantic import ValidationError
 from pydantic_ai.messages import ModelRequest, ModelResponse
 from pydantic_ai.ui.ag_ui import AGUIAdapter, AGUIEventStream
@@ -120,6 +120,7 @@ class AgUiWriter:
     def __init__(self, site: Site, given: RunAgentInput) -> None:
         self._site = site
         self._thread_id, self._run_id = given.thread_id, given.run_id
+        self._own = [each for each in given.messages if isinstance(each, UserMessage)]
         self._speaks_1_0 = speaks_1_0(given.protocol_version)
         self._streams: dict[str, _Stream] = {}
 
@@ -129,7 +130,7 @@ class AgUiWriter:
         )
 
     async def snapshot(self, state: AgentState | None) -> AsyncIterator[BaseEvent]:
-        yield MessagesSnapshotEvent(messages=[] if state is None else messages_of(state))
+        yield MessagesSnapshotEvent(messages=[] if state is None else messages_of(state, self._own))
         for event in self._state(state):
             yield event
 
@@ -264,15 +265,25 @@ class _Stream:
         return self._ids[id]
 
 
-def messages_of(state: AgentState) -> list[Message]:
-    """The conversation as AG-UI's messages, with those of agents that it runs now."""
+def messages_of(state: AgentState, own: Iterable[UserMessage] = ()) -> list[Message]:
+    """The conversation as AG-UI's messages, with those of agents that it runs now.
+
+    Args:
+        state: of the agent.
+        own: the user's messages as the client has them. A client puts the messages of a snapshot
+            in the places of those that it has, by their ids, so what it has keeps its ids.
+
+    """
     found: list[Message] = []
+    left = list(own)
     for run, messages, results in f.conversations(state):
         replies = users = 0
         for message in messages:
             counts = {"assistant": 0, "reasoning": 0}
             for dumped in AGUIAdapter.dump_messages([message]):
                 _name(dumped, run, replies, users, counts)
+                if isinstance(dumped, UserMessage) and not run:
+                    _keep_id(dumped, left)
                 found.append(dumped)
             replies += isinstance(message, ModelResponse)
             users += isinstance(message, ModelRequest)
@@ -280,6 +291,22 @@ def messages_of(state: AgentState) -> list[Message]:
             _name(dumped, run, replies, users, {})
             found.append(dumped)
     return found
+
+
+def _keep_id(message: UserMessage, left: list[UserMessage]) -> None:
+    """Give it the id of the client's next message with this text, if there is one."""
+    text = _text(message)
+    at = next((n for n, each in enumerate(left) if _text(each) == text), None)
+    if at is not None:
+        message.id = left[at].id
+        del left[: at + 1]
+
+
+def _text(message: UserMessage) -> str:
+    content = message.content
+    if isinstance(content, str):
+        return content
+    return "\n".join(part.text for part in content if isinstance(part, TextPart))
 
 
 def _name(message: Any, run: str, reply: int, user: int, counts: dict[str, int]) -> None:

@@ -47,7 +47,7 @@ class _Approval(_Body):
 
 
 class _Message(_Body):
-    id: str = Field(min_length=1, max_length=400)
+    id: str = Field(max_length=400)
     role: Literal["system", "user", "assistant"]
     parts: list[dict[str, Any]]
 
@@ -86,6 +86,8 @@ def said_in(body: ChatBody) -> Said:
     last = body.messages[-1] if body.messages else None
     answers = [answer_of(entry) for entry in body.resume]
     if last is not None and last.role == "user":
+        if not last.id:
+            raise refused(400, "UsageError", "messages: a user's message has an `id`.")
         return Said(body.id, last.id, _content(last), answers)
     if last is not None and last.role == "assistant":
         for part in last.parts:
@@ -146,13 +148,17 @@ class VercelWriter:
     Args:
         site: the endpoint.
         calls: the ids of the calls in the message that the client goes on with.
+        message_id: of the message that begins; None: the client goes on with one.
 
     """
 
     has_snapshots: ClassVar[bool] = False
 
-    def __init__(self, site: Site, calls: Collection[str] = ()) -> None:
+    def __init__(
+        self, site: Site, calls: Collection[str] = (), message_id: str | None = None
+    ) -> None:
         self._site = site
+        self._message_id = message_id
         self._calls = calls
         self._stream: VercelAIEventStream[Any, Any] = VercelAIEventStream(sdk_version=SDK)
 
@@ -160,7 +166,7 @@ class VercelWriter:
         return chunk.encode(SDK)
 
     async def begin(self) -> AsyncIterator[BaseChunk]:
-        yield StartChunk()
+        yield StartChunk(message_id=self._message_id)
 
     async def snapshot(self, state: AgentState | None) -> AsyncIterator[BaseChunk]:
         # The protocol has no word for it: a client keeps what it has.

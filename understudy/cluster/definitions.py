@@ -14,6 +14,7 @@ from understudy._base.json_values import shown
 from understudy.actors.services import RuntimeTelemetry
 from understudy.agent.agent import Agent
 from understudy.errors import UsageError
+from understudy.models.prices import Pricing
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +26,7 @@ class Definitions:
         deps_for: as of `Runtime`.
         context: as of `Runtime`.
         telemetry: as of `Runtime`: that of the host's own process.
+        pricing: as of `Runtime`.
 
     """
 
@@ -32,6 +34,7 @@ class Definitions:
     deps_for: Callable[[str], Any] | None = None
     context: Sequence[ContextCodec] = ()
     telemetry: RuntimeTelemetry | None = None
+    pricing: Pricing | None = None
 
 
 @asynccontextmanager

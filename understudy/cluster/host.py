@@ -64,6 +64,7 @@ class Host:
                     deps_for=definitions.deps_for,
                     context=definitions.context,
                     telemetry=definitions.telemetry,
+                    pricing=definitions.pricing,
                     **options,
                 )
                 async with runtime:

@@ -75,7 +75,12 @@ class Metric(NamedTuple):
 
 
 TOKENS = Metric("gen_ai.client.token.usage", "histogram", "{token}", "Tokens of model requests.")
-COST = Metric("operation.cost", "histogram", "{USD}", "What model requests cost.")
+ESTIMATED_COST = Metric(
+    "operation.cost", "histogram", "{USD}", "What model requests cost by Pydantic AI's prices."
+)
+COST = Metric(
+    "understudy.cost", "counter", "{USD}", "What model requests cost, as recorded with replies."
+)
 MODEL_DURATION = Metric(
     "gen_ai.client.operation.duration", "histogram", "s", "Duration of model requests."
 )

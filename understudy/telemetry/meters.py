@@ -26,7 +26,7 @@ class Meters:
         self._meter = meter
         self._made: dict[str, Any] = {}
 
-    def add(self, metric: Metric, value: int, attributes: Mapping[str, Any]) -> None:
+    def add(self, metric: Metric, value: float, attributes: Mapping[str, Any]) -> None:
         """Count."""
         found = self._made.get(metric.name)
         if found is None:

@@ -7,10 +7,12 @@ here is counted once over crashes, restarts and hosts.
 from __future__ import annotations
 
 from datetime import datetime
+from decimal import Decimal
 from typing import Any
 
 from opentelemetry.context import Context
 from opentelemetry.trace import SpanKind
+from pydantic_ai.messages import ModelResponse
 
 from understudy.interrupts import Request
 from understudy.run.ledger import Ledger
@@ -36,11 +38,15 @@ class RecordMetrics:
         # durable: a wait belongs to the attempt that has asked, not to the one that follows
         # (test_a_wait_for_a_person_has_its_true_duration).
         self._traces: dict[tuple[str, ...], str | None] = {}
+        self._held: set[tuple[str, ...]] = set()
+        """The agents with a reply that waits for a person, and is recorded once more."""
         self._note_traces((), ledger.state)
 
     def _note_traces(self, path: tuple[str, ...], state: AgentState) -> None:
         if state.run is not None and not state.run.over:
             self._traces[path] = state.run.trace
+            if state.run.model_call is not None and state.run.model_call.held is not None:
+                self._held.add(path)
             for child, inner in state.children.items():
                 self._note_traces((*path, child), inner)
 
@@ -50,14 +56,29 @@ class RecordMetrics:
 
     def _told(self, record: r.Record) -> None:
         path: tuple[str, ...] = ()
+        agent = "" if self._ledger.state.run is None else self._ledger.state.run.agent
         while isinstance(record, r.ChildRecord):
-            path, record = (*path, record.child), record.record
+            path, agent, record = (*path, record.child), record.name, record.record
         match record:
+            case r.ReplyHeld(response=response):
+                self._held.add(path)
+                self._paid(agent, response)
+            case r.Reply() if path in self._held:
+                self._held.discard(path)  # it was paid for when it came
+            case (
+                r.Reply(response=response)
+                | r.ModelAsked(response=response)
+                | r.ModelGaveNoAnswer(response=response)
+            ):
+                self._paid(agent, response)
+            case r.PointReached(costs=costs) if costs:
+                for line in costs:
+                    self._cost(agent, line.model, line.cost)
             case r.Requested(request=request):
-                self._requested(request)
+                self._requested(agent, request)
             case r.InterruptsChecked(requests=requests, decided=decided):
                 for request in requests:
-                    self._requested(request)
+                    self._requested(agent, request)
                 for each in decided:
                     self._decided(each, path)
             case r.Decided():
@@ -65,31 +86,42 @@ class RecordMetrics:
             case r.Attempt(trace=str()):
                 self._traces[path] = record.trace
             case r.Result(doubt=str()):
-                self._count(c.DOUBTS, {c.TOOL_NAME: record.part.tool_name})
+                self._count(c.DOUBTS, agent, {c.TOOL_NAME: record.part.tool_name})
             case r.Settled():
-                self._count(c.SETTLED, {})
+                self._count(c.SETTLED, agent, {})
             case r.Quarantined():
-                self._count(c.QUARANTINES, {})
+                self._count(c.QUARANTINES, agent, {})
             case r.RunEnded(end=end, at=at):
                 self._run_ended(path, end.outcome, at)
             case _:
                 pass
 
-    def _count(self, metric: c.Metric, attributes: dict[str, Any]) -> None:
-        run = self._ledger.state.run
-        agent = {} if run is None else {c.AGENT_NAME: run.agent}
-        self._meters.add(metric, 1, {**agent, **attributes})
+    def _count(self, metric: c.Metric, agent: str, attributes: dict[str, Any]) -> None:
+        self._meters.add(metric, 1, {c.AGENT_NAME: agent, **attributes})
 
-    def _requested(self, request: Request) -> None:
+    def _paid(self, agent: str, response: ModelResponse) -> None:
+        """What a reply cost, and what those cost that were rejected before it."""
+        self._cost(agent, response.model_name, response.usage.cost)
+        for attempt in response.failed_attempts or ():
+            if attempt.usage is not None:
+                self._cost(agent, attempt.model_name, attempt.usage.cost)
+
+    def _cost(self, agent: str, model: str | None, cost: Decimal | None) -> None:
+        if cost is not None:  # else nobody has priced it, or its price is not known
+            attributes = {c.AGENT_NAME: agent, c.REQUEST_MODEL: model or ""}
+            self._meters.add(c.COST, float(cost), attributes)
+
+    def _requested(self, agent: str, request: Request) -> None:
         attributes = {c.TOOL_NAME: request.tool_name, c.REQUEST_KIND: request.kind}
-        self._count(c.REQUESTS, attributes)
+        self._count(c.REQUESTS, agent, attributes)
         if request.kind == "doubt":
-            self._count(c.DOUBTS, {c.TOOL_NAME: request.tool_name})
+            self._count(c.DOUBTS, agent, {c.TOOL_NAME: request.tool_name})
 
     def _run_ended(self, path: tuple[str, ...], outcome: str, at: datetime) -> None:
         state = self._ledger.state
         for known in [known for known in self._traces if known[: len(path)] == path]:
             del self._traces[known]
+        self._held.discard(path)
         for child in path:
             inner = state.children.get(child)
             if inner is None:
