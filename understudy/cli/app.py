@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from understudy.cli import acting, deciding, demo, doctor, looking, serve
+from understudy.cli import acting, deciding, demo, doctor, looking, mcp, serve
 from understudy.cli.exits import told
 from understudy.cli.options import spread
 
@@ -48,6 +48,7 @@ def understudy(
 
 for _function in (
     serve.serve,
+    mcp.mcp,
     demo.demo,
     looking.ls,
     looking.show,

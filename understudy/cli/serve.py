@@ -28,6 +28,7 @@ from understudy.cli.output import JsonOption, Output, complain, note
 from understudy.cli.servers import Server, announced, store_name
 
 if TYPE_CHECKING:
+    import uvicorn
     from starlette.types import ASGIApp
 
 PORT = 8420
@@ -157,16 +158,25 @@ async def serve_runtime(
         browser: open one.
 
     """
+    server = quiet_server(new_app(settings, lambda: runtime))
+    async with runtime:
+        await runtime.recover()
+        with _announced(settings, name, listener.getsockname()[1]) as url:
+            tell(settings, url, out, browser=browser)
+            await server.serve(sockets=[listener])
+
+
+def quiet_server(app: ASGIApp) -> uvicorn.Server:
+    """A server on this loop. SIGINT and SIGTERM end it, so that the runtime ends in peace."""
     import uvicorn
 
     class UvicornServer(uvicorn.Server):
-        """Ends when it is told to. Signals are handled here, so that the runtime ends in peace."""
+        """Ends when it is told to. Signals are handled below."""
 
         @contextlib.contextmanager
         def capture_signals(self) -> Any:
             yield
 
-    app = new_app(settings, lambda: runtime)
     config = uvicorn.Config(
         app, log_level="warning", access_log=False, timeout_graceful_shutdown=5, lifespan="off"
     )
@@ -178,11 +188,7 @@ async def serve_runtime(
             # By this method sse-starlette learns that its streams are to end
             # (test_a_server_with_an_open_stream_ends_when_it_is_told_to).
             loop.add_signal_handler(number, server.handle_exit, number, None)
-    async with runtime:
-        await runtime.recover()
-        with _announced(settings, name, listener.getsockname()[1]) as url:
-            tell(settings, url, out, browser=browser)
-            await server.serve(sockets=[listener])
+    return server
 
 
 @contextlib.contextmanager

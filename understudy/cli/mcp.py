@@ -1,0 +1,147 @@
+"""`mcp`: the agents of a program as an MCP server, over standard streams or HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import secrets
+import signal
+import socket
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from understudy.actors import Runtime
+from understudy.cli.exits import USAGE, refuse
+from understudy.cli.output import JsonOption, Output, note
+from understudy.cli.serve import Settings, listening, load, load_runtime, quiet_server, url_of
+
+if TYPE_CHECKING:
+    from starlette.applications import Starlette
+
+PORT = 8421
+
+
+def mcp(
+    target: Annotated[
+        str,
+        typer.Argument(
+            envvar="UNDERSTUDY_APP",
+            metavar="MODULE:ATTR",
+            help="A Runtime that is not entered, a function of it, or agents with --store.",
+        ),
+    ],
+    store: Annotated[
+        str | None,
+        typer.Option("--store", envvar="UNDERSTUDY_STORE", metavar="URL", help="Of the agents."),
+    ] = None,
+    http: Annotated[bool, typer.Option("--http", help="Over HTTP, not over stdin/stdout.")] = False,
+    port: Annotated[int, typer.Option("--port", min=0, max=65535, help="0 for any.")] = PORT,
+    host: Annotated[
+        str, typer.Option("--host", help="The address to listen on; this machine alone by default.")
+    ] = "127.0.0.1",
+    allow_host: Annotated[
+        list[str] | None, typer.Option("--allow-host", help="A name under which it is reached.")
+    ] = None,
+    read_only: Annotated[bool, typer.Option("--read-only", help="Nothing can be changed.")] = False,
+    decisions: Annotated[
+        bool, typer.Option("--decisions", help="People who log in may decide. Needs --auth.")
+    ] = False,
+    auth: Annotated[
+        str | None,
+        typer.Option("--auth", metavar="MODULE:ATTR", help="Who may do what, in place of a token."),
+    ] = None,
+    token: Annotated[
+        str | None,
+        typer.Option("--token", envvar="UNDERSTUDY_TOKEN", help="Instead of a new one."),
+    ] = None,
+    json: JsonOption = False,
+) -> None:
+    """Run the agents of your program, with an MCP server for other programs."""
+    try:
+        import understudy.mcp.agents_server  # noqa: F401  # only whether it is there
+    except ImportError:
+        refuse(
+            USAGE, "this needs the extras `mcp` and `web`: pip install 'understudy[cli,mcp,web]'"
+        )
+    if not http:
+        if decisions or auth is not None:
+            refuse(USAGE, "nobody logs in over stdin: --decisions and --auth are for --http")
+    elif decisions and auth is None:
+        refuse(USAGE, "--decisions needs --auth: a token is of whoever has it, and of no person")
+    elif decisions and read_only:
+        refuse(USAGE, "--read-only and --decisions exclude each other")
+    settings = Settings(
+        target=target,
+        store=store,
+        host=host,
+        port=port,
+        token=None if auth is not None or not http else token or secrets.token_urlsafe(32),
+        auth=auth,
+        read_only=read_only,
+        allowed_hosts=tuple(allow_host or ()),
+    )
+    runtime, _ = load_runtime(settings)
+    if not http:
+        asyncio.run(_over_streams(runtime, read_only=read_only))
+        return
+    app = _new_app(settings, runtime, decisions=decisions)
+    with listening(host, port) as listener:
+        asyncio.run(_over_http(settings, runtime, app, listener, Output(json=json)))
+
+
+async def _over_streams(runtime: Runtime, *, read_only: bool) -> None:
+    """Until standard input ends, or the process is told to end."""
+    from understudy.login.users import User
+    from understudy.mcp.agents_server import agents_server
+
+    program = User("a program over stdin", frozenset({"read", "act"}))
+    server = agents_server(lambda: runtime, user=program, read_only=read_only)
+    loop = asyncio.get_running_loop()
+    async with runtime:
+        await runtime.recover()
+        serving = asyncio.create_task(server.run_stdio_async())
+        is_told = asyncio.Event()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            with contextlib.suppress(NotImplementedError):  # Windows
+                loop.add_signal_handler(number, is_told.set)
+        told = asyncio.create_task(is_told.wait())
+        await asyncio.wait({serving, told}, return_when=asyncio.FIRST_COMPLETED)
+        told.cancel()
+        if serving.done():
+            await serving
+    if not serving.done():
+        # A thread of the SDK reads standard input, and would keep the process until that ends. The
+        # runtime has stopped, and all is stored.
+        os._exit(0)
+
+
+def _new_app(settings: Settings, runtime: Runtime, *, decisions: bool) -> Starlette:
+    from understudy.login import TokenAuth
+    from understudy.mcp.agents_server import agents_app
+
+    auth = load(settings.auth) if settings.auth is not None else TokenAuth(settings.token)
+    return agents_app(
+        lambda: runtime,
+        auth=auth,
+        read_only=settings.read_only,
+        decisions=decisions,
+        allowed_hosts=settings.allowed_hosts,
+    )
+
+
+async def _over_http(
+    settings: Settings, runtime: Runtime, app: Any, listener: socket.socket, out: Output
+) -> None:
+    server = quiet_server(app)
+    async with runtime, app.router.lifespan_context(app):
+        await runtime.recover()
+        url = f"{url_of(settings.host, listener.getsockname()[1])}/mcp"
+        if out.is_data:
+            out.document({"url": url, "token": settings.token, "pid": os.getpid()})
+        else:
+            note(f"an MCP server is at\n\n    {url}\n\nCtrl-C ends it.")
+            if settings.token is not None:
+                note(f"Its token, as `Authorization: Bearer`: {settings.token}")
+        await server.serve(sockets=[listener])
