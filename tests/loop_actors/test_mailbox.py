@@ -11,6 +11,7 @@ import pykka
 import pytest
 from pykka._envelope import Envelope
 
+from understudy.loop_actors import mailbox as mailbox_module
 from understudy.loop_actors.mailbox import Mailbox
 
 
@@ -147,7 +148,7 @@ def test_a_put_in_the_middle_of_a_put_is_kept() -> None:
         def __del__(self) -> None:
             mailbox.put(Envelope("inner"))
 
-    with mailbox._lock:
+    with mailbox_module._lock:
         meddler = Meddler()
         del meddler
         mailbox.put(Envelope("outer"))

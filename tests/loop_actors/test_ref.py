@@ -373,6 +373,27 @@ def test_a_monitor_ends_by_demonitor() -> None:
     assert seen == []
 
 
+@pytest.mark.parametrize("count", [1, 3, 30])
+async def test_however_many_monitor_an_actor_each_gets_one_down_in_order(count: int) -> None:
+    seen: list[tuple[int, Down]] = []
+
+    class Watching:
+        def __init__(self, number: int) -> None:
+            self.number = number
+
+        def __call__(self, down: Down) -> None:
+            seen.append((self.number, down))
+
+    ref = Actor.start()
+    watching = [Watching(number) for number in range(count + 1)]
+    for watcher in [*watching, *watching]:
+        ref.monitor(watcher)
+    assert ref.demonitor(watching[count]) is True
+    assert ref.demonitor(watching[count]) is False
+    await ref.stop(block=False)
+    assert seen == [(number, Down(ref, None)) for number in range(count)]
+
+
 async def test_down_comes_after_the_last_hook_and_when_every_ask_is_answered() -> None:
     class Slow(Actor):
         @async_hook

@@ -14,10 +14,12 @@ from understudy import (
     Agent,
     CostUnknown,
     Failed,
+    Interrupted,
     Outcome,
     Price,
     Prices,
     Run,
+    Runtime,
     ScriptedModel,
     Stopped,
     UsageError,
@@ -206,6 +208,54 @@ def test_a_free_model_costs_nothing_whatever_is_measured() -> None:
         [ModelResponse(parts=[ToolCallPart("work", {})]), "done"], max_cost=1, pricing=free
     )
     assert completed(outcome).cost.usd == 0
+
+
+def test_what_was_recorded_before_there_was_a_limit_is_not_judged() -> None:
+    """A run that was open when the limit came goes on: what it has cost so far stays unknown."""
+
+    def build(*stack: Middleware) -> Agent:
+        model = by_turn(works(30), works(30), reply("done", tokens=30))
+        return Agent("a", model, tools=[work], middleware=stack, interrupt_on={"work": True})
+
+    asked = interrupted(build().execute_sync("go"))
+    limited = build(Limits(max_cost=1, pricing=CENTS))
+    for _ in range(2):
+        state = reloaded(asked.state)
+        outcome = limited.resume_sync(state, {each.id: approve() for each in state.requests})
+        if not isinstance(outcome, Interrupted):
+            break
+        asked = outcome
+    assert completed(outcome).text == "done"
+    assert str(outcome.cost) == "at least $0.6000"
+
+
+# ------------------------------------------------------------------ under a runtime
+
+
+async def test_a_limit_without_prices_of_its_own_uses_those_of_the_runtime() -> None:
+    limit = Limits(max_cost="0.2")
+    agent = Agent("a", ScriptedModel([works(10)] * 5), tools=[work], middleware=[limit])
+    async with Runtime([agent], pricing=CENTS) as runtime:
+        outcome = await runtime.spawn(agent, "a-1").run("go")
+    assert reasons(outcome) == ["cost_limit"]
+    assert outcome.cost.usd == Decimal("0.20")
+
+
+async def test_a_run_that_may_not_begin_is_refused_and_the_agent_goes_on() -> None:
+    """Its caller gets the error; nothing is recorded."""
+    known = ["other"]
+
+    def price_of(reply: ModelResponse) -> Decimal | None:
+        return Decimal(0) if reply.model_name in known else None
+
+    agent = Agent("a", ScriptedModel(["done"]), middleware=[Limits(max_cost=1)])
+    async with Runtime([agent], pricing=price_of) as runtime:
+        ref = runtime.spawn(agent, "a-1")
+        with pytest.raises(UsageError, match="'scripted' costs"):
+            await ref.run("go")
+        assert (await ref.state()).run is None
+        known.append("scripted")
+        assert completed(await ref.run("go")).text == "done"
 
 
 # ----------------------------------------------------------------------- bad input

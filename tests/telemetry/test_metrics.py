@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
+import threading
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -113,6 +115,37 @@ async def test_who_collects_on_the_loop_of_the_runtime_waits_for_nothing() -> No
         runtime.spawn("desk", id="a")
         assert told.number("understudy.requests.oldest") is None  # it is read from now on
         assert await asyncio.to_thread(told.number, "understudy.requests.oldest") == 0.0
+
+
+def test_a_collection_waits_once_for_a_loop_that_is_blocked(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    waits = list[Any]()
+
+    def gives_up(futures: Any, timeout: float) -> Any:
+        waits.append(futures)
+        return concurrent.futures.wait(futures, timeout=0)
+
+    monkeypatch.setattr("understudy.telemetry.gauges._wait", gives_up)
+    told, entered, release = Told(), threading.Event(), threading.Event()
+
+    @tool(inline=True)
+    def block() -> str:
+        """Block the loop."""
+        entered.set()
+        release.wait()
+        return "done"
+
+    agent = Agent("desk", by_turn(call("block")), tools=[block])
+    with Runtime([agent], telemetry=told.telemetry) as runtime:
+        run = runtime.spawn("desk", id="a").run("Hi.")
+        assert entered.wait(timeout=30)
+        try:
+            assert told.number("understudy.requests.oldest") is None
+            assert len(waits) == 1
+        finally:
+            release.set()
+        completed(run.get(timeout=30))
 
 
 async def test_doubts_and_quarantines_are_counted() -> None:

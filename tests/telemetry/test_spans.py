@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
+from opentelemetry import baggage
+from opentelemetry import context as otel_context
 from opentelemetry.trace import StatusCode
 
 from tests.support.agents import (
@@ -197,6 +201,46 @@ def _empty() -> Any:
 
 async def _run(ref: Any) -> None:
     completed(await soon(ref.run("Hi.")))
+
+
+class BaggageCodec:
+    """Carries a value of OpenTelemetry's baggage."""
+
+    name = "shop"
+
+    def capture(self) -> str | None:
+        value = baggage.get_baggage("shop")
+        return value if isinstance(value, str) else None
+
+    @contextmanager
+    def apply(self, value: str) -> Iterator[None]:
+        token = otel_context.attach(baggage.set_baggage("shop", value))
+        try:
+            yield
+        finally:
+            otel_context.detach(token)
+
+
+@pytest.mark.parametrize("options", [{}, {"continue_trace": True}])
+async def test_what_codecs_put_into_the_context_of_a_run_stays_there(options: Any) -> None:
+    told, seen = Told(**options), list[object]()
+
+    @tool(ask=True)
+    def look() -> str:
+        """Look what is carried."""
+        seen.append(baggage.get_baggage("shop"))
+        return "seen"
+
+    agent = Agent("desk", by_turn(call("look")), tools=[look])
+    codecs = [BaggageCodec()]
+    async with Runtime([agent], context=codecs, telemetry=told.telemetry) as runtime:
+        ref = runtime.spawn("desk", id="a")
+        token = otel_context.attach(baggage.set_baggage("shop", "acme"))
+        asked = interrupted(await soon(ref.run("Hi.")))
+        otel_context.detach(token)
+        completed(await soon(ref.resume(asked.decide(approve()))))
+
+    assert seen == ["acme"]
 
 
 async def test_with_continue_trace_all_attempts_are_children_of_the_first_one() -> None:

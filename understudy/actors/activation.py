@@ -6,8 +6,9 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Protocol
 
+from understudy._base.shared_empties import no_list, with_added
 from understudy.actors.agent_factory import MadeAtActivation
 from understudy.actors.messages import OnRun, RunRequest, WaitOutcome
 from understudy.actors.services import RuntimeServices
@@ -132,8 +133,12 @@ class DetachedWaiters:
         ]
 
 
-def _never() -> bool:
-    return False
+class Place(Protocol):
+    """What outlives the activation of an agent."""
+
+    def has_deps(self) -> bool:
+        """Whether it has deps here, which another host would lack."""
+        ...
 
 
 _NO_ATTEMPTS: frozenset[int] = frozenset()
@@ -149,7 +154,6 @@ class Activation:
         "delete_futures",
         "early_cancel",
         "ending",
-        "has_deps",
         "is_given_up",
         "is_taken",
         "is_to_unpause",
@@ -163,6 +167,7 @@ class Activation:
         "outcome_futures",
         "passivate_futures",
         "passivated_because",
+        "place",
         "queued_runs",
         "result",
         "runs_by_message_id",
@@ -189,7 +194,7 @@ class Activation:
         """`unpause` was called while a run task was under way."""
         self.result: RunTaskResult | None = None
         """Of a run task that has ended and that no actor has looked at yet."""
-        self.queued_runs: list[QueuedRun] = []  # an empty deque takes 0.7 KB
+        self.queued_runs: list[QueuedRun] = no_list()
         self.outcome_futures: tuple[Future[Any], ...] = ()
         """Get the outcome of the current run."""
         self.message_waits: tuple[WaitOutcome, ...] = ()
@@ -212,8 +217,8 @@ class Activation:
         """The attempt here that was cut off because another runtime took over."""
         self.on_run: OnRun = None
         """Of the request whose run begins."""
-        self.has_deps: Callable[[], bool] = _never
-        """Whether it has deps here, which another host would lack."""
+        self.place: Place | None = None
+        """Its place in this runtime."""
         self.self_started_runs: int = 0
         """How many runs in a row the agent has started by messages to itself."""
 
@@ -235,7 +240,9 @@ class Activation:
     @property
     def _may_move(self) -> bool:
         """Whether another host may take it, as far as no record tells."""
-        return not (self.notifying or self.has_deps()) and self.agent.definition.movable
+        if self.notifying or (self.place is not None and self.place.has_deps()):
+            return False
+        return self.agent.definition.movable
 
     def write_last_checkpoint(self) -> None:
         """The agent leaves memory: keep what the next activation begins from, if worth it."""
@@ -267,7 +274,8 @@ class Activation:
 
     def queue_run(self, request: RunRequest, options: RunOptions) -> None:
         """Start this run after those that are queued already."""
-        self.queued_runs.append(QueuedRun(request, options, tuple(self.state.queue)))
+        queued = QueuedRun(request, options, tuple(self.state.queue))
+        self.queued_runs = with_added(self.queued_runs, queued)
 
     def attach_waiters(self, detached: DetachedWaiters) -> None:
         """Take over the waiters of the activation before this one."""
@@ -304,7 +312,7 @@ class Activation:
             *(queued.request.future for queued in self.queued_runs),
             *(waiting.future for waiting in self.message_waits),
         ]
-        self.outcome_futures, self.queued_runs, self.message_waits = (), [], ()
+        self.outcome_futures, self.queued_runs, self.message_waits = (), no_list(), ()
         return futures
 
     def refuse_messages(self, error: BaseException) -> None:
@@ -388,7 +396,7 @@ async def activate(
     ledger = activation.ledger = Ledger(
         state,
         journal,
-        agent_path=(agent.name,),
+        agent_path=agent.definition.path,
         listener=listener,
         on_fact=on_fact,
         clock=services.clock,

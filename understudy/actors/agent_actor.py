@@ -12,6 +12,7 @@ from typing import Any, TypeVar, cast
 import pykka
 
 from understudy._base.log_fields import about
+from understudy._base.shared_empties import no_list
 from understudy.actors.activation import Activation, RunAbandoned, activate
 from understudy.actors.agent_factory import MadeAtActivation, made_by
 from understudy.actors.agent_slot import AgentSlot
@@ -135,7 +136,7 @@ class AgentActor(LoopActor):
             if self.actor_stopped.is_set():
                 return False
             slot.services.settle_definition(slot, activation.agent)
-            activation.has_deps = slot.has_deps
+            activation.place = slot
             slot.activation, slot.is_spawned = activation, False
             if activation.journal.owned.has_posts and slot.services.calls is not None:
                 # What other hosts have asked for before goes before what is asked for here
@@ -399,7 +400,7 @@ class AgentActor(LoopActor):
         """Deletion needs a passive agent: cancel the current run, and drop what is queued."""
         slot, activation = self._slot, self._activation
         activation.delete_futures += (delete.future,)
-        queued, activation.queued_runs = activation.queued_runs, []
+        queued, activation.queued_runs = activation.queued_runs, no_list()
         for run in queued:
             refuse(run.request.future, UnknownAgent(agent_id=slot.id))
         if slot.phase.has_run_task:

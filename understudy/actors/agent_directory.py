@@ -46,7 +46,7 @@ class Directory:
         self._slots: dict[str, AgentSlot] = {}
         """Those that must be kept: in memory, or with something that no store has."""
         self._known: weakref.WeakValueDictionary[str, AgentSlot] = weakref.WeakValueDictionary()
-        """Those that a ref or a subscription refers to. There is one slot for each id."""
+        """The others, while a ref or a subscription refers to them. Each id has one slot."""
         self._refs: weakref.WeakValueDictionary[str, AgentRef] = weakref.WeakValueDictionary()
 
     def spawn(
@@ -66,9 +66,7 @@ class Directory:
             slot = self.find(id)
             if slot is None:
                 self._define(definition)
-                slot = self._known[id] = AgentSlot(
-                    id, definition, self.services, deps=deps, values=values
-                )
+                slot = AgentSlot(id, definition, self.services, deps=deps, values=values)
             elif slot.agent is None:
                 slot.agent, slot.values = self._define(definition), values
             elif slot.agent != definition:
@@ -77,7 +75,7 @@ class Directory:
                 slot.agent = self._define(definition)  # it was spawned by its name before
             if deps is not None:
                 slot.deps = deps
-            self._slots[id] = slot  # until the store has it; deps are in no store
+            self._keep(slot)  # until the store has it; deps are in no store
             if slot.activation is None:
                 slot.is_spawned = True
                 return AgentRef(slot, self._alive, definition)
@@ -191,13 +189,19 @@ class Directory:
     def hold(self, slot: AgentSlot) -> None:
         """Keep the slot: its ref may be gone by now, and the next `get` must find this slot."""
         with self._lock:
-            self._slots.setdefault(slot.id, slot)
+            if slot.id not in self._slots:
+                self._keep(slot)
 
     def drop(self, slot: AgentSlot) -> None:
         """Stop keeping the slot."""
         with self._lock:
             if self._slots.get(slot.id) is slot:
                 del self._slots[slot.id]
+                self._known[slot.id] = slot
+
+    def _keep(self, slot: AgentSlot) -> None:
+        self._slots[slot.id] = slot
+        self._known.pop(slot.id, None)  # to be in both takes 0.1 KB
 
     def drop_unless_needed(self, slot: AgentSlot) -> None:
         """Stop keeping the slot, if the store has everything of the agent.

@@ -103,6 +103,8 @@ class RunDriver:
     Every method may raise a `JournalFailed`: then the actor passivates the agent.
     """
 
+    __slots__ = ("_slot",)
+
     def __init__(self, slot: AgentSlot) -> None:
         self._slot = slot
 
@@ -721,7 +723,8 @@ class RunDriver:
         if queued_run is not None and messages:
             own = queued_run.request.message
             if not self._fit_one_record(messages, own):
-                activation.queued_runs.insert(0, queued_run)  # after a run of the messages ahead
+                # after a run of the messages ahead
+                activation.queued_runs = [queued_run, *activation.queued_runs]
                 queued_run = None
         while len(messages) > 1 and not self._fit_one_record(messages, None):
             messages.pop()

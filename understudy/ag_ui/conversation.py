@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Protocol, TypeVar
 
@@ -95,18 +96,19 @@ class Conversation:
         self.source = self.site.source()
         self.ref = self.site.ref(self.source, self.user, self.said.thread_id)
 
-    async def stream(self, writer: Writer[T]) -> AsyncIterator[T]:
+    async def stream(self, writer: Writer[T]) -> AsyncGenerator[T, None]:
         """Do what the client says, and write what follows."""
         async for item in writer.begin():
             yield item
         try:
-            async for item in self._followed(writer):
-                yield item
+            async with aclosing(self._followed(writer)) as items:
+                async for item in items:
+                    yield item
         except Exception as error:  # told to the client, whatever it is; the log has the rest
             async for item in writer.error(error):
                 yield item
 
-    async def _followed(self, writer: Writer[T]) -> AsyncIterator[T]:
+    async def _followed(self, writer: Writer[T]) -> AsyncGenerator[T, None]:
         state, number = await self._look()
         # Before anything is begun: no event of it is missed.
         ask, is_news = self._what_is_asked(state)
@@ -239,6 +241,8 @@ class Conversation:
                 raise refused(409, "RequestChanged", "The request is not what was shown.")
             decision = given[answer.id] = answer.decide(request, self.user.name)
             if record is not None and not decision.same_as(record.decision):
+                if request.expires_at is not None and record.at >= request.expires_at:
+                    raise refused(409, "InterruptExpired", "The time for an answer is over.")
                 who = record.decision.by or "Somebody"
                 raise refused(
                     409, "AnsweredElsewhere", f"{who} has answered {answer.id!r} differently."

@@ -3,8 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping
-from typing import Any, cast
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Collection,
+    Iterable,
+    Mapping,
+)
+from contextlib import aclosing
+from typing import Any, TypeVar, cast
 
 from sse_starlette import EventSourceResponse, ServerSentEvent
 from starlette.requests import Request
@@ -22,6 +31,7 @@ from understudy.login.guard import Guard, path_in
 from understudy.login.hosts import Hosts
 from understudy.login.problems import problem_of, refused
 
+T = TypeVar("T")
 PING = 15
 """Seconds of silence after which a comment says that the stream is open."""
 _RECONNECT = re.compile(r"/([^/]+)/stream")
@@ -65,7 +75,7 @@ def ag_ui(
         writer = protocol.AgUiWriter(site, given)
         conversation = Conversation(site, user, protocol.said_in(given))
         return _stream(
-            event.model_dump_json(by_alias=True) async for event in conversation.stream(writer)
+            conversation.stream(writer), lambda event: event.model_dump_json(by_alias=True)
         )
 
     return _guarded(_Endpoint(site, post, None), cast("Auth", auth), allowed_hosts)
@@ -102,8 +112,7 @@ def vercel(
         id = None if said.message_id is None else f"{OWN_ID}reply-to-{said.message_id}"
         writer = vercel_ai.VercelWriter(site, calls, id)
         conversation = Conversation(site, user, said)
-        chunks = (writer.encoded(chunk) async for chunk in conversation.stream(writer))
-        return _stream(chunks, vercel_ai.HEADERS)
+        return _stream(conversation.stream(writer), writer.encoded, vercel_ai.HEADERS)
 
     async def post(request: Request, user: User) -> Response:
         body = vercel_ai.body_of(await read_json(request))
@@ -212,12 +221,18 @@ def _guarded(app: ASGIApp, auth: Auth, allowed_hosts: Iterable[str]) -> ASGIApp:
     return _Json(Guard(app, auth, Hosts(allowed_hosts)))
 
 
-def _stream(data: AsyncIterator[str], headers: Mapping[str, str] | None = None) -> Response:
+def _stream(
+    items: AsyncGenerator[T, None],
+    encoded: Callable[[T], str],
+    headers: Mapping[str, str] | None = None,
+) -> Response:
     """Server-sent events, each of one line."""
 
     async def events() -> AsyncIterator[ServerSentEvent]:
-        async for item in data:
-            yield ServerSentEvent(item, sep="\n")
+        # Whoever followed is gone at once when the connection is: nothing waits for a collector.
+        async with aclosing(items) as found:
+            async for item in found:
+                yield ServerSentEvent(encoded(item), sep="\n")
 
     def ping() -> ServerSentEvent:
         return ServerSentEvent(comment="ping", sep="\n")

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 
+from understudy._base.shared_empties import no_list
 from understudy.errors import Fenced, StoreError, UsageError
 from understudy.journal.checkpoint_writer import CheckpointJob, CheckpointWriter
 from understudy.journal.codec import MAX_RECORD_BYTES, EncodedRecord, encode, encode_new
@@ -106,7 +107,7 @@ class AgentJournal:
         self._on_durable = on_durable
         self._max_bytes = max_bytes
         self._appended = self._durable = owned.last_seq
-        self._buffer: list[EncodedRecord] = []
+        self._buffer: list[EncodedRecord] = no_list()
         self._at: datetime | None = None
         """When the last record of the buffer was recorded."""
         self._status_noted = False
@@ -119,10 +120,10 @@ class AgentJournal:
         """Of the buffer."""
         self._push_scheduled = False
         self._failure: StoreError | None = None
-        # Collections that are mostly empty are tuples: an empty list takes 56 bytes.
+        # Collections that are mostly empty are tuples, or shared: an empty list takes 56 bytes.
         self._waiters: tuple[tuple[int, asyncio.Future[None]], ...] = ()
         # Guarded by the committer's lock: the loop adds to them, the committer's thread takes them.
-        self._queued: list[EncodedRecord] = []
+        self._queued: list[EncodedRecord] = no_list()
         self._queued_entry = IndexEntry(IndexStatus.REST)
         self._queued_at: datetime | None = None
         self._queued_status_noted = False
@@ -153,17 +154,18 @@ class AgentJournal:
         limit, checkpoints = self._max_bytes, self._checkpoints
         # All of them before one is kept: what one refuses, none may be part of.
         encoded = [encode_new(record, limit) for record in records]
+        if not self._push_scheduled:  # so the buffer is empty
+            self._push_scheduled, self._buffer = True, []
+            self.loop.call_soon(self._push)
+        buffer = self._buffer
         for record, (kept, plain) in zip(records, encoded, strict=True):
-            self._buffer.append(kept)
+            buffer.append(kept)
             self._appended += 1
             self._at = record.at
             if not plain and checkpoints is not None:
                 checkpoints.plain = False
             if type(record) in MAY_BE_TOLD:  # no record of a step but its results
                 self._note_told(self._appended, record, kept)
-        if not self._push_scheduled:
-            self._push_scheduled = True
-            self.loop.call_soon(self._push)
 
     def keep_blobs(self, blobs: Mapping[str, bytes]) -> None:
         """As `BlobJournal.keep_blobs`."""
@@ -273,9 +275,11 @@ class AgentJournal:
         # Race: this against `take_batch` in the committer's thread. One hold of the lock, so that a
         # batch and its entry belong together, and a journal with records is always in the queue.
         with self._committer.lock:
-            if not self._queued:
+            if self._queued:
+                self._queued += self._buffer
+            else:
                 self._committer.put(self)
-            self._queued += self._buffer
+                self._queued = self._buffer
             self._queued_entry = entry
             self._queued_at = self._at
             self._queued_status_noted |= self._status_noted
@@ -287,7 +291,7 @@ class AgentJournal:
                 self._committer.put(job)
             if flush:
                 self._committer.flush_now()
-        self._buffer, self._status_noted = [], False
+        self._buffer, self._status_noted = no_list(), False
         if self._feed_rows:
             self._feed_rows = ()
         self._blobs = None
@@ -317,7 +321,7 @@ class AgentJournal:
         self._queued_feed = ()
         self._taken_seq += len(queued)
         self._in_flight.append(self._taken_seq)
-        self._queued = []
+        self._queued, self._queued_at = no_list(), None
         return batch
 
     def execute(self, backend: Backend) -> None:

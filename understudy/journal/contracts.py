@@ -244,9 +244,11 @@ class FeedRow(NamedTuple):
     record: EncodedRecord
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class Batch:
-    """The records that one agent adds in one commit."""
+    """The records that one agent adds in one commit. Never changed."""
+
+    # Not frozen: one is made for each commit, and each field of a frozen class is set by a call.
 
     agent_id: str
     incarnation: int

@@ -346,6 +346,7 @@ class DatabaseStore:
         self._indexed_after: tuple[int | None, int | None] = (None, None)
         """How many hosts there had been when the agents of older ones were indexed last, twice."""
         self.reader: StoreReader = StoreReader(backend, patience=patience)
+        self._load_blobs = self.reader.load_blobs if isinstance(backend, KeepsBlobs) else None
         self.feed_hint: FeedHint = FeedHint()
         # Looked up once: to ask whether an object has a protocol takes as long as a record.
         self._feed = backend if isinstance(backend, FeedIndex) else None
@@ -507,7 +508,7 @@ class DatabaseStore:
             max_bytes=self._max_bytes,
             feed=self,
             checkpoint_every=self._checkpoint_every,
-            blobs=self.reader.load_blobs if isinstance(self._backend, KeepsBlobs) else None,
+            blobs=self._load_blobs,
         )
 
     async def load(self, agent_id: str, after: int = 0) -> Loaded | None:

@@ -373,7 +373,7 @@ class LoopActor(pykka.Actor):
         for envelope in self._stop_requests:
             _reply(cast("Future[Any] | None", envelope.reply_to), None)
         self._stop_requests = ()
-        self.actor_stopped.end(reason)
+        self.actor_stopped.end(reason, self.actor_ref)
 
     def _stop_now(self, reason: BaseException | None, done: Future[bool]) -> None:
         # The mailbox is closed in this thread, so nothing is accepted after the call. All else is

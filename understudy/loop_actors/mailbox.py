@@ -12,6 +12,19 @@ import pykka
 from pykka._envelope import Envelope
 
 from understudy._base.event_loops import call_soon_on
+from understudy._base.forks import call_in_child
+
+# One for all mailboxes: it is held for a few assignments, and one for each would take 96 bytes of
+# an idle actor.
+_lock = threading.RLock()
+
+
+def _make_lock() -> None:
+    global _lock
+    _lock = threading.RLock()  # a thread of the parent of this process may have it
+
+
+call_in_child(_make_lock)
 
 
 class MailboxOwner(Protocol):
@@ -27,7 +40,7 @@ class MailboxOwner(Protocol):
 class Mailbox:
     """Messages in the order in which they were put, for one taker on one event loop.
 
-    - A put and a close share one lock. A message that was accepted is taken, or is among those
+    - A put and a close hold one lock. A message that was accepted is taken, or is among those
       that `close` returns: test_no_message_is_lost_or_doubled_when_threads_put_while_it_closes.
     - An idle mailbox has no task. A put schedules the owner's drain, and no second one until `take`
       has returned None. Both decide under the lock, so no put comes between the last look of a
@@ -37,10 +50,9 @@ class Mailbox:
     - The queue exists only while messages wait: an empty one takes 0.8 KB.
     """
 
-    __slots__ = ("_closed", "_context", "_lock", "_owner", "_queue", "_scheduled", "loop")
+    __slots__ = ("_closed", "_context", "_owner", "_queue", "_scheduled", "loop")
 
     def __init__(self) -> None:
-        self._lock = threading.RLock()
         self._queue: deque[Envelope[Any]] | None = None
         self._owner: MailboxOwner | None = None
         self.loop: asyncio.AbstractEventLoop | None = None
@@ -61,7 +73,7 @@ class Mailbox:
         context: contextvars.Context,
     ) -> None:
         """Schedule the owner's first drain on `loop`, in `context`; earlier puts wait for it."""
-        with self._lock:
+        with _lock:
             self.loop, self._owner, self._context = loop, owner, context
             self._scheduled = True
         self._schedule()
@@ -78,7 +90,7 @@ class Mailbox:
 
     def offer(self, envelope: Envelope[Any]) -> bool:
         """As `put`; False instead of the exception."""
-        with self._lock:
+        with _lock:
             if self._closed:
                 return False
             if self._queue is None:
@@ -91,7 +103,7 @@ class Mailbox:
 
     def take(self) -> Envelope[Any] | None:
         """The next message; None if there is none, and then the next put schedules a drain."""
-        with self._lock:
+        with _lock:
             if not self._queue:
                 self._queue = None
                 self._scheduled = False
@@ -105,7 +117,7 @@ class Mailbox:
             IndexError: if the mailbox is empty.
 
         """
-        with self._lock:
+        with _lock:
             if not self._queue:
                 raise IndexError("the mailbox is empty")
             return self._queue.popleft()
@@ -119,7 +131,7 @@ class Mailbox:
 
     def close(self) -> list[Envelope[Any]] | None:
         """Refuse further messages and return those that wait; None if it is closed already."""
-        with self._lock:
+        with _lock:
             if self._closed:
                 return None
             self._closed = True
@@ -129,7 +141,6 @@ class Mailbox:
 
     def close_in_child(self) -> None:
         """Refuse further messages in the child of a fork, whatever a thread of the parent did."""
-        self._lock = threading.RLock()
         self._closed = True
         self._queue = None
 

@@ -10,11 +10,22 @@ from typing import Any, TypeAlias
 
 import pykka
 
+from understudy._base.forks import call_in_child
+
 logger: logging.Logger = logging.getLogger(__name__)
 
 # One lock for all actors saves memory: it is taken seldom in the life of an actor, and held for a
 # few assignments. Re-entrant, for a finalizer may stop an actor while its thread holds the lock.
 _lock = threading.RLock()
+_FEW_WATCHERS = 8
+
+
+def _make_lock() -> None:
+    global _lock
+    _lock = threading.RLock()  # a thread of the parent of this process may have it
+
+
+call_in_child(_make_lock)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +55,7 @@ class Lifetime(threading.Event):
     _ended = False
     _reason: BaseException | None = None
     _condition: threading.Condition | None = None
-    _watchers: dict[Watcher, pykka.ActorRef[Any]] | None = None
+    _watchers: tuple[Watcher, ...] | dict[Watcher, None] = ()  # a dict of two takes 0.2 KB
 
     def __init__(self) -> None:
         # Not Event's __init__: it makes the condition.
@@ -102,27 +113,47 @@ class Lifetime(threading.Event):
         # them, or gets its `Down` here. test_threads_that_monitor_while_it_stops_get_one_down_each
         with _lock:
             if not self._ended:
-                if self._watchers is None:
-                    self._watchers = {}
-                self._watchers[watcher] = ref
+                self._add(watcher)
                 return
         _deliver(watcher, Down(ref, self._reason))
 
     def unwatch(self, watcher: Watcher) -> bool:
         """True if this removed `watcher`; False if it got its `Down`, or never watched."""
         with _lock:
-            return self._watchers is not None and self._watchers.pop(watcher, None) is not None
+            watchers = self._watchers
+            if watcher not in watchers:
+                return False
+            if isinstance(watchers, dict):
+                del watchers[watcher]
+            else:
+                self._watchers = tuple(other for other in watchers if other != watcher)
+            return True
 
-    def end(self, reason: BaseException | None) -> bool:
-        """Deliver `Down` to each watcher; False if that was done before."""
+    def _add(self, watcher: Watcher) -> None:
+        watchers = self._watchers
+        if isinstance(watchers, dict):
+            watchers[watcher] = None
+        elif watcher not in watchers:
+            more = (*watchers, watcher)
+            self._watchers = more if len(more) <= _FEW_WATCHERS else dict.fromkeys(more)
+
+    def end(self, reason: BaseException | None, ref: pykka.ActorRef[Any] | None = None) -> bool:
+        """Deliver `Down` to each watcher; False if that was done before.
+
+        Args:
+            reason: what killed the actor.
+            ref: of the actor; None of what is no actor, and has no watchers.
+
+        """
         with _lock:
             if self._ended:
                 return False
             self._ended = True
             self._reason = reason
-            watchers, self._watchers = self._watchers, None
-        for watcher, ref in (watchers or {}).items():
-            _deliver(watcher, Down(ref, reason))
+            watchers, self._watchers = self._watchers, ()
+        if ref is not None:
+            for watcher in watchers:
+                _deliver(watcher, Down(ref, reason))
         return True
 
 

@@ -76,7 +76,7 @@ class Connection:
         self.server = server
         self.session: ClientSession
         self.listed: dict[str, ListedTool] = {}
-        self.is_lost = False
+        self.is_lost: bool = False
         """Known to be: what is called over it now was not sent."""
         self._list_is_stale = False
         self._live: list[LiveCall] = []

@@ -27,9 +27,9 @@ class McpServer:
     """
 
     def __init__(self, server: Any, *, id: str, headers: Mapping[str, str] | None = None) -> None:
-        self.id = checked_text(id, what="mcp_tools: `id`")
+        self.id: str = checked_text(id, what="mcp_tools: `id`")
         self.server = server
-        self.headers = dict(headers or {})
+        self.headers: dict[str, str] = dict(headers or {})
         is_url = isinstance(server, str)
         is_command = isinstance(server, Sequence) and not isinstance(server, (str, bytes))
         if is_url and not server.startswith(("http://", "https://")):

@@ -76,8 +76,8 @@ class Plain:
         self.count: int = 0
         """So many messages, from the first one on, are known to be plain."""
         self.begins_with_system_prompt: bool = False
-        self.kinds_of_thinking: dict[Hashable, tuple[ModelResponse, ThinkingPart]] = {}
-        """Of each kind of thinking in them, one part and its message."""
+        self.kinds_of_thinking: dict[Hashable, tuple[ModelResponse, ThinkingPart]] | None = None
+        """Of each kind of thinking in them, one part and its message; None while there is none."""
 
 
 class _Log:
@@ -183,7 +183,8 @@ class _Log:
             if isinstance(message, ModelResponse):
                 for part in message.parts if ThinkingPart in map(type, message.parts) else ():
                     if isinstance(part, ThinkingPart) and part.content:
-                        plain.kinds_of_thinking[kind_of_thinking(message, part)] = message, part
+                        kinds = plain.kinds_of_thinking = plain.kinds_of_thinking or {}
+                        kinds[kind_of_thinking(message, part)] = message, part
             elif not index:
                 first = next(iter(message.parts), None)
                 plain.begins_with_system_prompt = isinstance(first, SystemPromptPart)

@@ -55,7 +55,7 @@ def needs_preparation(model: Model, messages: Messages, settings: ModelSettings 
         return True
     if profile.get("may_tokenize_special_tokens_in_content") or profile.get("tool_call_id_length"):
         return True
-    kinds = plain.kinds_of_thinking
+    kinds = plain.kinds_of_thinking or {}
     return (plain.begins_with_system_prompt and _announces_always(model, settings, profile)) or (
         bool(kinds) and _shows_thinking_to_user(model, kinds.values(), profile)
     )

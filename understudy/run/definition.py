@@ -163,6 +163,11 @@ class AgentDefinition:
         """The output of a run whose final text was not read: None where it is of a type."""
         return None if self.output is not None and self.output.typed else text
 
+    @cached_property
+    def path(self) -> tuple[str, ...]:
+        """The agent path where it runs in no other agent."""
+        return (self.name,)
+
     @property
     def workflow(self) -> str | None:
         """The agents of its mode in order, as text: they must not change while a run is open."""

@@ -19,6 +19,7 @@ from pydantic_ai.messages import ModelMessage
 from pydantic_ai.usage import RunUsage
 
 from understudy._base.json_values import checked_json, first_difference, reason, shown
+from understudy._base.shared_empties import no_items, no_list, with_item
 from understudy.errors import SchemaVersionError, UsageError
 from understudy.interrupts import DecisionRecord, DoubtfulCall, Request, Sticky
 from understudy.models.messages import (
@@ -139,20 +140,17 @@ class AgentState:
     ) -> None:
         self.messages = Messages(normalised(messages) if messages else ())
         self._values: dict[str, Any] = (
-            checked_json(values, what="AgentState(values=...)") if values else {}
+            checked_json(values, what="AgentState(values=...)") if values else no_items()
         )
         self.run = None
-        self.decisions = []
-        self.sticky = {}
-        self.doubts = {}
-        self.queue = {}
-        self.message_ids = {}
+        self.decisions = no_list()
+        self.sticky = self.doubts = self.queue = self.message_ids = no_items()
         self.status = "idle"
         self.plans = None
         self.files = None
         self.blobs = None
         self.earlier_costs = ()
-        self.children = {}
+        self.children = no_items()
 
     @property
     def values(self) -> Mapping[str, Any]:
@@ -284,13 +282,18 @@ class AgentState:
         twin.messages = self.messages
         twin._values = deepcopy(self._values) if deeply else self._values
         twin.run = self.run.copied() if self.run is not None else None
-        twin.decisions = list(self.decisions)
-        twin.sticky, twin.doubts = dict(self.sticky), dict(self.doubts)
-        twin.queue, twin.message_ids = dict(self.queue), dict(self.message_ids)
+        # What is empty is shared: whoever adds to it makes a new one.
+        twin.decisions = self.decisions and list(self.decisions)
+        twin.sticky = self.sticky and dict(self.sticky)
+        twin.doubts = self.doubts and dict(self.doubts)
+        twin.queue = self.queue and dict(self.queue)
+        twin.message_ids = self.message_ids and dict(self.message_ids)
         twin.status, twin.plans = self.status, self.plans
         twin.files, twin.blobs = self.files, self.blobs
         twin.earlier_costs = self.earlier_costs
-        twin.children = {key: child.copied() for key, child in self.children.items()}
+        twin.children = self.children and {
+            key: child.copied() for key, child in self.children.items()
+        }
         return twin
 
     def merge(self, delta: Mapping[str, Any]) -> None:
@@ -318,7 +321,7 @@ class AgentState:
         prefix = f"{agent}/"
         for name, sticky in parent.sticky.items():
             if name.startswith(prefix):
-                state.sticky[name.removeprefix(prefix)] = sticky
+                state.sticky = with_item(state.sticky, name.removeprefix(prefix), sticky)
         return state
 
     def __eq__(self, other: object) -> bool:
@@ -382,7 +385,7 @@ class AgentState:
         return {
             "schema_version": SCHEMA_VERSION,
             "messages": messages,
-            "values": self._values,
+            "values": self._values or {},
             "children": {key: child.to_dict() for key, child in self.children.items()},
             **data,
         }
@@ -453,9 +456,12 @@ class AgentState:
             raise UsageError(
                 f"This stored AgentState is damaged, in {path + place!r}: {reason(error)}"
             ) from error
-        state.run, state.decisions = stored.run, stored.decisions
-        state.sticky, state.doubts = stored.sticky, stored.doubts
-        state.queue, state.message_ids = stored.queue, stored.message_ids
+        state.run, state.decisions = stored.run, stored.decisions or no_list()
+        if state.run is not None:
+            state.run.share_empties()
+        state.sticky, state.doubts = stored.sticky or no_items(), stored.doubts or no_items()
+        state.queue = stored.queue or no_items()
+        state.message_ids = stored.message_ids or no_items()
         state.status, state.plans = stored.status, stored.plans
         state.files = stored.files
         state.blobs = stored.blobs
@@ -463,7 +469,7 @@ class AgentState:
         state.children = {
             key: cls._read(child, f"{path}children.{shown(key)}.")
             for key, child in children.items()
-        }
+        } or no_items()
         return state
 
 

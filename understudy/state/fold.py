@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from datetime import datetime, timezone
-from typing import Any
+from typing import Any, cast
 
 from pydantic_ai.messages import (
     ModelRequest,
@@ -21,6 +21,7 @@ from pydantic_ai.messages import (
 )
 from pydantic_ai.usage import RequestUsage
 
+from understudy._base.shared_empties import no_items, with_added, with_item
 from understudy.errors import UsageError
 from understudy.interrupts import Decision, DecisionRecord, DoubtfulCall, Request, Sticky
 from understudy.models.attribution import from_user
@@ -43,7 +44,12 @@ from understudy.state.run_state import (
 )
 from understudy.state.waits import open_calls
 from understudy.state.workflow_progress import Progress, Shared
-from understudy.state.workflow_sharing import add_result, merge_child, new_child
+from understudy.state.workflow_sharing import (
+    add_decisions_and_doubts,
+    add_result,
+    merge_child,
+    new_child,
+)
 
 FOLD_VERSION = 5
 """Of the states that records fold to here. A checkpoint of another version is not used: raise it
@@ -62,29 +68,31 @@ WAITED = "Not finished: the run ended while this call waited. What it had done b
 MOVED_ON = "Not run: the user moved on instead of answering whether this call may run."
 
 
-_WITH_FILES = (r.Result, r.FilesChanged)
+_WithFiles = r.Result | r.FilesChanged
+_WITH_FILES = frozenset({r.Result, r.FilesChanged})
 
 
-def apply(state: AgentState, record: r.Record) -> None:
-    """Change `state` in place by one record."""
-    inner = _apply(state, record)
-    if isinstance(inner, _WITH_FILES) and inner.files:
-        _change_files(state, record, inner)
+def apply(state: AgentState, record: r.Record, *, with_files: bool = True) -> None:
+    """Change `state` in place by one record.
 
+    Args:
+        state: of an agent.
+        record: of that agent, or of one inside it.
+        with_files: False where an agent above applies the record, and changes the files.
 
-def _apply(state: AgentState, record: r.Record) -> r.Record:
-    """All that the record changes but files; the record inside those of sub-agents."""
-    kind = type(record)
+    """
+    inner, kind = record, type(record)
     _APPLY[kind](state, record)
     while kind is r.ChildRecord:
-        record = record.record  # type: ignore[union-attr]  # it is a ChildRecord
-        kind = type(record)
+        inner = inner.record  # type: ignore[union-attr]  # it is a ChildRecord
+        kind = type(inner)
     if kind in _PROGRESS and state.run is not None:
         state.run.fruitless = 0
-    return record
+    if kind in _WITH_FILES and inner.files and with_files:  # type: ignore[union-attr]  # by its kind
+        _change_files(state, record, cast("_WithFiles", inner))
 
 
-def _change_files(state: AgentState, record: r.Record, inner: r.Result | r.FilesChanged) -> None:
+def _change_files(state: AgentState, record: r.Record, inner: _WithFiles) -> None:
     """Change the files of the agent, or of the one above it with which it shares them."""
     owner = state
     while isinstance(record, r.ChildRecord):
@@ -187,11 +195,12 @@ def _reset_imported(state: AgentState, call: Call) -> None:
     """
     if any(request.kind == "doubt" for request in call.requests.values()):
         call.running = True
-    call.requests, call.decisions, call.notices = {}, {}, {}
+    call.requests = call.decisions = call.notices = no_items()
     run = open_run(state)
     if run.model_call is None or run.model_call.call is not call:  # which is put off until its time
         for name, point in call.points.items():  # the tool runs again; its tokens hold here
-            call.points[name] = replace(point, token_hashes=(), reached_in=0)
+            point = replace(point, token_hashes=(), reached_in=0)
+            call.points = with_item(call.points, name, point)
     runs_agents = any(is_child_of(key, call.key) for key in state.children)
     call.copied_from = call.running and not runs_agents
 
@@ -239,7 +248,7 @@ def _run_started(state: AgentState, record: r.RunStarted) -> None:
         progress=Progress() if record.workflow is not None else None,
         ends_at=record.ends_at,
         occurrence=record.occurrence,
-        context=record.context,
+        context=record.context or no_items(),
         told=record.told,
         began=record.at,
     )
@@ -257,7 +266,8 @@ def _dequeue(state: AgentState, message_ids: tuple[str, ...]) -> None:
         queued = state.queue.pop(message_id, None)
         # The ids of occurrences are not kept: their schedule knows which have come.
         if queued is None or queued.occurrence is None:
-            state.message_ids[message_id] = open_run(state).run_id
+            run_id = open_run(state).run_id
+            state.message_ids = with_item(state.message_ids, message_id, run_id)
 
 
 def _message_queued(state: AgentState, record: r.MessageQueued) -> None:
@@ -270,11 +280,11 @@ def _message_queued(state: AgentState, record: r.MessageQueued) -> None:
         context=record.context,
     )
     if record.due is None:
-        state.queue[record.message_id] = queued
+        state.queue = with_item(state.queue, record.message_id, queued)
     else:
         timed = state.plans.timed if state.plans is not None else {}
         _plan(state, timed={**timed, record.message_id: queued})
-    state.message_ids[record.message_id] = None
+    state.message_ids = with_item(state.message_ids, record.message_id, None)
 
 
 def _plan(state: AgentState, **changes: Any) -> None:
@@ -289,7 +299,8 @@ def _without(mapping: dict[str, Any], key: str) -> dict[str, Any]:
 def _message_due(state: AgentState, record: r.MessageDue) -> None:
     timed = (state.plans or NO_PLANS).timed
     # A run that it starts is none that the agent started by itself: time has passed.
-    state.queue[record.message_id] = replace(timed[record.message_id], self_sent=False)
+    queued = replace(timed[record.message_id], self_sent=False)
+    state.queue = with_item(state.queue, record.message_id, queued)
     _plan(state, timed=_without(timed, record.message_id))
 
 
@@ -325,7 +336,7 @@ def _occurred(state: AgentState, record: r.Occurred) -> None:
     after = replace(before, next_due=next_due, latest=occurrence)
     _plan(state, schedules={**schedules, before.id: after})
     if occurrence.skipped is None:
-        state.queue[record.message_id] = QueuedMessage(
+        queued = QueuedMessage(
             record.message_id,
             before.message,
             steer=False,
@@ -333,6 +344,7 @@ def _occurred(state: AgentState, record: r.Occurred) -> None:
             occurrence=occurrence,
             context=before.context,
         )
+        state.queue = with_item(state.queue, record.message_id, queued)
 
 
 def _cancel_requested(state: AgentState, record: r.CancelRequested) -> None:
@@ -340,11 +352,13 @@ def _cancel_requested(state: AgentState, record: r.CancelRequested) -> None:
 
 
 def _signalled(state: AgentState, record: r.Signalled) -> None:
-    open_run(state).signals.append(record)
+    run = open_run(state)
+    run.signals = with_added(run.signals, record)
 
 
 def _override(state: AgentState, record: r.Override) -> None:
-    open_run(state).overrides.append(record)
+    run = open_run(state)
+    run.overrides = with_added(run.overrides, record)
 
 
 def _early_stop_begun(state: AgentState, record: r.EarlyStopBegun) -> None:
@@ -441,7 +455,7 @@ def _requested(state: AgentState, record: r.Requested) -> None:
     for replaced in record.replaces:
         call.drop_request(replaced)
         call.decisions.pop(replaced, None)
-    call.requests[record.request.id] = record.request
+    call.requests = with_item(call.requests, record.request.id, record.request)
     call.running = False
     run = open_run(state)
     if record.request.question_key and run.answers is not None:  # it is asked again
@@ -451,7 +465,8 @@ def _requested(state: AgentState, record: r.Requested) -> None:
 def _interrupts_checked(state: AgentState, record: r.InterruptsChecked) -> None:
     open_turn(state).interrupts_checked = True
     for request in record.requests:
-        find_call(state, request.call_key).requests[request.id] = request
+        call = find_call(state, request.call_key)
+        call.requests = with_item(call.requests, request.id, request)
     for decided in record.decided:
         _decided(state, decided)
 
@@ -459,41 +474,43 @@ def _interrupts_checked(state: AgentState, record: r.InterruptsChecked) -> None:
 def _reminded(state: AgentState, record: r.Reminded) -> None:
     call = call_of_request(state, record.request_id)
     before = call.notices.get(record.request_id, NO_NOTICES)
-    call.notices[record.request_id] = replace(before, reminders=record.number)
+    call.notices = with_item(
+        call.notices, record.request_id, replace(before, reminders=record.number)
+    )
 
 
 def _escalated(state: AgentState, record: r.Escalated) -> None:
     call = call_of_request(state, record.request_id)
     before = call.notices.get(record.request_id, NO_NOTICES)
-    call.notices[record.request_id] = replace(before, escalations=record.number)
+    call.notices = with_item(
+        call.notices, record.request_id, replace(before, escalations=record.number)
+    )
 
 
 def _decided(state: AgentState, record: r.Decided) -> None:
     halt = open_run(state).halt
     if halt is not None and halt.id == record.request_id:
         open_run(state).dismissed = True
-        state.decisions.append(
-            DecisionRecord(
-                request=halt, decision=record.decision, at=record.at, context=record.context
-            )
+        decided = DecisionRecord(
+            request=halt, decision=record.decision, at=record.at, context=record.context
         )
+        state.decisions = with_added(state.decisions, decided)
         return
     call = call_of_request(state, record.request_id)
     request, decision = call.requests[record.request_id], record.decision
-    call.decisions[record.request_id] = decision
+    call.decisions = with_item(call.decisions, record.request_id, decision)
     if request.question_key:
         _answered(open_run(state), request, decision)
-    state.decisions.append(
-        DecisionRecord(
-            request=request,
-            decision=decision,
-            at=record.at,
-            sticky=record.sticky,
-            context=record.context,
-        )
+    decided = DecisionRecord(
+        request=request,
+        decision=decision,
+        at=record.at,
+        sticky=record.sticky,
+        context=record.context,
     )
+    state.decisions = with_added(state.decisions, decided)
     if decision.always and not record.sticky:
-        state.sticky[request.tool_name] = Sticky(
+        sticky = Sticky(
             agent_id=request.agent_id,
             source=request.source,
             tool_name=request.tool_name,
@@ -502,6 +519,7 @@ def _decided(state: AgentState, record: r.Decided) -> None:
             at=record.at,
             request_id=request.id,
         )
+        state.sticky = with_item(state.sticky, request.tool_name, sticky)
 
 
 def _answered(run: RunState, request: Request, decision: Decision) -> None:
@@ -535,11 +553,12 @@ def _result(state: AgentState, record: r.Result) -> None:
         _end_children(state, call.key)
     if record.signal is not None:
         run = open_run(state)
-        run.signals.append(r.Signalled(turn=run.turns, signal=record.signal))
+        signalled = r.Signalled(turn=run.turns, signal=record.signal)
+        run.signals = with_added(run.signals, signalled)
     for request in call.pending_requests:  # a late result answers a request about the doubt
         call.drop_request(request.id)
     if record.doubt is not None:
-        state.doubts[call.key] = doubtful_call(call, record.doubt)
+        state.doubts = with_item(state.doubts, call.key, doubtful_call(call, record.doubt))
     elif record.part.outcome == "success":
         open_run(state).usage.tool_calls += 1
 
@@ -556,8 +575,7 @@ def _end_children(state: AgentState, call_key: str) -> None:
         run = open_run(state)
         run.usage.incr(usage)
         run.costs = adding(run.costs, below(run.agent, child.run.costs))
-        state.decisions.extend(child.decisions)
-        state.doubts.update(child.doubts)
+        add_decisions_and_doubts(state, child)
 
 
 def _suspended(state: AgentState, record: r.Suspended) -> None:
@@ -578,7 +596,7 @@ def _point_reached(state: AgentState, record: r.PointReached) -> None:
         point = Point(name=record.name, kind=record.what, since=record.at, due=record.due)
     elif point.since is None:
         point = replace(point, since=record.at, due=record.due)
-    call.points[record.name] = replace(point, reached_in=call.attempts)
+    call.points = with_item(call.points, record.name, replace(point, reached_in=call.attempts))
     if record.suspends:
         call.running = False
 
@@ -589,7 +607,7 @@ def _token_made(state: AgentState, record: r.TokenMade) -> None:
     if point is None:
         point = Point(name=record.name, kind="wait", since=None)
     hashes = (*point.token_hashes, record.token_hash)
-    call.points[record.name] = replace(point, token_hashes=hashes)
+    call.points = with_item(call.points, record.name, replace(point, token_hashes=hashes))
 
 
 def _point_answered(state: AgentState, record: r.PointAnswered) -> None:
@@ -597,14 +615,17 @@ def _point_answered(state: AgentState, record: r.PointAnswered) -> None:
     answer = PointAnswer(how=record.how, value=record.value, reason=record.reason, at=record.at)
     point = call.points.get(record.name) or Point(name=record.name, kind=record.what, since=None)
     reached_in = 0 if call.running else point.reached_in  # the attempt that came to it may go on
-    call.points[record.name] = replace(point, answer=answer, reached_in=reached_in)
+    call.points = with_item(
+        call.points, record.name, replace(point, answer=answer, reached_in=reached_in)
+    )
 
 
 def _child_record(state: AgentState, record: r.ChildRecord) -> None:
     child = state.children.get(record.child)
     if child is None:
-        child = state.children[record.child] = new_child(state, record)
-    _apply(child, record.record)
+        child = new_child(state, record)
+        state.children = with_item(state.children, record.child, child)
+    apply(child, record.record, with_files=False)
     run = child.run
     if run is None:
         return
@@ -658,7 +679,7 @@ def _settled(state: AgentState, record: r.Settled) -> None:
                     reason=record.reason,
                     at=record.at or _UNREAD,
                 )
-                call.points[point.name] = replace(point, answer=answer)
+                call.points = with_item(call.points, point.name, replace(point, answer=answer))
 
 
 def _propagated(state: AgentState, record: r.Propagated) -> None:
@@ -731,12 +752,13 @@ def _history_replaced(state: AgentState, record: r.HistoryReplaced) -> None:
 
 
 def _once(state: AgentState, record: r.Once) -> None:
-    open_run(state).once[record.key] = record.value
+    run = open_run(state)
+    run.once = with_item(run.once, record.key, record.value)
 
 
 def _model_asked(state: AgentState, record: r.ModelAsked) -> None:
     run = open_run(state)
-    run.once[asked_key(record.key)] = record.value
+    run.once = with_item(run.once, asked_key(record.key), record.value)
     _count_usage(run, record.response)
 
 
@@ -792,7 +814,7 @@ def _closing_part(state: AgentState, call: Call, record: r.RunEnded) -> ToolRetu
         content, moved_on = _why_child_stopped(state, call), False
     elif call.running:
         reason = "the run ended before it answered"
-        state.doubts[call.key] = doubtful_call(call, reason)
+        state.doubts = with_item(state.doubts, call.key, doubtful_call(call, reason))
         content, moved_on = IN_DOUBT.format(reason=reason), False
     else:
         moved_on = call.withdrawn

@@ -15,6 +15,7 @@ from pydantic_ai.messages import ToolCallPart
 from pydantic_ai.usage import RunUsage
 
 from understudy._base.context_codecs import StoredContext
+from understudy._base.shared_empties import no_items, no_list
 from understudy.interrupts import Decision, Request
 from understudy.models.messages import StoredResponse
 from understudy.state.costs import Lines
@@ -79,16 +80,16 @@ class Call:
     """Started before the agent was imported: it may have finished where it was exported."""
     running: bool = False
     """Started and without a result, as recorded; it need not run in this process."""
-    requests: dict[str, Request] = field(default_factory=dict)
+    requests: dict[str, Request] = field(default_factory=no_items)
     """The requests about it that are valid, by request id."""
-    decisions: dict[str, Decision] = field(default_factory=dict)
+    decisions: dict[str, Decision] = field(default_factory=no_items)
     """The decisions so far, by request id."""
     withdrawn: bool = False
     """A new message of the user withdrew its requests."""
     result: Result | None = None
-    notices: dict[str, Notices] = field(default_factory=dict)
+    notices: dict[str, Notices] = field(default_factory=no_items)
     """The reminders and escalations so far, by request id."""
-    points: dict[str, Point] = field(default_factory=dict)
+    points: dict[str, Point] = field(default_factory=no_items)
     """The points that its tool has come to, by their names."""
 
     @property
@@ -134,8 +135,10 @@ class Call:
 
     def copied(self) -> Call:
         twin = _twin(self)
-        twin.requests, twin.decisions = dict(self.requests), dict(self.decisions)
-        twin.notices, twin.points = dict(self.notices), dict(self.points)
+        twin.requests = self.requests and dict(self.requests)
+        twin.decisions = self.decisions and dict(self.decisions)
+        twin.notices = self.notices and dict(self.notices)
+        twin.points = self.points and dict(self.points)
         return twin
 
 
@@ -241,18 +244,18 @@ class RunState:
     """How the run ends, as decided at the end of the last turn."""
     end: End | None = None
     """How the run ended."""
-    ended_by: dict[str, Result] = field(default_factory=dict)
+    ended_by: dict[str, Result] = field(default_factory=no_items)
     """By call key, the until tool's result that ended the run."""
     ended_call: ToolCallPart | None = None
     """The call of that result."""
     usage: RunUsage = field(default_factory=RunUsage)
-    once: dict[str, Any] = field(default_factory=dict)
+    once: dict[str, Any] = field(default_factory=no_items)
     """By key, the results of `run.once`; by `asked_key`, those of `run.ask_model`."""
     agent_id: str = ""
     """Of the actor that runs it; the agent's name where there is none."""
-    signals: list[Signalled] = field(default_factory=list)
+    signals: list[Signalled] = field(default_factory=no_list)
     """All stop signals with the boundary that each belongs to, oldest first."""
-    overrides: list[Override] = field(default_factory=list)
+    overrides: list[Override] = field(default_factory=no_list)
     """All requests to continue in spite of signals, used or not."""
     max_overrides: int = 3
     forced: bool = False
@@ -288,7 +291,7 @@ class RunState:
     """The model call of the next turn, where it waits."""
     answers: dict[str, Decision] | None = None
     """The answers to questions of middleware, by `own_key`; None without one. Never changed."""
-    context: StoredContext = field(default_factory=dict)
+    context: StoredContext = field(default_factory=no_items)
     """That of who sent its message. That of an agent inside is the outermost run's."""
     costs: Lines = ()
     """What its requests to models cost that were priced, with those of the agents whose calls are
@@ -324,13 +327,20 @@ class RunState:
         """Whether the run has ended."""
         return self.end is not None
 
+    def share_empties(self) -> None:
+        """Drop what is empty for what all states share: this one was made of JSON."""
+        self.once, self.ended_by = self.once or no_items(), self.ended_by or no_items()
+        self.signals, self.overrides = self.signals or no_list(), self.overrides or no_list()
+        self.context = self.context or no_items()
+
     def copied(self) -> RunState:
         twin = _twin(self)
         twin.turn = self.turn.copied() if self.turn is not None else None
         twin.model_call = self.model_call.copied() if self.model_call is not None else None
         twin.usage = copy(self.usage)
-        twin.once = dict(self.once)
-        twin.signals, twin.overrides = list(self.signals), list(self.overrides)
+        twin.once = self.once and dict(self.once)
+        twin.signals = self.signals and list(self.signals)
+        twin.overrides = self.overrides and list(self.overrides)
         twin.shared = self.shared.copied() if self.shared is not None else None
         twin.progress = self.progress.copied() if self.progress is not None else None
         return twin

@@ -6,6 +6,7 @@ records of each agent would make the journal grow with the square of the turns.
 
 from __future__ import annotations
 
+from understudy._base.shared_empties import with_added, with_item
 from understudy.models.attribution import is_for_itself, view_for, with_author
 from understudy.state import records as r
 from understudy.state.agent_state import AgentState
@@ -71,7 +72,13 @@ def merge_child(state: AgentState, child: AgentState) -> None:
             state.merge(values)
     state.run.usage.incr(run.usage)
     state.run.costs = adding(state.run.costs, below(state.run.agent, run.costs))
-    state.decisions.extend(child.decisions)
-    state.doubts.update(child.doubts)
+    add_decisions_and_doubts(state, child)
     for name, sticky in child.sticky.items():
-        state.sticky[f"{run.agent}/{name}"] = sticky
+        state.sticky = with_item(state.sticky, f"{run.agent}/{name}", sticky)
+
+
+def add_decisions_and_doubts(state: AgentState, child: AgentState) -> None:
+    """Keep what an agent that has ended leaves: what was decided, and what is in doubt."""
+    state.decisions = with_added(state.decisions, *child.decisions)
+    for key, doubt in child.doubts.items():
+        state.doubts = with_item(state.doubts, key, doubt)

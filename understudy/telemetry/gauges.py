@@ -35,6 +35,7 @@ LATE = timedelta(seconds=60)
 PATIENCE = 5.0
 """Seconds that a collection waits for the store. Then it gets what was read before."""
 
+_wait = concurrent.futures.wait
 Values = dict[str, list[Observation]]
 _READ = (
     c.AGENTS,
@@ -93,6 +94,8 @@ class _HostGauges:
         self._kinds = {"approval"}
         self._read_at = float("-inf")
         self._reading: concurrent.futures.Future[None] | None = None
+        self._given_up: concurrent.futures.Future[None] | None = None
+        """What a collection has waited for too long."""
 
     def values(self) -> Values:
         """What was read last, at most `every` seconds ago if the store answers."""
@@ -102,9 +105,12 @@ class _HostGauges:
                 self._reading = concurrent.futures.Future()
                 call_on(self.services.loop, self._begin, self._reading)
             reading = self._reading
-        if reading is not None and not self._is_here():
-            # Not longer: a collection has a time limit, and a store may be away for hours.
-            concurrent.futures.wait([reading], timeout=PATIENCE)
+        waits = reading is not None and reading is not self._given_up and not self._is_here()
+        # Not longer: a collection has a time limit, and a store may be away for hours. And only
+        # once, though each of the metrics reads
+        # (test_a_collection_waits_once_for_a_loop_that_is_blocked).
+        if waits and reading is not None and not _wait([reading], timeout=PATIENCE).done:
+            self._given_up = reading
         return self._values
 
     def _is_here(self) -> bool:

@@ -11,6 +11,7 @@ from typing import Any
 from opentelemetry import context as otel_context
 from opentelemetry.context import Context
 from opentelemetry.trace import (
+    INVALID_SPAN,
     Link,
     Span,
     SpanContext,
@@ -152,7 +153,7 @@ class RunSpans:
         if run.parent is not None:
             return None, links  # what runs it is the current span here
         if self._continue_trace and previous is not None:
-            return previous, []
+            return _here_below(previous), []
         if run.ledger.outlives_run is None:
             return None, links  # it runs in the task of its caller
         # Not the context of this task: that is of whoever has activated the agent
@@ -161,7 +162,7 @@ class RunSpans:
             caller = current.context.get(TRACEPARENT)
         else:
             caller = _decider(run) if answered else None
-        return parent_of(caller) or Context(), links
+        return _here_below(parent_of(caller)), links
 
     def _ended(self, run: Run, watch: AttemptSpan, seconds: float) -> None:
         attributes = {c.AGENT_NAME: run.definition.name, c.OUTCOME: watch.outcome}
@@ -318,6 +319,12 @@ def _how(error: BaseException) -> str:
     if isinstance(error, asyncio.CancelledError):
         return "cancelled"
     return "fenced" if isinstance(error, Fenced) else "crashed"
+
+
+def _here_below(parent: Context | None) -> Context:
+    """This context with another span, or none: what codecs have put into it stays."""
+    span = INVALID_SPAN if parent is None else get_current_span(parent)
+    return set_span_in_context(span, otel_context.get_current())
 
 
 def _span_of(context: Context | None) -> SpanContext:

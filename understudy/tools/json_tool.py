@@ -52,14 +52,14 @@ class JsonTool(Tool[Callable[..., Any]]):
 
     def _describe(self, description: str | None) -> None:
         what = f"Tool {self.name!r}: `parameters`"
-        self.description = checked_text(
+        self.description: str = checked_text(
             description, what=f"Tool {self.name!r}: `description`", may_be_empty=True
         )
-        self.parameters = _checked_parameters(self._given_parameters, what)
+        self.parameters: dict[str, Any] = _checked_parameters(self._given_parameters, what)
         hints, signature = hints_of(self.function, self.name)
-        self.takes_context = _takes_context(self.name, signature)
+        self.takes_context: bool = _takes_context(self.name, signature)
         self._return_type = return_type(hints.get("return", Any))
-        self.definition = ToolDefinition(
+        self.definition: ToolDefinition = ToolDefinition(
             name=self.name,
             description=self.description,
             parameters_json_schema=self.parameters,

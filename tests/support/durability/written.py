@@ -70,7 +70,7 @@ def _without_files(run: Any, ready: Any, result: Any, edits: Any) -> Any:
 
 def _not_recorded() -> None:
     assert hasattr(tool_invocation, "with_files")
-    tool_invocation.with_files = _without_files  # type: ignore[attr-defined]  # as above
+    tool_invocation.with_files = _without_files
 
 
 BROKEN: dict[str, Callable[[], None]] = {

@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import datetime
+from sys import intern
 from typing import TYPE_CHECKING, Any
 
 from understudy.errors import (
@@ -171,7 +172,7 @@ class PostgresWriter:
                     self._tell_taken(agent_id, epoch, found["owner"])
                 return Owned(
                     agent_id=agent_id,
-                    agent=name,
+                    agent=intern(name),  # the names of agents are few, and their ids many
                     incarnation=incarnation,
                     epoch=epoch,
                     last_seq=last_seq,

@@ -14,6 +14,7 @@ import sqlite3
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from sys import intern
 
 from understudy.errors import Fenced, StoreConflict, StoreDamaged, StoreError
 from understudy.journal.asks import Ask, changes
@@ -85,8 +86,12 @@ def _owned(agent_id: str, row: tuple[str, int, int, int]) -> Owned:
     agent, incarnation, epoch, last_seq = row
     if not (isinstance(agent, str) and all(isinstance(number, int) for number in row[1:])):
         raise StoreDamaged(what=f"agent {agent_id!r}", cause=f"its row in the index is {row!r}")
-    return Owned(
-        agent_id=agent_id, agent=agent, incarnation=incarnation, epoch=epoch, last_seq=last_seq
+    return Owned(  # the names of agents are few, and their ids many
+        agent_id=agent_id,
+        agent=intern(agent),
+        incarnation=incarnation,
+        epoch=epoch,
+        last_seq=last_seq,
     )
 
 
