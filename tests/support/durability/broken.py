@@ -12,7 +12,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from understudy.actors import activation, run_driver, run_task
+from understudy.actors import activation, run_task
+from understudy.actors.runs import decisions, run_queue
 from understudy.agent import nested_runs
 from understudy.journal import agent_journal, lease
 from understudy.journal.postgres import sql
@@ -215,20 +216,20 @@ def _j13() -> None:
 
 @_broken("J14: a message is acknowledged before it is durable")
 def _j14() -> None:
-    _wrap(run_driver, "answer_when_durable", lambda _: lambda _slot, future, v: future.set(v))
+    _wrap(run_queue, "answer_when_durable", lambda _: lambda _slot, future, v: future.set(v))
 
 
 @_broken("J14: a repeated message is another one")
 def _j14_repeat() -> None:
     def sending(send: Callable[..., Any]) -> Callable[..., Any]:
-        def sends(driver: Any, sent: Any) -> None:
-            if sent.message_id in driver._activation.state.message_ids:
+        def sends(slot: Any, sent: Any) -> None:
+            if sent.message_id in slot.current.state.message_ids:
                 sent = replace(sent, message_id=f"{sent.message_id} again")
-            send(driver, sent)
+            send(slot, sent)
 
         return sends
 
-    _wrap(run_driver.RunDriver, "send", sending)
+    _wrap(run_queue, "send", sending)
 
 
 @_broken("J16: an outcome is told before it is durable")
@@ -294,7 +295,7 @@ def _j22() -> None:
 
 @_broken("J22: an answer is told before it is durable")
 def _j22_answer() -> None:
-    _wrap(run_driver, "answer_when_durable", lambda _: lambda _slot, future, v: future.set(v))
+    _wrap(decisions, "answer_when_durable", lambda _: lambda _slot, future, v: future.set(v))
 
 
 # --------------------------------------------------------------------------- the store

@@ -28,7 +28,7 @@ from understudy import (
     call,
     tool,
 )
-from understudy.actors import run_driver
+from understudy.actors.runs import dues as due_runs
 from understudy.journal import index_status
 from understudy.models import ScriptedRequest
 from understudy.state import agent_state, dues, fold
@@ -58,7 +58,7 @@ def _is_not_in_the_index() -> None:
     told: list[tuple[Any, str, Callable[[Any], datetime | None]]] = [
         (agent_state, "next_due", dues.due_of_run),
         (index_status, "next_due", dues.due_of_run),
-        (run_driver, "due_of_plans", lambda state: None),  # while a run task is under way
+        (due_runs, "due_of_plans", lambda state: None),  # while a run task is under way
     ]
     for module, name, broken in told:
         assert callable(getattr(module, name))  # else nothing is broken
