@@ -23,6 +23,7 @@ from understudy.modes.steps import check_interrupts, execute_tools
 from understudy.run import dues, ledger, points
 from understudy.state import fold
 from understudy.state import records as r
+from understudy.state.folds import agents as agent_folds
 from understudy.stopping import StopReason, StopSignal
 
 __all__ = ["BROKEN", "break_"]
@@ -132,7 +133,7 @@ def _j5() -> None:
 
         return keeps
 
-    _wrap(fold, "_reset_imported", keeping)
+    _wrap(agent_folds, "_reset_imported", keeping)
 
 
 @_broken("J6: whoever comes becomes the owner")

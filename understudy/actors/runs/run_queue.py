@@ -165,11 +165,7 @@ def start_next(slot: AgentSlot, *, only_occurrence: bool = False) -> None:
     try:
         at = slot.services.clock.now()
     except BaseException as error:  # the application's clock: the waiters get its error
-        logger.exception(
-            "the clock raised: agent %r starts no run",
-            slot.id,
-            extra=about(slot.id),
-        )
+        logger.exception("the clock raised: agent %r starts no run", slot.id, extra=about(slot.id))
         slot.refuse_waiters(as_exception(slot.id, error))
         return
     occurrence = next_occurrence(queue) if queue else None
