@@ -85,7 +85,8 @@ async def test_tools_of_a_server_that_has_everything(everything: Any) -> None:
         [call("get-sum", {"a": 1, "b": 2}), call("get-tiny-image")],
         call("get-structured-content", {"location": "New York"}),
     )
-    echo, wrong, added, image, structured = results(completed(outcome).state)
+    parts: list[Any] = results(completed(outcome).state)
+    echo, wrong, added, image, structured = parts
     assert echo.content == "Echo: hello"
     assert wrong.outcome == "failed"
     assert "a: 'two' is not of type 'number'" in str(wrong.content)

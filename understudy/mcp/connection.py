@@ -194,6 +194,8 @@ class Connection:
             what = f"{self.server}: {first_lines(error.error.message)}"
             if status is not None and status < 500:
                 raise ToolFailed(f"{self.server} refused the call: HTTP {status}") from error
+            if error.error.code == types.CONNECTION_CLOSED:
+                self.is_lost = True
             if error.error.code in REFUSED or error.error.code not in UNCLEAR:
                 raise ToolFailed(what) from error
             raise OutcomeUnknown(what) from error
@@ -288,7 +290,10 @@ async def _session(connection: Connection, stack: AsyncExitStack) -> ClientSessi
     given = connection.server.server
     client = getattr(given, "client", given)  # of an MCPToolset
     if hasattr(client, "new") and hasattr(client, "transport"):  # of FastMCP
-        return (await stack.enter_async_context(client.new())).session  # type: ignore[no-any-return]
+        from understudy.mcp.fastmcp_client import watched
+
+        clone = watched(client.new(), connection)
+        return (await stack.enter_async_context(clone)).session  # type: ignore[no-any-return]
     if isinstance(given, (Server, MCPServer)):
         target: Any = given
     else:
@@ -320,11 +325,35 @@ async def _transport(connection: Connection, stack: AsyncExitStack) -> Transport
     )
 
 
+class _Bounded(httpx2.AsyncByteStream):
+    """The body of an answer, which ends in an error after so many bytes."""
+
+    def __init__(self, stream: httpx2.AsyncByteStream, most: int, why: str) -> None:
+        self._stream = stream
+        self._most = most
+        self._why = why
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        size = 0
+        async for chunk in self._stream:
+            size += len(chunk)
+            if size > self._most:
+                raise httpx2.StreamError(self._why)
+            yield chunk
+
+    async def aclose(self) -> None:
+        await self._stream.aclose()
+
+
 class _Http(httpx2.AsyncClient):
-    """A client that tells which calls a server has refused, and which did not reach it."""
+    """A client that reads no endless answer, and tells which calls a server has not taken.
+
+    One that is compressed is not read, for nobody knows its size.
+    """
 
     def __init__(self, on_refusal: Callable[[bytes, int], None], **options: Any) -> None:
         super().__init__(timeout=httpx2.Timeout(CONNECT_SECONDS, read=None), **options)
+        self.headers["accept-encoding"] = "identity"
         self._on_refusal = on_refusal
 
     async def send(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
@@ -335,6 +364,16 @@ class _Http(httpx2.AsyncClient):
             raise
         if response.status_code >= 400:
             self._told(request, response.status_code)
+        stream = response.stream
+        if not isinstance(stream, httpx2.AsyncByteStream):
+            return response
+        if response.headers.get("content-encoding", "identity") != "identity":
+            response.stream = _Bounded(stream, 0, "the answer is compressed")
+        elif not response.headers.get("content-type", "").startswith("text/event-stream"):
+            # In such a stream each event has its limit.
+            response.stream = _Bounded(
+                stream, MAX_ANSWER, f"the answer has more than {MAX_ANSWER:,} bytes"
+            )
         return response
 
     def _told(self, request: httpx2.Request, status: int) -> None:
@@ -351,7 +390,7 @@ class _Watched:
 
     async def __aenter__(self) -> tuple[Any, Any]:
         read, write = await self._transport.__aenter__()
-        return _Reading(read, self._on_end), write
+        return Reading(read, self._on_end), write
 
     async def __aexit__(
         self,
@@ -362,7 +401,7 @@ class _Watched:
         return await self._transport.__aexit__(kind, error, traceback)  # type: ignore[no-any-return]
 
 
-class _Reading:
+class Reading:
     """The stream of what a server sends."""
 
     def __init__(self, stream: Any, on_end: Callable[[], None]) -> None:
@@ -381,7 +420,7 @@ class _Reading:
             self._on_end()
             raise
 
-    def __aiter__(self) -> _Reading:
+    def __aiter__(self) -> Reading:
         return self
 
     async def __anext__(self) -> Any:
@@ -393,7 +432,7 @@ class _Reading:
     async def aclose(self) -> None:
         await self._stream.aclose()
 
-    async def __aenter__(self) -> _Reading:
+    async def __aenter__(self) -> Reading:
         await self._stream.__aenter__()
         return self
 
