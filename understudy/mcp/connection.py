@@ -10,7 +10,6 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 import anyio
-import httpx2
 import mcp_types as types
 from mcp import Client, ClientSession, MCPError, StdioServerParameters
 from mcp.client.stdio import stdio_client
@@ -22,6 +21,7 @@ from pydantic import TypeAdapter, ValidationError
 from understudy._base.causes import first_lines, message_of
 from understudy._base.json_values import digest, shown
 from understudy.errors import UsageError
+from understudy.mcp.http_client import MAX_ANSWER, HttpClient
 from understudy.mcp.listed_tool import MAX_LISTED, MAX_PAGES, ListedTool, listed_tools
 from understudy.tools import OutcomeUnknown, ToolFailed
 
@@ -32,8 +32,6 @@ if TYPE_CHECKING:
 
 CONNECT_SECONDS = 30.0
 """How long it may take to connect and to list the tools."""
-MAX_ANSWER = 10_000_000
-"""Bytes of one answer."""
 CALL_KEY = "understudy/call_key"
 """Under which `_meta` of a call has its key, by which a server can know it again."""
 REFUSED = frozenset((types.INVALID_PARAMS, types.METHOD_NOT_FOUND))
@@ -311,7 +309,7 @@ async def _transport(connection: Connection, stack: AsyncExitStack) -> Transport
     server = connection.server
     given = server.server
     if isinstance(given, str):
-        http = _Http(connection.on_refusal, headers=server.headers)
+        http = HttpClient(connection.on_refusal, CONNECT_SECONDS, headers=server.headers)
         await stack.enter_async_context(http)
         return streamable_http_client(given, http_client=http, max_sse_event_size=MAX_ANSWER)
     if isinstance(given, StdioServerParameters):
@@ -323,62 +321,6 @@ async def _transport(connection: Connection, stack: AsyncExitStack) -> Transport
     raise UsageError(
         f"{server}: give a URL, a command as a list, a server or a toolset, got {shown(given)}"
     )
-
-
-class _Bounded(httpx2.AsyncByteStream):
-    """The body of an answer, which ends in an error after so many bytes."""
-
-    def __init__(self, stream: httpx2.AsyncByteStream, most: int, why: str) -> None:
-        self._stream = stream
-        self._most = most
-        self._why = why
-
-    async def __aiter__(self) -> AsyncIterator[bytes]:
-        size = 0
-        async for chunk in self._stream:
-            size += len(chunk)
-            if size > self._most:
-                raise httpx2.StreamError(self._why)
-            yield chunk
-
-    async def aclose(self) -> None:
-        await self._stream.aclose()
-
-
-class _Http(httpx2.AsyncClient):
-    """A client that reads no endless answer, and tells which calls a server has not taken.
-
-    One that is compressed is not read, for nobody knows its size.
-    """
-
-    def __init__(self, on_refusal: Callable[[bytes, int], None], **options: Any) -> None:
-        super().__init__(timeout=httpx2.Timeout(CONNECT_SECONDS, read=None), **options)
-        self.headers["accept-encoding"] = "identity"
-        self._on_refusal = on_refusal
-
-    async def send(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
-        try:
-            response = await super().send(request, **options)
-        except (httpx2.ConnectError, httpx2.ConnectTimeout):
-            self._told(request, 0)
-            raise
-        if response.status_code >= 400:
-            self._told(request, response.status_code)
-        stream = response.stream
-        if not isinstance(stream, httpx2.AsyncByteStream):
-            return response
-        if response.headers.get("content-encoding", "identity") != "identity":
-            response.stream = _Bounded(stream, 0, "the answer is compressed")
-        elif not response.headers.get("content-type", "").startswith("text/event-stream"):
-            # In such a stream each event has its limit.
-            response.stream = _Bounded(
-                stream, MAX_ANSWER, f"the answer has more than {MAX_ANSWER:,} bytes"
-            )
-        return response
-
-    def _told(self, request: httpx2.Request, status: int) -> None:
-        if request.method == "POST":
-            self._on_refusal(request.content, status)
 
 
 class _Watched:
