@@ -19,26 +19,39 @@ from understudy.errors import UsageError
 from understudy.tools.function_tool import Tool
 
 
+_KNOWN = (FunctionToolset, CombinedToolset, PrefixedToolset, FilteredToolset)
+
+
 def tools_of(toolset: AbstractToolset[Any]) -> list[Tool]:
     """The tools of a toolset: of functions, also with a prefix, filtered, or combined.
 
     Raises:
-        UsageError: for any other toolset, or one that needs the context of Pydantic AI's agent.
+        UsageError: for any other toolset, one that needs the context of Pydantic AI's agent, or one
+            that does more than to hold functions: it would not do that here.
 
     """
-    return [_tool(name, each) for name, each in _named(toolset)]
+    return [_tool(name, each, timeout) for name, each, timeout in _named(toolset)]
 
 
-def _named(toolset: AbstractToolset[Any]) -> list[tuple[str, PydanticTool[Any]]]:
+def _named(toolset: AbstractToolset[Any]) -> list[tuple[str, PydanticTool[Any], float | None]]:
+    """Each tool with its name for the model, and the limit that its toolset sets."""
+    _check_calls(toolset)
     if isinstance(toolset, FunctionToolset):
-        return list(toolset.tools.items())
+        if toolset._instructions:
+            raise UsageError(
+                f"{toolset.label} has instructions, which an agent does not read from a toolset: "
+                "give them to the agent"
+            )
+        return [(name, each, toolset.timeout) for name, each in toolset.tools.items()]
     if isinstance(toolset, CombinedToolset):
         return [found for inner in toolset.toolsets for found in _named(inner)]
     if isinstance(toolset, PrefixedToolset):
-        return [(f"{toolset.prefix}_{name}", each) for name, each in _named(toolset.wrapped)]
+        return [(f"{toolset.prefix}_{name}", *rest) for name, *rest in _named(toolset.wrapped)]
     if isinstance(toolset, FilteredToolset):
         return [
-            (name, each) for name, each in _named(toolset.wrapped) if _passes(toolset, name, each)
+            (name, each, timeout)
+            for name, each, timeout in _named(toolset.wrapped)
+            if _passes(toolset, name, each)
         ]
     if type(toolset).__name__ == "MCPToolset":
         raise UsageError(
@@ -49,6 +62,18 @@ def _named(toolset: AbstractToolset[Any]) -> list[tuple[str, PydanticTool[Any]]]
         f"tools=[...] takes toolsets of functions (FunctionToolset, also prefixed, filtered or "
         f"combined), got {shown(toolset)}: it needs an agent of Pydantic AI"
     )
+
+
+def _check_calls(toolset: AbstractToolset[Any]) -> None:
+    """Refuse a class of the application: what it does around a call would not be done."""
+    for known in _KNOWN:
+        if isinstance(toolset, known):
+            for method in ("call_tool", "get_tools", "get_instructions"):
+                if getattr(type(toolset), method) is not getattr(known, method):
+                    raise UsageError(
+                        f"{toolset.label} has a {method}() of its own, which an agent does not "
+                        "call: write its functions as tools, or a middleware"
+                    )
 
 
 def _passes(toolset: FilteredToolset[Any], name: str, tool: PydanticTool[Any]) -> bool:
@@ -76,17 +101,22 @@ class _NoContext:
         raise _NeedsContextError(name)
 
 
-def _tool(name: str, tool: PydanticTool[Any]) -> Tool:
+def _tool(name: str, tool: PydanticTool[Any], timeout: float | None) -> Tool:
     if tool.takes_ctx or tool.prepare is not None:
         raise UsageError(
             f"The tool {name!r} of a toolset takes the RunContext of Pydantic AI's agent: write "
             "it as a tool with a ToolContext"
+        )
+    if tool.args_validator is not None:
+        raise UsageError(
+            f"The tool {name!r} of a toolset has an args_validator, which takes the RunContext of "
+            "Pydantic AI's agent: check the arguments by their types, or in the function"
         )
     return Tool(
         tool.function,
         name=name,
         description=tool.description,
         sequential=tool.sequential,
-        timeout=tool.timeout,
+        timeout=timeout if tool.timeout is None else tool.timeout,
         ask=tool.requires_approval,
     )
