@@ -39,7 +39,7 @@ from understudy.run.definition import AgentDefinition, ChildAgent, OnVersion
 from understudy.run.hooks import Hook
 from understudy.run.instructions import check_instructions
 from understudy.run.until_tool import check_force, check_known, refuse_both
-from understudy.tools.function_tool import Tool, as_tool
+from understudy.tools.function_tool import Tool, as_tools
 from understudy.tools.gate_rule import Rule
 
 _NAME = re.compile(r"[A-Za-z0-9_-]+")
@@ -411,8 +411,7 @@ def _merge_tools(
     if isinstance(tools, (str, Tool)) or not isinstance(tools, Sequence):
         raise UsageError(f"Agent {agent!r}: {owner} must be a list of functions, got {tools!r}")
     merged = dict(into)
-    for given in tools:
-        tool = as_tool(given)
+    for tool in (each for given in tools for each in as_tools(given)):
         if tool.name in merged:
             raise UsageError(
                 f"Agent {agent!r} has two tools named {tool.name!r} (the second from {owner}): "
