@@ -50,7 +50,7 @@ class Api:
         return Api(self.url, self._token)
 
     def close(self) -> None:
-        """Close the connections. A stream ends, also where another thread waits for its next event."""
+        """Close the connections. A stream ends, also where another thread waits for an event."""
         self._closed = True
         if self._streaming is not None:
             # To close a socket wakes nobody who reads from it: it is shut down first
