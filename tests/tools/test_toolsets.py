@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 from pydantic_ai import RunContext
+from pydantic_ai import Tool as PydanticTool
 from pydantic_ai.toolsets import CombinedToolset, ExternalToolset, FunctionToolset
 
-from tests.support.agents import by_turn, completed, results
+from tests.support.agents import by_turn, completed, interrupted, results
 from understudy import Agent, UsageError, call
 
 
@@ -42,6 +43,65 @@ def test_one_that_needs_approval_asks() -> None:
     assert tool.gate is not None
 
 
+def test_tools_of_a_renamed_toolset_have_the_new_names() -> None:
+    toolset: Any = FunctionToolset([add, drop])
+    agent = desk(toolset.renamed({"plus": "add"}).prefixed("math"))
+    assert list(agent.definition.tools) == ["math_plus", "math_drop"]
+    taken = toolset.renamed({"drop": "add"})
+    with pytest.raises(UsageError, match="two tools named 'drop'"):
+        desk(taken)
+
+
+def test_a_toolset_with_approval_asks_about_the_calls_that_it_names() -> None:
+    toolset: Any = FunctionToolset([add])
+    always = desk(toolset.prefixed("math").approval_required())
+    (request,) = interrupted(always.execute_sync("go")).requests
+    assert request.tool_name == "math_add"
+
+    def asks(_: Any, tool: Any, arguments: dict[str, int]) -> bool:
+        return tool.name == "math_add" and arguments["a"] > 1
+
+    some = desk(toolset.prefixed("math").approval_required(asks))
+    completed(some.execute_sync("go"))
+    large = Agent(
+        "desk", by_turn(call("math_add", {"a": 2, "b": 2})), tools=[*some.definition.tools.values()]
+    )
+    assert len(interrupted(large.execute_sync("go")).requests) == 1
+
+
+def test_approval_that_needs_the_context_is_always_asked_for() -> None:
+    toolset: Any = FunctionToolset([add])
+    asks = toolset.prefixed("math").approval_required(lambda ctx, *_: ctx.deps.is_strict)
+    assert len(interrupted(desk(asks).execute_sync("go")).requests) == 1
+
+
+SCHEMA = {
+    "type": "object",
+    "properties": {"a": {"type": "integer"}, "b": {"type": "integer", "maximum": 5}},
+    "required": ["a", "b"],
+}
+
+
+async def add_later(**given: int) -> int:
+    return given["a"] + given["b"]
+
+
+@pytest.mark.parametrize("function", [add, add_later])
+def test_a_tool_of_pydantic_ai_that_has_a_schema_is_a_tool_of_that_schema(function: Any) -> None:
+    made = PydanticTool.from_schema(function, "math_add", "Add.", SCHEMA)
+    calls = [call("math_add", {"a": 1, "b": 9}), call("math_add", {"a": 1, "b": 2})]
+    agent = Agent("desk", by_turn(*calls), tools=[made])
+    assert agent.definition.tools["math_add"].parameters == SCHEMA
+    refused, added = results(completed(agent.execute_sync("go")).state)
+    assert "b: 9 is greater than the maximum of 5" in str(refused.content)
+    assert added.content == 3
+
+
+def test_a_tool_of_pydantic_ai_is_a_tool() -> None:
+    made = PydanticTool(add, name="math_add", requires_approval=True)
+    assert len(interrupted(desk(made).execute_sync("go")).requests) == 1
+
+
 def with_context(ctx: RunContext[None], a: int) -> int:
     """Need an agent."""
     return a
@@ -51,6 +111,9 @@ def with_context(ctx: RunContext[None], a: int) -> int:
     ("toolset", "error"),
     [
         (FunctionToolset([with_context]), "takes the RunContext"),
+        (PydanticTool(with_context), "takes the RunContext"),
+        (PydanticTool(add, args_validator=lambda ctx, a, b: None), "takes the RunContext"),
+        (PydanticTool.from_schema(add, "add", "Add.", {"type": "list"}), "no JSON schema"),
         (ExternalToolset([]), "needs an agent of Pydantic AI"),
         (FunctionToolset([add]).filtered(lambda ctx, _: ctx.run_step > 0), "run_step"),
     ],

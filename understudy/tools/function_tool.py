@@ -14,6 +14,7 @@ from typing import Any, Concatenate, Generic, Literal, ParamSpec, Protocol, Type
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 from pydantic.errors import PydanticSchemaGenerationError, PydanticUserError
+from pydantic_ai.tools import Tool as PydanticTool
 from pydantic_ai.tools import ToolDefinition
 from pydantic_ai.toolsets import AbstractToolset
 from pydantic_core import PydanticSerializationError, to_json
@@ -402,13 +403,13 @@ def as_tool(given: object) -> Tool:
 
 
 def as_tools(given: object) -> list[Tool]:
-    """As `as_tool`; of a toolset of Pydantic AI, all that it holds.
+    """As `as_tool`; also a tool of Pydantic AI, and all that a toolset of it holds.
 
     Raises:
         UsageError: as `as_tool` and `toolsets.tools_of` do.
 
     """
-    if isinstance(given, AbstractToolset):
+    if isinstance(given, (AbstractToolset, PydanticTool)):
         from understudy.tools.toolsets import tools_of
 
         return tools_of(given)

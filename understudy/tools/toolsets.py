@@ -1,60 +1,93 @@
-"""Toolsets of Pydantic AI as tools: those that hold functions, and need no agent of Pydantic AI."""
+"""Tools and toolsets of Pydantic AI as tools, where they need no agent of Pydantic AI."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pydantic_ai.tools import Tool as PydanticTool
+from pydantic_ai.tools import ToolDefinition
 from pydantic_ai.toolsets import (
     AbstractToolset,
+    ApprovalRequiredToolset,
     CombinedToolset,
     FilteredToolset,
     FunctionToolset,
     PrefixedToolset,
+    RenamedToolset,
 )
 
 from understudy._base.json_values import shown
 from understudy.errors import UsageError
+from understudy.tools.context import ToolContext
 from understudy.tools.function_tool import Tool
+from understudy.tools.gate_rule import Rule
+
+_LETS_ALL_THROUGH = "any"
+"""The title of the validator of a tool that has a JSON schema and no signature."""
 
 
-def tools_of(toolset: AbstractToolset[Any]) -> list[Tool]:
-    """The tools of a toolset: of functions, also with a prefix, filtered, or combined.
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """A tool in a toolset, by the name that it has there."""
+
+    name: str
+    tool: PydanticTool[Any]
+    asks: tuple[Callable[[dict[str, Any]], Any], ...] = ()
+    """Whether a call needs approval, by the toolsets around it."""
+
+    @property
+    def definition(self) -> ToolDefinition:
+        return replace(self.tool.tool_def, name=self.name)
+
+
+def tools_of(given: PydanticTool[Any] | AbstractToolset[Any]) -> list[Tool]:
+    """A tool of Pydantic AI, or those of a toolset.
+
+    That is one of functions, also with a prefix, renamed, filtered, combined, or with approval.
 
     Raises:
         UsageError: for any other toolset, or one that needs the context of Pydantic AI's agent.
 
     """
-    return [_tool(name, each) for name, each in _named(toolset)]
+    if isinstance(given, PydanticTool):
+        return [_tool(_Found(given.name, given))]
+    return [_tool(each) for each in _found(given)]
 
 
-def _named(toolset: AbstractToolset[Any]) -> list[tuple[str, PydanticTool[Any]]]:
+def _found(toolset: AbstractToolset[Any]) -> list[_Found]:
     if isinstance(toolset, FunctionToolset):
-        return list(toolset.tools.items())
+        return [_Found(name, each) for name, each in toolset.tools.items()]
     if isinstance(toolset, CombinedToolset):
-        return [found for inner in toolset.toolsets for found in _named(inner)]
+        return [each for inner in toolset.toolsets for each in _found(inner)]
     if isinstance(toolset, PrefixedToolset):
-        return [(f"{toolset.prefix}_{name}", each) for name, each in _named(toolset.wrapped)]
+        inside = _found(toolset.wrapped)
+        return [replace(each, name=f"{toolset.prefix}_{each.name}") for each in inside]
+    if isinstance(toolset, RenamedToolset):
+        names = {old: new for new, old in toolset.name_map.items()}
+        inside = _found(toolset.wrapped)
+        return [replace(each, name=names.get(each.name, each.name)) for each in inside]
     if isinstance(toolset, FilteredToolset):
-        return [
-            (name, each) for name, each in _named(toolset.wrapped) if _passes(toolset, name, each)
-        ]
+        return [each for each in _found(toolset.wrapped) if _passes(toolset, each)]
+    if isinstance(toolset, ApprovalRequiredToolset):
+        inside = _found(toolset.wrapped)
+        return [replace(each, asks=(*each.asks, _asks(toolset, each))) for each in inside]
     if type(toolset).__name__ == "MCPToolset":
         raise UsageError(
             "tools=[...] takes no MCPToolset: list its tools by `await mcp_tools(toolset, id=...)` "
             "of understudy.mcp"
         )
     raise UsageError(
-        f"tools=[...] takes toolsets of functions (FunctionToolset, also prefixed, filtered or "
-        f"combined), got {shown(toolset)}: it needs an agent of Pydantic AI"
+        "tools=[...] takes toolsets of functions (FunctionToolset, also prefixed, renamed, "
+        f"filtered, combined, or with approval), got {shown(toolset)}: it needs an agent of "
+        "Pydantic AI"
     )
 
 
-def _passes(toolset: FilteredToolset[Any], name: str, tool: PydanticTool[Any]) -> bool:
-    definition = replace(tool.tool_def, name=name)
+def _passes(toolset: FilteredToolset[Any], found: _Found) -> bool:
     try:
-        passes: Any = toolset.filter_func(_NoContext(), definition)  # type: ignore[arg-type]
+        passes: Any = toolset.filter_func(_NoContext(), found.definition)  # type: ignore[arg-type]
     except _NeedsContextError as error:
         raise UsageError(
             f"A FilteredToolset asks the context for {error}, which is of an agent of Pydantic AI: "
@@ -67,6 +100,14 @@ def _passes(toolset: FilteredToolset[Any], name: str, tool: PydanticTool[Any]) -
     return passes
 
 
+def _asks(toolset: ApprovalRequiredToolset[Any], found: _Found) -> Callable[[dict[str, Any]], Any]:
+    def asks(arguments: dict[str, Any]) -> Any:
+        context: Any = _NoContext()
+        return toolset.approval_required_func(context, found.definition, arguments)
+
+    return asks
+
+
 class _NeedsContextError(Exception):
     pass
 
@@ -76,17 +117,52 @@ class _NoContext:
         raise _NeedsContextError(name)
 
 
-def _tool(name: str, tool: PydanticTool[Any]) -> Tool:
-    if tool.takes_ctx or tool.prepare is not None:
+def _tool(found: _Found) -> Tool:
+    tool = found.tool
+    if tool.takes_ctx or tool.prepare is not None or tool.args_validator is not None:
         raise UsageError(
-            f"The tool {name!r} of a toolset takes the RunContext of Pydantic AI's agent: write "
-            "it as a tool with a ToolContext"
+            f"The tool {found.name!r} of Pydantic AI takes the RunContext of its agent, itself or "
+            "by `prepare` or `args_validator`: write it as a tool with a ToolContext"
         )
-    return Tool(
-        tool.function,
-        name=name,
-        description=tool.description,
+    ask = _rule(found)
+    if tool.function_schema.validator.title != _LETS_ALL_THROUGH:
+        return Tool(
+            tool.function,
+            name=found.name,
+            description=tool.description,
+            sequential=tool.sequential,
+            timeout=tool.timeout,
+            ask=ask,
+        )
+    return Tool.from_schema(
+        found.name,
+        tool.description or "",
+        tool.function_schema.json_schema,
+        _by_keywords(tool),
         sequential=tool.sequential,
         timeout=tool.timeout,
-        ask=tool.requires_approval,
+        ask=ask,
     )
+
+
+def _rule(found: _Found) -> Rule:
+    if found.tool.requires_approval:
+        return True
+
+    def when(arguments: dict[str, Any], ctx: ToolContext) -> bool:
+        return any(asks(arguments) for asks in found.asks)
+
+    return {"when": when} if found.asks else False
+
+
+def _by_keywords(tool: PydanticTool[Any]) -> Callable[[dict[str, Any]], Any]:
+    """What has a schema and no signature is called with its arguments as keywords."""
+    function: Any = tool.function
+
+    async def call_async(arguments: dict[str, Any]) -> Any:
+        return await function(**arguments)
+
+    def call(arguments: dict[str, Any]) -> Any:
+        return function(**arguments)
+
+    return call_async if tool.function_schema.is_async else call
