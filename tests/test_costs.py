@@ -493,7 +493,7 @@ async def asked_over_the_network(reply: ModelResponse) -> Decimal:
         lambda: Price(input=0, output=float("inf")),
         lambda: Prices(7),  # type: ignore[arg-type]
         lambda: Prices(asked_over_the_network),  # type: ignore[arg-type]
-        lambda: Runtime(pricing=asked_over_the_network),  # type: ignore[call-overload]
+        lambda: Runtime(pricing=asked_over_the_network),  # type: ignore[arg-type]
         lambda: Prices(published=False),
         lambda: Prices({}, published=False),
         lambda: Prices({"m": 0.5}),  # type: ignore[dict-item]

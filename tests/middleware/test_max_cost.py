@@ -290,4 +290,5 @@ def test_one_agent_has_one_set_of_prices() -> None:
         Agent("a", ScriptedModel(["done"]), middleware=[first, second])
     shared = Prices(CENTS)
     stack = [Limits(max_cost=1, pricing=shared), Limits(max_cost=2, pricing=shared)]
-    assert completed(Agent("a", ScriptedModel(["done"]), middleware=stack).execute_sync("go"))
+    outcome = Agent("a", ScriptedModel(["done"]), middleware=stack).execute_sync("go")
+    assert completed(outcome).text == "done"
