@@ -167,6 +167,8 @@ def main(log: str, tool: str) -> None:
             if tool == "html":
                 sys.stdout.write("<html>\n" * 3)
                 sys.stdout.flush()
+            while tool == "endless":
+                sys.stdout.write("x" * 1000)
             result = text("x" * 12_000_000 if tool == "big" else f"call {before + 1}")
         else:
             reply = {"jsonrpc": "2.0", "id": data["id"], "error": {"code": -32601, "message": "?"}}

@@ -89,6 +89,20 @@ async def test_an_answer_of_many_megabytes_is_an_error(tmp_path: Path) -> None:
     assert "The tool ran, but the answer" in str(part.content)
 
 
+async def test_a_line_without_an_end_ends_the_connection(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("understudy.mcp.process.MAX_LINE", 100_000)
+    log = tmp_path / "calls"
+    tools = await process(log, "endless", timeout=30)
+    outcome = interrupted(await Agent("a", by_turn(call("endless")), tools=[*tools]).execute("go"))
+    (request,) = outcome.requests
+    assert request.kind == "doubt"
+    assert "Connection closed" in request.payload["reason"]
+    ((pid, _),) = lines(log)
+    assert not is_alive(pid)
+
+
 async def test_an_execution_that_is_cancelled_leaves_no_process(tmp_path: Path) -> None:
     log = tmp_path / "calls"
     tools = await process(log, "count")

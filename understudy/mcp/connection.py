@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, Protocol
 import anyio
 import mcp_types as types
 from mcp import Client, ClientSession, MCPError, StdioServerParameters
-from mcp.client.stdio import stdio_client
 from mcp.client.streamable_http import streamable_http_client
 from mcp.server import Server
 from mcp.server.mcpserver import MCPServer
@@ -23,6 +22,7 @@ from understudy._base.json_values import digest, shown
 from understudy.errors import UsageError
 from understudy.mcp.http_client import MAX_ANSWER, HttpClient
 from understudy.mcp.listed_tool import MAX_LISTED, MAX_PAGES, ListedTool, listed_tools
+from understudy.mcp.process import process_transport
 from understudy.tools import OutcomeUnknown, ToolFailed
 
 if TYPE_CHECKING:
@@ -318,11 +318,11 @@ async def _transport(connection: Connection, stack: AsyncExitStack) -> Transport
         await stack.enter_async_context(http)
         return streamable_http_client(given, http_client=http, max_sse_event_size=MAX_ANSWER)
     if isinstance(given, StdioServerParameters):
-        return stdio_client(given)
+        return process_transport(given)
     if callable(given):
         return given()  # type: ignore[no-any-return]
     if isinstance(given, (list, tuple)):
-        return stdio_client(StdioServerParameters(command=given[0], args=list(given[1:])))
+        return process_transport(StdioServerParameters(command=given[0], args=list(given[1:])))
     raise UsageError(
         f"{server}: give a URL, a command as a list, a server or a toolset, got {shown(given)}"
     )

@@ -1,0 +1,121 @@
+"""`process_transport`: an MCP server that is a process, read in time linear in what it sends.
+
+The SDK's own joins a line anew with each 64 KB of it. An answer of 50 MB holds up the loop of all
+agents for a minute, and a line without an end takes all memory
+(test_a_line_without_an_end_ends_the_connection).
+"""
+
+from __future__ import annotations
+
+import codecs
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from typing import Any
+
+import anyio
+from anyio.abc import Process
+from mcp import StdioServerParameters
+from mcp.client.stdio import get_default_environment, stdio_client
+from mcp.shared.message import SessionMessage
+from mcp_types import jsonrpc_message_adapter
+
+MAX_LINE = 100_000_000
+"""Characters of one message. A server that sends more is taken as lost."""
+GRACE_SECONDS = 2.0
+"""For so long a process may go on that is asked to end."""
+
+_GONE = (anyio.ClosedResourceError, anyio.BrokenResourceError, OSError)
+
+
+@asynccontextmanager
+async def process_transport(server: StdioServerParameters) -> AsyncIterator[tuple[Any, Any]]:
+    """Start the process, and end it with all that it has started.
+
+    Raises:
+        OSError: if it cannot be started.
+
+    """
+    if sys.platform == "win32":  # which has no process groups: the SDK knows its job objects
+        async with stdio_client(server) as streams:
+            yield streams
+        return
+    process = await anyio.open_process(
+        [server.command, *server.args],
+        env=get_default_environment() | (server.env or {}),
+        cwd=server.cwd,
+        stderr=None,
+        start_new_session=True,
+    )
+    try:
+        received, read = anyio.create_memory_object_stream[SessionMessage | Exception](0)
+        write, to_send = anyio.create_memory_object_stream[SessionMessage](0)
+        async with anyio.create_task_group() as tasks, read, write, to_send:
+            tasks.start_soon(_receive, process, server, received)
+            tasks.start_soon(_send, process, server, to_send)
+            try:
+                yield read, write
+            finally:
+                with anyio.CancelScope(shield=True):
+                    await _end(process)
+                tasks.cancel_scope.cancel()
+    finally:
+        # Nothing may be left, however the above was cut off.
+        _signal(process, signal.SIGKILL)
+        with anyio.CancelScope(shield=True):
+            await process.aclose()
+
+
+async def _receive(process: Process, server: StdioServerParameters, received: Any) -> None:
+    assert process.stdout is not None, "it is a pipe"
+    decode = codecs.getincrementaldecoder(server.encoding)(server.encoding_error_handler).decode
+    parts: list[str] = []
+    size = 0
+    with suppress(anyio.EndOfStream, UnicodeDecodeError, *_GONE):
+        async with received:  # its end is how the session learns that the server is lost
+            while size <= MAX_LINE:
+                first, *lines = decode(await process.stdout.receive()).split("\n")
+                parts.append(first)
+                size += len(first)
+                for line in lines:
+                    await received.send(_message("".join(parts)))
+                    parts, size = [line], len(line)
+            _signal(process, signal.SIGKILL)  # it would go on to write, and not look at its input
+
+
+def _message(line: str) -> SessionMessage | Exception:
+    try:
+        return SessionMessage(jsonrpc_message_adapter.validate_json(line, by_name=False))
+    except ValueError as error:
+        return error
+
+
+async def _send(process: Process, server: StdioServerParameters, to_send: Any) -> None:
+    assert process.stdin is not None, "it is a pipe"
+    with suppress(*_GONE):
+        async for message in to_send:
+            text = message.message.model_dump_json(by_alias=True, exclude_unset=True) + "\n"
+            await process.stdin.send(text.encode(server.encoding, server.encoding_error_handler))
+
+
+async def _end(process: Process) -> None:
+    """As the protocol has it: its input ends, then a signal, then one that it cannot catch."""
+    assert process.stdin is not None, "it is a pipe"
+    with suppress(*_GONE):
+        await process.stdin.aclose()
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        with anyio.move_on_after(GRACE_SECONDS):
+            await process.wait()
+            return
+        _signal(process, number)
+    with anyio.move_on_after(GRACE_SECONDS):
+        await process.wait()
+
+
+def _signal(process: Process, number: int) -> None:
+    """To the process and what it has started, unless it has ended."""
+    if process.returncode is None:
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, number)
