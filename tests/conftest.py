@@ -39,8 +39,9 @@ __all__ = [
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Mark what needs a server; where only one kind of store does, that parameter is marked.
 
-    Unless a time limit is given, for all or by its mark, a slow test may take three times as long as another one before it
-    counts as hanging; one of faults ten times: it plays hundreds of stories.
+    Unless a time limit is given, for all or by its mark, a slow test may take three times as long
+    as another one before it counts as hanging; one of faults ten times: it plays hundreds of
+    stories.
     """
     limited = config.getoption("timeout") is not None
     for item in items:
