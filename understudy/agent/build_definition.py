@@ -28,6 +28,7 @@ from understudy.middleware.fallback import Fallback
 from understudy.middleware.human_in_the_loop import GatesOfTools, HumanInTheLoop
 from understudy.middleware.retry import Retry
 from understudy.models.output import Output
+from understudy.models.prices import Prices
 from understudy.models.requirements import (
     OutputMode,
     check_can_be_forced,
@@ -112,7 +113,7 @@ def build_definition(
         version=cast("int", version),
         on_version=on_version,
         haltable=any(getattr(item, "halts", False) for item in stack),
-        prices=next((item.prices for item in stack if item.prices is not None), None),
+        prices=_prices(stack, agent=agent),
         needs_cost=any(item.needs_cost for item in stack),
     )
     asks = base.asks_model
@@ -383,6 +384,17 @@ def _stack(
             )
         stack = (*stack, HumanInTheLoop(interrupt_on))
     return stack
+
+
+def _prices(stack: Sequence[Middleware], *, agent: str) -> Prices | None:
+    """The prices by which the replies of the agent are priced: a reply has one cost."""
+    given = [item.prices for item in stack if item.prices is not None]
+    if any(each is not given[0] for each in given):
+        raise UsageError(
+            f"Agent {agent!r}: `pricing` is given twice: give it to one middleware, which is "
+            "enough for all, or the same Prices(...) to each"
+        )
+    return given[0] if given else None
 
 
 def _fallback_models(
