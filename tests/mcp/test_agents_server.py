@@ -21,7 +21,7 @@ from typer.testing import CliRunner
 
 from tests.support.agents import by_turn, completed, interrupted
 from tests.support.programs import PIPE, started
-from tests.support.web_server import free_port, served
+from tests.support.web_server import served
 from understudy import Agent, Outcome, Runtime, UsageError, call, tool
 from understudy.cli.app import app as command
 from understudy.login import User
@@ -155,7 +155,7 @@ def who(request: Request) -> User | None:
 def site() -> Iterator[Site]:
     with Runtime([desk()]) as runtime:
         app = agents_app(lambda: runtime, auth=who, decisions=True)
-        with served(app, free_port()) as url:
+        with served(app) as url:
             yield Site(url, runtime)
 
 
