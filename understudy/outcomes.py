@@ -28,6 +28,7 @@ from understudy.state.continuation import (
 from understudy.state.costs import Cost
 from understudy.state.run_state import RunState
 from understudy.state.waits import Wait
+from understudy.state.why import model_calls
 from understudy.state.workflow_progress import AgentResult, Progress
 from understudy.stopping import StopSignal, StopSignals
 
@@ -279,8 +280,7 @@ OutcomeOf = Completed[OutputT] | Interrupted | Paused | Waiting | Stopped | Fail
 
 def _sentence(state: AgentState, how: str, why: str) -> str:
     run = _run(state)
-    n = run.model_calls if run.workflow is None else state.usage.requests
-    calls = "1 model call" if n == 1 else f"{n} model calls"
+    calls = model_calls(state, run)
     overridden = overridden_signals(run)
     before = f" (it had gone on in spite of {_listed(overridden)})" if len(overridden) else ""
     return f"{how} after {calls}: {why.rstrip('.')}{before}."

@@ -20,7 +20,6 @@ from understudy.errors import (
     SchemaVersionError,
     StoreBroken,
     StoreDamaged,
-    StoreError,
     UnknownAgent,
 )
 from understudy.journal import DatabaseStore, IndexStatus
@@ -143,7 +142,10 @@ def test_what_no_other_process_can_have_is_refused(store: Any) -> None:
 
 def test_a_store_that_is_not_there_is_not_made(tmp_path: Path) -> None:
     path = tmp_path / "store.db"
-    with pytest.raises(StoreError), Observer(f"sqlite:///{path}"):
+    with (
+        pytest.raises(StoreBroken, match=r"there is no SQLite file '.*store.db'. Check the path"),
+        Observer(f"sqlite:///{path}"),
+    ):
         pass
     assert not path.exists()
 

@@ -7,7 +7,12 @@ from typing import Any
 import pytest
 from pydantic_ai import RunContext
 from pydantic_ai import Tool as PydanticTool
-from pydantic_ai.toolsets import CombinedToolset, ExternalToolset, FunctionToolset
+from pydantic_ai.toolsets import (
+    CombinedToolset,
+    ExternalToolset,
+    FunctionToolset,
+    PrefixedToolset,
+)
 
 from tests.support.agents import by_turn, completed, interrupted, results
 from understudy import Agent, UsageError, call
@@ -100,6 +105,38 @@ def test_a_tool_of_pydantic_ai_that_has_a_schema_is_a_tool_of_that_schema(functi
 def test_a_tool_of_pydantic_ai_is_a_tool() -> None:
     made = PydanticTool(add, name="math_add", requires_approval=True)
     assert len(interrupted(desk(made).execute_sync("go")).requests) == 1
+
+
+def test_the_limit_of_a_toolset_is_that_of_its_tools() -> None:
+    toolset: Any = FunctionToolset([add, PydanticTool(drop, timeout=1)], timeout=3)
+    tools = desk(toolset).definition.tools
+    assert {name: tool.timeout for name, tool in tools.items()} == {"add": 3, "drop": 1}
+
+
+class Audited(FunctionToolset[None]):
+    async def call_tool(self, name: str, tool_args: Any, ctx: Any, tool: Any) -> Any:
+        return await super().call_tool(name, tool_args, ctx, tool)
+
+
+class Audits(PrefixedToolset[None]):
+    async def call_tool(self, name: str, tool_args: Any, ctx: Any, tool: Any) -> Any:
+        return await super().call_tool(name, tool_args, ctx, tool)
+
+
+@pytest.mark.parametrize(
+    ("toolset", "error"),
+    [
+        (FunctionToolset([add], instructions="Never drop."), "instructions"),
+        (Audited([add]), r"call_tool\(\) of its own"),
+        (Audits(FunctionToolset([add]), "math"), r"call_tool\(\) of its own"),
+        (Audited([add]).prefixed("math"), r"call_tool\(\) of its own"),
+    ],
+)
+def test_what_a_toolset_does_beyond_its_functions_is_not_left_out_unsaid(
+    toolset: Any, error: str
+) -> None:
+    with pytest.raises(UsageError, match=error):
+        desk(toolset)
 
 
 def with_context(ctx: RunContext[None], a: int) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from understudy.state.agent_state import AgentState
+from understudy.state.run_state import RunState
 from understudy.state.waits import Wait
 
 
@@ -17,7 +18,7 @@ def why(state: AgentState) -> str:
             return f"Its last run failed: {error.get('type')}: {error.get('message')}"
         if run.end.outcome == "stopped":
             return "Its last run was stopped."
-        return f"Its last run is {run.end.outcome}, after {run.model_calls} model calls."
+        return f"Its last run is {run.end.outcome}, after {model_calls(state, run)}."
     if run.quarantined is not None:
         return f"Its run is in quarantine: {run.quarantined}"
     if state.requests:
@@ -27,7 +28,13 @@ def why(state: AgentState) -> str:
         return f"It is paused: {state.pause}"
     if state.waits:
         return f"It waits: {'; '.join(map(_waits, state.waits))}."
-    return f"A run is under way, after {run.model_calls} model calls."
+    return f"A run is under way, after {model_calls(state, run)}."
+
+
+def model_calls(state: AgentState, run: RunState) -> str:
+    """How many model calls the run made; a workflow's are those of its agents."""
+    n = run.model_calls if run.workflow is None else state.usage.requests
+    return "1 model call" if n == 1 else f"{n} model calls"
 
 
 def _waits(wait: Wait) -> str:

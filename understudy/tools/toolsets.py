@@ -26,6 +26,14 @@ from understudy.tools.gate_rule import Rule
 
 _LETS_ALL_THROUGH = "any"
 """The title of the validator of a tool that has a JSON schema and no signature."""
+_KNOWN = (
+    FunctionToolset,
+    CombinedToolset,
+    PrefixedToolset,
+    RenamedToolset,
+    FilteredToolset,
+    ApprovalRequiredToolset,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +44,8 @@ class _Found:
     tool: PydanticTool[Any]
     asks: tuple[Callable[[dict[str, Any]], Any], ...] = ()
     """Whether a call needs approval, by the toolsets around it."""
+    timeout: float | None = None
+    """Seconds, by its toolset."""
 
     @property
     def definition(self) -> ToolDefinition:
@@ -48,7 +58,8 @@ def tools_of(given: PydanticTool[Any] | AbstractToolset[Any]) -> list[Tool]:
     That is one of functions, also with a prefix, renamed, filtered, combined, or with approval.
 
     Raises:
-        UsageError: for any other toolset, or one that needs the context of Pydantic AI's agent.
+        UsageError: for any other toolset, one that needs the context of Pydantic AI's agent, or one
+            that does more than to hold functions: it would not do that here.
 
     """
     if isinstance(given, PydanticTool):
@@ -57,8 +68,15 @@ def tools_of(given: PydanticTool[Any] | AbstractToolset[Any]) -> list[Tool]:
 
 
 def _found(toolset: AbstractToolset[Any]) -> list[_Found]:
+    _check_calls(toolset)
     if isinstance(toolset, FunctionToolset):
-        return [_Found(name, each) for name, each in toolset.tools.items()]
+        if toolset._instructions:
+            raise UsageError(
+                f"{toolset.label} has instructions, which an agent does not read from a toolset: "
+                "give them to the agent"
+            )
+        limit = toolset.timeout
+        return [_Found(name, each, timeout=limit) for name, each in toolset.tools.items()]
     if isinstance(toolset, CombinedToolset):
         return [each for inner in toolset.toolsets for each in _found(inner)]
     if isinstance(toolset, PrefixedToolset):
@@ -83,6 +101,18 @@ def _found(toolset: AbstractToolset[Any]) -> list[_Found]:
         f"filtered, combined, or with approval), got {shown(toolset)}: it needs an agent of "
         "Pydantic AI"
     )
+
+
+def _check_calls(toolset: AbstractToolset[Any]) -> None:
+    """Refuse a class of the application: what it does around a call would not be done."""
+    for known in _KNOWN:
+        if isinstance(toolset, known):
+            for method in ("call_tool", "get_tools", "get_instructions"):
+                if getattr(type(toolset), method) is not getattr(known, method):
+                    raise UsageError(
+                        f"{toolset.label} has a {method}() of its own, which an agent does not "
+                        "call: write its functions as tools, or a middleware"
+                    )
 
 
 def _passes(toolset: FilteredToolset[Any], found: _Found) -> bool:
@@ -125,13 +155,14 @@ def _tool(found: _Found) -> Tool:
             "by `prepare` or `args_validator`: write it as a tool with a ToolContext"
         )
     ask = _rule(found)
+    timeout = found.timeout if tool.timeout is None else tool.timeout
     if tool.function_schema.validator.title != _LETS_ALL_THROUGH:
         return Tool(
             tool.function,
             name=found.name,
             description=tool.description,
             sequential=tool.sequential,
-            timeout=tool.timeout,
+            timeout=timeout,
             ask=ask,
         )
     return Tool.from_schema(
@@ -140,7 +171,7 @@ def _tool(found: _Found) -> Tool:
         tool.function_schema.json_schema,
         _by_keywords(tool),
         sequential=tool.sequential,
-        timeout=tool.timeout,
+        timeout=timeout,
         ask=ask,
     )
 

@@ -57,11 +57,16 @@ def connect_reader(path: str) -> sqlite3.Connection:
 
     Raises:
         SchemaVersionError: if another version of this library made the tables.
-        StoreBroken: if the file belongs to another program.
+        StoreBroken: if there is no such file, or it belongs to another program.
         StoreDamaged: if it is empty.
         sqlite3.Error: for all else that SQLite refuses.
 
     """
+    if os.access(Path(path).parent, os.X_OK) and not Path(path).exists():
+        raise StoreBroken(
+            cause=f"there is no SQLite file {path!r}",
+            remedy="Check the path: reading makes no file, the first runtime with this store does.",
+        )
     connection = sqlite3.connect(
         f"{Path(path).as_uri()}?mode=ro",
         uri=True,
