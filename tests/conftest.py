@@ -39,12 +39,14 @@ __all__ = [
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Mark what needs a server; where only one kind of store does, that parameter is marked.
 
-    Unless a time limit is given, a slow test may take three times as long as another one before it
-    counts as hanging; one of faults ten times: it plays hundreds of stories.
+    Unless a time limit is given, for all or by its mark, a slow test may take three times as long
+    as another one before it counts as hanging; one of faults ten times: it plays hundreds of
+    stories.
     """
     limited = config.getoption("timeout") is not None
     for item in items:
-        if item.get_closest_marker("slow") and not limited:
+        has_limit = limited or item.get_closest_marker("timeout") is not None
+        if item.get_closest_marker("slow") and not has_limit:
             is_long = item.get_closest_marker("faults") is not None
             item.add_marker(pytest.mark.timeout(600 if is_long else 180))
         fixtures = getattr(item, "fixturenames", ())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import sys
 import types
 from datetime import datetime, timezone
@@ -29,7 +30,7 @@ from understudy import (
     tool,
 )
 from understudy.cli.demo_desk import new_runtime, set_up
-from understudy.cli.serve import url_of
+from understudy.cli.serve import listening, url_of
 from understudy.cli.servers import Server, announced, running, store_name
 from understudy.middleware import AskUser, HumanInTheLoop
 from understudy.web import TokenAuth, ui
@@ -133,6 +134,11 @@ def test_a_reader_that_has_enough_is_no_error(desk: Desk, form: list[str]) -> No
     finally:
         os.close(writing)
     assert (reader.returncode, errors) == (0, "")
+
+
+def test_who_connects_before_the_server_has_begun_waits_for_it() -> None:
+    with listening("127.0.0.1", 0) as listener:
+        socket.create_connection(listener.getsockname(), timeout=30).close()
 
 
 @pytest.mark.parametrize(

@@ -197,13 +197,15 @@ async def test_each_activation_goes_on_from_the_checkpoints_of_those_before(
     """J32."""
     records = stories()[story]()
     backend = SqliteBackend(str(tmp_path / "store.db"), durability="off", host="here")
+    expected = AgentState()
     async with opened(backend, checkpoint_every=2) as store:
         for count, record in enumerate(records, 1):
             writer = await writer_of(store)
             await writer.record(record)
             await writer.leave()
             found = await latest(store)
-            assert found.folded().to_dict() == replay(records[:count]).to_dict(), count
+            apply(expected, record)
+            assert found.folded().to_dict() == expected.to_dict(), count
         assert in_checkpoint(found) >= len(records) - 1
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -21,7 +20,8 @@ from starlette.requests import Request
 from typer.testing import CliRunner
 
 from tests.support.agents import by_turn, completed, interrupted
-from tests.support.web_server import free_port, served
+from tests.support.programs import PIPE, started
+from tests.support.web_server import served
 from understudy import Agent, Outcome, Runtime, UsageError, call, tool
 from understudy.cli.app import app as command
 from understudy.login import User
@@ -155,7 +155,7 @@ def who(request: Request) -> User | None:
 def site() -> Iterator[Site]:
     with Runtime([desk()]) as runtime:
         app = agents_app(lambda: runtime, auth=who, decisions=True)
-        with served(app, free_port()) as url:
+        with served(app) as url:
             yield Site(url, runtime)
 
 
@@ -259,16 +259,8 @@ async def test_a_program_uses_the_agents_over_standard_streams(tmp_path: Path) -
 @pytest.mark.slow
 def test_a_process_that_is_told_to_end_ends(tmp_path: Path) -> None:
     (tmp_path / "served.py").write_text(APP)
-    env = {**os.environ, "PYTHONPATH": str(ROOT)}
-    process = subprocess.Popen(
-        [sys.executable, "-m", "understudy", "mcp", "served:runtime"],
-        cwd=tmp_path,
-        env=env,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    with process:
+    command = ("-m", "understudy", "mcp", "served:runtime")
+    with started(*command, cwd=tmp_path, stdin=PIPE, stdout=PIPE) as process:
         assert process.stdin is not None
         assert process.stdout is not None
         ping = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
@@ -282,16 +274,8 @@ def test_a_process_that_is_told_to_end_ends(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_over_http_the_token_that_is_printed_lets_one_in(tmp_path: Path) -> None:
     (tmp_path / "served.py").write_text(APP)
-    env = {**os.environ, "PYTHONPATH": str(ROOT)}
-    arguments = ["mcp", "served:runtime", "--http", "--port", "0", "--json"]
-    process = subprocess.Popen(
-        [sys.executable, "-m", "understudy", *arguments],
-        cwd=tmp_path,
-        env=env,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    with process:
+    arguments = ("mcp", "served:runtime", "--http", "--port", "0", "--json")
+    with started("-m", "understudy", *arguments, cwd=tmp_path, stdout=PIPE) as process:
         assert process.stdout is not None
         text = ""
         while True:

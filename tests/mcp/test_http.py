@@ -13,7 +13,7 @@ from mcp.server.mcpserver import Context, MCPServer
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from tests.support.agents import by_turn, completed, interrupted, results
-from tests.support.web_server import free_port, served
+from tests.support.web_server import served
 from understudy import Agent, Runtime, call
 from understudy.mcp import mcp_tools
 
@@ -90,9 +90,8 @@ class Spoiled:
 
 @pytest.fixture(scope="module")
 def site() -> Iterator[tuple[str, Spoiled]]:
-    port = free_port()
     app = Spoiled(bank().streamable_http_app(host="127.0.0.1"))
-    with served(app, port) as url:
+    with served(app) as url:
         yield f"{url}/mcp", app
 
 
@@ -181,10 +180,10 @@ async def test_a_page_of_html_is_no_server(url: str, site: tuple[str, Spoiled]) 
 
 
 async def test_a_server_that_has_gone_between_two_calls_leaves_no_doubt() -> None:
-    port = free_port()
     policy = {"pay": {"ask": False}}
     turns = [call("pay", {"amount": 1})]
-    with served(bank().streamable_http_app(host="127.0.0.1"), port) as url:
+    with served(bank().streamable_http_app(host="127.0.0.1")) as url:
+        port = int(url.rpartition(":")[2])
         tools = await mcp_tools(f"{url}/mcp", id="bank", policy=policy)
         runtime = Runtime([Agent("a", by_turn(*turns), tools=[*tools])])
         await runtime.__aenter__()

@@ -21,13 +21,14 @@ def free_port() -> int:
 
 
 @contextlib.contextmanager
-def served(app: ASGIApp, port: int) -> Iterator[str]:
-    """Serve it until the block ends; its address."""
-    config = uvicorn.Config(
-        app, host="127.0.0.1", port=port, log_level="error", timeout_graceful_shutdown=2
-    )
+def served(app: ASGIApp, port: int = 0) -> Iterator[str]:
+    """Serve it until the block ends, on this port or a new one; its address."""
+    config = uvicorn.Config(app, log_level="error", timeout_graceful_shutdown=2)
     server = uvicorn.Server(config)
-    thread = threading.Thread(target=server.run, daemon=True)
+    # Taken once and kept: a port that was free a moment ago may be another process's by now.
+    listener = socket.create_server(("127.0.0.1", port))
+    port = listener.getsockname()[1]
+    thread = threading.Thread(target=server.run, args=([listener],), daemon=True)
     thread.start()
     end = time.monotonic() + 30
     while not server.started:
@@ -39,4 +40,5 @@ def served(app: ASGIApp, port: int) -> Iterator[str]:
     finally:
         server.should_exit = True
         thread.join(20)
+        listener.close()
         assert not thread.is_alive(), "the server does not stop"

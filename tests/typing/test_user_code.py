@@ -59,11 +59,9 @@ def run(*command: str) -> str:
 
 
 def mypy() -> Errors:
-    # A cache of its own: the options differ from those of the project.
-    output = run(
-        *("mypy", "--config-file=", "--strict", "--python-version=3.11", "--output=json"),
-        *("--cache-dir", str(ROOT / ".mypy_cache/cases"), str(CASES)),
-    )
+    # With the options of the project, thus with the cache that `make check` has just filled: that
+    # takes a tenth of the time. Each file by its name, for the project excludes the folder.
+    output = run("mypy", "--output=json", *map(str, sorted(CASES.glob("*.py"))))
     found: Errors = {}
     for line in output.splitlines():
         note = json.loads(line)

@@ -141,6 +141,9 @@ def listening(host: str, port: int) -> Any:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             listener.bind((host, port))
+            # Who reads the address connects at once: it waits until the server is there
+            # (test_who_connects_before_the_server_has_begun_waits_for_it).
+            listener.listen(2048)
         except OSError as error:
             refuse(FAILED, f"{host}:{port} cannot be listened on: {error.strerror}")
         listener.set_inheritable(True)
