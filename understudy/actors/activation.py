@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -18,7 +17,6 @@ from understudy.errors import (
     AgentNotMade,
     Fenced,
     OtherAgent,
-    StoreDamaged,
     UnderstudyError,
     UnfitHost,
     UnknownAgent,
@@ -35,7 +33,6 @@ from understudy.journal import (
     find_agent,
     index_entry_of,
     load_latest,
-    replay,
 )
 from understudy.journal.shared import host_of, is_shared, shared_part
 from understudy.loop_actors.future import Future, refuse
@@ -394,7 +391,7 @@ async def activate(
     except (AgentNotMade, UnfitHost, UsageError):
         await _give_back(agent_id, services)
         raise
-    state = folded(loaded) if loaded is not None else AgentState()
+    state = loaded.folded() if loaded is not None else AgentState()
     services.placement.check(agent_id, agent, state)
     activation = Activation(agent)
     journal = activation.journal = services.store.journal(
@@ -422,31 +419,6 @@ async def activate(
     if owned.last_seq == 0 and values:
         ledger.record(AgentCreated(values=AgentState(values=values).stored_values()))
     return activation
-
-
-def folded(loaded: Loaded, onto: AgentState | None = None) -> AgentState:
-    """The state that an agent's records fold to.
-
-    Args:
-        loaded: the records.
-        onto: the state before them, which changes.
-
-    Raises:
-        StoreDamaged: if they do not fit together.
-
-    """
-    with as_damage(loaded):
-        return loaded.folded() if onto is None else replay(loaded.records, onto)
-
-
-@contextmanager
-def as_damage(loaded: Loaded) -> Iterator[None]:
-    """What raises because these records do not fit together is `StoreDamaged`."""
-    try:
-        yield
-    except (UnderstudyError, LookupError, TypeError, ValueError, AssertionError) as error:
-        cause = f"its records do not fit together: {error!r}"
-        raise StoreDamaged(what=f"agent {loaded.agent.agent_id!r}", cause=cause) from error
 
 
 Claim = Callable[[str, str | None], Awaitable[Owned | None]]
@@ -551,7 +523,7 @@ class _Claiming:
 
     async def _made(self, name: str, loaded: Loaded | None) -> Agent:
         """What the factory makes, if this host may run it."""
-        state = folded(loaded) if loaded is not None else AgentState(values=self.values)
+        state = loaded.folded() if loaded is not None else AgentState(values=self.values)
         agent, placement = await self.make(name, state.values), self.services.placement
         try:
             placement.check(self.agent_id, agent, state, is_made=True)

@@ -30,6 +30,7 @@ from understudy.actors.placement import Placement
 from understudy.actors.post_office import PostOffice
 from understudy.actors.replies import runtime_stopped
 from understudy.actors.services import RuntimeServices, RuntimeTelemetry
+from understudy.actors.shared_host import SharedHost
 from understudy.actors.stored_looks import StoredLooks
 from understudy.actors.tree import agent_tree
 from understudy.agent.agent import Agent
@@ -126,8 +127,9 @@ class AgentHost:
         self.placement.introduce()
         shared = shared_part(services.store)
         if shared is not None and self.placement.any_host:
-            self._office = services.calls = PostOffice(services, self.directory, shared)
-            self._live = services.live = LiveEvents(services, self.directory, shared)
+            host = SharedHost(services, self.directory, shared)
+            self._office = services.calls = PostOffice(host)
+            self._live = services.live = LiveEvents(host)
             shared.listen(self._told)
         await services.store.open(self._lost_lease)
         try:

@@ -11,7 +11,6 @@ from typing import Any, Protocol
 from pydantic_core import from_json
 
 from understudy._base.json_values import text_of
-from understudy.actors.activation import Activation
 from understudy.actors.agent_slot import AgentSlot
 from understudy.actors.call_bodies import body_of, value_of_reply
 from understudy.actors.known_calls import run_of_call
@@ -27,9 +26,9 @@ from understudy.actors.messages import (
     WaitOutcome,
 )
 from understudy.actors.ref_call import RefCall
-from understudy.actors.services import RuntimeServices
+from understudy.actors.shared_host import SharedHost
 from understudy.errors import JournalFailed, OtherRun, error_from_dict
-from understudy.journal.shared import Place, Post, PostState, SharedStore
+from understudy.journal.shared import Place, Post, PostState
 
 logger: logging.Logger = logging.getLogger(__name__)
 
@@ -72,20 +71,14 @@ class CallsElsewhere:
     """The calls of one runtime that other hosts do. Lives on its loop.
 
     Args:
-        services: of the runtime.
-        shared: the store, as hosts share it.
+        host: the runtime, and the store that it shares.
         office: whose calls they are.
 
     """
 
-    def __init__(
-        self,
-        services: RuntimeServices[AgentSlot, Activation],
-        shared: SharedStore,
-        office: Office,
-    ) -> None:
-        self._services = services
-        self._shared = shared
+    def __init__(self, host: SharedHost, office: Office) -> None:
+        self._services = host.services
+        self._shared = host.store
         self._office = office
         self._posted: dict[int, RefCall] = {}
         """By the ids of their rows."""

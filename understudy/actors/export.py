@@ -10,7 +10,6 @@ from typing import Any
 
 from understudy._base.clock import Clock
 from understudy._base.log_fields import about
-from understudy.actors.activation import folded
 from understudy.actors.agent_directory import checked_id
 from understudy.actors.stored_agents import loaded_agent
 from understudy.errors import (
@@ -43,7 +42,7 @@ async def export(store: Readable, agent_id: str) -> dict[str, Any]:
         blobs = await store.load_blobs(agent_id)
         # Race: a compaction between the two reads takes what no file has any more, by what it knows
         # (test_an_export_beside_a_compaction_has_the_bytes_of_its_files).
-        while blobs and not folded(loaded).file_hashes <= blobs.keys():
+        while blobs and not loaded.folded().file_hashes <= blobs.keys():
             before, loaded = loaded.agent, await loaded_agent(store, agent_id)
             if loaded.agent == before:
                 what = f"the files of agent {agent_id!r}"
@@ -136,7 +135,7 @@ async def _append(
     assert owned is not None, "a claim with a definition creates the agent where there is none"
     try:
         loaded = await load_latest(store, agent_id) if owned.last_seq else None
-        state = replay(records, folded(loaded) if loaded is not None else None)
+        state = replay(records, loaded.folded() if loaded is not None else None)
         journal = store.journal(
             owned, index_entry=lambda: index_entry_of(state), on_durable=lambda _: None
         )

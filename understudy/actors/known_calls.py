@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from understudy.actors.activation import folded
 from understudy.actors.messages import (
     AgentMessage,
     Cancel,
@@ -86,7 +85,7 @@ class KnownCalls:
     async def _read(self) -> AgentState | None:
         if not self._is_read:
             self._loaded = await load_latest(self._store, self._agent_id)
-            self._state = None if self._loaded is None else folded(self._loaded)
+            self._state = None if self._loaded is None else self._loaded.folded()
             self._is_read = True
         return self._state
 
@@ -107,7 +106,7 @@ class KnownCalls:
 async def run_of_call(store: Readable, agent_id: str, message: AgentMessage) -> str | None:
     """The run that a call is for that names none: the one that is open now, if it may be meant."""
     loaded = await load_latest(store, agent_id)
-    run = folded(loaded).run if loaded is not None else None
+    run = loaded.folded().run if loaded is not None else None
     if run is None or run.over or (isinstance(message, Retry) and run.quarantined is None):
         return None
     return run.run_id

@@ -19,11 +19,9 @@ from typing import Any
 from pydantic_core import to_jsonable_python
 
 from understudy._base.json_values import shown, text_of
-from understudy.actors.activation import Activation
-from understudy.actors.agent_directory import Directory
 from understudy.actors.agent_events import MAX_DELTAS, AgentEvent, EventLog, EventsDropped
 from understudy.actors.agent_slot import AgentSlot
-from understudy.actors.services import RuntimeServices
+from understudy.actors.shared_host import SharedHost
 from understudy.errors import JournalFailed
 from understudy.events import (
     Event,
@@ -34,7 +32,7 @@ from understudy.events import (
     ToolEmitted,
 )
 from understudy.journal.parcels import Parcels, pieces_of
-from understudy.journal.shared import Hint, Sent, SharedStore
+from understudy.journal.shared import Hint, Sent
 from understudy.state.records import Record
 
 logger: logging.Logger = logging.getLogger(__name__)
@@ -164,21 +162,14 @@ class LiveEvents:
     """The live events of one runtime that hosts share. Lives on its loop.
 
     Args:
-        services: of the runtime.
-        directory: its agents.
-        shared: the store, as hosts share it.
+        host: the runtime, and the store that it shares.
 
     """
 
-    def __init__(
-        self,
-        services: RuntimeServices[AgentSlot, Activation],
-        directory: Directory,
-        shared: SharedStore,
-    ) -> None:
-        self._services = services
-        self._directory = directory
-        self._shared = shared
+    def __init__(self, host: SharedHost) -> None:
+        self._services = host.services
+        self._directory = host.directory
+        self._shared = host.store
         self._relays: dict[str, _Relay] = {}
         """Of agents that other hosts follow."""
         self._wanted: set[str] = set()

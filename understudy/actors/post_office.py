@@ -19,8 +19,7 @@ from understudy._base.clock import jittered
 from understudy._base.event_loops import call_on
 from understudy._base.json_values import text_of
 from understudy._base.log_fields import about
-from understudy.actors.activation import Activation, RunAbandoned
-from understudy.actors.agent_directory import Directory
+from understudy.actors.activation import RunAbandoned
 from understudy.actors.agent_slot import AgentSlot
 from understudy.actors.calls_elsewhere import CallsElsewhere
 from understudy.actors.known_calls import Found, KnownCalls
@@ -34,7 +33,7 @@ from understudy.actors.messages import (
 from understudy.actors.posted_calls import PostedCalls
 from understudy.actors.ref_call import RefCall
 from understudy.actors.replies import runtime_stopped
-from understudy.actors.services import RuntimeServices
+from understudy.actors.shared_host import SharedHost
 from understudy.errors import (
     Fenced,
     JournalFailed,
@@ -43,7 +42,7 @@ from understudy.errors import (
     UnfitHost,
     UnknownMessage,
 )
-from understudy.journal.shared import Hint, Place, SharedStore
+from understudy.journal.shared import Hint, Place
 from understudy.loop_actors.future import Future, refuse
 
 logger: logging.Logger = logging.getLogger(__name__)
@@ -60,21 +59,14 @@ class PostOffice:
     """The calls of one runtime. Lives on its loop, but for `call`.
 
     Args:
-        services: of the runtime.
-        directory: its agents.
-        shared: the store, as hosts share it.
+        host: the runtime, and the store that it shares.
 
     """
 
-    def __init__(
-        self,
-        services: RuntimeServices[AgentSlot, Activation],
-        directory: Directory,
-        shared: SharedStore,
-    ) -> None:
-        self._services = services
-        self._directory = directory
-        self._shared = shared
+    def __init__(self, host: SharedHost) -> None:
+        self._services = host.services
+        self._directory = host.directory
+        self._shared = host.store
         self._numbers = itertools.count(1)
         self._lock = threading.RLock()
         """Guards what follows, and which calls are put here in which order."""
@@ -84,9 +76,9 @@ class PostOffice:
         """The agents to which nothing is to stay posted, and whether nobody owns them."""
         self.calls: set[RefCall] = set()
         """Those whose callers wait."""
-        self._elsewhere = CallsElsewhere(services, shared, self)
+        self._elsewhere = CallsElsewhere(host, self)
         self._beating: asyncio.Task[None] | None = None
-        self._posted_here = PostedCalls(services, directory, shared)
+        self._posted_here = PostedCalls(host)
 
     def open(self) -> None:
         """Begin to look for what other hosts have posted."""

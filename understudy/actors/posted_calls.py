@@ -14,20 +14,18 @@ import pykka
 
 from understudy._base.event_loops import call_on
 from understudy._base.json_values import shown, text_of
-from understudy.actors.activation import Activation
-from understudy.actors.agent_directory import Directory
 from understudy.actors.agent_slot import AgentSlot
 from understudy.actors.call_bodies import OF_A_RUN, ONCE_AT_MOST, message_of, reply_value
 from understudy.actors.messages import FromHost
 from understudy.actors.replies import answer_when_durable
-from understudy.actors.services import RuntimeServices
+from understudy.actors.shared_host import SharedHost
 from understudy.errors import (
     Fenced,
     JournalFailed,
     RecordRefused,
     UnderstudyError,
 )
-from understudy.journal.shared import Hint, Posted, SharedStore, Wanted, error_reply, to_reply
+from understudy.journal.shared import Hint, Posted, Wanted, error_reply, to_reply
 from understudy.loop_actors.future import Future, refuse
 
 logger: logging.Logger = logging.getLogger(__name__)
@@ -48,21 +46,14 @@ class PostedCalls:
     """Has the agents of this runtime do what was posted for them. Lives on the runtime's loop.
 
     Args:
-        services: of the runtime.
-        directory: its agents.
-        shared: the store, as hosts share it.
+        host: the runtime, and the store that it shares.
 
     """
 
-    def __init__(
-        self,
-        services: RuntimeServices[AgentSlot, Activation],
-        directory: Directory,
-        shared: SharedStore,
-    ) -> None:
-        self._services = services
-        self._directory = directory
-        self._shared = shared
+    def __init__(self, host: SharedHost) -> None:
+        self._services = host.services
+        self._directory = host.directory
+        self._shared = host.store
         self._reading = asyncio.Lock()
         self._all_wanted = False
         self._wanted: set[str] = set()

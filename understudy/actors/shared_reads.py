@@ -7,7 +7,6 @@ from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from typing import Any, Generic, TypeVar
 
-from understudy.actors.activation import as_damage
 from understudy.actors.run_outcomes import compacted, earlier_outcomes
 from understudy.actors.services import StartTask
 from understudy.agent.agent import Agent
@@ -151,7 +150,7 @@ class _Followed:
         if not loaded.records:
             return before
         state = before.copied()
-        with as_damage(loaded):
+        with loaded.as_damage():
             for record in loaded.records:
                 apply(state, record)
                 run = state.run

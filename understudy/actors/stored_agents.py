@@ -11,7 +11,6 @@ from typing import Any
 
 from understudy._base.json_values import text_of
 from understudy._base.log_fields import about
-from understudy.actors.activation import folded
 from understudy.actors.agent_events import RecordView, Status, StoredEvents, agent_events_of
 from understudy.errors import SchemaVersionError, StoreDamaged, UnknownAgent
 from understudy.history import HistoryPage, history_of, page_of
@@ -145,7 +144,7 @@ async def stored_state(store: Readable, id: str) -> AgentState:
     loaded = await load_latest(store, id)
     if loaded is None:
         raise UnknownAgent(agent_id=id)
-    return folded(loaded)
+    return loaded.folded()
 
 
 async def stored_events(
@@ -206,7 +205,7 @@ async def load_index(store: Readable) -> ListStore:
             loaded = await load_latest(store, stored.agent_id)
             if loaded is None:
                 continue  # it is deleted meanwhile
-            entry = index_entry_of(folded(loaded))
+            entry = index_entry_of(loaded.folded())
         except (SchemaVersionError, StoreDamaged) as error:
             logger.error(
                 "agent %r cannot be read: %s",

@@ -14,7 +14,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
 
-from understudy.actors.activation import Activation, DetachedWaiters, folded
+from understudy.actors.activation import Activation, DetachedWaiters
 from understudy.actors.agent_directory import Directory
 from understudy.actors.agent_factory import made_by
 from understudy.actors.agent_slot import AgentSlot
@@ -186,7 +186,7 @@ class StoredLooks:
     ) -> T:
         loaded = await load_latest(self._services.store, slot.id)
         loaded = self._checked(slot, loaded, expectation)
-        return what(AgentState(values=slot.values) if loaded is None else folded(loaded))
+        return what(AgentState(values=slot.values) if loaded is None else loaded.folded())
 
     async def _definition(self, slot: AgentSlot, name: str, state: AgentState) -> Agent:
         agent = self._services.definition(name)

@@ -10,12 +10,12 @@ from typing import Annotated
 import typer
 
 from understudy.cli.output import Output, note
-from understudy.cli.serve import PORT, Settings, check_web, listening, serve_runtime
+from understudy.cli.serve import PORT, PortOption, Settings, check_web, listening, serve_runtime
 from understudy.cli.servers import store_name
 
 
 def demo(
-    port: Annotated[int, typer.Option("--port", min=0, max=65535, help="0 for any.")] = PORT,
+    port: PortOption = PORT,
     open: Annotated[bool, typer.Option("--open/--no-open", help="Open a browser.")] = True,
 ) -> None:
     """Show a support desk in the browser: approvals, a nested agent, a doubt, a timeline."""

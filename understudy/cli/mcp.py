@@ -15,7 +15,22 @@ import typer
 from understudy.actors import Runtime
 from understudy.cli.exits import USAGE, refuse
 from understudy.cli.output import JsonOption, Output, note
-from understudy.cli.serve import Settings, listening, load, load_runtime, quiet_server, url_of
+from understudy.cli.serve import (
+    AgentsStoreOption,
+    AllowHostOption,
+    AuthOption,
+    HostOption,
+    OwnTokenOption,
+    PortOption,
+    ReadOnlyOption,
+    Settings,
+    TargetArgument,
+    listening,
+    load,
+    load_runtime,
+    quiet_server,
+    url_of,
+)
 
 if TYPE_CHECKING:
     from starlette.applications import Starlette
@@ -24,38 +39,18 @@ PORT = 8421
 
 
 def mcp(
-    target: Annotated[
-        str,
-        typer.Argument(
-            envvar="UNDERSTUDY_APP",
-            metavar="MODULE:ATTR",
-            help="A Runtime that is not entered, a function of it, or agents with --store.",
-        ),
-    ],
-    store: Annotated[
-        str | None,
-        typer.Option("--store", envvar="UNDERSTUDY_STORE", metavar="URL", help="Of the agents."),
-    ] = None,
+    target: TargetArgument,
+    store: AgentsStoreOption = None,
     http: Annotated[bool, typer.Option("--http", help="Over HTTP, not over stdin/stdout.")] = False,
-    port: Annotated[int, typer.Option("--port", min=0, max=65535, help="0 for any.")] = PORT,
-    host: Annotated[
-        str, typer.Option("--host", help="The address to listen on; this machine alone by default.")
-    ] = "127.0.0.1",
-    allow_host: Annotated[
-        list[str] | None, typer.Option("--allow-host", help="A name under which it is reached.")
-    ] = None,
-    read_only: Annotated[bool, typer.Option("--read-only", help="Nothing can be changed.")] = False,
+    port: PortOption = PORT,
+    host: HostOption = "127.0.0.1",
+    allow_host: AllowHostOption = None,
+    read_only: ReadOnlyOption = False,
     decisions: Annotated[
         bool, typer.Option("--decisions", help="People who log in may decide. Needs --auth.")
     ] = False,
-    auth: Annotated[
-        str | None,
-        typer.Option("--auth", metavar="MODULE:ATTR", help="Who may do what, in place of a token."),
-    ] = None,
-    token: Annotated[
-        str | None,
-        typer.Option("--token", envvar="UNDERSTUDY_TOKEN", help="Instead of a new one."),
-    ] = None,
+    auth: AuthOption = None,
+    token: OwnTokenOption = None,
     json: JsonOption = False,
 ) -> None:
     """Run the agents of your program, with an MCP server for other programs."""

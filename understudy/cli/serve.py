@@ -35,6 +35,35 @@ PORT = 8420
 _SETTINGS = "UNDERSTUDY_SERVE"
 """The environment variable by which a process that is reloaded gets its settings."""
 
+TargetArgument = Annotated[
+    str,
+    typer.Argument(
+        envvar="UNDERSTUDY_APP",
+        metavar="MODULE:ATTR",
+        help="A Runtime that is not entered, a function of it, or agents with --store.",
+    ),
+]
+AgentsStoreOption = Annotated[
+    str | None,
+    typer.Option("--store", envvar="UNDERSTUDY_STORE", metavar="URL", help="Of the agents."),
+]
+PortOption = Annotated[int, typer.Option("--port", min=0, max=65535, help="0 for any.")]
+HostOption = Annotated[
+    str, typer.Option("--host", help="The address to listen on; this machine alone by default.")
+]
+AllowHostOption = Annotated[
+    list[str] | None, typer.Option("--allow-host", help="A name under which it is reached.")
+]
+ReadOnlyOption = Annotated[bool, typer.Option("--read-only", help="Nothing can be changed.")]
+AuthOption = Annotated[
+    str | None,
+    typer.Option("--auth", metavar="MODULE:ATTR", help="Who may do what, in place of a token."),
+]
+OwnTokenOption = Annotated[
+    str | None,
+    typer.Option("--token", envvar="UNDERSTUDY_TOKEN", help="Instead of a new one."),
+]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
@@ -51,36 +80,16 @@ class Settings:
 
 
 def serve(
-    target: Annotated[
-        str,
-        typer.Argument(
-            envvar="UNDERSTUDY_APP",
-            metavar="MODULE:ATTR",
-            help="A Runtime that is not entered, a function of it, or agents with --store.",
-        ),
-    ],
-    store: Annotated[
-        str | None,
-        typer.Option("--store", envvar="UNDERSTUDY_STORE", metavar="URL", help="Of the agents."),
-    ] = None,
-    port: Annotated[int, typer.Option("--port", min=0, max=65535, help="0 for any.")] = PORT,
-    host: Annotated[
-        str, typer.Option("--host", help="The address to listen on; this machine alone by default.")
-    ] = "127.0.0.1",
-    allow_host: Annotated[
-        list[str] | None, typer.Option("--allow-host", help="A name under which it is reached.")
-    ] = None,
+    target: TargetArgument,
+    store: AgentsStoreOption = None,
+    port: PortOption = PORT,
+    host: HostOption = "127.0.0.1",
+    allow_host: AllowHostOption = None,
     open: Annotated[bool, typer.Option("--open", help="Open a browser.")] = False,
     reload: Annotated[bool, typer.Option("--reload", help="Restart when code changes.")] = False,
-    read_only: Annotated[bool, typer.Option("--read-only", help="Nothing can be changed.")] = False,
-    auth: Annotated[
-        str | None,
-        typer.Option("--auth", metavar="MODULE:ATTR", help="Who may do what, in place of a token."),
-    ] = None,
-    token: Annotated[
-        str | None,
-        typer.Option("--token", envvar="UNDERSTUDY_TOKEN", help="Instead of a new one."),
-    ] = None,
+    read_only: ReadOnlyOption = False,
+    auth: AuthOption = None,
+    token: OwnTokenOption = None,
     json: JsonOption = False,
 ) -> None:
     """Run the agents of your program, with an inbox and an inspector in the browser."""

@@ -578,10 +578,12 @@ class DatabaseStore:
             loaded = await self.load_latest(agent.agent_id)
             if loaded is None or loaded.agent.last_seq != agent.last_seq:
                 return  # its owner has written since, and has indexed it
-            entry = index_entry_of(loaded.folded())
+            state = loaded.folded()
+            with loaded.as_damage():
+                entry = index_entry_of(state)
         except StoreUnavailable:
             raise
-        except (UnderstudyError, LookupError, TypeError, ValueError, AssertionError) as error:
+        except UnderstudyError as error:
             logger.error(
                 "agent %r cannot be read: %r", agent.agent_id, error, extra=about(agent.agent_id)
             )

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
@@ -10,7 +11,13 @@ from typing import TypeVar
 from tenacity import AsyncRetrying, stop_after_delay
 
 from understudy._base.worker_threads import WorkerThreads
-from understudy.errors import StoreBroken, StoreDamaged, StoreUnavailable, UsageError
+from understudy.errors import (
+    StoreBroken,
+    StoreDamaged,
+    StoreUnavailable,
+    UnderstudyError,
+    UsageError,
+)
 from understudy.journal.asks import StoredAsk
 from understudy.journal.checkpoints import WokenState, read_checkpoint
 from understudy.journal.codec import decode
@@ -51,9 +58,25 @@ class Loaded:
     """The state right before these records, where the store had a checkpoint of it."""
 
     def folded(self) -> AgentState:
-        """The state after these records."""
+        """The state after these records.
+
+        Raises:
+            StoreDamaged: if they do not fit together.
+
+        """
         checkpoint = self.checkpoint
-        return replay(self.records, checkpoint.state.copied() if checkpoint is not None else None)
+        with self.as_damage():
+            before = checkpoint.state.copied() if checkpoint is not None else None
+            return replay(self.records, before)
+
+    @contextmanager
+    def as_damage(self) -> Iterator[None]:
+        """What raises because these records do not fit together is `StoreDamaged`."""
+        try:
+            yield
+        except (UnderstudyError, LookupError, TypeError, ValueError, AssertionError) as error:
+            cause = f"its records do not fit together: {error!r}"
+            raise StoreDamaged(what=f"agent {self.agent.agent_id!r}", cause=cause) from error
 
 
 class StoreReader:

@@ -7,7 +7,7 @@ import json
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import anyio
 import mcp_types as types
@@ -28,8 +28,6 @@ from understudy.tools import OutcomeUnknown, ToolFailed
 if TYPE_CHECKING:
     from mcp.client import Transport
 
-    from understudy.mcp.mcp_server import McpServer
-
 CONNECT_SECONDS = 30.0
 """How long it may take to connect and to list the tools."""
 CALL_KEY = "understudy/call_key"
@@ -48,6 +46,13 @@ UNCLEAR = frozenset(
 """Errors after which nobody knows what the call has done."""
 Answer = types.CallToolResult | types.InputRequiredResult
 _ANSWER: TypeAdapter[Answer] = TypeAdapter(Answer)
+
+
+class Address(Protocol):
+    """How a server is reached: an `McpServer`."""
+
+    server: Any
+    headers: dict[str, str]
 
 
 class NotSent(ConnectionError):
@@ -70,7 +75,7 @@ class LiveCall:
 class Connection:
     """A session with an MCP server."""
 
-    def __init__(self, server: McpServer) -> None:
+    def __init__(self, server: Address) -> None:
         self.server = server
         self.session: ClientSession
         self.listed: dict[str, ListedTool] = {}
@@ -256,7 +261,7 @@ def accepted(params: types.ElicitRequestParams, answer: Any) -> types.ElicitResu
 
 
 @asynccontextmanager
-async def connect(server: McpServer) -> AsyncIterator[Connection]:
+async def connect(server: Address) -> AsyncIterator[Connection]:
     """As `McpServer.open`."""
     connection = Connection(server)
     failed: BaseException | None = None

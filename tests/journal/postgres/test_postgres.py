@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import TypeVar
+from typing import LiteralString, TypeVar
 
 import psycopg
 import pytest
@@ -37,6 +37,7 @@ from understudy.journal.codec import EncodedRecord
 from understudy.journal.contracts import Batch, IndexStatus, LostAttempt, Owned
 from understudy.journal.postgres import sql as postgres_sql
 from understudy.journal.postgres.backend import PostgresBackend
+from understudy.journal.postgres.errors import store_error
 from understudy.journal.store import DatabaseStore
 
 T = TypeVar("T")
@@ -392,6 +393,7 @@ import sys
 from understudy.journal.codec import EncodedRecord
 from understudy.journal.contracts import Batch, IndexStatus
 from understudy.journal.postgres.backend import PostgresBackend
+from understudy.journal.postgres.errors import store_error
 
 url, schema, change = sys.argv[1:]
 backend = PostgresBackend(url, host="suspended", lease=1, schema=schema)
@@ -1118,3 +1120,15 @@ def test_a_store_that_closes_while_a_reader_reconnects_leaves_no_connection(
         with pytest.raises(StoreBroken, match="not open"):
             read.result(30)
     cutter.wait_until_all_have_left()
+
+
+@pytest.mark.parametrize("statement", ["EXECUTE nothing", "SELECT * FROM no_table"])
+def test_what_a_pooler_of_transactions_does_is_told_as_that(
+    postgres_url: str, statement: LiteralString
+) -> None:
+    """Behind one, what a session has prepared is another session's, and so are its settings."""
+    with psycopg.connect(postgres_url) as connection, pytest.raises(psycopg.Error) as raised:
+        connection.execute(statement)
+    error = store_error(raised.value, lost=False)
+    assert isinstance(error, StoreBroken)
+    assert "have it pool sessions" in str(error)

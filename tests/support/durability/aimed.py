@@ -36,6 +36,7 @@ class Control:
 
 TWICE = "a call was entered twice, and no host was away"
 UNANSWERED = r"a call hangs: .*; posted: \[\(\d+, \d+, 'send', \d+, None, None\)\]"
+NOT_ENDED = r"a call hangs: _handed_over, .* > absent, .*; not at rest: \[\('t', 'open'"
 CONTROLS: Mapping[str, Control] = {
     "J6: an agent that runs may be taken": Control("an agent that runs", TWICE),
     "J6: whether an agent may be taken is judged before it is taken": Control(
@@ -59,6 +60,13 @@ CONTROLS: Mapping[str, Control] = {
         "what was posted while nobody listened", UNANSWERED
     ),
     "J70: nobody looks but when told": Control("an owner who never reads it", UNANSWERED),
+    "J53: a host that drains hands nothing over": Control("a run that is handed over", NOT_ENDED),
+    "J53: who is given an agent does not go on with it": Control(
+        "a run that is handed over", NOT_ENDED
+    ),
+    "J53: a host that drains takes agents": Control(
+        "a call at a host that drains", "drains, and has begun"
+    ),
     "J21: each host goes by the clock of its machine": Control(
         "clocks that are wrong", "some come an hour early"
     ),

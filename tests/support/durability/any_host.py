@@ -452,6 +452,8 @@ class _Host:
                 return "|".join(sorted(state.message_ids))
             case "outcome":
                 return await ref.outcome(**given)
+            case "drain":
+                return await self._runtime.drain()
         answer: Callable[..., Any] = getattr(ref, do)
         return await answer(**given)
 

@@ -8,9 +8,11 @@ from typing import Any
 from understudy._base.clock import SharedClock, SystemClock
 from understudy.actors import calls_elsewhere, replies
 from understudy.actors.activation import Activation
+from understudy.actors.agent_host import AgentHost
 from understudy.actors.call_bodies import body_of
 from understudy.actors.calls_elsewhere import CallsElsewhere
 from understudy.actors.messages import AgentMessage, Cancel
+from understudy.actors.placement import Placement
 from understudy.actors.post_office import PostOffice
 from understudy.actors.posted_calls import PostedCalls
 from understudy.journal import index_status
@@ -135,6 +137,29 @@ def _own_clocks() -> None:
     replaced(SharedClock, "now", SystemClock.now)
 
 
+def _no_hand_over() -> None:
+    async def keeps(*_: Any) -> None: ...
+
+    replaced(AgentHost, "_hand_over", keeps)
+
+
+def _hand_over_untold() -> None:
+    """Another host gets the agent, and is not told to go on with it."""
+    told = PostOffice.told
+
+    def hears(office: PostOffice, hint: Any) -> None:
+        if hint is None or hint.kind != "given":
+            told(office, hint)
+
+    replaced(PostOffice, "told", hears)
+
+
+def _drain_and_take() -> None:
+    async def drains(_: Placement) -> None: ...
+
+    replaced(Placement, "drain", drains)
+
+
 HOSTS_BROKEN = {
     "J6: an agent that runs may be taken": _take_anything,
     "J6: whether an agent may be taken is judged before it is taken": _judge_before,
@@ -146,6 +171,9 @@ HOSTS_BROKEN = {
     "J70: a cancel does not name its run": _cancel_any_run,
     "J70: nobody looks after listening again": _no_sweep_after_listen,
     "J70: nobody looks but when told": _no_poll,
+    "J53: a host that drains hands nothing over": _no_hand_over,
+    "J53: who is given an agent does not go on with it": _hand_over_untold,
+    "J53: a host that drains takes agents": _drain_and_take,
     "J21: each host goes by the clock of its machine": _own_clocks,
 }
 """Each of them, by what is wrong with it."""

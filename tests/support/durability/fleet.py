@@ -335,6 +335,12 @@ class Fleet:
         self._soon = SOON
         return self._answers[number]
 
+    def absent(self, condition: Callable[[], bool]) -> Script:
+        """Wait for what the round is about, and all that waits."""
+        self._soon = self._absent
+        yield condition
+        self._soon = SOON
+
     def find(self, text: str, *values: object) -> list[tuple[Any, ...]]:
         """What the database says."""
         if self._connection is None:

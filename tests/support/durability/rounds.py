@@ -18,6 +18,7 @@ SETTINGS: Mapping[str, dict[str, Any]] = {
     "what was posted while nobody listened": {"beat": 1000.0, "patience": 1000.0},
     "an owner who never reads it": {"sweep": None},
     "an owner who has not replied": {"sweep": None},
+    "a run that is handed over": {"sweep": None},
     "clocks that are wrong": {"ahead": {"two": 7200.0, "three": -7200.0}},
 }
 """Of the rounds that need others. In none of them a lease has to run out: who is killed is known to
@@ -210,6 +211,38 @@ def _unread(callers: Callers) -> Script:
     yield from fleet.told(sent, may_be_absent=True)
     callers.must_keep(f"m-{other}", other)
     yield from callers.completed("t", held, callers.run(callers.host(), "t", held))
+
+
+@_round("a run that is handed over")
+def _handed_over(callers: Callers) -> Script:
+    """Nobody asks for it, and nobody sweeps."""
+    owner, *_ = callers.hosts()
+    fleet = callers.fleet
+    held = callers.prompt("hold")
+    yield from fleet.told(callers.send(owner, "t", held))
+    callers.must_keep(f"m-{held}", held)
+    yield callers.is_entered(held)
+    drained = callers.ask(owner, "drain", "t")
+    yield lambda: bool(fleet.find("SELECT FROM hosts WHERE name = %s AND draining", owner))
+    callers.release(held)
+    yield from fleet.told(drained)
+    yield from fleet.absent(lambda: not fleet.find(BUSY, "t"))
+
+
+@_round("a call at a host that drains")
+def _given(callers: Callers) -> Script:
+    """Its agent begins at another one."""
+    owner, *_ = callers.hosts()
+    fleet = callers.fleet
+    yield from fleet.told(callers.ask(owner, "drain", "t"))
+    prompt = callers.prompt("hold")
+    run = callers.run(owner, "t", prompt)
+    yield callers.is_entered(prompt)
+    ((there,),) = fleet.find("SELECT h.name FROM agents a JOIN hosts h ON h.id = a.owner")
+    if there == owner:
+        callers.wrong(f"{owner} drains, and has begun {prompt!r}")
+    callers.release(prompt)
+    yield from callers.completed("t", prompt, run)
 
 
 @_round("clocks that are wrong")

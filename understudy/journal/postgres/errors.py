@@ -9,6 +9,10 @@ import psycopg
 
 from understudy.errors import StoreBroken, StoreError, StoreUnavailable
 
+_POOLED = (
+    "A pooler before the server pools transactions, and a store needs sessions: have it pool "
+    "sessions, or connect to the server itself."
+)
 # By SQLSTATE, or by its class, the first two characters.
 _REMEDIES = {
     "53100": "Free space on the database's disk.",
@@ -18,7 +22,10 @@ _REMEDIES = {
     "(or CREATE on the database: then the store makes them itself).",
     "3D000": "Create the database, or name another one in the URL.",
     "28": "Check user and password in the URL, and the server's pg_hba.conf.",
-    "42P01": "Tables of the store were dropped or renamed: restore them from a copy.",
+    "26000": _POOLED,
+    "42P05": _POOLED,
+    "42P01": "Tables of the store were dropped or renamed: restore them from a copy. Or a pooler "
+    "before the server pools transactions: have it pool sessions.",
     "42703": "Tables of the store were altered: restore them from a copy.",
     "XX001": "The database's files are damaged: see the server's log, and restore it from a copy.",
     "XX002": "An index of the database is damaged: REINDEX it, and check the server's disk.",
