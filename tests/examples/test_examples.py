@@ -65,7 +65,7 @@ TOLD = {
         "How much does it boil? It boils a litre. (requests: 1)",
         "The title: Kettles",
         "4 messages in the conversation",
-        "small was asked for title: {'title': 'Kettles'}",
+        "small was asked for Titles/title: {'title': 'Kettles'}",
     ],
     "debug_log": [
         "clerk run_started 'What did I order?'",
