@@ -1,6 +1,6 @@
 """A chat page that speaks AG-UI: text as it is written, and approvals in the page.
 
-    pip install 'understudy[ag-ui,web]'
+    pip install '.[ag-ui,web]'
     python -m examples.ag_ui_app      then open http://127.0.0.1:8000
 
 Ask for a refund, end the server, start it again, and load the page: what is asked is still there.

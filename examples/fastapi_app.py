@@ -1,6 +1,6 @@
 """Agents behind a web API: people write to them, watch them live, and decide what they may do.
 
-    pip install 'understudy[web]' fastapi fastapi
+    pip install '.[web]' fastapi
     python -m examples.fastapi_app      then open http://127.0.0.1:8000, or:
 
     curl -d '{"text": "Refund order 17"}' -H 'content-type: application/json' \

@@ -2,7 +2,7 @@
 
 A week passes in a moment, by a simulated clock. The agent is not in memory between its runs. With a
 store such as "sqlite:///support.db" and without `clock=` the same program does it by the time of
-day. Schedules need one small library: pip install 'understudy[schedules]'.
+day. Schedules need one small library: pip install '.[schedules]'.
 """
 
 import asyncio

@@ -1,6 +1,6 @@
 """Two runtimes and one PostgreSQL database: either answers for an agent, and one takes over.
 
-    pip install 'understudy[postgres]'
+    pip install '.[postgres]'
     python -m examples.two_hosts postgresql://user:password@server/database
 
 Both are in one process here, so that the example is short; usually they are on two machines.

@@ -479,6 +479,10 @@ def test_an_amount_is_shown_with_the_digits_that_people_need(amount: str, text: 
 # ------------------------------------------------------------------------ bad input
 
 
+async def asked_over_the_network(reply: ModelResponse) -> Decimal:
+    return Decimal(1)
+
+
 @pytest.mark.parametrize(
     "make",
     [
@@ -488,6 +492,8 @@ def test_an_amount_is_shown_with_the_digits_that_people_need(amount: str, text: 
         lambda: Price(input=None, output=0),  # type: ignore[arg-type]
         lambda: Price(input=0, output=float("inf")),
         lambda: Prices(7),  # type: ignore[arg-type]
+        lambda: Prices(asked_over_the_network),  # type: ignore[arg-type]
+        lambda: Runtime(pricing=asked_over_the_network),  # type: ignore[arg-type]
         lambda: Prices(published=False),
         lambda: Prices({}, published=False),
         lambda: Prices({"m": 0.5}),  # type: ignore[dict-item]

@@ -60,3 +60,12 @@ def test_every_link_of_a_page_to_a_file_leads_somewhere(page: Path) -> None:
     for target in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8")):
         if "://" not in target:
             assert (page.parent / target).exists(), f"{page.name} links to {target}"
+
+
+def test_no_two_pages_of_the_tutorial_share_a_store() -> None:
+    """Who types all pages in one folder would meet the agent of a page before."""
+    pages = sorted((ROOT / "docs/tutorial").glob("*.md"))
+    stores = [set(re.findall(r"sqlite:///[\w.]+", page.read_text("utf-8"))) for page in pages]
+    named = sorted(store for of_page in stores for store in of_page)
+    assert len(named) >= 3
+    assert len(set(named)) == len(named), f"some of these are of two pages: {named}"

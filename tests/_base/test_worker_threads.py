@@ -15,7 +15,7 @@ from tests.support.loops import soon
 from understudy import UsageError
 from understudy._base.worker_threads import WorkerThreads
 
-WAIT = 5
+WAIT = 30
 """Seconds after which a thread that nobody releases gives up: only a failing test waits so long."""
 
 

@@ -305,6 +305,76 @@ async def test_what_is_made_runs_at_a_host_that_has_what_it_needs(hosts: Hosts) 
             assert [asked[1] for asked in there.asked] == ["a"]
 
 
+@tool
+def other() -> str:
+    """Makes the definition another one."""
+    return "other"
+
+
+def makes_none(name: str, agent_id: str, values: Mapping[str, Any]) -> Agent | None:
+    return None
+
+
+def fails(name: str, agent_id: str, values: Mapping[str, Any]) -> Agent | None:
+    raise LookupError("no customer")
+
+
+def makes_another(name: str, agent_id: str, values: Mapping[str, Any]) -> Agent | None:
+    return Agent(name, by_turn("another"), tools=[other], on_version="wait")
+
+
+@pytest.mark.parametrize("unable", [makes_none, fails, makes_another])
+async def test_an_agent_that_is_handed_over_to_a_host_that_does_not_make_it_is_free_again(
+    hosts: Hosts, unable: AgentFactory
+) -> None:
+    """A11: by a drain, in the middle of a run. A host that makes it goes on with it."""
+    held, ended = Held(), asyncio.Event()
+
+    def making(end: str, *middleware: Middleware) -> AgentFactory:
+        @tool(idempotent=True)
+        async def work() -> str:
+            await held.wait()
+            return end
+
+        def factory(name: str, agent_id: str, values: Mapping[str, Any]) -> Agent:
+            model = by_turn(call("work"), end)
+            return Agent(name, model, tools=[work], middleware=middleware)
+
+        return factory
+
+    stores = [DatabaseStore(hosts.new(name)) for name in ("first", "second", "third")]
+    async with opened(stores[0], making("first")) as first, opened(stores[1], unable):
+        first.spawn("desk", "a").run("go")
+        await soon(held.entered.wait())
+        drained = first.drain()
+        assert await soon(first.drain(timeout=0.01)) is False, "the call goes on"
+        held.release.set()
+        assert await soon(drained)
+        async with opened(stores[2], making("third", Ends(ended)), sweep=0.01) as third:
+            await soon(ended.wait())
+            outcome = await soon(third.get("a").outcome())
+            assert outcome is not None
+            assert completed(outcome).text == "third"
+
+
+async def test_a_call_that_is_handed_over_to_a_host_that_does_not_make_its_agent_may_be_made_again(
+    hosts: Hosts,
+) -> None:
+    """A11: its caller is told which factory, and the agent belongs to nobody."""
+    here = Made()
+    first_store, second_store, third_store = (
+        DatabaseStore(hosts.new(name)) for name in ("first", "second", "third")
+    )
+    async with opened(first_store, here) as first, opened(second_store, makes_none):
+        assert completed(await soon(first.spawn("desk", "a").run("go"))).text == "None one"
+        assert await soon(first.drain())
+        with pytest.raises(UsageError, match=r"factory=.*'desk'.*'a'.*knows none"):
+            await soon(first.get("a").run("go", message_id="mail"))
+        async with opened(third_store, here) as third:
+            again = third.get("a").run("go", message_id="mail")
+            assert completed(await soon(again)).text == "None two"
+
+
 async def test_an_agent_that_is_owned_elsewhere_is_refused_or_asked_there(hosts: Hosts) -> None:
     """A11: as any other."""
     made = Made()

@@ -405,7 +405,7 @@ def test_no_message_is_lost_between_falling_asleep_and_waking() -> None:
                 ref.state().get(timeout=30)
         finally:
             over.set()
-        thread.join(6)
+        thread.join(30)
         assert not thread.is_alive()
         assert isinstance(ref.run("go").get(timeout=30), Completed)
 

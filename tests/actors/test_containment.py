@@ -174,10 +174,10 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 def test_in_a_forked_child_every_call_of_a_ref_and_of_a_runtime_is_refused(store: str) -> None:
     with Runtime([healthy()], store=store, feed=True) as runtime:
         ref = runtime.spawn("healthy", "one")
-        ref.run("go").get(timeout=5)
+        ref.run("go").get(timeout=30)
         events = ref.events(after=10**6)
         feed = runtime.events()
-        feed.position().get(timeout=5)
+        feed.position().get(timeout=30)
         schedules = runtime.schedules(ref)
         calls: list[Callable[[], object]] = [
             lambda: ref.run("go"),
@@ -222,7 +222,7 @@ def test_in_a_forked_child_every_call_of_a_ref_and_of_a_runtime_is_refused(store
             return said
 
         assert in_child(use) == ["ForkedRuntime"] * len(calls)
-        assert isinstance(ref.run("go").get(timeout=5), Completed)
+        assert isinstance(ref.run("go").get(timeout=30), Completed)
         events.close()
 
 
@@ -242,7 +242,7 @@ def test_what_is_pending_at_a_fork_is_refused_in_the_child(store: str) -> None:
     with Runtime([Agent("slow", ScriptedModel(held))], store=store) as runtime:
         ref = runtime.spawn("slow", "one")
         run = ref.run("go")
-        assert called.wait(5)
+        assert called.wait(30)
         pending: list[Future[Any]] = [run, ref.outcome(), ref.compact(), run.map(str)]
 
         def await_it(future: Future[Any]) -> None:
@@ -254,17 +254,17 @@ def test_what_is_pending_at_a_fork_is_refused_in_the_child(store: str) -> None:
 
         assert in_child(use) == ["ForkedRuntime"] * 2 * len(pending)
         release.set()
-        assert isinstance(run.get(timeout=5), Completed)
+        assert isinstance(run.get(timeout=30), Completed)
 
 
 def test_in_a_forked_child_an_observer_is_refused_and_can_be_left(tmp_path: Path) -> None:
     store = f"sqlite:///{tmp_path / 'store.db'}"
     with Runtime([healthy()], store=store, feed=True) as runtime:
-        runtime.spawn("healthy", "one").run("go").get(timeout=5)
+        runtime.spawn("healthy", "one").run("go").get(timeout=30)
         observer = Observer(store)
         with observer:
             feed = observer.events()
-            feed.position().get(timeout=5)
+            feed.position().get(timeout=30)
             agents = observer.agents()
             calls: list[Callable[[], object]] = [
                 lambda: agents.get(timeout=20),
@@ -286,7 +286,7 @@ def test_in_a_forked_child_an_observer_is_refused_and_can_be_left(tmp_path: Path
                 return said
 
             assert in_child(use) == ["ForkedRuntime"] * len(calls)
-            assert [info.id for info in observer.agents().get(timeout=5)] == ["one"]
+            assert [info.id for info in observer.agents().get(timeout=30)] == ["one"]
 
 
 class HeldStore(MemoryStore):

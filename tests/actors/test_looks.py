@@ -40,7 +40,8 @@ from understudy import (
     call,
     reject,
 )
-from understudy.actors import AgentEvent, Subscription, run_driver
+from understudy.actors import AgentEvent, Subscription
+from understudy.actors.runs import ends
 from understudy.errors import (
     NotInterrupted,
     OtherAgent,
@@ -477,7 +478,7 @@ async def test_who_asks_for_a_run_that_is_over_is_told_though_a_message_is_queue
     hosts: Hosts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """J33: nothing of the agent changes any more, and its next run is none of the asker's."""
-    monkeypatch.setattr(run_driver, "MAX_SELF_STARTED_RUNS", 0)
+    monkeypatch.setattr(ends, "MAX_SELF_STARTED_RUNS", 0)
 
     async def again(ctx: ToolContext) -> str:
         await ctx.deps.get("t").send("more")

@@ -195,4 +195,4 @@ def test_an_observer_is_not_entered_twice(tmp_path: Path) -> None:
     with Runtime([desk([])], store=store), Observer(store) as observer:
         with pytest.raises(UsageError, match="open already"), observer:
             pass
-        assert observer.agents().get(timeout=5) == []
+        assert observer.agents().get(timeout=30) == []

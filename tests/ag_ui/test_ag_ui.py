@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart
 from pydantic_ai.models.function import AgentInfo, DeltaThinkingPart, FunctionModel
+from starlette.middleware.cors import CORSMiddleware
 
 from tests.support.ag_ui_client import (
     Client,
@@ -24,6 +25,7 @@ from tests.support.ag_ui_client import (
 from tests.support.agents import Held, by_turn
 from tests.support.loops import soon
 from tests.support.places import SqlitePlace
+from tests.support.postgres import Hosts
 from understudy import (
     Agent,
     Halt,
@@ -39,6 +41,7 @@ from understudy import (
     tool,
 )
 from understudy.ag_ui import User, ag_ui
+from understudy.journal import DatabaseStore
 from understudy.middleware import AskUser, Haltable, HumanInTheLoop, Middleware, SubAgent
 
 
@@ -503,6 +506,8 @@ async def test_files_come_with_a_message_and_names_of_a_provider_do_not(desk: De
         for source in (
             {"type": "file", "value": "file-1"},
             {"type": "url", "value": "file:///etc/passwd"},
+            {"type": "url", "value": "http://intranet/"},
+            {"type": "url", "value": "https://["},
             {"type": "data", "value": "?", "mimeType": "image/png"},
         ):
             response = await client.post(client.body(sent(source)))
@@ -652,6 +657,28 @@ async def test_an_answer_is_taken_after_a_restart(desk: Desk, tmp_path: Path) ->
     assert events[-1]["outcome"] == {"type": "success"}
 
 
+@pytest.mark.postgres
+async def test_any_host_takes_the_answer(desk: Desk, hosts: Hosts) -> None:
+    agent = two(desk)
+    async with (
+        Runtime([agent], store=DatabaseStore(hosts.new("a"))) as owner,
+        Runtime([agent], store=DatabaseStore(hosts.new("b"))) as other,
+    ):
+        asked = await two_asked(client_of(owner))
+        client = client_of(other)
+        (snapshot,) = of_type(await client.events(), "MESSAGES_SNAPSHOT")[:1]
+        assert len(snapshot["messages"][-1]["toolCalls"]) == 2
+        assert code(await client.events(resume=[answer(asked[0], {"approved": True})]))
+        assert desk.done == []
+        resume = [answer(each, {"approved": True}) for each in asked]
+        events = await client.events(resume=resume)
+        again = await client_of(owner).events(resume=resume)
+    assert len(of_type(events, "TOOL_CALL_RESULT")) == 2
+    assert text_of(events) == "Done."
+    assert again[-1]["outcome"] == events[-1]["outcome"] == {"type": "success"}
+    assert len(desk.done) == 2
+
+
 async def test_who_is_new_gets_an_empty_conversation(desk: Desk) -> None:
     async with Runtime([desk.agent("Hi.")]) as runtime:
         events = await client_of(runtime).events()
@@ -779,6 +806,47 @@ async def test_an_unknown_host_and_a_page_of_another_site_are_refused(desk: Desk
             await runtime.get("desk:ann:t1").state()
 
 
+APP = "https://app.example:8443"
+
+
+@pytest.mark.parametrize("around", [False, True], ids=["alone", "in a middleware"])
+async def test_a_page_of_an_origin_that_is_named_may_use_it(desk: Desk, around: bool) -> None:
+    async with Runtime([desk.agent("Hi.")]) as runtime:
+        app = ag_ui(runtime, agent="desk", auth=by_header, allowed_origins=[APP])
+        if around:
+            allowed = {"allow_methods": ["POST"], "allow_headers": ["x-user"]}
+            app = CORSMiddleware(app, allow_origins=[APP], **allowed)  # type: ignore[arg-type]
+        client = Client(app)
+        for origin, asked, status in ((APP, 200, 200), ("https://evil.example", 400, 403)):
+            headers = {"origin": origin, "sec-fetch-site": "cross-site"}
+            wanted = {
+                "access-control-request-method": "POST",
+                "access-control-request-headers": "x-user",
+            }
+            may = await client.http.options("/", headers={**headers, **wanted})
+            sent = await client.post(client.body(said("x")), headers=headers)
+            assert (may.status_code, sent.status_code) == (asked, status)
+            for response in (may, sent):
+                told = response.headers.get_list("access-control-allow-origin")
+                assert told == ([APP] if status == 200 else [])
+        nobody = await client.post(client.body(), headers={"origin": APP, "x-user": ""})
+    assert nobody.status_code == 401
+    assert nobody.headers["access-control-allow-origin"] == APP, "its page can read why"
+
+
+async def test_what_is_no_conversation_of_this_endpoint_is_not_cancelled(desk: Desk) -> None:
+    agents = [desk.agent("Hi."), desk.agent(refund(), "Paid.", name="other")]
+    async with Runtime(agents) as runtime:
+        other = runtime.spawn("other", id="secret")
+        await other.run("pay")
+        client = client_of(runtime, agent_id=lambda user, thread: thread)
+        for thread in ("secret", "nobody"):
+            response = await client.post({"threadId": thread}, "/cancel")
+            assert response.status_code == 404
+            assert response.json()["error"] == "UnknownThread"
+        assert (await other.state()).requests
+
+
 @pytest.mark.parametrize(
     "options",
     [
@@ -787,6 +855,13 @@ async def test_an_unknown_host_and_a_page_of_another_site_are_refused(desk: Desk
         {"agent_id": 1},
         {"share_state": 1},
         {"allowed_hosts": ["*"]},
+        {"allowed_origins": "https://app.example"},
+        {"allowed_origins": ["*"]},
+        {"allowed_origins": ["null"]},
+        {"allowed_origins": ["app.example"]},
+        {"allowed_origins": ["https://app.example/"]},
+        {"allowed_origins": ["https://App.example"]},
+        {"allowed_origins": [7]},
     ],
 )
 async def test_a_wrong_argument_is_named(options: Any) -> None:
@@ -815,6 +890,8 @@ async def test_a_wrong_argument_is_named(options: Any) -> None:
         (b"[" * 100_000, 400),
         (b'{"threadId": "t", "runId": "r", "messages": [], "state": ' + b"[" * 90_000, 400),
         (b"\xff", 400),
+        (b'{"threadId": "\\ud800", "runId": "r", "messages": []}', 400),
+        (b'{"threadId": "t", "runId": "\\uDC00x", "messages": []}', 400),
         (b" " * 10_000_000, 413),
     ],
     ids=lambda given: str(given[:40]) if isinstance(given, bytes) else None,

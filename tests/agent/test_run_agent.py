@@ -15,7 +15,7 @@ from tests.support.agents import (
     reloaded,
     results,
 )
-from tests.support.loops import never, own_tasks
+from tests.support.loops import never, own_tasks, soon
 from understudy import (
     Agent,
     Completed,
@@ -333,8 +333,9 @@ async def test_stopping_while_a_child_works_cuts_off_no_call_beside_it() -> None
         slow_leave.set()
         await stopping
         assert ref.status() is Status.PASSIVE
-        state = await ref.state()  # wakes it
-        outcome = completed(await future)
+        state = await ref.state()
+        await soon(runtime.recover())  # wakes it; a look does not, and the sweep comes later
+        outcome = completed(await soon(future))
         assert state.doubts == {}
         assert outcome.state.doubts == {}
         assert [part.outcome for part in results(outcome.state)] == ["success", "success"]

@@ -6,18 +6,21 @@ import asyncio
 import functools
 import inspect
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from itertools import count
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.cluster.conftest import APP
+from tests.support import cluster_app
 from tests.support.agents import completed, interrupted
 from tests.support.cluster_app import measure
+from tests.support.inline_engine import Inline
 from understudy import AgentRef, Runtime, Status, approve, reject, respond
 from understudy.actors import FeedEvent, Future, Schedules
-from understudy.cluster import Cluster, ClusterRef, ClusterSchedules
+from understudy.cluster import Cluster, ClusterRef, ClusterSchedules, Hosts
 from understudy.errors import (
     DecisionError,
     NotInterrupted,
@@ -335,6 +338,53 @@ def test_the_actors_are_drawn(runtime: Runtime) -> None:
     found: Any = runtime.tree()
     tree = found.get(timeout=SECONDS) if hasattr(found, "get") else found
     assert ref.id in str(tree)
+
+
+@pytest.fixture(params=["runtime", "inline"])
+def making(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Runtime]:
+    """What makes definitions when they are wanted: a runtime, or a cluster."""
+    store = f"sqlite:///{tmp_path}/store.db"
+    if request.param == "runtime":
+        made = cluster_app.making()
+        with Runtime(made.agents, factory=made.factory, store=store) as plain:
+            yield plain
+    else:
+        with Cluster(f"{APP}:making", 1, store=store, engine=Inline()) as cluster:
+            yield cluster
+
+
+def test_a_definition_is_made_by_a_factory(making: Runtime) -> None:
+    """A11: at each activation, from the values that the agent began with."""
+    ref = making.spawn("till-1", new_id(), values={"shop": "Acme"})
+    assert completed(ref.run("Hello!").get(timeout=SECONDS)).text == "till-1 of Acme"
+    assert ref.stop(timeout=SECONDS) is True
+    again = making.get(ref.id).run("Hello again!")
+    assert completed(again.get(timeout=SECONDS)).text == "till-1 of Acme"
+    assert completed(desk(making).run("Hello!").get(timeout=SECONDS)).text == "heard Hello!"
+    unknown = making.spawn("nobody", new_id())
+    error = raised(lambda: unknown.run("Hello!"))
+    assert type(error) is UsageError
+    assert "factory" in str(error)
+    assert type(raised(lambda: making.spawn("no name"))) is UsageError
+
+
+def test_an_agent_that_is_made_is_asked_of_a_pool_that_makes_it(database: str) -> None:
+    """A11: others are asked of those that declare it, whether or not these make any."""
+    pools = [Hosts(f"{APP}:making", 1, name="makes"), Hosts(f"{APP}:vision", 2, name="vision")]
+    with Cluster(pools, store=database, engine=Inline()) as cluster:
+        tills = [cluster.spawn("till", new_id(), values={"shop": n}) for n in range(4)]
+        eyes = [cluster.spawn("vision", new_id()) for _ in range(4)]
+        for n, ref in enumerate(tills):
+            assert completed(ref.run("Hi!").get(timeout=SECONDS)).text == f"till of {n}"
+            assert completed(cluster.get(ref.id).run("Hi!").get(timeout=SECONDS)).text
+        for ref in eyes:
+            assert completed(ref.run("Hi!").get(timeout=SECONDS)).text == "heard Hi!"
+
+
+def test_what_is_no_factory_ends_the_start_of_a_cluster(tmp_path: Path) -> None:
+    store = f"sqlite:///{tmp_path}/store.db"
+    with pytest.raises(UsageError, match="`factory`"):
+        Cluster(f"{APP}:wrong_factory", 1, store=store, engine=Inline()).__enter__()
 
 
 LOCAL = {"actor_class", "actor_urn", "actor_stopped", "definitions"}

@@ -499,7 +499,7 @@ def test_a_future_that_is_pending_at_a_fork_is_refused_in_the_child() -> None:
 
     claimed.set_get_hook(hook)
     getter = in_thread(claimed.get)
-    assert begun.wait(5)
+    assert begun.wait(30)
     futures = [pending, mapped, lazy, claimed]
 
     def await_it(future: Future[Any]) -> None:
@@ -512,7 +512,7 @@ def test_a_future_that_is_pending_at_a_fork_is_refused_in_the_child() -> None:
     assert in_child(use) == ["ForkedRuntime"] * 8
     release.set()
     pending.set(1)
-    assert (mapped.get(timeout=5), getter()) == ("1", "of the hook")
+    assert (mapped.get(timeout=30), getter()) == ("1", "of the hook")
 
 
 def test_a_future_that_is_locked_at_a_fork_is_refused_in_the_child() -> None:
@@ -525,7 +525,7 @@ def test_a_future_that_is_locked_at_a_fork_is_refused_in_the_child() -> None:
             assert release.wait(20)
 
     holder = in_thread(lock)
-    assert locked.wait(5)
+    assert locked.wait(30)
     assert in_child(lambda: error_of(pending.get)) == "ForkedRuntime"
     release.set()
     holder()
@@ -539,6 +539,6 @@ def test_what_is_settled_or_can_be_worked_out_is_had_in_the_child_too() -> None:
     def use() -> list[Any]:
         mine: Future[Any] = Future()
         threading.Timer(0, mine.set, ["mine"]).start()
-        return [*(future.get(timeout=5) for future in of_parent), mine.get(timeout=20)]
+        return [*(future.get(timeout=30) for future in of_parent), mine.get(timeout=20)]
 
     assert in_child(use) == [1, "2", "hooked", "mine"]

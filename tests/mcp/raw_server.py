@@ -47,6 +47,7 @@ class RawServer:
         self.closed = 0
         self.refuses = 0
         self.listings = 0
+        self.capabilities: dict[str, Any] = {}
 
     async def answer(self, params: dict[str, Any]) -> dict[str, Any]:
         return text("done")
@@ -72,11 +73,15 @@ class RawServer:
 
     async def ask(self, message: str, schema: dict[str, Any]) -> Any:
         """An elicitation, in the middle of a call."""
+        params = {"message": message, "requestedSchema": schema}
+        return (await self.request("elicitation/create", params))["result"]
+
+    async def request(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
+        """What the client answers to a request, as it sends it."""
         import anyio
 
         self._asked = anyio.Event()
-        params = {"message": message, "requestedSchema": schema}
-        await self.send({"id": "ask", "method": "elicitation/create", "params": params})
+        await self.send({"id": "ask", "method": method, "params": params})
         await self._asked.wait()
         return self._told
 
@@ -110,12 +115,13 @@ class RawServer:
     async def _handle(self, data: dict[str, Any], scope: Any) -> None:
         method, params = data.get("method"), data.get("params") or {}
         if data.get("id") == "ask" and method is None:
-            self._told = data["result"]
+            self._told: dict[str, Any] = data
             self._asked.set()
             return
         if "id" not in data:
             return
         if method == "initialize":
+            self.capabilities = params["capabilities"]
             result: Any = initialized(params)
         elif method == "tools/list":
             result = await self.listed(params.get("cursor"))

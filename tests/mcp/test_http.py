@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import json
 from collections.abc import Iterator
 from typing import Any
@@ -11,7 +12,7 @@ import pytest
 from mcp.server.mcpserver import Context, MCPServer
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from tests.support.agents import by_turn, completed, results
+from tests.support.agents import by_turn, completed, interrupted, results
 from tests.support.web_server import free_port, served
 from understudy import Agent, Runtime, call
 from understudy.mcp import mcp_tools
@@ -65,6 +66,16 @@ class Spoiled:
             await self._answer(send, how, b"<html>no</html>")
         elif how == "html":
             await self._answer(send, 200, b"<html>a page</html>")
+        elif how == "endless":
+            headers = [(b"content-type", b"application/json")]
+            await send({"type": "http.response.start", "status": 200, "headers": headers})
+            for _ in range(12):
+                body = b"x" * 1_000_000
+                await send({"type": "http.response.body", "body": body, "more_body": True})
+        elif how == "packed":
+            headers = [(b"content-type", b"application/json"), (b"content-encoding", b"gzip")]
+            await send({"type": "http.response.start", "status": 200, "headers": headers})
+            await send({"type": "http.response.body", "body": gzip.compress(b"{}")})
         elif how == "cut":
             headers = [(b"content-type", b"text/event-stream")]
             await send({"type": "http.response.start", "status": 200, "headers": headers})
@@ -122,6 +133,21 @@ async def test_what_is_no_answer_leaves_a_doubt(
     assert outcome == "interrupted"
     assert "may or may not have taken effect" in told
     assert CALLS == []
+
+
+@pytest.mark.parametrize(
+    ("how", "why"),
+    [("endless", "more than 10,000,000 bytes"), ("packed", "compressed")],
+)
+async def test_an_answer_of_no_known_size_is_not_read(
+    url: str, site: tuple[str, Spoiled], how: str, why: str
+) -> None:
+    site[1].how[:] = [how]
+    tools = await mcp_tools(url, id="bank", policy={"pay": {"ask": False}})
+    agent = Agent("a", by_turn(call("pay", {"amount": 1})), tools=[*tools])
+    (request,) = interrupted(await agent.execute("go")).requests
+    assert request.kind == "doubt"
+    assert why in request.payload["reason"]
 
 
 @pytest.mark.parametrize("how", ["html", "cut", 500, 404])

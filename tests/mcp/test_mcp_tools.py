@@ -539,13 +539,18 @@ async def test_a_call_that_may_not_run_again_is_told_that_nobody_answers() -> No
     assert len(server.calls) == 1
 
 
-async def test_a_server_that_asks_for_a_model_is_refused() -> None:
-    async def sample(server: RawServer) -> Any:
-        params = {"messages": [], "maxTokens": 5}
-        await server.send({"id": "s", "method": "sampling/createMessage", "params": params})
-        return text("asked")
+@pytest.mark.parametrize("method", ["sampling/createMessage", "roots/list"])
+async def test_a_server_gets_no_model_and_no_files(method: str) -> None:
+    async def wants(server: RawServer) -> Any:
+        params = {"messages": [], "maxTokens": 5} if method.startswith("sampling") else {}
+        told = await server.request(method, params)
+        return text(f"{sorted(told)}: {told['error']['message']}")
 
-    assert contents(await fire(Failing(sample))) == [("success", "asked")]
+    server = Failing(wants)
+    ((_, said),) = contents(await fire(server))
+    assert said.startswith("['error', 'id', 'jsonrpc']: ")
+    assert "not supported" in said
+    assert set(server.capabilities) & {"sampling", "roots"} == set()
 
 
 async def test_stopping_a_runtime_in_a_call_leaves_no_task_and_no_connection() -> None:

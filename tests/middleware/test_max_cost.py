@@ -280,3 +280,15 @@ async def test_a_run_that_may_not_begin_is_refused_and_the_agent_goes_on() -> No
 def test_bad_limits_are_refused(limits: dict[str, Any]) -> None:
     with pytest.raises(UsageError):
         Limits(**limits)
+
+
+def test_one_agent_has_one_set_of_prices() -> None:
+    """A reply has one cost: a second limit would count in prices that are not its own."""
+    dear = {"scripted": Price(input=20_000, output=20_000)}
+    first, second = Limits(max_cost=1, pricing=CENTS), Limits(max_cost=2, pricing=dear)
+    with pytest.raises(UsageError, match=r"Agent 'a': .*pricing"):
+        Agent("a", ScriptedModel(["done"]), middleware=[first, second])
+    shared = Prices(CENTS)
+    stack = [Limits(max_cost=1, pricing=shared), Limits(max_cost=2, pricing=shared)]
+    outcome = Agent("a", ScriptedModel(["done"]), middleware=stack).execute_sync("go")
+    assert completed(outcome).text == "done"

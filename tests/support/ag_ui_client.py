@@ -23,7 +23,7 @@ def by_header(request: Request) -> User | None:
     """The user, and what they may do, as the headers say."""
     name = request.headers.get("x-user")
     may = request.headers.get("x-may")
-    return None if name is None else User(name, ALL if may is None else frozenset(may.split()))  # type: ignore[arg-type]
+    return None if not name else User(name, ALL if may is None else frozenset(may.split()))  # type: ignore[arg-type]
 
 
 def said(text: str, id: str = "m1") -> dict[str, Any]:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from pydantic_ai.messages import UserPromptPart
 
@@ -116,6 +116,21 @@ def vision() -> Definitions:
     agent = Agent("vision", ScriptedModel(clerk), tools=[block])
     prices = {"scripted": Price(input=0, output=1_000_000)}  # a dollar for each token of a reply
     return Definitions([agent], deps_for=_eyes, pricing=prices)
+
+
+def making() -> Definitions:
+    """The desk, and agents that are made when they are activated."""
+    return Definitions(desks(), factory=_till)
+
+
+def _till(name: str, agent_id: str, values: Mapping[str, Any]) -> Agent | None:
+    if not name.startswith("till"):
+        return None
+    return Agent(name, ScriptedModel(lambda _: f"{name} of {values.get('shop')}"))
+
+
+def wrong_factory() -> Definitions:
+    return Definitions(factory=cast("Any", "till"))
 
 
 def _eyes(agent_id: str) -> str:

@@ -22,6 +22,7 @@ PACKAGES = (
     "understudy.journal",
     "understudy.loop_actors.supervisor",
     "understudy.mcp",
+    "understudy.mcp.agents_server",
     "understudy.middleware",
     "understudy.models",
     "understudy.modes",

@@ -15,12 +15,14 @@ from understudy.actors.services import RuntimeServices
 from understudy.agent.agent import Agent
 from understudy.agent.runner import RunOptions
 from understudy.errors import (
+    AgentNotMade,
     Fenced,
     OtherAgent,
     StoreDamaged,
     UnderstudyError,
     UnfitHost,
     UnknownAgent,
+    UsageError,
 )
 from understudy.journal import (
     CheckpointJournal,
@@ -29,6 +31,7 @@ from understudy.journal import (
     LostAttempt,
     Owned,
     OwnedJournal,
+    find_agent,
     index_entry_of,
     load_latest,
     replay,
@@ -378,12 +381,16 @@ async def activate(
     store = services.store
     shared = shared_part(store) if take and services.placement.any_host else None
     claim = store.claim if shared is None else shared.take
-    if isinstance(agent, Agent):
-        agent, owned, loaded = await _claim_or_create(agent_id, agent, services, claim, values)
-    else:
-        wanted = None if agent is None else agent.name
-        claiming = _Claiming(agent_id, services, claim, make, values)
-        agent, owned, loaded = await claiming.by_name(wanted)
+    try:
+        if isinstance(agent, Agent):
+            agent, owned, loaded = await _claim_or_create(agent_id, agent, services, claim, values)
+        else:
+            wanted = None if agent is None else agent.name
+            claiming = _Claiming(agent_id, services, claim, make, values)
+            agent, owned, loaded = await claiming.by_name(wanted)
+    except (AgentNotMade, UnfitHost, UsageError):
+        await _give_back(agent_id, services)
+        raise
     state = folded(loaded) if loaded is not None else AgentState()
     services.placement.check(agent_id, agent, state)
     activation = Activation(agent)
@@ -460,6 +467,26 @@ async def _claim_or_create(
         await store.release(owned)
         raise OtherAgent(agent_id=agent_id, agent=owned.agent, wanted=agent.name)
     return agent, owned, await load_latest(store, agent_id) if owned.last_seq else None
+
+
+async def _give_back(agent_id: str, services: RuntimeServices[Any, Any]) -> None:
+    """Release an agent that another host has given to this one, which cannot run it.
+
+    Else it is this host's for as long as that lives, and a run that was handed over stands still
+    (test_an_agent_that_is_handed_over_to_a_host_that_does_not_make_it_is_free_again).
+    """
+    if not services.placement.is_shared:
+        return
+    stored = await find_agent(services.store, agent_id)
+    if stored is not None and stored.host == host_of(services.store):
+        owned = Owned(
+            agent_id=agent_id,
+            agent=stored.agent,
+            incarnation=stored.incarnation,
+            epoch=stored.epoch,
+            last_seq=stored.last_seq,
+        )
+        await services.store.release(owned)
 
 
 async def _prepare(agent_id: str, agent: Agent, services: RuntimeServices[Any, Any]) -> None:

@@ -52,7 +52,16 @@ from understudy.actors.replies import (
     refuse_when_confirmed,
     runtime_stopped,
 )
-from understudy.actors.run_driver import RunDriver
+from understudy.actors.runs import (
+    control,
+    decisions,
+    dues,
+    ends,
+    recovery,
+    run_queue,
+    starts,
+    waiters,
+)
 from understudy.agent.agent import Agent
 from understudy.errors import (
     Fenced,
@@ -81,7 +90,6 @@ class AgentActor(LoopActor):
     def __init__(self, slot: AgentSlot) -> None:
         super().__init__()
         self._slot = slot
-        self._driver = RunDriver(slot)
         self._idle_timer: asyncio.TimerHandle | None = None
         self._loading: asyncio.Task[bool] | None = None
         self._leaving: asyncio.Future[None] | None = None
@@ -259,9 +267,9 @@ class AgentActor(LoopActor):
         if slot.phase is Phase.ACTIVATING:
             slot.enter(Phase.IDLE)
         if slot.phase is Phase.ENDED:
-            self._driver.after_run_task(activating=True)
+            ends.after_run_task(slot, activating=True)
         elif slot.phase is Phase.IDLE:
-            self._driver.recover()
+            recovery.recover(slot)
         self._check_inbox(activating=True)
 
     # ------------------------------------------------------------------ the inbox
@@ -281,11 +289,11 @@ class AgentActor(LoopActor):
         if slot.phase is Phase.IDLE:
             self._check_owner(activating=activating)
         if slot.phase is Phase.ENDED:
-            self._driver.after_run_task()
+            ends.after_run_task(slot)
         self._passivate_if_requested()
         kept = 0
         while len(slot.inbox) > kept and slot.phase is not Phase.PASSIVATING:
-            if self._driver.must_wait(slot.inbox[kept]):
+            if decisions.must_wait(slot, slot.inbox[kept]):
                 kept += 1
                 continue
             message = self._followed(slot.inbox.pop(kept))
@@ -300,8 +308,8 @@ class AgentActor(LoopActor):
                 refuse_when_confirmed(slot, message.future, error)
                 if isinstance(error, JournalFailed) and not isinstance(error, RecordRefused):
                     self._lose_store(error)
-        self._driver.settle_status()
-        self._driver.tell_due()
+        recovery.settle_status(slot)
+        dues.tell_due(slot)
         self._start_idle_timer()
 
     def _check_owner(self, *, activating: bool) -> None:
@@ -314,37 +322,37 @@ class AgentActor(LoopActor):
             self._lose_store(error)
 
     def _handle(self, message: AgentMessage) -> None:
-        driver, slot = self._driver, self._slot
+        slot = self._slot
         match message:
             case RunRequest():
-                driver.request(message)
+                run_queue.request(slot, message)
             case Send():
-                driver.send(message)
+                run_queue.send(slot, message)
             case CancelMessage(message_id=message_id, future=future):
-                answer_when_durable(slot, future, driver.cancel_message(message_id))
-                driver.answer_message_waits()
+                answer_when_durable(slot, future, run_queue.cancel_message(slot, message_id))
+                waiters.answer_message_waits(slot)
             case ChangePlans(change=change, future=future):
-                answer_when_durable(slot, future, driver.change_plans(change))
+                answer_when_durable(slot, future, dues.change_plans(slot, change))
             case Resume():
-                driver.resume(message)
+                decisions.resume(slot, message)
             case Decide():
-                driver.record_decisions(message)
+                decisions.record_decisions(slot, message)
             case WaitOutcome():
-                driver.wait_outcome(message)
+                waiters.wait_outcome(slot, message)
             case Cancel():
-                driver.cancel(message)
+                control.cancel(slot, message)
             case Pause(reason=reason, future=future, run_id=run_id, on_run=on_run):
-                driver.check_run(run_id)
-                driver.note_run(on_run)
-                driver.request_pause(reason)
+                control.check_run(slot, run_id)
+                starts.note_run(slot, on_run)
+                control.request_pause(slot, reason)
                 answer_when_durable(slot, future, None)
             case Unpause(future=future, run_id=run_id, on_run=on_run):
-                driver.check_run(run_id)
-                driver.note_run(on_run)
-                driver.unpause()
+                control.check_run(slot, run_id)
+                starts.note_run(slot, on_run)
+                control.unpause(slot)
                 answer_when_durable(slot, future, None)
             case Retry():
-                driver.retry(message)
+                control.retry(slot, message)
             case Query(future=future, what=what):
                 answer_when_durable(slot, future, what(self._activation.state))
             case Notify():
@@ -357,10 +365,10 @@ class AgentActor(LoopActor):
                 record_files(slot.id, self._activation.ledger, message)
                 answer_when_durable(slot, future, None)
             case CheckDue(future=future):
-                driver.check_due()
+                dues.check_due(slot)
                 answer_when_durable(slot, future, None)
             case AnswerWait():
-                driver.answer_wait(message)
+                decisions.answer_wait(slot, message)
             case Passivate(future=future):
                 self._activation.passivate_futures += (future,)
                 self._passivate_if_requested()
@@ -380,7 +388,7 @@ class AgentActor(LoopActor):
                 if expects is not None and name != expects:
                     raise OtherAgent(agent_id=slot.id, agent=name, wanted=expects)
                 self._handle(posted)
-                driver.accept(posted, accepted)
+                waiters.accept(slot, posted, accepted)
 
     def _followed(self, message: AgentMessage) -> AgentMessage:
         """The message; of a look, one that the store answers if the agent is not ours any more."""
@@ -403,7 +411,7 @@ class AgentActor(LoopActor):
         for run in queued:
             refuse(run.request.future, UnknownAgent(agent_id=slot.id))
         if slot.phase.has_run_task:
-            self._driver.cancel(Cancel(delete.signal, Future()))
+            control.cancel(slot, Cancel(delete.signal, Future()))
         self._passivate_if_requested()
 
     def _passivate_if_requested(self) -> None:

@@ -73,7 +73,11 @@ def _binary(data: str, media_type: str) -> BinaryContent:
 
 
 def _url(kind: str, url: str) -> UserContent:
-    if urlsplit(url).scheme not in ("http", "https"):
+    try:
+        is_fetched = urlsplit(url).scheme == "https"
+    except ValueError:
+        is_fetched = False
+    if not is_fetched:
         raise refused(400, "UsageError", "A file must have an `https:` or a `data:` URL.")
     found: UserContent = _URLS[kind](url)
     return found

@@ -8,6 +8,7 @@ from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Protocol, TypeVar
 
+from understudy._base.json_values import shown
 from understudy.actors import AgentRef, Status, StatusChanged
 from understudy.ag_ui.feed import Differs, Feed, Given
 from understudy.ag_ui.site import Site, Source, need
@@ -170,12 +171,10 @@ class Conversation:
         """The agent as it is, and the number of a record that is in it; None if it is new."""
         try:
             async with asyncio.timeout(SECONDS):
-                info = await self.ref.info()
+                info = await self.site.info(self.ref)
                 state = await self.ref.state()
         except UnknownAgent:
             return None, 0
-        if info.agent != self.site.agent:
-            raise refused(404, "UnknownThread", "There is no such conversation.")
         return state, info.last_seq
 
     def _what_is_asked(
@@ -228,14 +227,14 @@ class Conversation:
         given: dict[str, Decision] = {}
         for answer in said.answers:
             if answer.id in given:
-                raise refused(400, "AnsweredTwice", f"{answer.id!r} is answered twice.")
+                raise refused(400, "AnsweredTwice", f"{shown(answer.id)} is answered twice.")
             record = made.get(answer.id)
             request = record.request if record is not None else pending.get(answer.id)
             if request is None:
                 raise refused(
                     404,
                     "UnknownInterrupt",
-                    f"Nothing of the id {answer.id!r} is asked. Nothing was done.",
+                    f"Nothing of the id {shown(answer.id)} is asked. Nothing was done.",
                 )
             if answer.digest is not None and answer.digest != request.digest:
                 raise refused(409, "RequestChanged", "The request is not what was shown.")

@@ -16,6 +16,7 @@ from contextlib import aclosing
 from typing import Any, TypeVar, cast
 
 from sse_starlette import EventSourceResponse, ServerSentEvent
+from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -23,12 +24,21 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from understudy._base.json_values import shown
 from understudy.ag_ui import protocol, vercel_ai
 from understudy.ag_ui.conversation import OWN_ID, Conversation, Said
-from understudy.ag_ui.site import AgentIdOf, ShareState, Site, Source, SourceOf, need, own_threads
+from understudy.ag_ui.site import (
+    AgentIdOf,
+    ShareState,
+    Site,
+    Source,
+    SourceOf,
+    need,
+    own_threads,
+    unknown_thread,
+)
 from understudy.errors import UnknownAgent, UsageError
 from understudy.login import Auth, User
 from understudy.login.bodies import read_json
 from understudy.login.guard import Guard, path_in
-from understudy.login.hosts import Hosts
+from understudy.login.hosts import Hosts, checked_origins
 from understudy.login.problems import problem_of, refused
 
 T = TypeVar("T")
@@ -43,6 +53,7 @@ def ag_ui(
     agent: str,
     auth: Auth | None = None,
     allowed_hosts: Iterable[str] = (),
+    allowed_origins: Iterable[str] = (),
     agent_id: AgentIdOf | None = None,
     share_state: ShareState = False,
 ) -> ASGIApp:
@@ -59,6 +70,7 @@ def ag_ui(
         auth: says who makes a request; see `understudy.web.ui`. To write needs the right `act`, to
             answer requests `decide`, to look `read`.
         allowed_hosts: the names under which it is served. Addresses and `localhost` always are.
+        allowed_origins: other origins whose pages may use it, such as `"https://app.example.com"`.
         agent_id: by the user and the client's `threadId`, the id of the agent; None refuses it. By
             default each user has threads of their own.
         share_state: whether clients get the values of the agent's state; or a function that makes
@@ -78,7 +90,7 @@ def ag_ui(
             conversation.stream(writer), lambda event: event.model_dump_json(by_alias=True)
         )
 
-    return _guarded(_Endpoint(site, post, None), cast("Auth", auth), allowed_hosts)
+    return _guarded(_Endpoint(site, post, None), cast("Auth", auth), allowed_hosts, allowed_origins)
 
 
 def vercel(
@@ -87,6 +99,7 @@ def vercel(
     agent: str,
     auth: Auth | None = None,
     allowed_hosts: Iterable[str] = (),
+    allowed_origins: Iterable[str] = (),
     agent_id: AgentIdOf | None = None,
 ) -> ASGIApp:
     """An endpoint for Vercel's AI SDK, version 6 or 7: `new DefaultChatTransport({api: "/chat"})`.
@@ -100,6 +113,7 @@ def vercel(
         agent: as of `ag_ui`.
         auth: as of `ag_ui`.
         allowed_hosts: as of `ag_ui`.
+        allowed_origins: as of `ag_ui`.
         agent_id: by the user and the `id` of the chat, the id of the agent.
 
     Raises:
@@ -120,15 +134,19 @@ def vercel(
 
     async def again(thread_id: str, user: User) -> Response:
         need(user, "read")
+        ref = site.ref(site.source(), user, thread_id)
         try:
-            state = await site.ref(site.source(), user, thread_id).state()
+            await site.info(ref)
+            state = await ref.state()
         except UnknownAgent:
             return Response(status_code=204)
         if state.status != "running":
             return Response(status_code=204)  # as its client wants it: nothing is being written
         return answered(user, Said(thread_id))
 
-    return _guarded(_Endpoint(site, post, again), cast("Auth", auth), allowed_hosts)
+    return _guarded(
+        _Endpoint(site, post, again), cast("Auth", auth), allowed_hosts, allowed_origins
+    )
 
 
 def _site(
@@ -203,6 +221,10 @@ class _Endpoint:
         if not isinstance(thread_id, str):
             raise refused(400, "UsageError", "`threadId` says which conversation to cancel.")
         ref = self._site.ref(self._site.source(), user, thread_id)
+        try:
+            await self._site.info(ref)
+        except UnknownAgent as error:
+            raise unknown_thread() from error
         outcome: Any = await ref.cancel(context={"by": user.name})
         return JSONResponse({"cancelled": outcome is not None})
 
@@ -217,8 +239,21 @@ class _Json:
         await self._app({**scope, "understudy.json": True}, receive, send)
 
 
-def _guarded(app: ASGIApp, auth: Auth, allowed_hosts: Iterable[str]) -> ASGIApp:
-    return _Json(Guard(app, auth, Hosts(allowed_hosts)))
+def _guarded(
+    app: ASGIApp, auth: Auth, allowed_hosts: Iterable[str], allowed_origins: Iterable[str]
+) -> ASGIApp:
+    origins = checked_origins(allowed_origins)
+    guarded = _Json(Guard(app, auth, Hosts(allowed_hosts), origins))
+    if not origins:
+        return guarded
+    # Around the guard: a browser asks first whether it may, and does not say then who asks.
+    return CORSMiddleware(
+        guarded,
+        allow_origins=origins,
+        allow_methods=("GET", "POST"),
+        allow_headers=("*",),
+        allow_credentials=True,
+    )
 
 
 def _stream(

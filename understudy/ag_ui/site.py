@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 from urllib.parse import quote
 
-from understudy.actors import AgentRef
+from understudy.actors import AgentInfo, AgentRef
 from understudy.errors import UnderstudyError, UsageError
 from understudy.interrupts import Request
 from understudy.login import User
@@ -71,11 +71,24 @@ class Site:
         """
         id = self.agent_id_of(user, thread_id) if thread_id else None
         if id is None:
-            raise refused(404, "UnknownThread", "There is no such conversation.")
+            raise unknown_thread()
         try:
             return source.get(id)
         except UsageError as error:
             raise refused(400, "UsageError", "The id of the conversation is too long.") from error
+
+    async def info(self, ref: AgentRef) -> AgentInfo:
+        """What is known of the agent of a conversation.
+
+        Raises:
+            Refused: if it is of another definition: an application's `agent_id` may name any agent.
+            UnknownAgent: if it does not exist yet.
+
+        """
+        found = await ref.info()
+        if found.agent != self.agent:
+            raise unknown_thread()
+        return found
 
     def shared(self, state: AgentState) -> Mapping[str, Any] | None:
         """What clients see of the agent's values; None: nothing."""
@@ -93,6 +106,11 @@ def own_threads(agent: str) -> AgentIdOf:
         return ":".join(quote(part, safe="") for part in (agent, user.name, thread_id))
 
     return id_of
+
+
+def unknown_thread() -> Exception:
+    """The refusal for a conversation that is none, or is not the user's."""
+    return refused(404, "UnknownThread", "There is no such conversation.")
 
 
 def need(user: User, right: Right) -> None:

@@ -28,6 +28,7 @@ from understudy.middleware.fallback import Fallback
 from understudy.middleware.human_in_the_loop import GatesOfTools, HumanInTheLoop
 from understudy.middleware.retry import Retry
 from understudy.models.output import Output
+from understudy.models.prices import Prices
 from understudy.models.requirements import (
     OutputMode,
     check_can_be_forced,
@@ -39,7 +40,7 @@ from understudy.run.definition import AgentDefinition, ChildAgent, OnVersion
 from understudy.run.hooks import Hook
 from understudy.run.instructions import check_instructions
 from understudy.run.until_tool import check_force, check_known, refuse_both
-from understudy.tools.function_tool import Tool, as_tool
+from understudy.tools.function_tool import Tool, as_tools
 from understudy.tools.gate_rule import Rule
 
 _NAME = re.compile(r"[A-Za-z0-9_-]+")
@@ -112,7 +113,7 @@ def build_definition(
         version=cast("int", version),
         on_version=on_version,
         haltable=any(getattr(item, "halts", False) for item in stack),
-        prices=next((item.prices for item in stack if item.prices is not None), None),
+        prices=_prices(stack, agent=agent),
         needs_cost=any(item.needs_cost for item in stack),
     )
     asks = base.asks_model
@@ -385,6 +386,17 @@ def _stack(
     return stack
 
 
+def _prices(stack: Sequence[Middleware], *, agent: str) -> Prices | None:
+    """The prices by which the replies of the agent are priced: a reply has one cost."""
+    given = [item.prices for item in stack if item.prices is not None]
+    if any(each is not given[0] for each in given):
+        raise UsageError(
+            f"Agent {agent!r}: `pricing` is given twice: give it to one middleware, which is "
+            "enough for all, or the same Prices(...) to each"
+        )
+    return given[0] if given else None
+
+
 def _fallback_models(
     options: Mapping[str, Any], stack: Sequence[Middleware]
 ) -> tuple[str | Model, ...]:
@@ -411,8 +423,7 @@ def _merge_tools(
     if isinstance(tools, (str, Tool)) or not isinstance(tools, Sequence):
         raise UsageError(f"Agent {agent!r}: {owner} must be a list of functions, got {tools!r}")
     merged = dict(into)
-    for given in tools:
-        tool = as_tool(given)
+    for tool in (each for given in tools for each in as_tools(given)):
         if tool.name in merged:
             raise UsageError(
                 f"Agent {agent!r} has two tools named {tool.name!r} (the second from {owner}): "

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import socket
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from typing import Any
 from urllib.parse import quote
 
@@ -40,13 +42,20 @@ class Api:
         self.url = url
         self._token = token
         self._client = new_client(url, token)
+        self._closed = False
+        self._streaming: httpx2.Response | None = None
 
     def twin(self) -> Api:
         """The same server, by connections of its own."""
         return Api(self.url, self._token)
 
     def close(self) -> None:
-        """Close the connections."""
+        """Close the connections. A stream ends, also where another thread waits for an event."""
+        self._closed = True
+        if self._streaming is not None:
+            # To close a socket wakes nobody who reads from it: it is shut down first
+            # (test_a_stream_that_is_closed_by_another_thread_ends_at_once).
+            _shut_down(self._streaming)
         self._client.close()
 
     def get(self, path: str, **query: Any) -> Any:
@@ -78,7 +87,12 @@ class Api:
             if response.status_code != 200:
                 response.read()
                 self._answer(response)
-            yield from _events(response.iter_lines())
+            self._streaming = response
+            try:
+                if not self._closed:  # else nobody shuts it down
+                    yield from _events(response.iter_lines())
+            finally:
+                self._streaming = None
 
     def _answer(self, response: httpx2.Response) -> Any:
         try:
@@ -94,6 +108,14 @@ class Api:
             }.get(response.status_code, f"the server answered {response.status_code}")
             raise ApiProblem(response.status_code, {"error": "NoApi", "detail": detail})
         raise ApiProblem(response.status_code, data)
+
+
+def _shut_down(response: httpx2.Response) -> None:
+    network = response.extensions.get("network_stream")  # none where no network is between
+    connected = None if network is None else network.get_extra_info("socket")
+    if connected is not None:
+        with suppress(OSError):  # it has ended by itself
+            connected.shutdown(socket.SHUT_RDWR)
 
 
 def _events(lines: Iterator[str]) -> Iterator[tuple[str | None, str]]:

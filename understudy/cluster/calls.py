@@ -133,15 +133,21 @@ class Calls:
         if wanted.route and agent is None and _differ(running):
             self._locate(wanted)
             return
-        pool = [host for host in running if agent is None or agent in host.agents]
-        if not pool and agent is not None and not any(agent in h.agents for h in self._hosts):
-            pool = running  # it says what is wrong
+        pool = running if agent is None else self._pool_of(agent, running)
         if not pool:
             self._waiting.append(wanted)
             return
         self._host_for(wanted.route, pool).send(
             wanted, wanted.target, wanted.method, wanted.payload
         )
+
+    def _pool_of(self, agent: str, running: list[HostEnd]) -> list[HostEnd]:
+        """Those of the running hosts that have this definition, else those that make others."""
+        if any(agent in host.agents for host in self._hosts):
+            return [host for host in running if agent in host.agents]
+        if any(host.makes for host in self._hosts):
+            return [host for host in running if host.makes]
+        return running  # it says what is wrong
 
     def _host_for(self, route: str, pool: list[HostEnd]) -> HostEnd:
         known = self._host_of.get(route)
@@ -295,7 +301,7 @@ def stopped() -> pykka.ActorDeadError:
 
 def _differ(hosts: Iterable[HostEnd]) -> bool:
     """Whether there are definitions that some of them lack."""
-    return len({frozenset(host.agents) for host in hosts}) > 1
+    return len({(frozenset(host.agents), host.makes) for host in hosts}) > 1
 
 
 def _number(route: str, host: str) -> bytes:

@@ -29,6 +29,7 @@ from understudy.actors.agent_directory import checked_id
 from understudy.actors.feed import Start
 from understudy.actors.listing import Listing, checked_limit
 from understudy.agent.agent import Agent
+from understudy.agent.build_definition import check_name
 from understudy.cluster.calls import Calls
 from understudy.cluster.engine import (
     Engine,
@@ -457,7 +458,7 @@ class Cluster(_RuntimeCalls):
     def spawn(  # type: ignore[override]
         self, agent: str, id: str | None = None, *, deps: None = None, values: Any = None
     ) -> ClusterRef[Any]:
-        """As `Runtime.spawn`, with the name of a definition that the hosts have.
+        """As `Runtime.spawn`, with the name of a definition that the hosts have, or make.
 
         Raises:
             UsageError: for an agent itself, or `deps`, which no other process can have; and as
@@ -475,8 +476,11 @@ class Cluster(_RuntimeCalls):
                 "`deps` cannot be sent to another process: let the factory of the hosts return "
                 "Definitions(agents, deps_for=...)"
             )
-        known = {name: None for host in list(self._hosts) for name in host.agents}
-        if agent not in known:
+        hosts = list(self._hosts)
+        known = {name: None for host in hosts for name in host.agents}
+        if agent not in known and isinstance(agent, str) and any(host.makes for host in hosts):
+            check_name(agent)
+        elif agent not in known:
             there = ", ".join(map(repr, known)) or "none"
             raise UsageError(f"No agent is named {shown(agent)}; the hosts have: {there}")
         id = self._calls.new_id() if id is None else checked_id(id)

@@ -5,12 +5,13 @@ from __future__ import annotations
 import importlib
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import reduce
 from typing import Any
 
 from understudy._base.context_codecs import ContextCodec
 from understudy._base.json_values import shown
+from understudy.actors.agent_factory import AgentFactory
 from understudy.actors.services import RuntimeTelemetry
 from understudy.agent.agent import Agent
 from understudy.errors import UsageError
@@ -23,6 +24,8 @@ class Definitions:
 
     Args:
         agents: as of `Runtime`.
+        factory: as of `Runtime`: it makes the definitions that are not among `agents`. Hosts that
+            have one should make the same of the same names: a call may come to any of them.
         deps_for: as of `Runtime`.
         context: as of `Runtime`.
         telemetry: as of `Runtime`: that of the host's own process.
@@ -30,11 +33,12 @@ class Definitions:
 
     """
 
-    agents: Sequence[Agent[Any, Any]]
+    agents: Sequence[Agent[Any, Any]] = ()
     deps_for: Callable[[str], Any] | None = None
     context: Sequence[ContextCodec] = ()
     telemetry: RuntimeTelemetry | None = None
     pricing: Pricing | None = None
+    factory: AgentFactory | None = field(default=None, kw_only=True)
 
 
 @asynccontextmanager
@@ -67,5 +71,6 @@ def _definitions(found: object, factory: str) -> Definitions:
         return Definitions(found)
     raise UsageError(
         f"the factory {factory!r} must return a list of agents, or Definitions(agents, "
-        f"deps_for=...), or an async context manager of one; it returned {shown(found)}"
+        "factory=..., deps_for=...), or an async context manager of one; it returned "
+        f"{shown(found)}"
     )

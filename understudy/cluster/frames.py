@@ -47,6 +47,8 @@ class Greeting(NamedTuple):
     """As the store names it: the owner of its agents."""
     agents: tuple[str, ...]
     """The names of its definitions."""
+    makes: bool
+    """Whether it makes others by a factory."""
 
 
 class CannotStart(NamedTuple):

@@ -11,7 +11,7 @@ from typing import Any
 
 from understudy.actors import AgentRef, DisplaySubscription, Recovery, Runtime, Subscription
 from understudy.actors.listing import Listing
-from understudy.cluster.definitions import made
+from understudy.cluster.definitions import Definitions, made
 from understudy.cluster.engine import HostSpec
 from understudy.cluster.frames import (
     Call,
@@ -61,6 +61,7 @@ class Host:
                 runtime = Runtime(
                     definitions.agents,
                     store=self._spec.store,
+                    factory=definitions.factory,
                     deps_for=definitions.deps_for,
                     context=definitions.context,
                     telemetry=definitions.telemetry,
@@ -69,7 +70,7 @@ class Host:
                 )
                 async with runtime:
                     self._runtime = runtime
-                    self._greet([agent.name for agent in definitions.agents])
+                    self._greet(definitions)
                     # What this host, or one that is gone, has left.
                     self._task(self._recover())
                     await self._ended.wait()
@@ -102,9 +103,10 @@ class Host:
             return
         self._task(self._answer(found.number, answer))
 
-    def _greet(self, names: list[str]) -> None:
-        greeting = Greeting(os.getpid(), self._node, host_name(), tuple(names))
-        self._send(dumps(greeting))
+    def _greet(self, definitions: Definitions) -> None:
+        names = tuple(agent.name for agent in definitions.agents)
+        makes = definitions.factory is not None
+        self._send(dumps(Greeting(os.getpid(), self._node, host_name(), names, makes)))
 
     async def _recover(self) -> None:
         try:

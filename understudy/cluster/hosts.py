@@ -79,6 +79,11 @@ class HostEnd:
         """The names of its definitions, once it has greeted."""
         return self.greeting.agents if self.greeting is not None else ()
 
+    @property
+    def makes(self) -> bool:
+        """Whether it makes other definitions by a factory, once it has greeted."""
+        return self.greeting is not None and self.greeting.makes
+
     # ------------------------------------------------------------------------ calls
 
     def send(self, asked: Asked, target: Target, method: str, arguments: bytes) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 from starlette.requests import Request
@@ -11,6 +12,7 @@ from understudy.login.problems import refused
 
 MAX_BODY = 8 * 1024 * 1024
 """Bytes of a request: a form of arguments of 1 MB, encoded, fits."""
+_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 
 
 async def read_body(request: Request) -> bytes:
@@ -43,9 +45,15 @@ async def read_json(request: Request) -> Any:
     if media_type(request) != "application/json":
         raise refused(415, "NotJson", "Send JSON, with `Content-Type: application/json`.")
     try:
-        return json.loads((await read_body(request)).decode(), parse_constant=_no_constant)
+        text = (await read_body(request)).decode()
+        found = json.loads(text, parse_constant=_no_constant)
+        if _SURROGATE.search(text):
+            json.dumps(found, ensure_ascii=False).encode()
+        return found
     except UnicodeDecodeError as error:
         raise refused(400, "NotJson", "The body is no JSON: it is not in UTF-8.") from error
+    except UnicodeEncodeError as error:
+        raise refused(400, "NotJson", "The body holds half of a surrogate pair.") from error
     except (ValueError, RecursionError) as error:
         raise refused(400, "NotJson", f"The body is no JSON: {str(error)[:200]}") from error
 

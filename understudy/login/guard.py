@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from urllib.parse import unquote_to_bytes, urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
@@ -45,13 +46,17 @@ class Guard:
         app: the pages.
         auth: says who makes a request.
         hosts: the names under which the pages are served.
+        origins: other origins whose pages may make requests.
 
     """
 
-    def __init__(self, app: ASGIApp, auth: Auth, hosts: Hosts) -> None:
+    def __init__(
+        self, app: ASGIApp, auth: Auth, hosts: Hosts, origins: Collection[str] = ()
+    ) -> None:
         self._app = app
         self._auth = auth
         self._hosts = hosts
+        self._origins = origins
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request."""
@@ -89,14 +94,18 @@ class Guard:
                     421,
                     "UnknownHost",
                     "This server is not known by that name. An application names the names that "
-                    "it is served under in ui(allowed_hosts=...).",
+                    "it is served under in `allowed_hosts=`.",
                 ),
             )
         if not is_utf8(scope):
             return problem_response(
                 scope, Problem(400, "UsageError", "The URL is not in UTF-8, percent-encoded.")
             )
-        if scope["method"] not in SAFE and not is_same_origin(headers, host):
+        if (
+            scope["method"] not in SAFE
+            and not is_same_origin(headers, host)
+            and headers.get("origin") not in self._origins
+        ):
             return problem_response(
                 scope,
                 Problem(403, "CrossSite", "The request comes from a page of another site."),

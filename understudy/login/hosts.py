@@ -80,3 +80,28 @@ class Hosts:
         except ValueError:
             return any(name.endswith(ending) for ending in self._endings)
         return True
+
+
+def checked_origins(given: Iterable[str]) -> frozenset[str]:
+    """Origins, as the header `Origin` of a browser has them.
+
+    Raises:
+        UsageError: for what is none. There is none that allows all of them.
+
+    """
+    if isinstance(given, str) or not isinstance(given, Iterable):
+        raise UsageError(f"`allowed_origins` takes a list of origins, got {shown(given)}")
+    found = frozenset(given)
+    for origin in found:
+        scheme, _, name = origin.partition("://") if isinstance(origin, str) else ("", "", "")
+        if (
+            scheme not in ("http", "https")
+            or host_name(name) is None
+            or "*" in name
+            or name != name.lower()
+        ):
+            raise UsageError(
+                f"`allowed_origins` holds {shown(origin)}: give a scheme, a name in lower case and "
+                "a port if it has one, such as 'https://app.example.com'"
+            )
+    return found

@@ -26,6 +26,8 @@ from understudy.login.guard import Guard
 from understudy.login.hosts import Hosts
 from understudy.login.users import Auth, Right, User
 
+__all__ = ["agents_app", "agents_server"]
+
 MOST = 200
 """Of what is listed, so many at once."""
 LOOKS = ToolAnnotations(read_only_hint=True, open_world_hint=False)

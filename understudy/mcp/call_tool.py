@@ -14,13 +14,13 @@ from pydantic_ai.messages import BinaryContent
 from understudy.errors import UsageError
 from understudy.interrupts import Interrupt
 from understudy.mcp.connection import (
-    MAX_ANSWER,
     Connection,
     LiveCall,
     NotSent,
     accepted,
     question_key,
 )
+from understudy.mcp.http_client import MAX_ANSWER
 from understudy.mcp.listed_tool import ListedTool
 from understudy.mcp.mcp_server import McpServer
 from understudy.tools import ToolContext, ToolFailed

@@ -10,7 +10,6 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 import anyio
-import httpx2
 import mcp_types as types
 from mcp import Client, ClientSession, MCPError, StdioServerParameters
 from mcp.client.stdio import stdio_client
@@ -22,6 +21,7 @@ from pydantic import TypeAdapter, ValidationError
 from understudy._base.causes import first_lines, message_of
 from understudy._base.json_values import digest, shown
 from understudy.errors import UsageError
+from understudy.mcp.http_client import MAX_ANSWER, HttpClient
 from understudy.mcp.listed_tool import MAX_LISTED, MAX_PAGES, ListedTool, listed_tools
 from understudy.tools import OutcomeUnknown, ToolFailed
 
@@ -32,8 +32,6 @@ if TYPE_CHECKING:
 
 CONNECT_SECONDS = 30.0
 """How long it may take to connect and to list the tools."""
-MAX_ANSWER = 10_000_000
-"""Bytes of one answer."""
 CALL_KEY = "understudy/call_key"
 """Under which `_meta` of a call has its key, by which a server can know it again."""
 REFUSED = frozenset((types.INVALID_PARAMS, types.METHOD_NOT_FOUND))
@@ -194,6 +192,8 @@ class Connection:
             what = f"{self.server}: {first_lines(error.error.message)}"
             if status is not None and status < 500:
                 raise ToolFailed(f"{self.server} refused the call: HTTP {status}") from error
+            if error.error.code == types.CONNECTION_CLOSED:
+                self.is_lost = True
             if error.error.code in REFUSED or error.error.code not in UNCLEAR:
                 raise ToolFailed(what) from error
             raise OutcomeUnknown(what) from error
@@ -288,7 +288,10 @@ async def _session(connection: Connection, stack: AsyncExitStack) -> ClientSessi
     given = connection.server.server
     client = getattr(given, "client", given)  # of an MCPToolset
     if hasattr(client, "new") and hasattr(client, "transport"):  # of FastMCP
-        return (await stack.enter_async_context(client.new())).session  # type: ignore[no-any-return]
+        from understudy.mcp.fastmcp_client import watched
+
+        clone = watched(client.new(), connection)
+        return (await stack.enter_async_context(clone)).session  # type: ignore[no-any-return]
     if isinstance(given, (Server, MCPServer)):
         target: Any = given
     else:
@@ -306,7 +309,7 @@ async def _transport(connection: Connection, stack: AsyncExitStack) -> Transport
     server = connection.server
     given = server.server
     if isinstance(given, str):
-        http = _Http(connection.on_refusal, headers=server.headers)
+        http = HttpClient(connection.on_refusal, CONNECT_SECONDS, headers=server.headers)
         await stack.enter_async_context(http)
         return streamable_http_client(given, http_client=http, max_sse_event_size=MAX_ANSWER)
     if isinstance(given, StdioServerParameters):
@@ -320,28 +323,6 @@ async def _transport(connection: Connection, stack: AsyncExitStack) -> Transport
     )
 
 
-class _Http(httpx2.AsyncClient):
-    """A client that tells which calls a server has refused, and which did not reach it."""
-
-    def __init__(self, on_refusal: Callable[[bytes, int], None], **options: Any) -> None:
-        super().__init__(timeout=httpx2.Timeout(CONNECT_SECONDS, read=None), **options)
-        self._on_refusal = on_refusal
-
-    async def send(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
-        try:
-            response = await super().send(request, **options)
-        except (httpx2.ConnectError, httpx2.ConnectTimeout):
-            self._told(request, 0)
-            raise
-        if response.status_code >= 400:
-            self._told(request, response.status_code)
-        return response
-
-    def _told(self, request: httpx2.Request, status: int) -> None:
-        if request.method == "POST":
-            self._on_refusal(request.content, status)
-
-
 class _Watched:
     """A transport that tells when the server has closed it."""
 
@@ -351,7 +332,7 @@ class _Watched:
 
     async def __aenter__(self) -> tuple[Any, Any]:
         read, write = await self._transport.__aenter__()
-        return _Reading(read, self._on_end), write
+        return Reading(read, self._on_end), write
 
     async def __aexit__(
         self,
@@ -362,7 +343,7 @@ class _Watched:
         return await self._transport.__aexit__(kind, error, traceback)  # type: ignore[no-any-return]
 
 
-class _Reading:
+class Reading:
     """The stream of what a server sends."""
 
     def __init__(self, stream: Any, on_end: Callable[[], None]) -> None:
@@ -381,7 +362,7 @@ class _Reading:
             self._on_end()
             raise
 
-    def __aiter__(self) -> _Reading:
+    def __aiter__(self) -> Reading:
         return self
 
     async def __anext__(self) -> Any:
@@ -393,7 +374,7 @@ class _Reading:
     async def aclose(self) -> None:
         await self._stream.aclose()
 
-    async def __aenter__(self) -> _Reading:
+    async def __aenter__(self) -> Reading:
         await self._stream.__aenter__()
         return self
 

@@ -6,6 +6,7 @@ first reply is priced by them.
 
 from __future__ import annotations
 
+import inspect
 import logging
 from collections.abc import Callable, Iterator, Mapping
 from copy import copy
@@ -130,6 +131,10 @@ class Prices:
                 "Prices: `own` must be a mapping of names of models to Price(...), or a function "
                 f"of a reply, got {shown(own)}"
             )
+        elif inspect.iscoroutinefunction(own) or inspect.iscoroutinefunction(
+            getattr(own, "__call__", None)  # noqa: B004
+        ):
+            raise UsageError(f"Prices: `own` must be a plain function, not async, got {shown(own)}")
         if not own and not published:
             raise UsageError("Prices: no model would have a price: give `own`, or published=True")
         self._own: dict[str, Price] = dict(own) if isinstance(own, Mapping) else {}

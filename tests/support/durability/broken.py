@@ -12,7 +12,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from understudy.actors import activation, run_driver, run_task
+from understudy.actors import activation, run_task
+from understudy.actors.runs import decisions, run_queue
 from understudy.agent import nested_runs
 from understudy.journal import agent_journal, lease
 from understudy.journal.postgres import sql
@@ -22,6 +23,7 @@ from understudy.modes.steps import check_interrupts, execute_tools
 from understudy.run import dues, ledger, points
 from understudy.state import fold
 from understudy.state import records as r
+from understudy.state.folds import agents as agent_folds
 from understudy.stopping import StopReason, StopSignal
 
 __all__ = ["BROKEN", "break_"]
@@ -131,7 +133,7 @@ def _j5() -> None:
 
         return keeps
 
-    _wrap(fold, "_reset_imported", keeping)
+    _wrap(agent_folds, "_reset_imported", keeping)
 
 
 @_broken("J6: whoever comes becomes the owner")
@@ -215,20 +217,20 @@ def _j13() -> None:
 
 @_broken("J14: a message is acknowledged before it is durable")
 def _j14() -> None:
-    _wrap(run_driver, "answer_when_durable", lambda _: lambda _slot, future, v: future.set(v))
+    _wrap(run_queue, "answer_when_durable", lambda _: lambda _slot, future, v: future.set(v))
 
 
 @_broken("J14: a repeated message is another one")
 def _j14_repeat() -> None:
     def sending(send: Callable[..., Any]) -> Callable[..., Any]:
-        def sends(driver: Any, sent: Any) -> None:
-            if sent.message_id in driver._activation.state.message_ids:
+        def sends(slot: Any, sent: Any) -> None:
+            if sent.message_id in slot.current.state.message_ids:
                 sent = replace(sent, message_id=f"{sent.message_id} again")
-            send(driver, sent)
+            send(slot, sent)
 
         return sends
 
-    _wrap(run_driver.RunDriver, "send", sending)
+    _wrap(run_queue, "send", sending)
 
 
 @_broken("J16: an outcome is told before it is durable")
@@ -294,7 +296,7 @@ def _j22() -> None:
 
 @_broken("J22: an answer is told before it is durable")
 def _j22_answer() -> None:
-    _wrap(run_driver, "answer_when_durable", lambda _: lambda _slot, future, v: future.set(v))
+    _wrap(decisions, "answer_when_durable", lambda _: lambda _slot, future, v: future.set(v))
 
 
 # --------------------------------------------------------------------------- the store

@@ -28,10 +28,12 @@ from understudy import (
     call,
     tool,
 )
-from understudy.actors import run_driver
+from understudy.actors.runs import dues as due_runs
 from understudy.journal import index_status
 from understudy.models import ScriptedRequest
 from understudy.state import agent_state, dues, fold
+from understudy.state.folds import queue
+from understudy.state.folds import runs as run_folds
 from understudy.state.records import Occurred
 
 __all__ = ["BROKEN", "planned", "warm_up"]
@@ -58,7 +60,7 @@ def _is_not_in_the_index() -> None:
     told: list[tuple[Any, str, Callable[[Any], datetime | None]]] = [
         (agent_state, "next_due", dues.due_of_run),
         (index_status, "next_due", dues.due_of_run),
-        (run_driver, "due_of_plans", lambda state: None),  # while a run task is under way
+        (due_runs, "due_of_plans", lambda state: None),  # while a run task is under way
     ]
     for module, name, broken in told:
         assert callable(getattr(module, name))  # else nothing is broken
@@ -67,7 +69,7 @@ def _is_not_in_the_index() -> None:
 
 def _stays_in_the_queue() -> None:
     """The run of a message does not take it from the queue."""
-    inner = fold._dequeue
+    inner = queue.dequeue
 
     def dequeue(state: Any, message_ids: Any) -> None:
         kept = dict(state.queue)
@@ -75,7 +77,7 @@ def _stays_in_the_queue() -> None:
         if len(state.messages) < 8:
             state.queue.update(kept)
 
-    fold._dequeue = dequeue
+    setattr(run_folds, "dequeue", dequeue)  # noqa: B010  # imported there
 
 
 BROKEN: dict[str, Callable[[], None]] = {

@@ -38,6 +38,12 @@ _PLANS = (
 _LISTS = ("tests/actors/test_lists.py",)
 _FEED = ("tests/actors/test_feed.py",)
 _CHECKPOINTS = ("tests/journal/test_checkpoints.py", "tests/actors/test_waking.py")
+_FOLD = (
+    *("tests/state", "tests/durability", "tests/test_frozen_formats.py"),
+    *("tests/actors/test_agent_keeping.py", "tests/middleware/test_limits.py"),
+    *_PEOPLE,
+    *_NESTED,
+)
 
 MODULES: Mapping[str, Sequence[str]] = {
     "understudy/_base/cron.py": ("tests/_base/test_cron.py", "tests/actors/test_schedules.py"),
@@ -53,8 +59,15 @@ MODULES: Mapping[str, Sequence[str]] = {
     "understudy/actors/plans.py": _PLANS,
     "understudy/actors/recovery.py": ("tests/actors/test_recovery.py", *_ACTORS),
     "understudy/actors/replies.py": _ACTORS,
-    "understudy/actors/run_driver.py": _ACTORS,
     "understudy/actors/run_task.py": _ACTORS,
+    "understudy/actors/runs/control.py": _ACTORS,
+    "understudy/actors/runs/decisions.py": _ACTORS,
+    "understudy/actors/runs/dues.py": _ACTORS,
+    "understudy/actors/runs/ends.py": _ACTORS,
+    "understudy/actors/runs/recovery.py": _ACTORS,
+    "understudy/actors/runs/run_queue.py": _ACTORS,
+    "understudy/actors/runs/starts.py": _ACTORS,
+    "understudy/actors/runs/waiters.py": _ACTORS,
     "understudy/actors/schedules.py": _PLANS,
     "understudy/actors/sweep.py": _DUES,
     "understudy/actors/wait_route.py": ("tests/actors/test_wait_route.py",),
@@ -109,12 +122,15 @@ MODULES: Mapping[str, Sequence[str]] = {
     "understudy/run/tool_call.py": _PEOPLE,
     "understudy/state/continuation.py": _STOPPING,
     "understudy/state/dues.py": (*_DUES, *_PLANS),
-    "understudy/state/fold.py": (
-        *("tests/state", "tests/durability", "tests/test_frozen_formats.py"),
-        *("tests/actors/test_agent_keeping.py", "tests/middleware/test_limits.py"),
-        *_PEOPLE,
-        *_NESTED,
-    ),
+    "understudy/state/fold.py": _FOLD,
+    "understudy/state/folds/agents.py": _FOLD,
+    "understudy/state/folds/calls.py": _FOLD,
+    "understudy/state/folds/ends.py": _FOLD,
+    "understudy/state/folds/places.py": _FOLD,
+    "understudy/state/folds/queue.py": _FOLD,
+    "understudy/state/folds/replies.py": _FOLD,
+    "understudy/state/folds/requests.py": _FOLD,
+    "understudy/state/folds/runs.py": _FOLD,
     "understudy/state/plans.py": _PLANS,
     "understudy/state/run_state.py": ("tests/state", *_PEOPLE, *_NESTED),
     "understudy/state/waits.py": _WAITS,

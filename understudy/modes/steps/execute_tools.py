@@ -23,7 +23,7 @@ from understudy.modes.steps.tool_results import (
 from understudy.outcomes import Outcome
 from understudy.run.run import Run
 from understudy.state.agent_state import is_child_of
-from understudy.state.fold import IN_DOUBT, MOVED_ON, WAITED
+from understudy.state.folds.ends import IN_DOUBT, MOVED_ON, WAITED
 from understudy.state.records import Propagated, Result
 from understudy.state.run_state import Call, Turn
 from understudy.state.waits import is_woken

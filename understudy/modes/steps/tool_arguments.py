@@ -9,7 +9,7 @@ from understudy._base.json_values import digest
 from understudy.interrupts import DECISION_TYPES, DoubtfulCall, Request
 from understudy.run.run import Run
 from understudy.run.tool_call import ToolCall, binding, make_context
-from understudy.state.fold import doubtful_call
+from understudy.state.folds.ends import doubtful_call
 from understudy.state.records import Requested
 from understudy.state.run_state import Call
 from understudy.tools import InvalidArguments, Tool

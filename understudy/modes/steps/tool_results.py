@@ -22,7 +22,7 @@ from understudy.run.child_calls import result_of_agent
 from understudy.run.file_edits import FileEdits
 from understudy.run.run import Run
 from understudy.state.agent_state import merged
-from understudy.state.fold import IN_DOUBT
+from understudy.state.folds.ends import IN_DOUBT
 from understudy.state.records import Result
 from understudy.state.run_state import Call
 from understudy.stopping import StopSignal

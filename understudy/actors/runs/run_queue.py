@@ -1,0 +1,200 @@
+"""What is to be run next: requests of callers, queued messages, occurrences of schedules."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+
+from understudy._base.log_fields import about
+from understudy.actors.agent_slot import AgentSlot
+from understudy.actors.messages import RunRequest, Send, WaitOutcome
+from understudy.actors.plans import RECORD_BYTES, Plans
+from understudy.actors.replies import answer_when_durable, as_exception, is_refused, mirror
+from understudy.actors.run_outcomes import run_of_message
+from understudy.actors.runs import control, starts, waiters
+from understudy.agent.runner import RunOptions, withdraw_requests
+from understudy.errors import NotInterrupted, UsageError
+from understudy.loop_actors.future import refuse
+from understudy.state.plans import QueuedMessage, next_occurrence
+from understudy.state.records import MessageCancelled, MessageQueued
+from understudy.state.waits import has_waits, is_woken
+
+logger: logging.Logger = logging.getLogger(__name__)
+
+
+def plans_of(slot: AgentSlot) -> Plans:
+    """What is to come in the agent by itself, to be read and changed."""
+    services = slot.services
+    return Plans(slot.current.ledger, services.clock, services.new_id)
+
+
+def request(slot: AgentSlot, request: RunRequest) -> None:
+    """Start a run, queue it behind others, or wait for the one that its message id names."""
+    activation = slot.current
+    options = request.options or request.choices.options_for(activation.agent)
+    message_id = request.message_id
+    if message_id in activation.state.message_ids:
+        # What the first future brought may be old by now: the run has gone on
+        # (test_a_message_id_sent_again_brings_the_outcome_of_its_run_as_it_stands_now).
+        _wait_for_run_of(slot, message_id, request, options)
+        return
+    first = None
+    if message_id is not None:
+        first = (activation.runs_by_message_id or {}).get(message_id)
+    if first is not None and not is_refused(first):
+        mirror(slot, first, request.future)  # it is not recorded before its run begins
+        return
+    if waiters.answer_if_quarantined(slot, request.future):
+        return
+    is_suspended = starts.open_run(slot) is not None and not slot.phase.has_run_task
+    is_kept = is_suspended and _keeps_run(slot)
+    asks = is_suspended and (not is_kept or bool(activation.state.requests))
+    if asks and request.refuse_if_interrupted:
+        raise NotInterrupted(
+            f"Agent {slot.id!r} waits for a person: answer its requests first, or leave "
+            "if_interrupted='withdraw'"
+        )
+    activation.self_started_runs = 0
+    if message_id is not None:
+        known = activation.runs_by_message_id or {}
+        activation.runs_by_message_id = {**known, message_id: request.future}
+    if is_suspended and not is_kept:
+        control.request_pause(slot, None)  # it was for the run that this one withdraws
+    activation.queue_run(request, options)
+    if is_kept:
+        _withdraw_requests(slot)
+    else:
+        start_next(slot)
+
+
+def send(slot: AgentSlot, sent: Send) -> None:
+    """Record a message in the queue, and start a run if the agent is free for one."""
+    activation = slot.current
+    if sent.message_id in activation.state.message_ids:
+        answer_when_durable(slot, sent.future, sent.message_id)
+        return
+    is_due = sent.due is None or sent.due <= slot.services.clock.now()
+    if not is_due:
+        plans_of(slot).check_room()
+    queued = MessageQueued(
+        message_id=sent.message_id,
+        message=sent.message,
+        steer=sent.steer,
+        self_sent=sent.self_sent,
+        due=None if is_due else sent.due,
+        context={**sent.context},
+    )
+    activation.ledger.check(queued, spare=RECORD_BYTES)
+    activation.ledger.record(queued)
+    answer_when_durable(slot, sent.future, sent.message_id)
+    if not is_due:
+        return
+    if not sent.self_sent:
+        activation.self_started_runs = 0
+    run = starts.open_run(slot)
+    if run is None or not (sent.self_sent or run.quarantined is not None):
+        if run is not None and not slot.phase.has_run_task and _keeps_run(slot):
+            _withdraw_requests(slot)
+        else:
+            start_next(slot)
+
+
+def _wait_for_run_of(
+    slot: AgentSlot, message_id: str, request: RunRequest, options: RunOptions
+) -> None:
+    """The message was accepted before: its run answers this request, too."""
+    activation = slot.current
+    run_id = run_of_message(slot.id, activation.state, message_id)
+    if run_id is not None:
+        waiters.wait_outcome(slot, WaitOutcome(request.future, run_id=run_id))
+    elif not waiters.answer_if_quarantined(slot, request.future):  # still in the queue
+        activation.queue_run(replace(request, message=None), options)
+        start_next(slot)
+
+
+def _keeps_run(slot: AgentSlot) -> bool:
+    """Whether a tool of the open run sleeps or waits, or did: no message ends such a run."""
+    state = slot.current.state
+    if state.run is None or state.run.halt is not None:
+        return False
+    return has_waits(state) or is_woken(state)
+
+
+def _withdraw_requests(slot: AgentSlot) -> None:
+    """A message of the user came to a run that also waits: only its requests are withdrawn."""
+    ledger = slot.current.ledger
+    if ledger.state.requests:
+        withdraw_requests(ledger)
+        starts.continue_run(slot)
+
+
+def cancel_message(slot: AgentSlot, message_id: str) -> bool:
+    """Cancel a queued run, or record that a message is; False if none of this id waits."""
+    activation, state = slot.current, slot.current.state
+    for queued in activation.queued_runs:
+        request = queued.request
+        if request.message is not None and request.message_id == message_id:
+            activation.queued_runs.remove(queued)
+            _refuse_cancelled(slot, request)
+            return True
+    if message_id not in state.message_ids or state.message_ids[message_id] is not None:
+        return False
+    now = slot.services.clock.now()
+    activation.ledger.record(MessageCancelled(message_id=message_id, at=now))
+    return True
+
+
+def _refuse_cancelled(slot: AgentSlot, request: RunRequest) -> None:
+    refuse(request.future, UsageError(f"Message {request.message_id!r} is cancelled"))
+
+
+def start_next(slot: AgentSlot, *, only_occurrence: bool = False) -> None:
+    """Start the next queued run, or one of the queue; not while a run goes on or waits.
+
+    An occurrence of a schedule has a run of its own, when what was queued before it is over. It
+    withdraws no open run: what a person sends does, and goes before it then.
+
+    Args:
+        only_occurrence: start the run of the next occurrence, whatever else is queued.
+
+    """
+    if slot.phase.has_run_task or (starts.open_run(slot) is not None and _keeps_run(slot)):
+        return
+    activation = slot.current
+    queue = activation.state.queue
+    try:
+        at = slot.services.clock.now()
+    except BaseException as error:  # the application's clock: the waiters get its error
+        logger.exception("the clock raised: agent %r starts no run", slot.id, extra=about(slot.id))
+        slot.refuse_waiters(as_exception(slot.id, error))
+        return
+    occurrence = next_occurrence(queue) if queue else None
+    if occurrence is not None and (only_occurrence or _is_next(slot, occurrence)):
+        starts.start_occurrence(slot, occurrence, at)
+    elif activation.queued_runs:
+        next_run = activation.queued_runs.pop(0)
+        request = next_run.request
+        if request.message is None and request.message_id not in queue:
+            _answer_without_run(slot, request, next_run.options)
+            start_next(slot)
+        else:
+            starts.start_run(slot, next_run, next_run.messages_ahead, at)
+    elif queue:
+        starts.start_run(slot, None, tuple(queue), at)
+
+
+def _answer_without_run(slot: AgentSlot, request: RunRequest, options: RunOptions) -> None:
+    """The message that a request waited for is in the queue no longer."""
+    if request.message_id in slot.current.state.message_ids:
+        _wait_for_run_of(slot, request.message_id, request, options)
+    else:
+        _refuse_cancelled(slot, request)
+
+
+def _is_next(slot: AgentSlot, occurrence: QueuedMessage) -> bool:
+    """Whether nothing that was queued before an occurrence is still to be run."""
+    if starts.open_run(slot) is not None:
+        return False
+    if slot.current.queued_runs:
+        return occurrence.message_id in slot.current.queued_runs[0].messages_ahead
+    return next(iter(slot.current.state.queue)) == occurrence.message_id

@@ -1,0 +1,86 @@
+"""A client of FastMCP whose server is heard: what it asks, what has changed, and that it ends."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from fastmcp.client.transports import ClientTransport, StdioTransport
+from fastmcp.client.transports.base import TransportOptions
+
+if TYPE_CHECKING:
+    from mcp import ClientSession
+
+    from understudy.mcp.connection import Connection
+
+
+def watched(client: Any, connection: Connection) -> Any:
+    """The client, whose next session tells the connection what it hears of the server.
+
+    Args:
+        client: of FastMCP, not connected, and of nobody else.
+        connection: that of this session.
+
+    """
+    transport = client.transport
+    if isinstance(transport, StdioTransport):
+        # Else the process is shared, and lives on when the connection has ended.
+        transport = StdioTransport(
+            transport.command,
+            transport.args,
+            env=transport.env,
+            cwd=transport.cwd,
+            keep_alive=False,
+            log_file=transport.log_file,
+        )
+    client.transport = _Watched(transport, connection)
+    return client
+
+
+class _Watched(ClientTransport):
+    """A transport that adds the callbacks of a connection to those of its client."""
+
+    def __init__(self, transport: ClientTransport, connection: Connection) -> None:
+        self._transport = transport
+        self._connection = connection
+        self.legacy_only = transport.legacy_only
+
+    @asynccontextmanager
+    async def connect_session(
+        self, *, transport_options: TransportOptions | None = None, **options: Any
+    ) -> AsyncGenerator[ClientSession, None]:
+        own = options.get("message_handler")
+
+        async def on_message(message: Any) -> None:
+            await self._connection.on_message(message)
+            if own is not None:
+                await own(message)
+
+        options["message_handler"] = on_message
+        if options.get("elicitation_callback") is None:  # else the application answers by itself
+            options["elicitation_callback"] = self._connection.on_elicitation
+        given = transport_options or TransportOptions()
+        told = replace(given, session_class=_telling(given.session_class, self._connection))
+        async with self._transport.connect_session(transport_options=told, **options) as session:
+            yield session
+
+    async def close(self) -> None:
+        await self._transport.close()  # type: ignore[no-untyped-call]
+
+    def get_session_id(self) -> str | None:
+        return self._transport.get_session_id()
+
+
+def _telling(session_class: type[ClientSession], connection: Connection) -> type[ClientSession]:
+    """The class of a session that tells when the server has closed the connection."""
+    from understudy.mcp.connection import Reading
+
+    class Telling(session_class):  # type: ignore[valid-type,misc]  # known at run time
+        def __init__(self, read_stream: Any = None, *streams: Any, **options: Any) -> None:
+            if read_stream is not None:
+                read_stream = Reading(read_stream, connection.on_end)
+            super().__init__(read_stream, *streams, **options)
+
+    return Telling

@@ -1,0 +1,98 @@
+"""Folds what is of the agent as a whole: its beginning, values, files, history."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from understudy._base.shared_empties import no_items, with_item
+from understudy.models.messages import Messages
+from understudy.state import records as r
+from understudy.state.agent_state import AgentState, is_child_of
+from understudy.state.files import changed
+from understudy.state.folds.places import open_run
+from understudy.state.folds.queue import change_plans
+from understudy.state.run_state import Call
+
+WithFiles = r.Result | r.FilesChanged
+
+
+def snapshot(state: AgentState, record: r.Snapshot) -> None:
+    stored = AgentState.from_dict(record.state)
+    for name in AgentState.__slots__:
+        setattr(state, name, getattr(stored, name))
+
+
+def agent_created(state: AgentState, record: r.AgentCreated) -> None:
+    state.merge(record.values)
+
+
+def imported(state: AgentState, record: r.Imported) -> None:
+    if state.plans is not None:  # the original goes on with them
+        schedules = state.plans.schedules
+        paused = {id: replace(schedule, paused=True) for id, schedule in schedules.items()}
+        change_plans(state, schedules=paused)
+    for each in state.tree:
+        for key, doubt in each.doubts.items():
+            each.doubts[key] = replace(doubt, token_hashes=())
+        run = each.run
+        if run is None or run.over:
+            continue
+        run.answers = None
+        if run.turn is not None:
+            run.turn.interrupts_checked = False
+        for call in run.calls:
+            if call.result is None:
+                _reset_imported(each, call)
+
+
+def _reset_imported(state: AgentState, call: Call) -> None:
+    """Drop requests, decisions and tokens, which hold only where the agent was exported.
+
+    A started call is in doubt. One that runs agents is not: they continue here.
+    """
+    if any(request.kind == "doubt" for request in call.requests.values()):
+        call.running = True
+    call.requests = call.decisions = call.notices = no_items()
+    run = open_run(state)
+    if run.model_call is None or run.model_call.call is not call:  # which is put off until its time
+        for name, point in call.points.items():  # the tool runs again; its tokens hold here
+            point = replace(point, token_hashes=(), reached_in=0)
+            call.points = with_item(call.points, name, point)
+    runs_agents = any(is_child_of(key, call.key) for key in state.children)
+    call.copied_from = call.running and not runs_agents
+
+
+def status_noted(state: AgentState, record: r.StatusNoted) -> None:
+    state.status = record.status
+
+
+def values_merged(state: AgentState, record: r.ValuesMerged) -> None:
+    state.merge(record.delta)
+
+
+def history_replaced(state: AgentState, record: r.HistoryReplaced) -> None:
+    run = state.run
+    if run is not None:
+        run.first_message = 0
+        if run.shared is not None:  # the workflow's conversation gets the original messages
+            run.shared.said += state.messages[run.shared.inherited :]
+            run.shared.inherited = len(record.messages)
+    state.messages = Messages(record.messages)
+
+
+def files_changed(state: AgentState, record: r.FilesChanged) -> None:
+    if record.own:  # also where there are none
+        state.files = {}
+
+
+def change_files(state: AgentState, record: r.Record, inner: WithFiles) -> None:
+    """Change the files of the agent, or of the one above it with which it shares them."""
+    owner = state
+    while isinstance(record, r.ChildRecord):
+        state, record = state.children[record.child], record.record
+        if state.files is not None:
+            owner = state
+    if isinstance(inner, r.FilesChanged) and inner.own:
+        state.files = changed(None, inner.files)
+    else:
+        owner.files = changed(owner.files, inner.files)

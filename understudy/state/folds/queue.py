@@ -1,0 +1,106 @@
+"""Folds what is to be run: queued messages, and plans for times to come."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from understudy._base.shared_empties import with_item
+from understudy.models.attribution import from_user
+from understudy.state import records as r
+from understudy.state.agent_state import AgentState
+from understudy.state.folds.places import open_run
+from understudy.state.plans import NO_PLANS, QueuedMessage
+
+
+def message_queued(state: AgentState, record: r.MessageQueued) -> None:
+    queued = QueuedMessage(
+        record.message_id,
+        record.message,
+        record.steer,
+        record.self_sent,
+        record.due,
+        context=record.context,
+    )
+    if record.due is None:
+        state.queue = with_item(state.queue, record.message_id, queued)
+    else:
+        timed = state.plans.timed if state.plans is not None else {}
+        change_plans(state, timed={**timed, record.message_id: queued})
+    state.message_ids = with_item(state.message_ids, record.message_id, None)
+
+
+def message_due(state: AgentState, record: r.MessageDue) -> None:
+    timed = (state.plans or NO_PLANS).timed
+    # A run that it starts is none that the agent started by itself: time has passed.
+    queued = replace(timed[record.message_id], self_sent=False)
+    state.queue = with_item(state.queue, record.message_id, queued)
+    change_plans(state, timed=without(timed, record.message_id))
+
+
+def message_cancelled(state: AgentState, record: r.MessageCancelled) -> None:
+    state.queue.pop(record.message_id, None)
+    state.message_ids.pop(record.message_id, None)
+    if state.plans is not None and record.message_id in state.plans.timed:
+        change_plans(state, timed=without(state.plans.timed, record.message_id))
+
+
+def user_message(state: AgentState, record: r.UserMessage) -> None:
+    shares = state.run is not None and state.run.shared is not None
+    message = from_user(record.message) if shares else record.message
+    state.messages = state.messages.appending(message)
+    dequeue(state, record.message_ids)
+
+
+def dequeue(state: AgentState, message_ids: tuple[str, ...]) -> None:
+    for message_id in message_ids:
+        queued = state.queue.pop(message_id, None)
+        # The ids of occurrences are not kept: their schedule knows which have come.
+        if queued is None or queued.occurrence is None:
+            run_id = open_run(state).run_id
+            state.message_ids = with_item(state.message_ids, message_id, run_id)
+
+
+def pause_requested(state: AgentState, record: r.PauseRequested) -> None:
+    change_plans(state, pause=record.reason)
+
+
+def schedule_set(state: AgentState, record: r.ScheduleSet) -> None:
+    schedules = (state.plans or NO_PLANS).schedules
+    change_plans(state, schedules={**schedules, record.schedule.id: record.schedule})
+
+
+def schedule_removed(state: AgentState, record: r.ScheduleRemoved) -> None:
+    id = record.schedule_id
+    change_plans(state, schedules=without((state.plans or NO_PLANS).schedules, id))
+    for message_id, queued in list(state.queue.items()):
+        if queued.occurrence is not None and queued.occurrence.schedule_id == id:
+            del state.queue[message_id]
+
+
+def occurred(state: AgentState, record: r.Occurred) -> None:
+    occurrence = record.occurrence
+    schedules = (state.plans or NO_PLANS).schedules
+    before = schedules[occurrence.schedule_id]
+    next_due = before.next_due if occurrence.triggered else record.next_due
+    after = replace(before, next_due=next_due, latest=occurrence)
+    change_plans(state, schedules={**schedules, before.id: after})
+    if occurrence.skipped is None:
+        queued = QueuedMessage(
+            record.message_id,
+            before.message,
+            steer=False,
+            self_sent=False,
+            occurrence=occurrence,
+            context=before.context,
+        )
+        state.queue = with_item(state.queue, record.message_id, queued)
+
+
+def change_plans(state: AgentState, **changes: Any) -> None:
+    plans = replace(state.plans or NO_PLANS, **changes)
+    state.plans = None if plans == NO_PLANS else plans
+
+
+def without(mapping: dict[str, Any], key: str) -> dict[str, Any]:
+    return {other: value for other, value in mapping.items() if other != key}

@@ -1,0 +1,118 @@
+"""Folds replies of models, and the turns that they open: what they used, how they close."""
+
+from __future__ import annotations
+
+from pydantic_ai.messages import ModelRequest, ModelRequestPart, ModelResponse
+from pydantic_ai.usage import RequestUsage
+
+from understudy._base.shared_empties import with_item
+from understudy.state import records as r
+from understudy.state.agent_state import AgentState
+from understudy.state.costs import adding, is_priced, line_of
+from understudy.state.folds.ends import put_output
+from understudy.state.folds.places import open_run, open_turn, waiting_model_call
+from understudy.state.run_state import Call, RunState, Turn, asked_key
+
+
+def reply(state: AgentState, record: r.Reply) -> None:
+    run = open_run(state)
+    response = record.response
+    turn = Turn(record.turn, response, cut=record.cut, broken=record.broken)
+    prefix = f"{run.run_id}.{record.turn}."
+    for part in response.tool_calls:
+        key = prefix + str(len(turn.calls))
+        turn.calls[key] = Call(key, part)
+    run.turn = turn
+    run.turns = record.turn + 1
+    waited, run.model_call = run.model_call, None
+    if waited is None or waited.held is None:
+        _count_reply(run, response)
+    state.messages = state.messages.appending(response)
+
+
+def reply_held(state: AgentState, record: r.ReplyHeld) -> None:
+    run = open_run(state)
+    waiting_model_call(run, run.model_call_key).held = record.response
+    _count_reply(run, record.response)
+
+
+def model_asked(state: AgentState, record: r.ModelAsked) -> None:
+    run = open_run(state)
+    run.once = with_item(run.once, asked_key(record.key), record.value)
+    _count_usage(run, record.response)
+
+
+def model_gave_no_answer(state: AgentState, record: r.ModelGaveNoAnswer) -> None:
+    _count_usage(open_run(state), record.response)
+
+
+def _count_reply(run: RunState, response: ModelResponse) -> None:
+    run.model_calls += 1
+    _count_usage(run, response)
+
+
+def _count_usage(run: RunState, response: ModelResponse) -> None:
+    """Count what a reply used, and what those used that were rejected before it."""
+    _count_request(run, response.model_name, response.usage)
+    for attempt in response.failed_attempts or ():
+        if attempt.usage is not None:
+            _count_request(run, attempt.model_name, attempt.usage)
+
+
+def _count_request(run: RunState, model: str | None, usage: RequestUsage) -> None:
+    run.usage.incr(usage)
+    run.usage.requests += 1
+    if is_priced(usage):
+        run.costs = adding(run.costs, [line_of(run.agent, model, usage)])
+
+
+def pause_checked(state: AgentState, record: r.PauseChecked) -> None:
+    open_turn(state).pause_checked = True
+
+
+def paused(state: AgentState, record: r.Paused) -> None:
+    open_run(state).paused = record.reason
+    open_turn(state).pause_checked = True
+
+
+def unpaused(state: AgentState, record: r.Unpaused) -> None:
+    open_run(state).paused = None
+
+
+def propagated(state: AgentState, record: r.Propagated) -> None:
+    run = open_run(state)
+    turn = run.turn if run.turn is not None else open_turn(state)
+    parts: list[ModelRequestPart] = []
+    prompts: list[ModelRequestPart] = []
+    for call in turn.calls.values():
+        result = call.result
+        assert result is not None, f"propagated without a result of {call.key}"
+        parts.append(result.part)
+        if result.user_prompt is not None:
+            prompts.append(result.user_prompt)
+        if result.part.outcome == "success":
+            run.tool_errors = 0
+        elif result.part.outcome == "failed":
+            run.tool_errors += 1
+        if result.state is not None:
+            state.merge(result.state)
+        if result.escalate:
+            run.escalated = True
+    turn.propagated = True
+    parts += prompts
+    state.messages = state.messages.appending(ModelRequest(parts=parts, timestamp=record.at))
+
+
+def turn_closed(state: AgentState, record: r.TurnClosed) -> None:
+    run, turn = open_run(state), open_turn(state)
+    if record.end is not None:
+        run.closing = record.end
+        if record.end.tool_call is not None:
+            call = turn.calls[record.end.tool_call]
+            assert call.result is not None, f"the run ends by {call.key}, which has no result"
+            run.ended_by = {call.key: call.result}
+            run.ended_call = call.part
+        put_output(state, record.end)
+    if record.message is not None:
+        state.messages = state.messages.appending(record.message)
+    run.turn = None

@@ -1,0 +1,116 @@
+"""Folds requests to people and decisions."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from understudy._base.shared_empties import with_added, with_item
+from understudy.interrupts import Decision, DecisionRecord, Request, Sticky
+from understudy.state import records as r
+from understudy.state.agent_state import AgentState
+from understudy.state.folds.ends import MOVED_ON
+from understudy.state.folds.places import call_of_request, find_call, open_run, open_turn
+from understudy.state.folds.queue import without
+from understudy.state.run_state import NO_NOTICES, RunState, own_key
+
+
+def requested(state: AgentState, record: r.Requested) -> None:
+    call = find_call(state, record.request.call_key)
+    for replaced in record.replaces:
+        call.drop_request(replaced)
+        call.decisions.pop(replaced, None)
+    call.requests = with_item(call.requests, record.request.id, record.request)
+    call.running = False
+    run = open_run(state)
+    if record.request.question_key and run.answers is not None:  # it is asked again
+        run.answers = without(run.answers, _answer_key(record.request))
+
+
+def interrupts_checked(state: AgentState, record: r.InterruptsChecked) -> None:
+    open_turn(state).interrupts_checked = True
+    for request in record.requests:
+        call = find_call(state, request.call_key)
+        call.requests = with_item(call.requests, request.id, request)
+    for each in record.decided:
+        decided(state, each)
+
+
+def reminded(state: AgentState, record: r.Reminded) -> None:
+    call = call_of_request(state, record.request_id)
+    before = call.notices.get(record.request_id, NO_NOTICES)
+    call.notices = with_item(
+        call.notices, record.request_id, replace(before, reminders=record.number)
+    )
+
+
+def escalated(state: AgentState, record: r.Escalated) -> None:
+    call = call_of_request(state, record.request_id)
+    before = call.notices.get(record.request_id, NO_NOTICES)
+    call.notices = with_item(
+        call.notices, record.request_id, replace(before, escalations=record.number)
+    )
+
+
+def decided(state: AgentState, record: r.Decided) -> None:
+    halt = open_run(state).halt
+    if halt is not None and halt.id == record.request_id:
+        open_run(state).dismissed = True
+        decided = DecisionRecord(
+            request=halt, decision=record.decision, at=record.at, context=record.context
+        )
+        state.decisions = with_added(state.decisions, decided)
+        return
+    call = call_of_request(state, record.request_id)
+    request, decision = call.requests[record.request_id], record.decision
+    call.decisions = with_item(call.decisions, record.request_id, decision)
+    if request.question_key:
+        _answered(open_run(state), request, decision)
+    decided = DecisionRecord(
+        request=request,
+        decision=decision,
+        at=record.at,
+        sticky=record.sticky,
+        context=record.context,
+    )
+    state.decisions = with_added(state.decisions, decided)
+    if decision.always and not record.sticky:
+        sticky = Sticky(
+            agent_id=request.agent_id,
+            source=request.source,
+            tool_name=request.tool_name,
+            fingerprint=request.fingerprint,
+            decision=decision,
+            at=record.at,
+            request_id=request.id,
+        )
+        state.sticky = with_item(state.sticky, request.tool_name, sticky)
+
+
+def _answered(run: RunState, request: Request, decision: Decision) -> None:
+    key = _answer_key(request)
+    run.answers = {**(run.answers or {}), key: decision}  # copies of the state share it
+
+
+def _answer_key(request: Request) -> str:
+    return own_key(request.source, request.question_key)
+
+
+def revoked(state: AgentState, record: r.Revoked) -> None:
+    state.sticky.pop(record.tool_name, None)
+    agent, _, inner = record.tool_name.partition("/")
+    for child in state.children.values() if inner else ():
+        if child.run is not None and child.run.agent == agent:
+            revoked(child, r.Revoked(tool_name=inner))
+
+
+def withdrawn(state: AgentState, record: r.Withdrawn) -> None:
+    for request_id in record.request_ids:
+        call = call_of_request(state, request_id)
+        request = call.drop_request(request_id)
+        if request.question_key:
+            moved_on = Decision(type="reject", message=MOVED_ON)
+            _answered(open_run(state), request, moved_on)
+        if request.kind == "doubt":
+            call.running = True  # it was started, and its outcome is still unknown
+        else:
+            call.withdrawn = True

@@ -1,0 +1,106 @@
+"""Folds what is of a run as a whole: its beginning, attempts, signals."""
+
+from __future__ import annotations
+
+from understudy._base.shared_empties import no_items, with_added, with_item
+from understudy.state import records as r
+from understudy.state.agent_state import AgentState
+from understudy.state.costs import adding, complete
+from understudy.state.folds.places import open_run
+from understudy.state.folds.queue import dequeue
+from understudy.state.run_state import RunState
+from understudy.state.workflow_progress import Progress, Shared
+
+
+def run_started(state: AgentState, record: r.RunStarted) -> None:
+    before = state.run
+    if before is not None and (before.costs or state.earlier_costs):
+        lines = complete(before.costs, before.agent, before.usage.requests)
+        state.earlier_costs = adding(state.earlier_costs, lines)
+    state.run = RunState(
+        run_id=record.run_id,
+        agent=record.agent,
+        until_tool=record.until_tool,
+        require_tool_success=record.require_tool_success,
+        forced=record.forced,
+        max_runs=record.max_runs,
+        early_stopping=record.early_stopping,
+        fingerprint=record.fingerprint,
+        deps_given=record.deps_given,
+        pause_when_given=record.pause_when_given,
+        agent_id=record.agent_id,
+        deadline=record.deadline,
+        max_overrides=record.max_overrides,
+        first_message=len(state.messages),
+        shared=Shared(inherited=len(state.messages)) if record.shares else None,
+        contents=record.contents,
+        workflow=record.workflow,
+        progress=Progress() if record.workflow is not None else None,
+        ends_at=record.ends_at,
+        occurrence=record.occurrence,
+        context=record.context or no_items(),
+        told=record.told,
+        began=record.at,
+    )
+    for message in record.initial:
+        state.messages = state.messages.appending(message)
+    if record.values:
+        state.merge(record.values)
+    if record.message is not None:
+        state.messages = state.messages.appending(record.message)
+    dequeue(state, record.message_ids)
+
+
+def attempt(state: AgentState, record: r.Attempt) -> None:
+    run = open_run(state)
+    run.attempts = record.number
+    run.fruitless += 1
+    run.host = record.host
+    if record.trace is not None:
+        run.trace = record.trace
+
+
+def attempt_closed(state: AgentState, _: r.AttemptClosed) -> None:
+    run = open_run(state)
+    run.fruitless = max(0, run.fruitless - 1)
+
+
+def hooks_ran(state: AgentState, record: r.HooksRan) -> None:
+    open_run(state).hooks_ran = True
+
+
+def once(state: AgentState, record: r.Once) -> None:
+    run = open_run(state)
+    run.once = with_item(run.once, record.key, record.value)
+
+
+def time_spent(state: AgentState, record: r.TimeSpent) -> None:
+    open_run(state).seconds = record.seconds
+
+
+def cancel_requested(state: AgentState, record: r.CancelRequested) -> None:
+    open_run(state).cancelled = record.signal
+
+
+def signalled(state: AgentState, record: r.Signalled) -> None:
+    run = open_run(state)
+    run.signals = with_added(run.signals, record)
+
+
+def override(state: AgentState, record: r.Override) -> None:
+    run = open_run(state)
+    run.overrides = with_added(run.overrides, record)
+
+
+def early_stop_begun(state: AgentState, record: r.EarlyStopBegun) -> None:
+    open_run(state).early_stop = record.turn
+    state.messages = state.messages.appending(record.message)
+
+
+def quarantined(state: AgentState, record: r.Quarantined) -> None:
+    open_run(state).quarantined = record.cause
+
+
+def released(state: AgentState, record: r.Released) -> None:
+    run = open_run(state)
+    run.quarantined, run.fruitless = None, 0

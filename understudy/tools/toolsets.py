@@ -1,0 +1,199 @@
+"""Tools and toolsets of Pydantic AI as tools, where they need no agent of Pydantic AI."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from pydantic_ai.tools import Tool as PydanticTool
+from pydantic_ai.tools import ToolDefinition
+from pydantic_ai.toolsets import (
+    AbstractToolset,
+    ApprovalRequiredToolset,
+    CombinedToolset,
+    FilteredToolset,
+    FunctionToolset,
+    PrefixedToolset,
+    RenamedToolset,
+)
+
+from understudy._base.json_values import shown
+from understudy.errors import UsageError
+from understudy.tools.context import ToolContext
+from understudy.tools.function_tool import Tool
+from understudy.tools.gate_rule import Rule
+
+_LETS_ALL_THROUGH = "any"
+"""The title of the validator of a tool that has a JSON schema and no signature."""
+_KNOWN = (
+    FunctionToolset,
+    CombinedToolset,
+    PrefixedToolset,
+    RenamedToolset,
+    FilteredToolset,
+    ApprovalRequiredToolset,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """A tool in a toolset, by the name that it has there."""
+
+    name: str
+    tool: PydanticTool[Any]
+    asks: tuple[Callable[[dict[str, Any]], Any], ...] = ()
+    """Whether a call needs approval, by the toolsets around it."""
+    timeout: float | None = None
+    """Seconds, by its toolset."""
+
+    @property
+    def definition(self) -> ToolDefinition:
+        return replace(self.tool.tool_def, name=self.name)
+
+
+def tools_of(given: PydanticTool[Any] | AbstractToolset[Any]) -> list[Tool]:
+    """A tool of Pydantic AI, or those of a toolset.
+
+    That is one of functions, also with a prefix, renamed, filtered, combined, or with approval.
+
+    Raises:
+        UsageError: for any other toolset, one that needs the context of Pydantic AI's agent, or one
+            that does more than to hold functions: it would not do that here.
+
+    """
+    if isinstance(given, PydanticTool):
+        return [_tool(_Found(given.name, given))]
+    return [_tool(each) for each in _found(given)]
+
+
+def _found(toolset: AbstractToolset[Any]) -> list[_Found]:
+    _check_calls(toolset)
+    if isinstance(toolset, FunctionToolset):
+        if toolset._instructions:
+            raise UsageError(
+                f"{toolset.label} has instructions, which an agent does not read from a toolset: "
+                "give them to the agent"
+            )
+        limit = toolset.timeout
+        return [_Found(name, each, timeout=limit) for name, each in toolset.tools.items()]
+    if isinstance(toolset, CombinedToolset):
+        return [each for inner in toolset.toolsets for each in _found(inner)]
+    if isinstance(toolset, PrefixedToolset):
+        inside = _found(toolset.wrapped)
+        return [replace(each, name=f"{toolset.prefix}_{each.name}") for each in inside]
+    if isinstance(toolset, RenamedToolset):
+        names = {old: new for new, old in toolset.name_map.items()}
+        inside = _found(toolset.wrapped)
+        return [replace(each, name=names.get(each.name, each.name)) for each in inside]
+    if isinstance(toolset, FilteredToolset):
+        return [each for each in _found(toolset.wrapped) if _passes(toolset, each)]
+    if isinstance(toolset, ApprovalRequiredToolset):
+        inside = _found(toolset.wrapped)
+        return [replace(each, asks=(*each.asks, _asks(toolset, each))) for each in inside]
+    if type(toolset).__name__ == "MCPToolset":
+        raise UsageError(
+            "tools=[...] takes no MCPToolset: list its tools by `await mcp_tools(toolset, id=...)` "
+            "of understudy.mcp"
+        )
+    raise UsageError(
+        "tools=[...] takes toolsets of functions (FunctionToolset, also prefixed, renamed, "
+        f"filtered, combined, or with approval), got {shown(toolset)}: it needs an agent of "
+        "Pydantic AI"
+    )
+
+
+def _check_calls(toolset: AbstractToolset[Any]) -> None:
+    """Refuse a class of the application: what it does around a call would not be done."""
+    for known in _KNOWN:
+        if isinstance(toolset, known):
+            for method in ("call_tool", "get_tools", "get_instructions"):
+                if getattr(type(toolset), method) is not getattr(known, method):
+                    raise UsageError(
+                        f"{toolset.label} has a {method}() of its own, which an agent does not "
+                        "call: write its functions as tools, or a middleware"
+                    )
+
+
+def _passes(toolset: FilteredToolset[Any], found: _Found) -> bool:
+    try:
+        passes: Any = toolset.filter_func(_NoContext(), found.definition)  # type: ignore[arg-type]
+    except _NeedsContextError as error:
+        raise UsageError(
+            f"A FilteredToolset asks the context for {error}, which is of an agent of Pydantic AI: "
+            "filter by the definition of the tool alone"
+        ) from None
+    if not isinstance(passes, bool):
+        if hasattr(passes, "close"):
+            passes.close()
+        raise UsageError("A FilteredToolset must have a plain function that returns True or False")
+    return passes
+
+
+def _asks(toolset: ApprovalRequiredToolset[Any], found: _Found) -> Callable[[dict[str, Any]], Any]:
+    def asks(arguments: dict[str, Any]) -> Any:
+        context: Any = _NoContext()
+        return toolset.approval_required_func(context, found.definition, arguments)
+
+    return asks
+
+
+class _NeedsContextError(Exception):
+    pass
+
+
+class _NoContext:
+    def __getattr__(self, name: str) -> Any:
+        raise _NeedsContextError(name)
+
+
+def _tool(found: _Found) -> Tool:
+    tool = found.tool
+    if tool.takes_ctx or tool.prepare is not None or tool.args_validator is not None:
+        raise UsageError(
+            f"The tool {found.name!r} of Pydantic AI takes the RunContext of its agent, itself or "
+            "by `prepare` or `args_validator`: write it as a tool with a ToolContext"
+        )
+    ask = _rule(found)
+    timeout = found.timeout if tool.timeout is None else tool.timeout
+    if tool.function_schema.validator.title != _LETS_ALL_THROUGH:
+        return Tool(
+            tool.function,
+            name=found.name,
+            description=tool.description,
+            sequential=tool.sequential,
+            timeout=timeout,
+            ask=ask,
+        )
+    return Tool.from_schema(
+        found.name,
+        tool.description or "",
+        tool.function_schema.json_schema,
+        _by_keywords(tool),
+        sequential=tool.sequential,
+        timeout=timeout,
+        ask=ask,
+    )
+
+
+def _rule(found: _Found) -> Rule:
+    if found.tool.requires_approval:
+        return True
+
+    def when(arguments: dict[str, Any], ctx: ToolContext) -> bool:
+        return any(asks(arguments) for asks in found.asks)
+
+    return {"when": when} if found.asks else False
+
+
+def _by_keywords(tool: PydanticTool[Any]) -> Callable[[dict[str, Any]], Any]:
+    """What has a schema and no signature is called with its arguments as keywords."""
+    function: Any = tool.function
+
+    async def call_async(arguments: dict[str, Any]) -> Any:
+        return await function(**arguments)
+
+    def call(arguments: dict[str, Any]) -> Any:
+        return function(**arguments)
+
+    return call_async if tool.function_schema.is_async else call
