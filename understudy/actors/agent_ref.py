@@ -88,6 +88,7 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
         if expected is not None:
             self._expectation = Expectation(expected)
         self.actor_class = AgentActor
+        self.actor_urn: str = f"urn:understudy:agent:{slot.id}"
         self.actor_stopped: Lifetime = alive
 
     def __repr__(self) -> str:
@@ -102,11 +103,6 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
 
     def __hash__(self) -> int:
         return hash(self.actor_urn)
-
-    @property
-    def actor_urn(self) -> str:  # type: ignore[override]  # made when it is asked for
-        """The agent's id as a URN."""
-        return f"urn:understudy:agent:{self.id}"
 
     @property
     def id(self) -> str:

@@ -34,6 +34,7 @@ class ClusterRef(AgentRef[OutputT_co]):
         self._target = target
         self._is_met = target.agent is None
         self.actor_class = AgentActor
+        self.actor_urn: str = f"urn:understudy:agent:{target.id}"
         self.actor_stopped: Lifetime = alive
 
     def __repr__(self) -> str:
