@@ -137,3 +137,27 @@ async def test_results_are_committed_while_a_slow_model_thinks(tmp_path: Path) -
     agent = Agent("clerk", model, tools=[look])
     async with Runtime([agent], store=DatabaseStore(model.backend)) as runtime:
         assert isinstance(await runtime.spawn("clerk").run("go"), Completed)
+
+
+async def test_no_record_of_a_plain_run_is_read_back_when_it_is_encoded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is surely readable is not decoded again, which takes longer than to encode it."""
+    found: list[tuple[str, bool]] = []
+
+    def looked(record: Any) -> bool:
+        found.append((type(record).__name__, is_surely_readable(record)))
+        return found[-1][1]
+
+    async def see(number: int) -> str:
+        return f"seen {number}"
+
+    monkeypatch.setattr("understudy.journal.codec.is_surely_readable", looked)
+    agent = Agent("clerk", by_turn(*[call("see", {"number": 1})] * 3), tools=[see])
+    async with Runtime([agent], store=DatabaseStore(Watched(tmp_path))) as runtime:
+        ref = runtime.spawn("clerk")
+        for _ in range(2):
+            assert isinstance(await ref.run("go"), Completed)
+
+    assert {"RunStarted", "Reply", "Started", "Result", "RunEnded"} <= {name for name, _ in found}
+    assert [name for name, is_readable in found if not is_readable] == []

@@ -22,7 +22,6 @@ from understudy.errors import (
     UnknownAgent,
     UsageError,
 )
-from understudy.events import Event
 from understudy.journal import (
     CheckpointJournal,
     IndexEntry,
@@ -38,7 +37,7 @@ from understudy.journal.shared import host_of, is_shared, shared_part
 from understudy.loop_actors.future import Future, refuse
 from understudy.outcomes import Outcome
 from understudy.run.hooks import Passivation
-from understudy.run.ledger import FactListener, Ledger
+from understudy.run.ledger import Audience, Ledger
 from understudy.state.agent_state import AgentState
 from understudy.state.records import AgentCreated
 from understudy.stopping import StopSignal
@@ -350,8 +349,7 @@ async def activate(
     *,
     values: Mapping[str, Any] | None,
     make: Make,
-    listener: Callable[[Event], None],
-    on_fact: FactListener,
+    audience: Audience,
     take: bool = False,
 ) -> Activation:
     """Claim an agent and read it from the store; or create it.
@@ -364,8 +362,7 @@ async def activate(
         services: of the runtime.
         values: the state's values if the agent is new.
         make: makes the definition of a name that is not declared.
-        listener: gets events that are not records.
-        on_fact: gets records once they are durable.
+        audience: gets events that are not records, and records once they are durable.
         take: claim it also from a living owner, if nothing of it goes on.
 
     Raises:
@@ -401,8 +398,7 @@ async def activate(
         state,
         journal,
         agent_path=agent.definition.path,
-        listener=listener,
-        on_fact=on_fact,
+        audience=audience,
         clock=services.clock,
         last_seq=owned.last_seq,
         epoch=owned.epoch,

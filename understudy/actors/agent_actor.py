@@ -244,8 +244,7 @@ class AgentActor(LoopActor):
                 slot.services,
                 values=slot.values,
                 make=self._made,
-                listener=slot.log.emit,
-                on_fact=slot.emit_record,
+                audience=slot,
                 take=any(
                     not isinstance(message, (CheckDue, WaitOutcome)) for message in slot.inbox
                 ),

@@ -41,6 +41,7 @@ from understudy.actors.stored_agents import stored_events
 from understudy.agent.agent import Agent
 from understudy.agent.runner import RunEnvironment
 from understudy.errors import JournalFailed, OtherAgent, UnknownAgent
+from understudy.events import Event
 from understudy.loop_actors.future import refuse
 from understudy.loop_actors.monitor import Down
 from understudy.loop_actors.ref import LoopActorRef
@@ -203,6 +204,10 @@ class AgentSlot:
     @property
     def state(self) -> AgentState:
         return self.current.ledger.state
+
+    def emit(self, event: Event) -> None:
+        """Emit an event that has no record."""
+        self.log.emit(event)
 
     def emit_record(self, seq: int, record: Record) -> None:
         """A record is durable: emit its events, and let recovery know of progress."""

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
+from typing import Any, Protocol
 
 from understudy._base.shared_empties import no_list
 from understudy.errors import Fenced, StoreError, UsageError
@@ -30,6 +31,56 @@ LoadBlobs = Callable[[str, Collection[str]], Awaitable[Mapping[str, bytes]]]
 """The bytes of an agent's files with these hashes."""
 
 
+class _JournalledAgent(Protocol):
+    """Whose journal it is. Three bound methods of it would take 192 bytes."""
+
+    def index_entry(self) -> IndexEntry:
+        """What the index says of it now."""
+
+    def on_durable(self, seq: int) -> None:
+        """The records up to this number are durable."""
+
+    def ledger_state(self) -> AgentState:
+        """The state that all appended records fold to."""
+
+
+class _Functions:
+    """Functions in the place of a `_JournalledAgent`."""
+
+    __slots__ = ("index_entry", "ledger_state", "on_durable")
+
+    def __init__(
+        self,
+        index_entry: Callable[[], IndexEntry],
+        on_durable: Callable[[int], None],
+        ledger_state: Callable[[], AgentState],
+    ) -> None:
+        self.index_entry = index_entry
+        self.on_durable = on_durable
+        self.ledger_state = ledger_state
+
+
+def _no_state() -> AgentState:
+    raise AssertionError("only asked for where checkpoints are written")
+
+
+def _agent_of(
+    index_entry: Callable[[], IndexEntry],
+    on_durable: Callable[[int], None],
+    ledger_state: Callable[[], AgentState] | None = None,
+) -> _JournalledAgent:
+    """The object whose methods these are, if they are those of one."""
+    agent: Any = getattr(index_entry, "__self__", None)
+    if (
+        getattr(agent, "index_entry", None) == index_entry
+        and getattr(agent, "on_durable", None) == on_durable
+        and getattr(agent, "ledger_state", None) == (ledger_state or agent.ledger_state)
+    ):
+        journalled: _JournalledAgent = agent
+        return journalled
+    return _Functions(index_entry, on_durable, ledger_state or _no_state)
+
+
 class AgentJournal:
     """A write-behind journal. Its methods are called on one event loop.
 
@@ -52,6 +103,7 @@ class AgentJournal:
     """
 
     __slots__ = (
+        "_agent",
         "_appended",
         "_at",
         "_blobs",
@@ -64,11 +116,9 @@ class AgentJournal:
         "_feed",
         "_feed_rows",
         "_in_flight",
-        "_index_entry",
         "_lease",
         "_load_blobs",
         "_max_bytes",
-        "_on_durable",
         "_owned",
         "_push_scheduled",
         "_queued",
@@ -103,8 +153,7 @@ class AgentJournal:
         self._lease = lease
         self._term = term
         self._owned = owned
-        self._index_entry = index_entry
-        self._on_durable = on_durable
+        self._agent = _agent_of(index_entry, on_durable)
         self._max_bytes = max_bytes
         self._appended = self._durable = owned.last_seq
         self._buffer: list[EncodedRecord] = no_list()
@@ -224,13 +273,15 @@ class AgentJournal:
     def write_checkpoints(self, state: Callable[[], AgentState], loaded: Loaded | None) -> None:
         """As `CheckpointJournal.write_checkpoints`."""
         if self._checkpoint_every:
-            self._checkpoints = CheckpointWriter(state, loaded, every=self._checkpoint_every)
+            agent = self._agent
+            self._agent = _agent_of(agent.index_entry, agent.on_durable, state)
+            self._checkpoints = CheckpointWriter(state(), loaded, every=self._checkpoint_every)
 
     def write_last_checkpoint(self) -> None:
         """As `CheckpointJournal.write_last_checkpoint`."""
         if self._checkpoints is None or self._failure is not None:
             return
-        job = self._checkpoints.last(self.owned)
+        job = self._checkpoints.last(self.owned, self._agent.ledger_state())
         if job is not None:
             self._push()
             with self._committer.lock:
@@ -268,10 +319,10 @@ class AgentJournal:
                 with self._committer.lock:
                     self._committer.flush_now()
             return
-        entry = self._index_entry()
+        entry = self._agent.index_entry()
         job: CheckpointJob | None = None
         if self._checkpoints is not None and self._appended >= self._checkpoints.due:
-            job = self._checkpoints.next(self.owned)
+            job = self._checkpoints.next(self.owned, self._agent.ledger_state())
         # Race: this against `take_batch` in the committer's thread. One hold of the lock, so that a
         # batch and its entry belong together, and a journal with records is always in the queue.
         with self._committer.lock:
@@ -346,7 +397,7 @@ class AgentJournal:
                 self._waiters += ((seq, done),)
             elif not done.done():
                 done.set_result(None)
-        self._on_durable(self._durable)
+        self._agent.on_durable(self._durable)
         if self._feed is not None and self._feed.keeps_feed:
             self._feed.feed_hint.tell()
 

@@ -46,14 +46,14 @@ class CheckpointWriter:
     """Makes the checkpoints of one agent. Used on the loop.
 
     Args:
-        state: gives the state that all appended records fold to.
+        state: of the agent, when the first of them is still to come.
         loaded: from what it was folded when the agent woke; None if it is new.
         every: so many records lie between two checkpoints, at least; a quarter of them before the
             last one.
 
     """
 
-    __slots__ = ("_every", "_kept", "_seq", "_state", "due", "plain")
+    __slots__ = ("_every", "_kept", "_seq", "due", "plain")
 
     due: int
     """The number of the record at which the next checkpoint is to be written."""
@@ -62,10 +62,7 @@ class CheckpointWriter:
     comes into the conversation later may have been recorded long before: a result, a child's
     messages. So one record that is not plain, or was read, counts for all that follow."""
 
-    def __init__(
-        self, state: Callable[[], AgentState], loaded: Loaded | None, *, every: int
-    ) -> None:
-        self._state = state
+    def __init__(self, state: AgentState, loaded: Loaded | None, *, every: int) -> None:
         self._every = every
         self._kept: KeptMessages | None = None
         self._seq = 0
@@ -75,13 +72,18 @@ class CheckpointWriter:
                 self._kept = loaded.checkpoint.kept
             elif loaded.records and isinstance(loaded.records[0], Snapshot):
                 # It holds all messages: to read it takes as long as the records that it replaced.
-                self._seq -= len(state().messages)
+                self._seq -= len(state.messages)
         self.due = self._seq + every
-        self.plain = loaded is None and not len(state().messages)
+        self.plain = loaded is None and not len(state.messages)
 
-    def next(self, owned: Owned) -> CheckpointJob | None:
-        """The next checkpoint; None if it has to wait."""
-        state = self._state()
+    def next(self, owned: Owned, state: AgentState) -> CheckpointJob | None:
+        """The next checkpoint; None if it has to wait.
+
+        Args:
+            owned: the claim to write under.
+            state: what all appended records fold to.
+
+        """
         if state.children:
             inner = sum(len(each.messages) for each in state.tree) - len(state.messages)
             if inner > MAX_INNER_MESSAGES:
@@ -112,10 +114,10 @@ class CheckpointWriter:
         self.due = self._seq + max(self._every, len(head) // BYTES_PER_RECORD)
         return CheckpointJob(owned, head, kept, added, plain=self.plain, on_failure=self.stop)
 
-    def last(self, owned: Owned) -> CheckpointJob | None:
+    def last(self, owned: Owned, state: AgentState) -> CheckpointJob | None:
         """The last checkpoint; None if too little was recorded since the one before."""
         enough = (self.due - self._seq) // 4
-        return self.next(owned) if owned.last_seq - self._seq >= max(1, enough) else None
+        return self.next(owned, state) if owned.last_seq - self._seq >= max(1, enough) else None
 
     def stop(self) -> None:
         """Write none any more."""

@@ -13,6 +13,7 @@ from understudy._base.causes import cause_of
 from understudy._base.clock import Clock, SystemClock
 from understudy._base.event_loops import call_on
 from understudy._base.json_values import shown
+from understudy._base.shared_empties import no_list
 from understudy.errors import JournalFailed, RecordRefused, UsageError
 from understudy.events import Event, events_of
 from understudy.journal.codec import check_storable
@@ -28,6 +29,30 @@ logger: logging.Logger = logging.getLogger(__name__)
 Listener = Callable[[Event], None]
 FactListener = Callable[[int, Record], None]
 """Called with the number of a record and the record, once it is durable."""
+
+
+class Audience(Protocol):
+    """An object that gets what a ledger tells. Two bound methods of it would take 128 bytes."""
+
+    def emit(self, event: Event) -> None:
+        """An event that has no record."""
+
+    def emit_record(self, seq: int, record: Record) -> None:
+        """A record that is durable, and its number."""
+
+
+class _Functions:
+    """Functions in the place of an audience."""
+
+    __slots__ = ("emit", "emit_record")
+
+    def __init__(self, emit: Listener, emit_record: FactListener) -> None:
+        self.emit = emit
+        self.emit_record = emit_record
+
+
+def _nobody(_event: Event) -> None:
+    """Told of events where there is a listener for records alone."""
 
 
 @runtime_checkable
@@ -110,6 +135,7 @@ class Ledger:
         agent_path: tuple[str, ...] = (),
         listener: Listener | None = None,
         on_fact: FactListener | None = None,
+        audience: Audience | None = None,
         clock: Clock | None = None,
         last_seq: int = 0,
         epoch: int = 0,
@@ -121,14 +147,17 @@ class Ledger:
         self._journal_checks = isinstance(journal, _ChecksRecords)
         self._clock = clock or SystemClock()
         self._agent_path = agent_path
-        self._listener = listener
-        self._on_fact = on_fact
-        if on_fact is None and listener is not None:
-            self._on_fact = self._emit_events
-        self._loop = asyncio.get_running_loop() if listener is not None else None
+        # Of events without a record, and of records: mostly one object.
+        self._listener: Audience | None = audience
+        self._on_fact: Audience | None = audience
+        if listener is not None or on_fact is not None:
+            functions = _Functions(listener or _nobody, on_fact or self._emit_events)
+            self._listener = functions if listener is not None else None
+            self._on_fact = functions
+        self._loop = asyncio.get_running_loop() if self._listener is not None else None
         # Records that `on_fact` was not called with yet, and the events that were emitted after
         # them, with the number of the record. An empty deque would take 0.7 KB.
-        self._unreported: list[tuple[int, Record | None, Event | None]] = []
+        self._unreported: list[tuple[int, Record | None, Event | None]] = no_list()
         self._count = last_seq
         # Raised by every later call. A tool or hook may catch it, but nothing is recorded after it
         # (test_nothing_is_recorded_after_the_journal_has_failed_whoever_catches_it).
@@ -144,10 +173,10 @@ class Ledger:
 
         def both(seq: int, record: Record) -> None:
             if before is not None:
-                before(seq, record)
+                before.emit_record(seq, record)
             listener(seq, record)
 
-        self._on_fact = both
+        self._on_fact = _Functions(_nobody, both)
 
     @property
     def state(self) -> AgentState:
@@ -288,6 +317,8 @@ class Ledger:
         if self._on_fact is None:
             self._count += len(records)
             return
+        if not self._unreported:
+            self._unreported = []
         for record in records:
             self._count += 1
             self._unreported.append((self._count, record, None))
@@ -326,13 +357,16 @@ class Ledger:
 
     def tell_until(self, seq: int) -> None:
         """Report the records up to this number, which are durable, and the events after them."""
-        unreported, on_fact = self._unreported, self._on_fact
-        while unreported and unreported[0][0] <= seq:
-            number, record, event = unreported.pop(0)
+        on_fact = self._on_fact
+        # Read anew each time: what is called may record, or emit.
+        while self._unreported and self._unreported[0][0] <= seq:
+            number, record, event = self._unreported.pop(0)
             if event is not None:
                 self._tell_listener(event)
             elif record is not None and on_fact is not None:
-                on_fact(number, record)
+                on_fact.emit_record(number, record)
+        if not self._unreported:
+            self._unreported = no_list()
 
     def emit(self, event: Event) -> None:
         """Emit an event without a record, after those of all records so far. From any thread."""
@@ -352,7 +386,7 @@ class Ledger:
         """Call the listener. One that raises is removed; the run goes on."""
         if self._listener is not None:
             try:
-                self._listener(event)
+                self._listener.emit(event)
             except Exception:
                 logger.exception("the listener of agent %s raised; removed", self._agent_path)
                 self._listener = None
