@@ -12,6 +12,7 @@ import understudy
 from tests.support.public_names import MODULES, PACKAGES
 
 INTERNAL = {
+    "understudy.mcp.agents_server": {"INSTRUCTIONS", "LOOKS", "MOST"},
     "understudy.history": {"check_page", "page_of"},
     "understudy.interrupts": {
         "DECISION_TYPES",

@@ -90,8 +90,7 @@ class _Server(uvicorn.Server):
 @contextlib.contextmanager
 def served(application: Any) -> Iterator[str]:
     """The URL of the application, on a port of this machine."""
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
+    with socket.create_server(("127.0.0.1", 0)) as listener:  # who connects at once waits
         config = uvicorn.Config(
             application, log_level="critical", lifespan="off", timeout_graceful_shutdown=1
         )

@@ -22,7 +22,6 @@ PACKAGES = (
     "understudy.journal",
     "understudy.loop_actors.supervisor",
     "understudy.mcp",
-    "understudy.mcp.agents_server",
     "understudy.middleware",
     "understudy.models",
     "understudy.modes",
@@ -36,6 +35,7 @@ MODULES = (
     "understudy.events",
     "understudy.history",
     "understudy.interrupts",
+    "understudy.mcp.agents_server",
     "understudy.outcomes",
     "understudy.stopping",
 )

@@ -11,6 +11,6 @@ except ImportError as _error:
 
 del _fastmcp, _mcp_types
 
-from understudy.mcp.mcp_tools import McpTools, load_mcp_tools, mcp_tools  # noqa: E402
+from understudy.mcp.tools_of_server import McpTools, load_mcp_tools, mcp_tools  # noqa: E402
 
 __all__ = ["McpTools", "load_mcp_tools", "mcp_tools"]

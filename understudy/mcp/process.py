@@ -63,7 +63,7 @@ async def process_transport(server: StdioServerParameters) -> AsyncIterator[tupl
                 tasks.cancel_scope.cancel()
     finally:
         # Nothing may be left, however the above was cut off.
-        _signal(process, signal.SIGKILL)
+        _signal(process, kill=True)
         with anyio.CancelScope(shield=True):
             await process.aclose()
 
@@ -82,7 +82,7 @@ async def _receive(process: Process, server: StdioServerParameters, received: An
                 for line in lines:
                     await received.send(_message("".join(parts)))
                     parts, size = [line], len(line)
-            _signal(process, signal.SIGKILL)  # it would go on to write, and not look at its input
+            _signal(process, kill=True)  # it would go on to write, and not look at its input
 
 
 def _message(line: str) -> SessionMessage | Exception:
@@ -105,17 +105,19 @@ async def _end(process: Process) -> None:
     assert process.stdin is not None, "it is a pipe"
     with suppress(*_GONE):
         await process.stdin.aclose()
-    for number in (signal.SIGTERM, signal.SIGKILL):
+    for kill in (False, True):
         with anyio.move_on_after(GRACE_SECONDS):
             await process.wait()
             return
-        _signal(process, number)
+        _signal(process, kill=kill)
     with anyio.move_on_after(GRACE_SECONDS):
         await process.wait()
 
 
-def _signal(process: Process, number: int) -> None:
+def _signal(process: Process, *, kill: bool) -> None:
     """To the process and what it has started, unless it has ended."""
+    if sys.platform == "win32":  # no process of ours: see above
+        return
     if process.returncode is None:
         with suppress(ProcessLookupError, PermissionError):
-            os.killpg(process.pid, number)
+            os.killpg(process.pid, signal.SIGKILL if kill else signal.SIGTERM)
