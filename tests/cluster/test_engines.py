@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 from tests.cluster.conftest import APP
 from tests.support.agents import completed
 from tests.support.inline_engine import Inline
+from tests.support.loops import soon
 from understudy.cluster import Cluster, ClusterStatus, HostPhase
 from understudy.errors import CallLost, UsageError
 
@@ -87,6 +89,31 @@ def test_a_call_that_names_its_run_is_repeated_and_others_are_lost(
             outcomes.append(error)
     assert type(outcomes[1]).__name__ == type(outcomes[2]).__name__ == "Stopped"
     assert outcomes[0] is None or outcomes[0].call == "pause"
+
+
+async def test_a_subscription_that_is_closed_while_a_host_begins_it_ends(
+    cluster: Cluster, engine: Inline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ref = cluster.spawn("desk", "ann")
+    await soon(ref.run("Hello!"))
+    (host,) = engine.hosts.values()
+    send, events = host.send, ref.events()
+
+    def closed_first(frame: bytes) -> None:
+        monkeypatch.undo()
+        events.close()  # what asks the host to begin it is under way
+        send(frame)
+
+    monkeypatch.setattr(host, "send", closed_first)
+    assert [event async for event in over(events)] == []
+
+
+async def over(events: Any) -> AsyncIterator[Any]:
+    """Its events, and no wait for what does not come."""
+    iterator = aiter(events)
+    with suppress(StopAsyncIteration):
+        while True:
+            yield await soon(anext(iterator))
 
 
 def _run_of(ref: Any) -> str:

@@ -69,6 +69,11 @@ class _Subscription(ABC, Generic[T]):
                     self._number, self._host = await self._calls.subscribe(
                         self._target, self._method, self._begin()
                     )
+                    if self._is_closed:
+                        # `close` has found no host to tell: nobody else ends it there
+                        # (test_a_subscription_that_is_closed_while_a_host_begins_it_ends).
+                        await self._host.ask("unsubscribe", self._number)
+                        break
                 found = await self._host.ask("next_events", self._number)
             except HostLost:
                 self._host = None
