@@ -16,7 +16,7 @@ from pydantic_ai.messages import (
     ToolCallPart,
 )
 
-from understudy import AgentState, events
+from understudy import Agent, AgentState, ScriptedModel, call, events
 from understudy.actors import EventsDropped
 from understudy.ag_ui.feed import Differs, Feed, Piece, ReplyBegins
 
@@ -107,3 +107,28 @@ def test_what_the_client_has_does_not_come_again() -> None:
     known = events.ReplyEnded(agent_path=PATH, turn=0, response=reply)
     assert told(Feed(state), known) == []
     assert told(Feed(state), ended(TextPart("b"), turn=1)) == ["reply 1", "+b", "."]
+
+
+def test_what_is_being_written_is_continued_by_what_is_recorded() -> None:
+    """The outcome may come before the event with the whole reply."""
+
+    def look() -> str:
+        """Look."""
+        return "seen"
+
+    agent = Agent("a", ScriptedModel([call("look"), "done"]), tools=[look])
+    state = agent.execute_sync("go").state
+    first, _ = (message for message in state.messages if isinstance(message, ModelResponse))
+    feed = Feed(None)
+    told(feed, begins(), events.ReplyEnded(agent_path=PATH, turn=0, response=first))
+    piece = events.TextDelta(agent_path=PATH, turn=1, attempt=1, n=0, text="do", run_id="r")
+    assert told(feed, begins(turn=1), piece) == ["reply 1", "+do"]
+    rest = [short(given) for given in feed.catch_up(state)]
+    assert [given for given in rest if "seen" not in given] == ["ne", "."]
+
+
+def test_what_is_being_written_and_was_never_recorded_is_ended() -> None:
+    state = Agent("a", ScriptedModel(["done"])).execute_sync("go").state
+    feed = Feed(None)
+    assert told(feed, begins(), delta("void", 0)) == ["reply 0", "+void"]
+    assert [short(given) for given in feed.catch_up(state)] == [".", "reply 0", "+done", "."]

@@ -252,13 +252,22 @@ class Feed:
 
     # --------------------------------------------------------------------- recorded
 
-    def _reply(self, run: str, turn: int, response: ModelResponse) -> Iterator[Given]:
+    def _reply(self, run: str, turn: int | None, response: ModelResponse) -> Iterator[Given]:
+        """The rest of a reply. Without a turn: of the one that is being written, if it fits."""
+        is_known = _reply_key(run, response) in self._known
+        if is_known and turn is None:
+            return  # what is being written is a later one
         writing = self._writing.pop(run, None)
-        if _reply_key(run, response) in self._known:
+        if writing is not None:
+            is_other = not _fits(writing, response) if turn is None else writing.turn != turn
+            if is_known or is_other:
+                yield from self._end_part(run, writing)
+                writing = None
+        if is_known:
             return
         self._known.add(_reply_key(run, response))
-        if writing is None or writing.turn != turn:
-            writing = _Writing(turn)
+        if writing is None:
+            writing = _Writing(turn or 0)
         yield from self._begin(run, writing)
         self._numbers[run] = self._numbers.get(run, 0) + 1
         differs = False
@@ -303,7 +312,7 @@ class Feed:
                 continue  # agents that it runs are told of live
             for message in messages[state.run.first_message :]:
                 if isinstance(message, ModelResponse):
-                    yield from self._reply(run, -1, message)
+                    yield from self._reply(run, None, message)
                 for part in results_in([message]):
                     yield from self._result(run, part)
             for part in results:
@@ -362,6 +371,17 @@ def run_of(call_key: str) -> str:
 def _reply_key(run: str, response: ModelResponse) -> object:
     calls = tuple(part.tool_call_id for part in response.parts if isinstance(part, ToolCallPart))
     return (run, response.timestamp, response.text, calls)
+
+
+def _fits(writing: _Writing, response: ModelResponse) -> bool:
+    """Whether what was given out may be of this reply."""
+    parts = response.parts
+    return all(
+        index < len(parts)
+        and isinstance(part := parts[index], (TextPart, ThinkingPart))
+        and part.content.startswith(text)
+        for index, text in writing.texts.items()
+    )
 
 
 def _grown(index: int, kind: type[TextPart | ThinkingPart], text: str) -> PartDeltaEvent:
