@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 from ag_ui.core import (
     BaseEvent,
     CustomEvent,
+    Interrupt,
     MessagesSnapshotEvent,
     ReasoningEncryptedValueEvent,
     ResumeEntry,
@@ -30,7 +31,6 @@ from ag_ui.core import (
     UserMessage,
 )
 from ag_ui.core.types import Message, TextPart
-from pydantic import ValidationError
 from pydantic_ai.messages import ModelRequest, ModelResponse
 from pydantic_ai.ui.ag_ui import AGUIAdapter, AGUIEventStream
 from pydantic_core import to_jsonable_python
@@ -41,6 +41,7 @@ from understudy.ag_ui.conversation import OWN_ID, Answer, Said, refusal_of
 from understudy.ag_ui.interrupts import decision_of, interrupt_of
 from understudy.ag_ui.site import Site
 from understudy.interrupts import Request
+from understudy.login.bodies import checked_as
 from understudy.login.problems import problem_of, refused
 from understudy.outcomes import Failed, Interrupted, Outcome, Paused, Stopped
 from understudy.state.agent_state import AgentState
@@ -58,14 +59,7 @@ def input_of(body: Any) -> RunAgentInput:
         Refused: if it is none of the protocol's.
 
     """
-    try:
-        return RunAgentInput.model_validate(body)
-    except (ValidationError, RecursionError) as error:
-        if not isinstance(error, ValidationError):
-            raise refused(400, "UsageError", "The body is nested too deep.") from error
-        first = error.errors(include_url=False, include_input=False, include_context=False)[0]
-        where = ".".join(map(str, first["loc"])) or "the body"
-        raise refused(400, "UsageError", f"{where}: {first['msg']}") from error
+    return checked_as(RunAgentInput, body)
 
 
 def said_in(given: RunAgentInput) -> Said:
@@ -188,19 +182,8 @@ class AgUiWriter:
             case Interrupted(requests=requests):
                 async for event in self.snapshot(state):
                     yield event
-                source = self._site.source()
-                yield self._finished(
-                    RunFinishedInterruptOutcome(
-                        interrupts=[
-                            interrupt_of(
-                                request,
-                                tool_call_id=wire_id(run_in(request), request.tool_call_id),
-                                parameters=getattr(source.tool_of(request), "parameters", None),
-                            )
-                            for request in requests
-                        ]
-                    )
-                )
+                asked = [interrupt_at(self._site, request) for request in requests]
+                yield self._finished(RunFinishedInterruptOutcome(interrupts=asked))
                 return
         for event in self._state(state):
             yield event
@@ -344,6 +327,15 @@ def result_id(run: str, call_id: str) -> str:
 def run_in(request: Request) -> str:
     """The run that asks, as the feed names it."""
     return request.run_id if len(request.agent_path) > 1 else f.ROOT
+
+
+def interrupt_at(site: Site, request: Request) -> Interrupt:
+    """The interrupt that stands for a request at this endpoint."""
+    return interrupt_of(
+        request,
+        tool_call_id=wire_id(run_in(request), request.tool_call_id),
+        parameters=getattr(site.source().tool_of(request), "parameters", None),
+    )
 
 
 def wire_id(run: str, call_id: str) -> str:

@@ -22,10 +22,10 @@ from pydantic_ai.ui.vercel_ai.response_types import (
 from understudy.ag_ui import feed as f
 from understudy.ag_ui.contents import file_of_url
 from understudy.ag_ui.conversation import Answer, Said, refusal_of
-from understudy.ag_ui.interrupts import interrupt_of
-from understudy.ag_ui.protocol import answer_of, run_in, to_json, waits_in, wire_id
+from understudy.ag_ui.protocol import answer_of, interrupt_at, run_in, to_json, waits_in, wire_id
 from understudy.ag_ui.site import Site
 from understudy.interrupts import Decision, Request
+from understudy.login.bodies import checked_as
 from understudy.login.problems import problem_of, refused
 from understudy.outcomes import Failed, Interrupted, Outcome, Paused, Stopped
 from understudy.state.agent_state import AgentState
@@ -68,14 +68,7 @@ def body_of(data: Any) -> ChatBody:
         Refused: if it is none of the protocol's.
 
     """
-    try:
-        body = ChatBody.model_validate(data)
-    except (ValidationError, RecursionError) as error:
-        if not isinstance(error, ValidationError):
-            raise refused(400, "UsageError", "The body is nested too deep.") from error
-        first = error.errors(include_url=False, include_input=False, include_context=False)[0]
-        where = ".".join(map(str, first["loc"])) or "the body"
-        raise refused(400, "UsageError", f"{where}: {first['msg']}") from error
+    body = checked_as(ChatBody, data)
     if body.trigger != "submit-message":
         raise refused(400, "UsageError", "What was said is recorded: it is not said again.")
     return body
@@ -217,10 +210,7 @@ class VercelWriter:
 
     def _asked(self, request: Request) -> list[BaseChunk]:
         call_id = wire_id(run_in(request), request.tool_call_id)
-        tool = self._site.source().tool_of(request)
-        interrupt = interrupt_of(
-            request, tool_call_id=call_id, parameters=getattr(tool, "parameters", None)
-        )
+        interrupt = interrupt_at(self._site, request)
         chunks: list[BaseChunk] = [
             DataChunk(
                 type="data-understudy-request",

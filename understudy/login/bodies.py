@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 import re
-from typing import Any
+from typing import Any, TypeVar
 
+from pydantic import BaseModel, ValidationError
 from starlette.requests import Request
 
 from understudy.login.problems import refused
 
 MAX_BODY = 8 * 1024 * 1024
 """Bytes of a request: a form of arguments of 1 MB, encoded, fits."""
+B = TypeVar("B", bound=BaseModel)
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 
 
@@ -56,6 +58,23 @@ async def read_json(request: Request) -> Any:
         raise refused(400, "NotJson", "The body holds half of a surrogate pair.") from error
     except (ValueError, RecursionError) as error:
         raise refused(400, "NotJson", f"The body is no JSON: {str(error)[:200]}") from error
+
+
+def checked_as(model: type[B], body: Any) -> B:
+    """The body as this model.
+
+    Raises:
+        Refused: if it is none: with the place and the reason of the first fault.
+
+    """
+    try:
+        return model.model_validate(body)
+    except RecursionError as error:
+        raise refused(400, "UsageError", "The body is nested too deep.") from error
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False, include_context=False)[0]
+        where = ".".join(map(str, first["loc"])) or "the body"
+        raise refused(400, "UsageError", f"{where}: {first['msg']}") from error
 
 
 def media_type(request: Request) -> str:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 
 from understudy.errors import DecisionError, NotInterrupted, UnknownAgent
 from understudy.interrupts import Decision
+from understudy.login.bodies import checked_as
 from understudy.login.problems import Problem, Refused, problem_of, refused
 from understudy.web.asks import story_of
 from understudy.web.visit import Visit
@@ -223,9 +224,4 @@ async def take_all(
 
 async def read_body(visit: Visit, model: type[B]) -> B:
     """The JSON body as this model."""
-    try:
-        return model.model_validate(await visit.json())
-    except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False, include_context=False)[0]
-        where = ".".join(map(str, first["loc"])) or "the body"
-        raise refused(400, "UsageError", f"{where}: {first['msg']}") from error
+    return checked_as(model, await visit.json())
