@@ -160,7 +160,7 @@ async def test_doubts_and_quarantines_are_counted() -> None:
 
         def read() -> tuple[float | None, ...]:
             return (
-                told.number("understudy.doubts", tool="courier"),
+                told.number("understudy.doubts", tool="courier", doubt="asked"),
                 told.number("understudy.doubts.open"),
                 told.number("understudy.quarantines"),
                 told.number("understudy.quarantined"),
@@ -206,7 +206,7 @@ async def test_a_doubt_that_the_model_is_told_of_is_counted() -> None:
         (key,) = (await soon(ref.state())).doubts_in_tree
         await soon(ref.settle(key, how="it has left"))
 
-    assert told.number("understudy.doubts", tool="courier") == 1
+    assert told.number("understudy.doubts", tool="courier", doubt="told") == 1
     assert told.number("understudy.doubts.settled") == 1
 
 
@@ -241,6 +241,7 @@ async def test_a_run_that_another_host_takes_over_is_counted_at_both(hosts: Host
     assert here.number("understudy.fences", agent="desk") == 1
     (lost,), (went_on,) = here.spans("invoke_agent"), there.spans("invoke_agent")
     assert attributes_of(lost)["understudy.outcome"] == "fenced"
+    assert [event.name for event in lost.events] == ["understudy.fenced"]
     assert [link.context.span_id for link in went_on.links] == [id_of(lost)]
 
 

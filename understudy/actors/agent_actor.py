@@ -102,6 +102,9 @@ class AgentActor(LoopActor):
     def on_start(self) -> None:
         """Read the agent from the store, unless the actor before this one left it in memory."""
         slot = self._slot
+        instrument, is_restart = slot.services.instrument, slot.actor_ref is not None
+        if is_restart and instrument is not None and slot.activation is not None:
+            instrument.restarted(slot.activation.ledger)
         slot.actor_ref = self.actor_ref
         self.actor_ref.monitor(slot.actor_ended)
         if slot.activation is None:
