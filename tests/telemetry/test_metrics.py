@@ -109,6 +109,24 @@ async def test_the_gauges_tell_what_the_store_is_like_now() -> None:
     assert told.number("understudy.requests.oldest") is None, "the runtime is gone"
 
 
+async def test_runtimes_of_one_process_are_told_of_together() -> None:
+    told, clock = Told(), FakeClock()
+    options: Any = {"clock": clock, "telemetry": told.telemetry}
+    async with Runtime([desk(PAY)], **options) as one, Runtime([desk(PAY)], **options) as two:
+        interrupted(await soon(one.spawn("desk", id="a").run("Hi.")))
+        clock.advance(60)
+        interrupted(await soon(two.spawn("desk", id="b").run("Hi.")))
+
+        def read() -> tuple[float | None, ...]:
+            return (
+                told.number("understudy.requests.open", kind="approval"),
+                told.number("understudy.agents", status="interrupted"),
+                told.number("understudy.requests.oldest"),
+            )
+
+        assert await asyncio.to_thread(read) == (2, 2, 60.0)
+
+
 async def test_who_collects_on_the_loop_of_the_runtime_waits_for_nothing() -> None:
     told = Told(gauge_seconds=3600.0)
     async with Runtime([desk()], telemetry=told.telemetry) as runtime:
