@@ -2,31 +2,21 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Protocol
 
 import anyio
 import mcp_types as types
-from mcp import Client, ClientSession, MCPError, StdioServerParameters
-from mcp.client.streamable_http import streamable_http_client
-from mcp.server import Server
-from mcp.server.mcpserver import MCPServer
+from mcp import ClientSession, MCPError
 from pydantic import TypeAdapter, ValidationError
 
-from understudy._base.causes import first_lines, message_of
-from understudy._base.json_values import digest, shown
+from understudy._base.causes import first_lines
+from understudy._base.json_values import digest
 from understudy.errors import UsageError
-from understudy.mcp.http_client import MAX_ANSWER, HttpClient
 from understudy.mcp.listed_tool import MAX_LISTED, MAX_PAGES, ListedTool, listed_tools
-from understudy.mcp.process import process_transport
 from understudy.tools import OutcomeUnknown, ToolFailed
-
-if TYPE_CHECKING:
-    from mcp.client import Transport
 
 CALL_KEY = "understudy/call_key"
 """Under which `_meta` of a call has its key, by which a server can know it again."""
