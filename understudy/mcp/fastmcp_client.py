@@ -98,7 +98,7 @@ class _Watched(ClientTransport):
 
 def _telling(session_class: type[ClientSession], connection: Connection) -> type[ClientSession]:
     """The class of a session that tells when the server has closed the connection."""
-    from understudy.mcp.connection import Reading
+    from understudy.mcp.reading import Reading
 
     class Telling(session_class):  # type: ignore[valid-type,misc]  # known at run time
         def __init__(self, read_stream: Any = None, *streams: Any, **options: Any) -> None:
