@@ -195,6 +195,33 @@ async def test_the_run_goes_on_while_its_actor_dies() -> None:
         await is_well(runtime, ref)
 
 
+@pytest.mark.parametrize("is_first", [True, False], ids=["a first actor", "a second actor"])
+async def test_an_actor_that_is_stopped_before_its_first_turn_leaves_nobody_waiting(
+    is_first: bool,
+) -> None:
+    """A3: who started it does not start another, so the next message does."""
+    async with Runtime([Agent("a", ScriptedModel(["done", "well again"]))]) as runtime:
+        ref = runtime.spawn("a")
+        actors: list[Any] = []
+        if not is_first:
+            completed(await soon(ref.run("go")))
+            actors = LoopActorRegistry.get_by_class(AgentActor)
+            actors[0].stop_now(RuntimeError("killed"))  # the supervisor starts a second one
+        run = ref.run("go on")
+        (new,) = await soon(_new_actors({actor.actor_urn for actor in actors}))
+        new.stop_now()
+        completed(await soon(run))
+
+
+async def _new_actors(before: set[str]) -> list[Any]:
+    """Those of agents that were started since; in the turn of the loop in which they are."""
+    while True:
+        await asyncio.sleep(0)
+        actors = LoopActorRegistry.get_by_class(AgentActor)
+        if new := [actor for actor in actors if actor.actor_urn not in before]:
+            return new
+
+
 # --------------------------------------------------------------------- quarantine (J10)
 
 

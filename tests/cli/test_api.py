@@ -9,7 +9,7 @@ import time
 
 from starlette.types import Receive, Scope, Send
 
-from tests.cli.conftest import served
+from tests.support.web_server import served
 from understudy.cli.api import Api
 
 

@@ -13,9 +13,10 @@ from typing import Any
 
 import pytest
 
-from tests.cli.conftest import TOKEN, Desk, agents, run, served
+from tests.cli.conftest import TOKEN, Desk, agents, run
 from tests.support.agents import by_turn, interrupted, results
 from tests.support.programs import PIPE, started
+from tests.support.web_server import served
 from understudy import (
     Agent,
     Completed,

@@ -1,4 +1,4 @@
-"""A server of the pages in this process, on a port of its own, to be opened by a browser."""
+"""A server in this process, on a port of this machine: for a browser, a client, a command."""
 
 from __future__ import annotations
 
@@ -39,24 +39,37 @@ def wait_until_listening(process: subprocess.Popen[Any], port: int) -> None:
         time.sleep(0.02)
 
 
+class _Server(uvicorn.Server):
+    """Tells when it has started, or has failed to."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.begun = threading.Event()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self.begun.set()
+
+    def run(self, sockets: list[socket.socket] | None = None) -> None:
+        try:
+            super().run(sockets)
+        finally:
+            self.begun.set()
+
+
 @contextlib.contextmanager
 def served(app: ASGIApp, port: int = 0) -> Iterator[str]:
     """Serve it until the block ends, on this port or a new one; its address."""
-    config = uvicorn.Config(app, log_level="error", timeout_graceful_shutdown=2)
-    server = uvicorn.Server(config)
-    listener = socket.create_server(("127.0.0.1", port))
-    port = listener.getsockname()[1]
-    thread = threading.Thread(target=server.run, args=([listener],), daemon=True)
-    thread.start()
-    end = time.monotonic() + 60
-    while not server.started:
-        assert thread.is_alive(), "the server has not started"
-        assert time.monotonic() < end, "the server does not start"
-        time.sleep(0.01)
-    try:
-        yield f"http://127.0.0.1:{port}"
-    finally:
-        server.should_exit = True
-        thread.join(60)
-        listener.close()
-        assert not thread.is_alive(), "the server does not stop"
+    server = _Server(uvicorn.Config(app, log_level="critical", timeout_graceful_shutdown=1))
+    with socket.create_server(("127.0.0.1", port)) as listener:
+        address = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        thread = threading.Thread(target=server.run, args=([listener],), daemon=True)
+        thread.start()
+        try:
+            assert server.begun.wait(60), "the server does not start"
+            assert server.started, "the server has not started"
+            yield address
+        finally:
+            server.should_exit = True
+            thread.join(60)
+            assert not thread.is_alive(), "the server does not stop"
