@@ -573,6 +573,7 @@ async def test_a_call_that_crosses_a_change_of_owner_is_told_to_the_new_one(
         await soon(asker.reached.wait())
         held.release.set()
         completed(await soon(run))
+        await may_be_taken(hosts)
         run = await running(next_owner, again)
         asker.released.set()
         assert await soon(sent) == "m"
