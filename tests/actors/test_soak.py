@@ -661,7 +661,7 @@ def soaked(world: World, agents: int, operations: int) -> World:
     for thread in set(threading.enumerate()) - before:
         if thread.name == "understudy-worker":
             continue
-        thread.join(30)  # it was told to end; when it gets a processor is not ours to say
+        thread.join(60)  # it was told to end; when it gets a processor is not ours to say
         if thread.is_alive():
             world.violations.append(f"a thread is left: {thread.name}")
     actors = set(LoopActorRegistry.get_all()) - actors_before
