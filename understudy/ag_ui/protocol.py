@@ -209,18 +209,12 @@ class AgUiWriter:
                 return
         for event in self._state(state):
             yield event
+        for what, why in why_it_stands(outcome, state, waits=waits):
+            yield CustomEvent(name=f"understudy.{what}", value=why)
         done: Any = RunFinishedSuccessOutcome()
         if isinstance(outcome, Stopped):
-            yield CustomEvent(
-                name="understudy.stopped", value={"reason": str(outcome.signals.highest)}
-            )
             # A client of an earlier version drops a stream with an outcome that it does not know.
             done = RunFinishedCancelledOutcome() if self._speaks_1_0 else None
-        elif isinstance(outcome, Paused) or (outcome is None and state and state.pause is not None):
-            reason = outcome.reason if isinstance(outcome, Paused) else state and state.pause
-            yield CustomEvent(name="understudy.paused", value={"reason": reason})
-        elif waits and state is not None:
-            yield CustomEvent(name="understudy.waiting", value={"waits": waits_in(state)})
         yield self._finished(done)
 
     def _has_result(self, run: str, part: Any) -> bool:
@@ -386,8 +380,21 @@ def to_json(data: Any) -> Any:
     return to_jsonable_python(data, fallback=repr, inf_nan_mode="strings")
 
 
-def waits_in(state: AgentState) -> list[dict[str, Any]]:
-    """What the run waits for, by itself."""
+def why_it_stands(
+    outcome: Outcome | None, state: AgentState | None, *, waits: bool
+) -> Iterator[tuple[str, dict[str, Any]]]:
+    """That the run is `stopped` or `paused`, and the reason; or what it is `waiting` for."""
+    if isinstance(outcome, Stopped):
+        yield "stopped", {"reason": str(outcome.signals.highest)}
+    elif isinstance(outcome, Paused):
+        yield "paused", {"reason": outcome.reason}
+    elif outcome is None and state is not None and state.pause is not None:
+        yield "paused", {"reason": state.pause}
+    elif waits and state is not None:
+        yield "waiting", {"waits": _waits_in(state)}
+
+
+def _waits_in(state: AgentState) -> list[dict[str, Any]]:
     return [
         {
             "name": wait.name,
