@@ -926,9 +926,8 @@ async def test_another_content_type_and_method_are_refused(desk: Desk) -> None:
 
 async def test_unknown_fields_and_later_versions_change_nothing(desk: Desk) -> None:
     async with Runtime([desk.agent("Hi.")]) as runtime:
-        tools = [{"name": "refund", "description": "theirs", "parameters": {}}]
         events = await client_of(runtime).events(
-            said("x"), version="7.3", novelty={"a": 1}, tools=tools, state={"admin": True}
+            said("x"), version="7.3", novelty={"a": 1}, tools=[], state={"admin": True}
         )
         state = await runtime.get("desk:ann:t1").state()
     assert events[0]["protocolVersion"] == "1.0"
