@@ -1,4 +1,4 @@
-"""What many tests of agents are given: a clock, a store, and a desk whose agents have plans."""
+"""What many tests of agents are given: a clock, a store, a desk, a list of what ran."""
 
 from __future__ import annotations
 
@@ -23,3 +23,9 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 @pytest.fixture
 def desk() -> Desk:
     return Desk()
+
+
+@pytest.fixture
+def ran() -> list[str]:
+    """What the tools have done."""
+    return []
