@@ -126,7 +126,8 @@ class World:
         key = (context.agent_id, context.call_key)
         self.started[key] += 1
         self.counts["tool bodies entered"] += 1
-        if key in self.finished:
+        # A thread may finish while its actor is killed: then a person may let the call run again.
+        if key in self.finished and context.call_key not in self.released:
             self.violations.append(f"{key} ran again after it had finished")
         if self.started[key] > 1 and not again and context.call_key not in self.released:
             self.violations.append(f"{key} ({context.tool_name}) was started twice")
@@ -463,9 +464,11 @@ class Soak:
         for ref in self.refs:
             await self.unpause(ref)  # a pause holds until it is taken back, over runs too
         for _ in range(20):
-            for ref in self.refs:
-                await self._help(ref)
-            if world.violations or all(asked.future.done() for asked in self.asked):
+            helped = [await self._help(ref) for ref in self.refs]
+            # Not the futures alone: a run that nobody waits for may be asked about, or held. What
+            # is requested while it goes on would wait behind it.
+            all_done = all(asked.future.done() for asked in self.asked)
+            if world.violations or (all_done and not any(helped)):
                 break
         for ref in self.refs:
             outcome = await self._in_time(ref.run(LAST), f"{ref.id} at its last run")
@@ -476,15 +479,15 @@ class Soak:
                 self._check_state(ref, state)
             await self._in_time(self._check_events(ref), f"events of {ref.id}")
 
-    async def _help(self, ref: AgentRef) -> None:
-        """Release whatever holds this agent."""
+    async def _help(self, ref: AgentRef) -> bool:
+        """Release whatever holds this agent; whether anything did."""
         state = await self._in_time(ref.state(), f"state of {ref.id}")
         if state is None:
-            return
+            return False
         await self._in_time(_at_rest(ref), f"{ref.id} to come to rest, {ref.status()}")
         state = await self._in_time(ref.state(), f"state of {ref.id}")
         if state is None:
-            return
+            return False
         status = ref.status()
         if state.requests:
             decisions = {r.id: self._decision(r) for r in state.requests}
@@ -494,8 +497,9 @@ class Soak:
         elif status is Status.FAILED:
             self._keep("retry", ref, ref.retry())
         else:
-            return
-        await self._in_time(self.asked[-1].future, f"{self.asked[-1].what} of {ref.id}")
+            return False
+        answer = await self._in_time(self.asked[-1].future, f"{self.asked[-1].what} of {ref.id}")
+        return answer is not None or status is Status.PAUSED  # None: there is nothing to retry
 
     async def _in_time(self, awaited: Awaitable[Any], what: str) -> Any:
         """Nothing is asked for that takes time; a wait this long is a wait for ever."""
