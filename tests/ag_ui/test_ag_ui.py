@@ -601,7 +601,7 @@ async def test_a_lost_connection_does_not_stop_the_run_and_who_comes_back_sees_i
         assert ref.status() is Status.RUNNING
         assert ref.subscribers() == 0
         back = asyncio.create_task(client.events(said("hello")))
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             while not ref.subscribers():  # noqa: ASYNC110  # it sets no event
                 await asyncio.sleep(0)
         held.release.set()
@@ -630,7 +630,7 @@ async def test_two_clients_of_one_thread_both_see_all(desk: Desk) -> None:
         await soon(held.entered.wait())
         ref = runtime.get("desk:ann:t1")
         other = asyncio.create_task(Client(app).events(said("b", "m2")))
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             while ref.subscribers() < 2:  # noqa: ASYNC110  # it sets no event
                 await asyncio.sleep(0)
         held.release.set()

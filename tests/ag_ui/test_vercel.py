@@ -212,7 +212,7 @@ async def test_a_reply_that_is_being_written_goes_on_for_who_comes_back() -> Non
             return await client.http.get("/t1/stream")
 
         again = asyncio.create_task(back())
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             while ref.subscribers() < 2:  # noqa: ASYNC110  # it sets no event
                 await asyncio.sleep(0)
         held.release.set()

@@ -139,13 +139,13 @@ def test_a_collection_waits_once_for_a_loop_that_is_blocked(
     agent = Agent("desk", by_turn(call("block")), tools=[block])
     with Runtime([agent], telemetry=told.telemetry) as runtime:
         run = runtime.spawn("desk", id="a").run("Hi.")
-        assert entered.wait(timeout=30)
+        assert entered.wait(timeout=60)
         try:
             assert told.number("understudy.requests.oldest") is None
             assert len(waits) == 1
         finally:
             release.set()
-        completed(run.get(timeout=30))
+        completed(run.get(timeout=60))
 
 
 async def test_doubts_and_quarantines_are_counted() -> None:
@@ -258,7 +258,7 @@ def test_the_hosts_of_a_cluster_have_telemetry_of_their_own(tmp_path: Path) -> N
         Cluster(factory, 1, store=store, engine=Inline(), context=[TraceContext()]) as cluster,
         _of_cluster.caller("request") as request,
     ):
-        completed(cluster.spawn("desk", "c").run("Hi.").get(timeout=30))
+        completed(cluster.spawn("desk", "c").run("Hi.").get(timeout=60))
 
     assert parent_of(_of_cluster.one("invoke_agent")) == id_of(request)
 

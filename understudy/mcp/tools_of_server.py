@@ -13,6 +13,7 @@ from typing import Any, overload
 from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_attempt, wait_exponential
 
 from understudy._base.json_values import checked_seconds, checked_text, digest, shown
+from understudy._base.predicates import chooses
 from understudy.errors import UsageError
 from understudy.mcp.listed_tool import MAX_DESCRIPTION, ListedTool
 from understudy.mcp.mcp_server import McpServer
@@ -214,7 +215,12 @@ def _made(
             hint = f": did you mean {close[0]!r}?" if close else f"; it lists {len(listed)} others"
             raise UsageError(f"{server} lists no tool {name!r}, which `{where}` names{hint}")
     if callable(include):
-        chosen = [tool for tool in listed.values() if include(tool.name)]
+        what = f"{server}: `include`, asked about the tool"
+        chosen = [
+            tool
+            for tool in listed.values()
+            if chooses(include, tool.name, what=f"{what} {tool.name!r},")
+        ]
     else:
         chosen = [tool for tool in listed.values() if include is None or tool.name in include]
     if len(chosen) > MAX_TOOLS:
