@@ -211,7 +211,15 @@ RETURNING id, extract(epoch FROM lease_until - clock_timestamp())::float8,
 
 DELETE_OLD_HOSTS = "DELETE FROM hosts WHERE lease_until < clock_timestamp() - interval '1 day'"
 
-DELETE_HOST = "DELETE FROM hosts WHERE id = %s"
+DELETE_HOST = """
+WITH gone AS (DELETE FROM hosts WHERE id = %(id)s)
+SELECT pg_notify(h.ear, %(told)s) FROM hosts h
+WHERE h.id <> %(id)s AND h.ear IS NOT NULL AND h.lease_until > clock_timestamp() AND EXISTS (
+    SELECT FROM agents a
+    WHERE a.standing IN ('open', 'queued', 'suspect') AND NOT a.deleted
+        AND (a.owner IS NULL OR a.owner = %(id)s))"""
+"""Tells the others where something is left to go on with
+(test_a_run_that_a_host_leaves_goes_on_elsewhere_without_a_sweep)."""
 
 RENEW = """
 UPDATE hosts SET lease_until = clock_timestamp() + make_interval(secs => %s)
