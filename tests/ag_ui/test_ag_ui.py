@@ -743,6 +743,14 @@ async def test_a_run_that_sleeps_holds_no_connection(desk: Desk) -> None:
         assert code(await client.events(said("more", "m2"))) == "Waiting"
 
 
+async def test_a_run_that_is_paused_says_so_whenever_it_is_asked_for(desk: Desk) -> None:
+    async with Runtime([desk.agent("Hi.")]) as runtime:
+        await runtime.spawn("desk", id="desk:ann:t1").pause("tea")
+        for _ in range(2):
+            (told,) = of_type(await client_of(runtime).events(said("hello")), "CUSTOM")
+            assert (told["name"], told["value"]) == ("understudy.paused", {"reason": "tea"})
+
+
 async def test_values_are_shared_only_if_the_application_says_so(desk: Desk) -> None:
     async with Runtime([desk.agent("Hi.", "Ho.")]) as runtime:
         runtime.spawn("desk", id="desk:ann:t1", values={"secret": 1, "step": 2})
@@ -918,9 +926,8 @@ async def test_another_content_type_and_method_are_refused(desk: Desk) -> None:
 
 async def test_unknown_fields_and_later_versions_change_nothing(desk: Desk) -> None:
     async with Runtime([desk.agent("Hi.")]) as runtime:
-        tools = [{"name": "refund", "description": "theirs", "parameters": {}}]
         events = await client_of(runtime).events(
-            said("x"), version="7.3", novelty={"a": 1}, tools=tools, state={"admin": True}
+            said("x"), version="7.3", novelty={"a": 1}, tools=[], state={"admin": True}
         )
         state = await runtime.get("desk:ann:t1").state()
     assert events[0]["protocolVersion"] == "1.0"

@@ -61,7 +61,6 @@ class _Server(uvicorn.Server):
 def served(app: ASGIApp, port: int = 0) -> Iterator[str]:
     """Serve it until the block ends, on this port or a new one; its address."""
     server = _Server(uvicorn.Config(app, log_level="critical", timeout_graceful_shutdown=1))
-    # Taken once and kept: a port that was free a moment ago may be another process's by now.
     with socket.create_server(("127.0.0.1", port)) as listener:
         address = f"http://127.0.0.1:{listener.getsockname()[1]}"
         thread = threading.Thread(target=server.run, args=([listener],), daemon=True)

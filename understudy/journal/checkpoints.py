@@ -1,4 +1,4 @@
-"""Checkpoints: the folded states of agents, kept beside their records, from which they wake.
+"""Checkpoints: the folded states of agents, kept beside their records, to activate them.
 
 A checkpoint is a cache. It is a head, which is the state without its messages, and segments of
 messages, which are written once and never changed: so the checkpoints of an agent take up linear
