@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from contextlib import suppress
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pykka
@@ -66,8 +67,12 @@ def deaf_to(store: DatabaseStore, kind: str) -> None:
 
 async def at_rest(hosts: Hosts) -> None:
     """Until nothing of the one agent goes on any more."""
-    at_rest = "SELECT 1 FROM agents WHERE standing = 'rest' AND indexed_seq = last_seq"
-    while not hosts.sql(at_rest):  # noqa: ASYNC110  # the index sets no event
+    await found(hosts, "SELECT 1 FROM agents WHERE standing = 'rest' AND indexed_seq = last_seq")
+
+
+async def found(hosts: Hosts, statement: str) -> None:
+    """Until it finds a row."""
+    while not hosts.sql(statement):  # noqa: ASYNC110  # a table sets no event
         await asyncio.sleep(0.01)
 
 
@@ -253,6 +258,18 @@ async def test_a_run_that_a_host_leaves_goes_on_elsewhere_without_a_sweep(hosts:
             await soon(leaves.spawn("desk", "t").send("go"))
             await soon(held.entered.wait())
         held.release.set()
+        await soon(at_rest(hosts))
+        (info,) = await soon(stays.agents())
+        assert (info.host, info.status) == ("stays", Status.IDLE)
+
+
+async def test_what_is_due_at_a_host_that_leaves_comes_at_another_one(hosts: Hosts) -> None:
+    """J10: no other host has read that it is due."""
+    async with opened(DatabaseStore(hosts.new("stays")), desk("done"), sweep=1000) as stays:
+        async with opened(DatabaseStore(hosts.new("leaves")), desk("done"), sweep=1000) as leaves:
+            soon_due = datetime.now(UTC) + timedelta(seconds=1)
+            await soon(leaves.spawn("desk", "t").send("later", message_id="m", at=soon_due))
+        await soon(found(hosts, "SELECT 1 FROM records WHERE kind = 'run_ended'"))
         await soon(at_rest(hosts))
         (info,) = await soon(stays.agents())
         assert (info.host, info.status) == ("stays", Status.IDLE)

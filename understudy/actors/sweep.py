@@ -104,6 +104,7 @@ class Sweep:
             await store.wait_for_dead_hosts()
             await asyncio.sleep(random.uniform(0, MOST_PAUSE))  # noqa: S311 - all hosts see it
             try:
+                await self._host.dues.refresh()
                 await self._continue_what_is_left()
             except JournalFailed as error:  # the sweep tries again
                 logger.error("what a host has left is not known: %s", text_of(error))
