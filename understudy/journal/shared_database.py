@@ -8,7 +8,9 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, Protocol, TypeVar
 
-from understudy.journal.contracts import Owned
+from understudy.journal.agent_journal import AgentJournal
+from understudy.journal.contracts import Journal, Owned
+from understudy.journal.left_states import LeftStates
 from understudy.journal.shared import (
     Hint,
     Place,
@@ -20,7 +22,7 @@ from understudy.journal.shared import (
     Told,
     Wanted,
 )
-from understudy.journal.store_reader import StoreReader
+from understudy.journal.store_reader import Loaded, StoreReader
 
 T = TypeVar("T")
 
@@ -56,6 +58,8 @@ class SharedDatabase:
         self._change = change
         self._claim = claim
         self._missed = missed
+        self.left: LeftStates = LeftStates()
+        """The states of agents that other hosts have taken."""
 
     @property
     def host_id(self) -> int | None:
@@ -122,6 +126,22 @@ class SharedDatabase:
 
     async def orphans(self, limit: int) -> Sequence[tuple[str, str]]:
         return await self._reader.read(partial(self._backend.orphans, limit))
+
+    def keep_left(self, journal: Journal) -> None:
+        if isinstance(journal, AgentJournal):
+            left = journal.left_state()
+            if left is not None:
+                self.left.keep(left)
+
+    async def load_left(self, agent_id: str) -> Loaded | None:
+        """What the agent wakes from that this host has had; None where that cannot be used."""
+        left = self.left.find(agent_id)
+        if left is None:
+            return None
+        loaded = await self._reader.read(partial(left.read, self._backend))
+        if loaded is None and self.left.find(agent_id) is left:
+            self.left.forget(agent_id)
+        return loaded
 
     async def send(self, sent: Sequence[Sent]) -> None:
         await self._reader.read(partial(self._backend.send, sent))

@@ -38,7 +38,7 @@ from understudy.journal.hosts import HostedDefinition, SharesHosts
 from understudy.journal.index_status import index_entry_of
 from understudy.journal.lease import Lease
 from understudy.journal.lists import AgentKey, AgentQuery, AskKey, AskQuery
-from understudy.journal.shared import SharedBackend, SharedStore
+from understudy.journal.shared import SharedBackend
 from understudy.journal.shared_database import SharedDatabase
 from understudy.journal.store_reader import NEWEST, PAGE, StoreReader
 from understudy.journal.store_reader import Loaded as Loaded
@@ -352,7 +352,7 @@ class DatabaseStore:
         self._feed = backend if isinstance(backend, FeedIndex) else None
         self._hosts = backend if isinstance(backend, SharesHosts) else None
         self._opener = WorkerThreads(1, name="understudy-opener")
-        self.shared: SharedStore | None = None
+        self.shared: SharedDatabase | None = None
         """What hosts that share the database have of it; None where it is for one host."""
         if isinstance(backend, SharedBackend):
             self.shared = SharedDatabase(
@@ -404,6 +404,8 @@ class DatabaseStore:
             self._lease.end()
             self._backend.close()
 
+        if self.shared is not None:
+            self.shared.left.clear()
         await self._opener.run(end)
 
     @property
@@ -498,6 +500,8 @@ class DatabaseStore:
         index_entry: Callable[[], IndexEntry],
         on_durable: Callable[[int], None],
     ) -> AgentJournal:
+        if self.shared is not None:
+            self.shared.left.forget(owned.agent_id)  # it is in memory again
         return AgentJournal(
             self._committer,
             self._lease,
@@ -526,7 +530,9 @@ class DatabaseStore:
         return await self.reader.has_text(agent_id, kinds, text)
 
     async def load_latest(self, agent_id: str) -> Loaded | None:
-        loaded = await self.reader.load_latest(agent_id)
+        loaded = None if self.shared is None else await self.shared.load_left(agent_id)
+        if loaded is None:
+            loaded = await self.reader.load_latest(agent_id)
         await self._lease.wait_until_settled(self._lease.term)  # as `load`
         return loaded
 
@@ -643,6 +649,8 @@ class DatabaseStore:
             return existed
 
         existed = await self._change(delete)
+        if self.shared is not None:
+            self.shared.left.forget(agent_id)
         self.feed_hint.tell()
         return existed
 
