@@ -210,7 +210,7 @@ class Activator:
         """Delete the agent or compact it where that was requested, and give it up."""
         store, owned = self.services.store, activation.journal.owned
         shared = shared_part(store) if activation.is_taken else None
-        if shared is not None and activation.lost_attempt is None:
+        if shared is not None:
             shared.keep_left(activation.journal)
         failure: BaseException | None = None
         try:
