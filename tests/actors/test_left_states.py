@@ -68,9 +68,11 @@ async def host(hosts: Hosts, name: str, *, every: int = 256) -> AsyncIterator[Da
         await store.close()
 
 
-async def gone(ref: AgentRef) -> None:
-    """Its host has heard that another one has it."""
-    await until(lambda: ref.status() is Status.PASSIVE)
+async def run_there(there: AgentRef, text: str, here: AgentRef) -> None:
+    """It runs at another host, which takes it; this one hears of that."""
+    await soon(here.info())  # its rest is in the store: else the call is posted to this host
+    assert completed(await soon(there.run("go"))).text == text
+    await until(lambda: here.status() is Status.PASSIVE)
 
 
 async def found(store: DatabaseStore, id: str = "t") -> Loaded:
@@ -96,8 +98,7 @@ async def test_an_agent_that_is_taken_back_is_read_from_where_it_was_left(
         for text in "abc":
             assert completed(await soon(here.run("go"))).text == text
         before = (await soon(here.info())).last_seq
-        assert completed(await soon(there.run("go"))).text == "d"
-        await gone(here)
+        await run_there(there, "d", here)
         recorded = (await soon(there.info())).last_seq - before
         reads = Reads(backend, monkeypatch)
         assert completed(await soon(here.run("go"))).text == "e"
@@ -114,11 +115,10 @@ async def test_states_go_on_from_host_to_host_with_their_checkpoints(hosts: Host
         host(hosts, "third") as third,
     ):
         refs = [first.spawn("desk", "t"), second.get("t")]
+        assert completed(await soon(refs[0].run("go"))).text == "a"
         seqs: list[int] = []
-        for turn, text in enumerate(TURNS[:12]):
-            assert completed(await soon(refs[turn % 2].run("go"))).text == text
-            await soon(refs[turn % 2].info())  # its rest is in the store: else it is posted to
-            await gone(refs[1 - turn % 2])
+        for turn, text in enumerate(TURNS[1:12], start=1):
+            await run_there(refs[turn % 2], text, refs[1 - turn % 2])
             for store in stores:
                 await found(store)
             checkpoint = (await found(third)).checkpoint
@@ -169,8 +169,7 @@ async def test_the_state_of_an_agent_that_was_deleted_meanwhile_is_not_used(host
     ):
         here = first.spawn("desk", "t")
         assert completed(await soon(here.run("go"))).text == "a"
-        assert completed(await soon(second.get("t").run("go"))).text == "b"
-        await gone(here)
+        await run_there(second.get("t"), "b", here)
         assert await soon(second.delete("t")) is True
         anew = second.spawn("desk", "t")
         for text in "abc":
@@ -188,8 +187,7 @@ async def test_the_state_of_an_agent_that_was_compacted_meanwhile_is_not_used(
     ):
         here, there = first.spawn("desk", "t"), second.get("t")
         assert completed(await soon(here.run("go"))).text == "a"
-        assert completed(await soon(there.run("go"))).text == "b"
-        await gone(here)
+        await run_there(there, "b", here)
         await soon(there.compact())
         assert (await found(store)).checkpoint is None
         assert completed(await soon(here.run("go"))).text == "c"
