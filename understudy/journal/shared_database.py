@@ -22,7 +22,7 @@ from understudy.journal.shared import (
     Told,
     Wanted,
 )
-from understudy.journal.store_reader import Loaded, StoreReader
+from understudy.journal.store_reader import StoreReader
 
 T = TypeVar("T")
 
@@ -42,6 +42,7 @@ class SharedDatabase:
         change: has the writer's thread do something in the next transaction.
         claim: claims an agent by a function of the backend, under the lease of the store.
         missed: called on the loop where this host did not hear the others for a while.
+        left: the states of agents that other hosts have taken.
 
     """
 
@@ -52,14 +53,14 @@ class SharedDatabase:
         change: Changes,
         claim: Callable[[str, Callable[[Any], Owned | None]], Awaitable[Owned | None]],
         missed: Callable[[], None],
+        left: LeftStates,
     ) -> None:
         self._backend = backend
         self._reader = reader
         self._change = change
         self._claim = claim
         self._missed = missed
-        self.left: LeftStates = LeftStates()
-        """The states of agents that other hosts have taken."""
+        self._left = left
 
     @property
     def host_id(self) -> int | None:
@@ -131,17 +132,7 @@ class SharedDatabase:
         if isinstance(journal, AgentJournal):
             left = journal.left_state()
             if left is not None:
-                self.left.keep(left)
-
-    async def load_left(self, agent_id: str) -> Loaded | None:
-        """What the agent wakes from that this host has had; None where that cannot be used."""
-        left = self.left.find(agent_id)
-        if left is None:
-            return None
-        loaded = await self._reader.read(partial(left.read, self._backend))
-        if loaded is None and self.left.find(agent_id) is left:
-            self.left.forget(agent_id)
-        return loaded
+                self._left.keep(left)
 
     async def send(self, sent: Sequence[Sent]) -> None:
         await self._reader.read(partial(self._backend.send, sent))

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequen
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
-from typing import Any, Protocol, TypeVar, runtime_checkable
+from typing import Any, Protocol, TypeVar, cast, runtime_checkable
 
 from understudy._base.log_fields import about
 from understudy._base.worker_threads import WorkerThreads
@@ -37,8 +37,9 @@ from understudy.journal.feed import FeedHint, FeedIndex, FeedKey, FeedPage
 from understudy.journal.hosts import HostedDefinition, SharesHosts
 from understudy.journal.index_status import index_entry_of
 from understudy.journal.lease import Lease
+from understudy.journal.left_states import LeftStates
 from understudy.journal.lists import AgentKey, AgentQuery, AskKey, AskQuery
-from understudy.journal.shared import SharedBackend
+from understudy.journal.shared import SharedBackend, SharedStore
 from understudy.journal.shared_database import SharedDatabase
 from understudy.journal.store_reader import NEWEST, PAGE, StoreReader
 from understudy.journal.store_reader import Loaded as Loaded
@@ -352,11 +353,17 @@ class DatabaseStore:
         self._feed = backend if isinstance(backend, FeedIndex) else None
         self._hosts = backend if isinstance(backend, SharesHosts) else None
         self._opener = WorkerThreads(1, name="understudy-opener")
-        self.shared: SharedDatabase | None = None
+        self._left = LeftStates()
+        self.shared: SharedStore | None = None
         """What hosts that share the database have of it; None where it is for one host."""
         if isinstance(backend, SharedBackend):
             self.shared = SharedDatabase(
-                backend, self.reader, self._change, self._claim, self._lease.dead_hosts.set
+                backend,
+                self.reader,
+                self._change,
+                self._claim,
+                self._lease.dead_hosts.set,
+                self._left,
             )
 
     @property
@@ -404,8 +411,7 @@ class DatabaseStore:
             self._lease.end()
             self._backend.close()
 
-        if self.shared is not None:
-            self.shared.left.clear()
+        self._left.clear()
         await self._opener.run(end)
 
     @property
@@ -500,8 +506,7 @@ class DatabaseStore:
         index_entry: Callable[[], IndexEntry],
         on_durable: Callable[[int], None],
     ) -> AgentJournal:
-        if self.shared is not None:
-            self.shared.left.forget(owned.agent_id)  # it is in memory again
+        self._left.forget(owned.agent_id)  # it is in memory again
         return AgentJournal(
             self._committer,
             self._lease,
@@ -530,7 +535,12 @@ class DatabaseStore:
         return await self.reader.has_text(agent_id, kinds, text)
 
     async def load_latest(self, agent_id: str) -> Loaded | None:
-        loaded = None if self.shared is None else await self.shared.load_left(agent_id)
+        loaded, left = None, self._left.find(agent_id)
+        if left is not None:
+            shared = cast("SharedBackend", self._backend)  # else no other host takes anything
+            loaded = await self.reader.read(partial(left.read, shared))
+            if loaded is None and self._left.find(agent_id) is left:
+                self._left.forget(agent_id)
         if loaded is None:
             loaded = await self.reader.load_latest(agent_id)
         await self._lease.wait_until_settled(self._lease.term)  # as `load`
@@ -649,8 +659,7 @@ class DatabaseStore:
             return existed
 
         existed = await self._change(delete)
-        if self.shared is not None:
-            self.shared.left.forget(agent_id)
+        self._left.forget(agent_id)
         self.feed_hint.tell()
         return existed
 
