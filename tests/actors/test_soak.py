@@ -126,7 +126,8 @@ class World:
         key = (context.agent_id, context.call_key)
         self.started[key] += 1
         self.counts["tool bodies entered"] += 1
-        if key in self.finished:
+        # A thread may finish while its actor is killed: then a person may let the call run again.
+        if key in self.finished and context.call_key not in self.released:
             self.violations.append(f"{key} ran again after it had finished")
         if self.started[key] > 1 and not again and context.call_key not in self.released:
             self.violations.append(f"{key} ({context.tool_name}) was started twice")
@@ -463,9 +464,11 @@ class Soak:
         for ref in self.refs:
             await self.unpause(ref)  # a pause holds until it is taken back, over runs too
         for _ in range(20):
-            for ref in self.refs:
-                await self._help(ref)
-            if world.violations or all(asked.future.done() for asked in self.asked):
+            helped = [await self._help(ref) for ref in self.refs]
+            # Not the futures alone: a run that nobody waits for may be asked about, or held. What
+            # is requested while it goes on would wait behind it.
+            all_done = all(asked.future.done() for asked in self.asked)
+            if world.violations or (all_done and not any(helped)):
                 break
         for ref in self.refs:
             outcome = await self._in_time(ref.run(LAST), f"{ref.id} at its last run")
@@ -476,26 +479,23 @@ class Soak:
                 self._check_state(ref, state)
             await self._in_time(self._check_events(ref), f"events of {ref.id}")
 
-    async def _help(self, ref: AgentRef) -> None:
-        """Release whatever holds this agent."""
-        state = await self._in_time(ref.state(), f"state of {ref.id}")
-        if state is None:
-            return
+    async def _help(self, ref: AgentRef) -> bool:
+        """Release whatever holds this agent; whether anything did."""
+        # Also wakes an agent that was stopped in the middle of a run, which goes on then.
+        await self._in_time(ref.unpause(), f"unpause of {ref.id}")
         await self._in_time(_at_rest(ref), f"{ref.id} to come to rest, {ref.status()}")
         state = await self._in_time(ref.state(), f"state of {ref.id}")
         if state is None:
-            return
-        status = ref.status()
+            return False
         if state.requests:
             decisions = {r.id: self._decision(r) for r in state.requests}
             self._keep("resume", ref, ref.resume(decisions))
-        elif status is Status.PAUSED:
-            self._keep("unpause", ref, ref.unpause())
-        elif status is Status.FAILED:
+        elif ref.status() is Status.FAILED:
             self._keep("retry", ref, ref.retry())
         else:
-            return
-        await self._in_time(self.asked[-1].future, f"{self.asked[-1].what} of {ref.id}")
+            return False
+        answer = await self._in_time(self.asked[-1].future, f"{self.asked[-1].what} of {ref.id}")
+        return answer is not None  # None: there is nothing to retry
 
     async def _in_time(self, awaited: Awaitable[Any], what: str) -> Any:
         """Nothing is asked for that takes time; a wait this long is a wait for ever."""
@@ -661,7 +661,7 @@ def soaked(world: World, agents: int, operations: int) -> World:
     for thread in set(threading.enumerate()) - before:
         if thread.name == "understudy-worker":
             continue
-        thread.join(30)  # it was told to end; when it gets a processor is not ours to say
+        thread.join(60)  # it was told to end; when it gets a processor is not ours to say
         if thread.is_alive():
             world.violations.append(f"a thread is left: {thread.name}")
     actors = set(LoopActorRegistry.get_all()) - actors_before
