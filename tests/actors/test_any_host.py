@@ -15,12 +15,6 @@ from understudy import Agent, ScriptedModel, Status, ToolContext, approve, call,
 from understudy.errors import NotInterrupted, UsageError
 
 
-@pytest.fixture
-def ran() -> list[str]:
-    """What the tools have done."""
-    return []
-
-
 def inbox(hosts: Hosts) -> list[tuple[object, ...]]:
     return hosts.sql("SELECT kind, reply FROM inbox")
 

@@ -54,12 +54,6 @@ class Stopping:
         return await self._method(*args) if self._before else done
 
 
-@pytest.fixture
-def ran() -> list[str]:
-    """What the tools have done."""
-    return []
-
-
 def stores(hosts: Hosts, *names: str) -> list[DatabaseStore]:
     return [DatabaseStore(hosts.new(name)) for name in names]
 

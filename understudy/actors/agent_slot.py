@@ -205,6 +205,10 @@ class AgentSlot:
     def state(self) -> AgentState:
         return self.current.ledger.state
 
+    def is_listening(self) -> bool:
+        """Whether anybody gets the events that have no record."""
+        return self.log.has_subscribers()
+
     def emit(self, event: Event) -> None:
         """Emit an event that has no record."""
         self.log.emit(event)
