@@ -307,6 +307,23 @@ class AgentSlot:
         else:
             self.services.check_inbox(self)
 
+    def drop_if_older(self, epoch: int) -> bool:
+        """Drop a copy that another host has gone on from; no message is needed for it.
+
+        Args:
+            epoch: of the agent now.
+
+        Returns:
+            Whether there was such a copy.
+
+        """
+        activation = self.activation
+        if activation is None or activation.journal.owned.epoch >= epoch:
+            return False
+        activation.is_taken = True
+        self.lose("another runtime has taken it")
+        return True
+
     def expect_end(self) -> None:
         """Abandon the run task unless it ends soon."""
         activation = self.current

@@ -8,7 +8,9 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, Protocol, TypeVar
 
-from understudy.journal.contracts import Owned
+from understudy.journal.agent_journal import AgentJournal
+from understudy.journal.contracts import Journal, Owned
+from understudy.journal.left_states import LeftStates
 from understudy.journal.shared import (
     Hint,
     Place,
@@ -23,6 +25,7 @@ from understudy.journal.shared import (
 from understudy.journal.store_reader import StoreReader
 
 T = TypeVar("T")
+_LEFT = str(Hint("left"))
 
 
 class Changes(Protocol):
@@ -39,7 +42,9 @@ class SharedDatabase:
         reader: of the store.
         change: has the writer's thread do something in the next transaction.
         claim: claims an agent by a function of the backend, under the lease of the store.
-        missed: called on the loop where this host did not hear the others for a while.
+        missed: called on the loop where this host did not hear the others for a while, or one of
+            them has left something.
+        left: the states of agents that other hosts have taken.
 
     """
 
@@ -50,12 +55,14 @@ class SharedDatabase:
         change: Changes,
         claim: Callable[[str, Callable[[Any], Owned | None]], Awaitable[Owned | None]],
         missed: Callable[[], None],
+        left: LeftStates,
     ) -> None:
         self._backend = backend
         self._reader = reader
         self._change = change
         self._claim = claim
         self._missed = missed
+        self._left = left
 
     @property
     def host_id(self) -> int | None:
@@ -75,7 +82,7 @@ class SharedDatabase:
             nonlocal has_listened
             with suppress(RuntimeError):  # the loop is closed, and its runtime with it
                 loop.call_soon_threadsafe(told, text)
-                if text is None and has_listened:
+                if text == _LEFT or (text is None and has_listened):
                     loop.call_soon_threadsafe(self._missed)
             has_listened = True
 
@@ -122,6 +129,12 @@ class SharedDatabase:
 
     async def orphans(self, limit: int) -> Sequence[tuple[str, str]]:
         return await self._reader.read(partial(self._backend.orphans, limit))
+
+    def keep_left(self, journal: Journal) -> None:
+        if isinstance(journal, AgentJournal):
+            left = journal.left_state()
+            if left is not None:
+                self._left.keep(left)
 
     async def send(self, sent: Sequence[Sent]) -> None:
         await self._reader.read(partial(self._backend.send, sent))

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequen
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
-from typing import Any, Protocol, TypeVar, runtime_checkable
+from typing import Any, Protocol, TypeVar, cast, runtime_checkable
 
 from understudy._base.log_fields import about
 from understudy._base.worker_threads import WorkerThreads
@@ -37,6 +37,7 @@ from understudy.journal.feed import FeedHint, FeedIndex, FeedKey, FeedPage
 from understudy.journal.hosts import HostedDefinition, SharesHosts
 from understudy.journal.index_status import index_entry_of
 from understudy.journal.lease import Lease
+from understudy.journal.left_states import LeftStates
 from understudy.journal.lists import AgentKey, AgentQuery, AskKey, AskQuery
 from understudy.journal.shared import SharedBackend, SharedStore
 from understudy.journal.shared_database import SharedDatabase
@@ -307,8 +308,8 @@ class HostStore(Protocol):
     async def wait_for_dead_hosts(self) -> None:
         """Wait until a host may have left something that this one was not told of.
 
-        A lease has ended, or was ended here because its process has ended; or an agent may have
-        been given to this host while it did not hear the others.
+        A lease has ended, or was ended here because its process has ended; a host has closed; or
+        an agent may have been given to this host while it did not hear the others.
         """
 
 
@@ -352,11 +353,17 @@ class DatabaseStore:
         self._feed = backend if isinstance(backend, FeedIndex) else None
         self._hosts = backend if isinstance(backend, SharesHosts) else None
         self._opener = WorkerThreads(1, name="understudy-opener")
+        self._left = LeftStates()
         self.shared: SharedStore | None = None
         """What hosts that share the database have of it; None where it is for one host."""
         if isinstance(backend, SharedBackend):
             self.shared = SharedDatabase(
-                backend, self.reader, self._change, self._claim, self._lease.dead_hosts.set
+                backend,
+                self.reader,
+                self._change,
+                self._claim,
+                self._missed,
+                self._left,
             )
 
     @property
@@ -404,6 +411,7 @@ class DatabaseStore:
             self._lease.end()
             self._backend.close()
 
+        self._left.clear()
         await self._opener.run(end)
 
     @property
@@ -436,6 +444,9 @@ class DatabaseStore:
         hosts = self._hosts
         if hosts is not None:
             await self._change(lambda _: hosts.set_draining())
+
+    def _missed(self) -> None:
+        self._lease.dead_hosts.set()  # each time that the store opens it has another lease
 
     async def wait_for_dead_hosts(self) -> None:
         await self._lease.dead_hosts.wait()
@@ -498,6 +509,7 @@ class DatabaseStore:
         index_entry: Callable[[], IndexEntry],
         on_durable: Callable[[int], None],
     ) -> AgentJournal:
+        self._left.forget(owned.agent_id)  # it is in memory again
         return AgentJournal(
             self._committer,
             self._lease,
@@ -526,7 +538,14 @@ class DatabaseStore:
         return await self.reader.has_text(agent_id, kinds, text)
 
     async def load_latest(self, agent_id: str) -> Loaded | None:
-        loaded = await self.reader.load_latest(agent_id)
+        loaded, left = None, self._left.find(agent_id)
+        if left is not None:
+            shared = cast("SharedBackend", self._backend)  # else no other host takes anything
+            loaded = await self.reader.read(partial(left.read, shared))
+            if loaded is None and self._left.find(agent_id) is left:
+                self._left.forget(agent_id)
+        if loaded is None:
+            loaded = await self.reader.load_latest(agent_id)
         await self._lease.wait_until_settled(self._lease.term)  # as `load`
         return loaded
 
@@ -643,6 +662,7 @@ class DatabaseStore:
             return existed
 
         existed = await self._change(delete)
+        self._left.forget(agent_id)
         self.feed_hint.tell()
         return existed
 

@@ -37,6 +37,7 @@ from understudy.journal.contracts import (
     Owned,
     Refusal,
     StoredAgent,
+    StoredRecords,
     check_durability,
     check_lease,
 )
@@ -207,8 +208,9 @@ class PostgresBackend(ReadsByReader):
         host_id, self._writer.host_id = self._writer.host_id, None
         if host_id is not None:
             try:
+                values = {"id": host_id, "told": str(Hint("left"))}
                 self._heartbeat.run_repeatable(
-                    lambda connection: connection.execute(sql.DELETE_HOST, [host_id])
+                    lambda connection: connection.execute(sql.DELETE_HOST, values)
                 )
             except StoreError as error:
                 _log.warning("Host %r did not release its agents: %s", self._host, error)
@@ -401,6 +403,9 @@ class PostgresBackend(ReadsByReader):
 
     def orphans(self, limit: int) -> list[tuple[str, str]]:
         return inbox.orphans(self._reader.fetch, limit)
+
+    def load_behind(self, agent_id: str, after: int) -> tuple[int, StoredRecords] | None:
+        return self._reader.load_behind(agent_id, after)
 
     def send(self, sent: Sequence[Sent]) -> None:
         inbox.send(self._reader.fetch, self.host_id, sent)
