@@ -759,6 +759,32 @@ async def test_events_end_where_the_agent_is_deleted_elsewhere(hosts: Hosts) -> 
         await soon(rest())
 
 
+async def test_events_end_where_an_agent_that_was_only_read_is_deleted(hosts: Hosts) -> None:
+    """Its records were read when they were subscribed to; its row is gone at the first look."""
+    store = host(hosts, "second")
+    find, may_look = store.find_agents, asyncio.Event()
+
+    async def find_agents(ids: Any) -> Any:
+        await may_look.wait()
+        return await find(ids)
+
+    async with (
+        opened(host(hosts, "first"), desk("one")) as first,
+        opened(store, desk()) as second,
+    ):
+        completed(await soon(first.spawn("desk", "t").run("go")))
+        store.find_agents = find_agents  # type: ignore[method-assign, assignment]  # it waits
+        followed = second.get("t").events(after=0)
+        await _numbers(followed, runs=1)
+        assert await soon(first.delete("t"))
+        may_look.set()
+
+        async def rest() -> list[AgentEvent]:
+            return [event async for event in followed]
+
+        await soon(rest())
+
+
 async def test_nobody_asks_the_store_for_what_nobody_follows(hosts: Hosts) -> None:
     asked: list[Any] = []
     store = host(hosts, "first")

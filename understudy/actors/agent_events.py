@@ -224,6 +224,10 @@ class EventLog:
         """Whether there is a subscription of this runtime."""
         return any(isinstance(each, Subscription) for each in self._subscriptions)
 
+    def has_read(self) -> bool:
+        """Whether a subscription of this runtime has read a record of the agent from the store."""
+        return any(isinstance(each, Subscription) and each.has_read for each in self._subscriptions)
+
     def count(self) -> int:
         """How many subscriptions of this runtime are open."""
         return sum(isinstance(each, Subscription) for each in self._subscriptions)
@@ -307,6 +311,8 @@ class Subscription:
         """What is emitted while records before it are read from the store; None: none are read."""
         self._reply_ends: dict[tuple[str, ...], int] = {}
         """By agent, the last record read from the store that ends a reply of it."""
+        self.has_read = False
+        """Whether a record was read from the store: there was such an agent."""
         self._failure: BaseException | None = None
         self._deltas = 0
         self._dropped = 0
@@ -378,6 +384,7 @@ class Subscription:
                     elsewhere = self._add_between(stored, elsewhere, last)
                 self._add_stored(stored)
                 self._after = max(before, last)
+                self.has_read = self.has_read or last > before
                 if elsewhere and self._after != before:  # they came while it was read
                     held.extendleft(reversed(elsewhere))
                     is_behind = True

@@ -349,6 +349,8 @@ class _Follower:
         self._incarnation: int | None = None
         self._heard: int | None = None
         """The incarnation of which its host had told something before the look."""
+        self._was_read = False
+        """Whether a subscriber had read a record of it before the look."""
 
     def __call__(self, row: StoredAgent | None) -> None:
         slot = self._slot()
@@ -368,6 +370,12 @@ class _Follower:
             return
         self._incarnation = incarnation
         if row is None:  # nobody has created it yet
+            # Race: its records may be read, and it may be deleted, before the first look
+            # (test_events_end_where_an_agent_that_was_only_read_is_deleted).
+            was_read, self._was_read = self._was_read, slot.log.has_read()
+            if was_read and slot.phase is Phase.PASSIVE:
+                slot.forget()
+                return
             if live is not None:
                 live.follow(slot.id)
             return
