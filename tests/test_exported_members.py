@@ -25,7 +25,7 @@ INTERNAL = {
 
 
 def defined_in(module: types.ModuleType) -> set[str]:
-    """The public names that a module binds itself; what it imports lives elsewhere."""
+    """The public names that a module, or a room of its own, binds; other imports live elsewhere."""
     names: set[str] = set()
     for statement in ast.parse(inspect.getsource(module)).body:
         match statement:
@@ -39,6 +39,9 @@ def defined_in(module: types.ModuleType) -> set[str]:
                 names |= {target.id for target in targets if isinstance(target, ast.Name)}
             case ast.AnnAssign(target=ast.Name(id=name)):
                 names.add(name)
+            case ast.ImportFrom(module=str(source), names=imported):
+                if source.startswith(f"{module.__name__}."):
+                    names |= {alias.name for alias in imported}
     return {name for name in names if not name.startswith("_")}
 
 
