@@ -399,7 +399,7 @@ class _QueuedRuns:
         elif row is None or (row.incarnation, row.epoch) != self._is:
             self._watch.remove(slot.id, self)
             queued = waiters.queued_runs
-            left = replace(waiters, queued_runs=[])
+            left = replace(waiters, queued_runs=())
             slot.detached_waiters = left if left.futures else None
             for run in queued:
                 refuse(run.request.future, Fenced(agent_id=slot.id, why="another runtime has it"))

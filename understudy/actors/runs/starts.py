@@ -66,7 +66,7 @@ def start_run(
         own = queued_run.request.message
         if not _fit_one_record(slot, messages, own):
             # after a run of the messages ahead
-            activation.queued_runs = [queued_run, *activation.queued_runs]
+            activation.queued_runs = (queued_run, *activation.queued_runs)
             queued_run = None
     while len(messages) > 1 and not _fit_one_record(slot, messages, None):
         messages.pop()
