@@ -8,7 +8,6 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any, Protocol
 
-from understudy._base.shared_empties import no_list
 from understudy.errors import Fenced, StoreError, UsageError
 from understudy.journal.checkpoint_writer import CheckpointJob, CheckpointWriter
 from understudy.journal.codec import MAX_RECORD_BYTES, EncodedRecord, encode, encode_new
@@ -81,6 +80,35 @@ def _agent_of(
     return _Functions(index_entry, on_durable, ledger_state or _no_state)
 
 
+class _Pending:
+    """Records on their way to the committer's thread, and what goes with them."""
+
+    __slots__ = ("at", "blobs", "entry", "feed", "records", "status_noted")
+
+    def __init__(self) -> None:
+        self.records: list[EncodedRecord] = []
+        self.at: datetime | None = None
+        """When the last of them was recorded."""
+        self.status_noted: bool = False
+        """Whether one of them is about the status."""
+        self.feed: tuple[FeedRow, ...] = ()
+        self.blobs: dict[str, bytes] | None = None
+        self.entry: IndexEntry = _AT_REST
+        """What the index says of the agent after them."""
+
+    def add(self, later: _Pending) -> None:
+        """Add those that were recorded later."""
+        self.records += later.records
+        self.at, self.entry = later.at or self.at, later.entry
+        self.status_noted |= later.status_noted
+        self.feed += later.feed
+        if later.blobs is not None:
+            self.blobs = {**(self.blobs or {}), **later.blobs}
+
+
+_AT_REST = IndexEntry(IndexStatus.REST)
+
+
 class AgentJournal:
     """A write-behind journal. Its methods are called on one event loop.
 
@@ -105,8 +133,6 @@ class AgentJournal:
     __slots__ = (
         "_agent",
         "_appended",
-        "_at",
-        "_blobs",
         "_buffer",
         "_checkpoint_every",
         "_checkpoints",
@@ -114,19 +140,11 @@ class AgentJournal:
         "_durable",
         "_failure",
         "_feed",
-        "_feed_rows",
         "_lease",
         "_load_blobs",
         "_max_bytes",
         "_owned",
-        "_push_scheduled",
         "_queued",
-        "_queued_at",
-        "_queued_blobs",
-        "_queued_entry",
-        "_queued_feed",
-        "_queued_status_noted",
-        "_status_noted",
         "_taken_seq",
         "_term",
         "_waiters",
@@ -155,28 +173,15 @@ class AgentJournal:
         self._agent = _agent_of(index_entry, on_durable)
         self._max_bytes = max_bytes
         self._appended = self._durable = owned.last_seq
-        self._buffer: list[EncodedRecord] = no_list()
-        self._at: datetime | None = None
-        """When the last record of the buffer was recorded."""
-        self._status_noted = False
-        """Whether a record of the buffer is about the status."""
+        self._buffer: _Pending | None = None
+        """On the loop, until the next push, which is scheduled while there is one."""
         self._feed = feed
-        self._feed_rows: tuple[FeedRow, ...] = ()
-        """Of the buffer."""
         self._load_blobs = blobs
-        self._blobs: dict[str, bytes] | None = None
-        """Of the buffer."""
-        self._push_scheduled = False
         self._failure: StoreError | None = None
-        # Collections that are mostly empty are tuples, or shared: an empty list takes 56 bytes.
+        # A tuple: it is mostly empty, and an empty list takes 56 bytes.
         self._waiters: tuple[tuple[int, asyncio.Future[None]], ...] = ()
-        # Guarded by the committer's lock: the loop adds to them, the committer's thread takes them.
-        self._queued: list[EncodedRecord] = no_list()
-        self._queued_entry = IndexEntry(IndexStatus.REST)
-        self._queued_at: datetime | None = None
-        self._queued_status_noted = False
-        self._queued_feed: tuple[FeedRow, ...] = ()
-        self._queued_blobs: dict[str, bytes] | None = None
+        # Guarded by the committer's lock: the loop adds to it, the committer's thread takes it.
+        self._queued: _Pending | None = None
         self._taken_seq = owned.last_seq
         self._checkpoint_every = checkpoint_every
         self._checkpoints: CheckpointWriter | None = None
@@ -198,23 +203,26 @@ class AgentJournal:
         limit, checkpoints = self._max_bytes, self._checkpoints
         # All of them before one is kept: what one refuses, none may be part of.
         encoded = [encode_new(record, limit) for record in records]
-        if not self._push_scheduled:  # so the buffer is empty
-            self._push_scheduled, self._buffer = True, []
-            self.loop.call_soon(self._push)
-        buffer = self._buffer
+        buffer = self._buffer or self._new_buffer()
         for record, (kept, plain) in zip(records, encoded, strict=True):
-            buffer.append(kept)
+            buffer.records.append(kept)
             self._appended += 1
-            self._at = record.at
+            buffer.at = record.at
             if not plain and checkpoints is not None:
                 checkpoints.plain = False
             if type(record) in MAY_BE_TOLD:  # no record of a step but its results
-                self._note_told(self._appended, record, kept)
+                self._note_told(buffer, record, kept)
+
+    def _new_buffer(self) -> _Pending:
+        self.loop.call_soon(self._push)
+        self._buffer = _Pending()
+        return self._buffer
 
     def keep_blobs(self, blobs: Mapping[str, bytes]) -> None:
         """As `BlobJournal.keep_blobs`."""
         self._check_keeps_blobs()
-        self._blobs = {**(self._blobs or {}), **blobs}
+        buffer = self._buffer or self._new_buffer()
+        buffer.blobs = {**(buffer.blobs or {}), **blobs}
 
     async def load_blobs(self, hashes: Collection[str]) -> Mapping[str, bytes]:
         """As `BlobJournal.load_blobs`."""
@@ -225,14 +233,14 @@ class AgentJournal:
             raise UsageError("the store of this runtime keeps no files: see `KeepsBlobs`")
         return self._load_blobs
 
-    def _note_told(self, seq: int, record: Record, kept: EncodedRecord) -> None:
+    def _note_told(self, buffer: _Pending, record: Record, kept: EncodedRecord) -> None:
         """Note a record that the feed may tell, or that is about the status."""
         if type(record) is StatusNoted:
-            self._status_noted = True
+            buffer.status_noted = True
         if self._feed is not None and self._feed.keeps_feed:
-            row = feed_row(self._owned.agent, seq, record, kept)
+            row = feed_row(self._owned.agent, self._appended, record, kept)
             if row is not None:
-                self._feed_rows += (row,)
+                buffer.feed += (row,)
 
     def check(self, record: Record, *, spare: int = 0) -> None:
         """Raise `RecordRefused` if the record, with `spare` bytes more, could not be stored."""
@@ -308,65 +316,56 @@ class AgentJournal:
         self._fail(Fenced(agent_id=self._owned.agent_id, why=why))
 
     def _push(self, *, note: bool = False, flush: bool = False) -> None:
-        self._push_scheduled = False
-        if not self._buffer and not note:
-            if flush:
-                with self._committer.lock:
-                    self._committer.flush_now()
-            return
-        entry = self._agent.index_entry()
+        buffer = self._buffer
+        if buffer is None:
+            if not note:
+                if flush:
+                    with self._committer.lock:
+                        self._committer.flush_now()
+                return
+            buffer = _Pending()
+        buffer.entry = self._agent.index_entry()
         job: CheckpointJob | None = None
         if self._checkpoints is not None and self._appended >= self._checkpoints.due:
             job = self._checkpoints.next(self.owned, self._agent.ledger_state())
         # Race: this against `take_batch` in the committer's thread. One hold of the lock, so that a
         # batch and its entry belong together, and a journal with records is always in the queue.
         with self._committer.lock:
-            if self._queued:
-                self._queued += self._buffer
+            if self._queued is not None:
+                self._queued.add(buffer)
             else:
                 self._committer.put(self)
-                self._queued = self._buffer
-            self._queued_entry = entry
-            self._queued_at = self._at
-            self._queued_status_noted |= self._status_noted
-            if self._feed_rows:
-                self._queued_feed += self._feed_rows
-            if self._blobs is not None:
-                self._queued_blobs = {**(self._queued_blobs or {}), **self._blobs}
+                self._queued = buffer
             if job is not None:  # in the same hold: a commit of its own would cost a sync
                 self._committer.put(job)
             if flush:
                 self._committer.flush_now()
-        self._buffer, self._status_noted = no_list(), False
-        if self._feed_rows:
-            self._feed_rows = ()
-        self._blobs = None
+        self._buffer = None
 
     # ------------------------------------------------------ in the committer's thread
 
     def take_batch(self) -> Batch:
-        owned, queued, entry = self._owned, self._queued, self._queued_entry
+        owned, queued, self._queued = self._owned, self._queued, None
+        assert queued is not None, "a journal in the queue has records, or an entry to note"
+        entry = queued.entry
         batch = Batch(
             agent_id=owned.agent_id,
             incarnation=owned.incarnation,
             epoch=owned.epoch,
             first_seq=self._taken_seq + 1,
-            records=tuple(queued),
+            records=tuple(queued.records),
             index_status=entry.status,
             due=entry.due,
             agent_status=entry.agent_status,
-            status_noted=self._queued_status_noted,
-            at=self._queued_at,
+            status_noted=queued.status_noted,
+            at=queued.at,
             asks=entry.asks,
-            feed=self._queued_feed,
+            feed=queued.feed,
             takeable=entry.takeable,
             run_version=entry.run_version,
-            blobs=self._queued_blobs,
+            blobs=queued.blobs,
         )
-        self._queued_status_noted, self._queued_blobs = False, None
-        self._queued_feed = ()
-        self._taken_seq += len(queued)
-        self._queued, self._queued_at = no_list(), None
+        self._taken_seq = batch.last_seq
         return batch
 
     def execute(self, backend: Backend) -> None:
