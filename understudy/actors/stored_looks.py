@@ -328,7 +328,7 @@ class StoredLooks:
         if activates or slot.phase.is_in_memory:
             slot.post(waiting)
         else:
-            waiters = slot.detached_waiters or DetachedWaiters((), [], None)
+            waiters = slot.detached_waiters or DetachedWaiters((), (), None)
             slot.detached_waiters = waiters.with_wait(waiting)
             self._directory.hold(slot)
         return await outcome

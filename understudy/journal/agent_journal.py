@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Protocol
 
@@ -109,6 +109,23 @@ class _Pending:
 _AT_REST = IndexEntry(IndexStatus.REST)
 
 
+@dataclass(frozen=True, slots=True)
+class JournalEnvironment:
+    """What all journals of a store share while it is open."""
+
+    committer: Committer
+    """Its next transaction takes the records."""
+    lease: Lease
+    """Checked before a tool is entered."""
+    max_bytes: int = MAX_RECORD_BYTES
+    feed: FeedStore | None = None
+    """The store, if it may keep a feed."""
+    checkpoint_every: int = 0
+    """So many records lie between two checkpoints; 0 = write none."""
+    load_blobs: LoadBlobs | None = None
+    """Loads bytes of an agent's files; None where the backend keeps none."""
+
+
 class AgentJournal:
     """A write-behind journal. Its methods are called on one event loop.
 
@@ -117,16 +134,12 @@ class AgentJournal:
     them.
 
     Args:
-        committer: its next transaction takes the records.
-        lease: checked before a tool is entered.
+        environment: of the store.
         owned: the epoch to write under.
         term: the term of the lease in which that was claimed.
         index_entry: gives what the index says of the agent now.
         on_durable: called on the loop after each commit, with the number of the newest durable
             record.
-        feed: the store, if it may keep a feed.
-        checkpoint_every: so many records lie between two checkpoints; 0 = write none.
-        blobs: loads bytes of an agent's files; None where the backend keeps none.
 
     """
 
@@ -134,15 +147,10 @@ class AgentJournal:
         "_agent",
         "_appended",
         "_buffer",
-        "_checkpoint_every",
         "_checkpoints",
-        "_committer",
         "_durable",
+        "_environment",
         "_failure",
-        "_feed",
-        "_lease",
-        "_load_blobs",
-        "_max_bytes",
         "_owned",
         "_queued",
         "_taken_seq",
@@ -153,37 +161,27 @@ class AgentJournal:
 
     def __init__(
         self,
-        committer: Committer,
-        lease: Lease,
+        environment: JournalEnvironment,
         owned: Owned,
         *,
         term: int,
         index_entry: Callable[[], IndexEntry],
         on_durable: Callable[[int], None],
-        max_bytes: int = MAX_RECORD_BYTES,
-        feed: FeedStore | None = None,
-        checkpoint_every: int = 0,
-        blobs: LoadBlobs | None = None,
     ) -> None:
         self.loop: asyncio.AbstractEventLoop = asyncio.get_running_loop()
-        self._committer = committer
-        self._lease = lease
+        self._environment = environment
         self._term = term
         self._owned = owned
         self._agent = _agent_of(index_entry, on_durable)
-        self._max_bytes = max_bytes
         self._appended = self._durable = owned.last_seq
         self._buffer: _Pending | None = None
         """On the loop, until the next push, which is scheduled while there is one."""
-        self._feed = feed
-        self._load_blobs = blobs
         self._failure: StoreError | None = None
         # A tuple: it is mostly empty, and an empty list takes 56 bytes.
         self._waiters: tuple[tuple[int, asyncio.Future[None]], ...] = ()
         # Guarded by the committer's lock: the loop adds to it, the committer's thread takes it.
         self._queued: _Pending | None = None
         self._taken_seq = owned.last_seq
-        self._checkpoint_every = checkpoint_every
         self._checkpoints: CheckpointWriter | None = None
 
     # ------------------------------------------------------------------- on the loop
@@ -200,7 +198,7 @@ class AgentJournal:
     def append(self, records: Sequence[Record]) -> None:
         if self._failure is not None:
             raise self._failure
-        limit, checkpoints = self._max_bytes, self._checkpoints
+        limit, checkpoints = self._environment.max_bytes, self._checkpoints
         # All of them before one is kept: what one refuses, none may be part of.
         encoded = [encode_new(record, limit) for record in records]
         buffer = self._buffer or self._new_buffer()
@@ -229,22 +227,24 @@ class AgentJournal:
         return await self._check_keeps_blobs()(self._owned.agent_id, hashes)
 
     def _check_keeps_blobs(self) -> LoadBlobs:
-        if self._load_blobs is None:
+        load_blobs = self._environment.load_blobs
+        if load_blobs is None:
             raise UsageError("the store of this runtime keeps no files: see `KeepsBlobs`")
-        return self._load_blobs
+        return load_blobs
 
     def _note_told(self, buffer: _Pending, record: Record, kept: EncodedRecord) -> None:
         """Note a record that the feed may tell, or that is about the status."""
         if type(record) is StatusNoted:
             buffer.status_noted = True
-        if self._feed is not None and self._feed.keeps_feed:
+        feed = self._environment.feed
+        if feed is not None and feed.keeps_feed:
             row = feed_row(self._owned.agent, self._appended, record, kept)
             if row is not None:
                 buffer.feed += (row,)
 
     def check(self, record: Record, *, spare: int = 0) -> None:
         """Raise `RecordRefused` if the record, with `spare` bytes more, could not be stored."""
-        encode(record, max_bytes=self._max_bytes - spare)
+        encode(record, max_bytes=self._environment.max_bytes - spare)
 
     async def durable(self) -> None:
         if self._failure is not None:
@@ -260,7 +260,7 @@ class AgentJournal:
         # The store may have been away for longer than the lease: a tool whose start was committed
         # just now is not entered before the lease is renewed, so its caller waits for that here
         # (test_an_owner_goes_on_after_an_outage_that_is_longer_than_its_lease).
-        await self._lease.wait_until_settled(self._term)
+        await self._environment.lease.wait_until_settled(self._term)
         if self._failure is not None:
             raise self._failure
 
@@ -275,10 +275,10 @@ class AgentJournal:
 
     def write_checkpoints(self, state: Callable[[], AgentState], loaded: Loaded | None) -> None:
         """As `CheckpointJournal.write_checkpoints`."""
-        if self._checkpoint_every:
-            agent = self._agent
+        every, agent = self._environment.checkpoint_every, self._agent
+        if every:
             self._agent = _agent_of(agent.index_entry, agent.on_durable, state)
-            self._checkpoints = CheckpointWriter(state(), loaded, every=self._checkpoint_every)
+            self._checkpoints = CheckpointWriter(state(), loaded, every=every)
 
     def write_last_checkpoint(self) -> None:
         """As `CheckpointJournal.write_last_checkpoint`."""
@@ -287,15 +287,16 @@ class AgentJournal:
         job = self._checkpoints.last(self.owned, self._agent.ledger_state())
         if job is not None:
             self._push()
-            with self._committer.lock:
-                self._committer.put(job)
-                self._committer.flush_now()
+            committer = self._environment.committer
+            with committer.lock:
+                committer.put(job)
+                committer.flush_now()
 
     def check_owner(self) -> None:
         """Raise `Fenced` if another runtime may own the agent by now."""
         if self._failure is not None:
             raise self._failure
-        if not self._lease.holds(self._term):
+        if not self._environment.lease.holds(self._term):
             raise Fenced(agent_id=self._owned.agent_id, why="this runtime's lease has ended")
 
     async def wait_for_owner(self) -> None:
@@ -307,8 +308,8 @@ class AgentJournal:
             Fenced: if it is lost, or not renewed for as long as the store is waited for.
 
         """
-        if self._failure is None and not self._lease.holds(self._term):
-            await self._lease.wait_until_settled(self._term)
+        if self._failure is None and not self._environment.lease.holds(self._term):
+            await self._environment.lease.wait_until_settled(self._term)
         self.check_owner()
 
     def fence(self, why: str) -> None:
@@ -316,12 +317,12 @@ class AgentJournal:
         self._fail(Fenced(agent_id=self._owned.agent_id, why=why))
 
     def _push(self, *, note: bool = False, flush: bool = False) -> None:
-        buffer = self._buffer
+        buffer, committer = self._buffer, self._environment.committer
         if buffer is None:
             if not note:
                 if flush:
-                    with self._committer.lock:
-                        self._committer.flush_now()
+                    with committer.lock:
+                        committer.flush_now()
                 return
             buffer = _Pending()
         buffer.entry = self._agent.index_entry()
@@ -330,16 +331,16 @@ class AgentJournal:
             job = self._checkpoints.next(self.owned, self._agent.ledger_state())
         # Race: this against `take_batch` in the committer's thread. One hold of the lock, so that a
         # batch and its entry belong together, and a journal with records is always in the queue.
-        with self._committer.lock:
+        with committer.lock:
             if self._queued is not None:
                 self._queued.add(buffer)
             else:
-                self._committer.put(self)
+                committer.put(self)
                 self._queued = buffer
             if job is not None:  # in the same hold: a commit of its own would cost a sync
-                self._committer.put(job)
+                committer.put(job)
             if flush:
-                self._committer.flush_now()
+                committer.flush_now()
         self._buffer = None
 
     # ------------------------------------------------------ in the committer's thread
@@ -392,8 +393,9 @@ class AgentJournal:
             elif not done.done():
                 done.set_result(None)
         self._agent.on_durable(self._durable)
-        if self._feed is not None and self._feed.keeps_feed:
-            self._feed.feed_hint.tell()
+        feed = self._environment.feed
+        if feed is not None and feed.keeps_feed:
+            feed.feed_hint.tell()
 
     def _fail(self, error: StoreError) -> None:
         if self._failure is None:

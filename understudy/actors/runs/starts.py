@@ -80,7 +80,7 @@ def start_run(
         request, options = queued_run.request, queued_run.options
         callers = request.callers
         if request.message is not None:
-            parts += request.message.parts
+            parts = parts + list(request.message.parts)  # `+=` leaves room for more
             context = request.context
             ids += [request.message_id] if request.message_id is not None else []
         activation.outcome_futures += (request.future,)
