@@ -93,7 +93,7 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
     @property
     def actor_urn(self) -> str:  # type: ignore[override]  # kept, it would take 0.1 KB of each ref
         """The agent's id, as a URN. It does not change."""
-        return f"urn:understudy:agent:{self._slot.id}"
+        return f"urn:understudy:agent:{self.id}"
 
     def __repr__(self) -> str:
         agent = self._slot.agent
