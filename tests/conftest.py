@@ -39,16 +39,14 @@ __all__ = [
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Mark what needs a server; where only one kind of store does, that parameter is marked.
 
-    Unless a time limit is given, for all or by its mark, a slow test may take three times as long
-    as another one before it counts as hanging; one of faults ten times: it plays hundreds of
-    stories.
+    Unless a time limit is given, for all or by its mark, a test of faults may take longer than
+    another one before it counts as hanging: it plays hundreds of stories.
     """
     limited = config.getoption("timeout") is not None
     for item in items:
         has_limit = limited or item.get_closest_marker("timeout") is not None
-        if item.get_closest_marker("slow") and not has_limit:
-            is_long = item.get_closest_marker("faults") is not None
-            item.add_marker(pytest.mark.timeout(600 if is_long else 180))
+        if item.get_closest_marker("faults") and not has_limit:
+            item.add_marker(pytest.mark.timeout(600))
         fixtures = getattr(item, "fixturenames", ())
         if "postgres_url" in fixtures or "postgres_server" in fixtures:
             item.add_marker(pytest.mark.postgres)
@@ -106,7 +104,7 @@ def anyio_backend() -> str:
 @pytest.fixture(autouse=True)
 def leaves_no_actor_behind() -> Iterator[None]:
     yield
-    LoopActorRegistry.stop_all(block=True, timeout=10)
-    pykka.ActorRegistry.stop_all(block=True, timeout=10)
+    LoopActorRegistry.stop_all(block=True, timeout=60)
+    pykka.ActorRegistry.stop_all(block=True, timeout=60)
     assert LoopActorRegistry.get_all() == []
     assert pykka.ActorRegistry.get_all() == []

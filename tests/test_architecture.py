@@ -124,7 +124,7 @@ def test_each_word_that_the_page_sets_as_code_is_one_of_the_library(words: set[s
         ("actors.phase", True),
         ("actors.phase.Phase.PASSIVE", True),
         ("actors.agent_ref.AgentRef.run", True),
-        ("errors.Fenced", True),
+        ("errors.stores.Fenced", True),
         ("actors.no_such_module", False),
         ("actors.phase.no_such_name", False),
         ("actors.agent_ref.AgentRef.no_such_method", False),

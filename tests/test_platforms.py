@@ -106,7 +106,7 @@ from understudy import Agent, Runtime, ScriptedModel, UsageError
 agent = Agent("a", ScriptedModel(lambda request: "Done."))
 print(agent.execute_sync("go").text)
 with Runtime([agent]) as runtime:
-    print(runtime.spawn("a").run("go").get(timeout=30).text)
+    print(runtime.spawn("a").run("go").get(timeout=60).text)
 import understudy.journal.lease
 try:
     Runtime([agent], store="sqlite:///agents.db")
@@ -123,7 +123,7 @@ def test_where_nothing_of_posix_exists_it_is_imported_and_runs_agents(tmp_path: 
         capture_output=True,
         encoding="utf-8",
         cwd=tmp_path,
-        timeout=50,
+        timeout=60,
         check=False,
     )
     assert done.returncode == 0, done.stderr

@@ -62,7 +62,7 @@ def test_a_signal_ends_it_as_it_ends_any_program(number: signal.Signals, code: i
         with pytest.raises(subprocess.TimeoutExpired):
             program.wait(0.01)
         program.send_signal(number)
-        assert program.wait(30) == code
+        assert program.wait(60) == code
 
 
 def test_its_interpreter_comes_to_its_end() -> None:
@@ -73,7 +73,7 @@ def test_its_interpreter_comes_to_its_end() -> None:
         "1 / 0"
     )
     with started("-c", code, stdout=PIPE, stderr=STDOUT) as program:
-        printed, _ = program.communicate(timeout=30)
+        printed, _ = program.communicate(timeout=60)
     assert program.returncode == 1
     assert printed.endswith("ZeroDivisionError: division by zero\na thread\nat exit\n")
 

@@ -68,7 +68,7 @@ async def test_no_thread_is_left() -> None:
     run_sync(where)
     left = set(threading.enumerate()) - before
     for thread in left:  # it is on its last line
-        thread.join(30)
+        thread.join(60)
     assert not any(thread.is_alive() for thread in left)
 
 
@@ -109,7 +109,7 @@ def test_a_second_interrupt_does_not_wait(ctrl_c_raises: None) -> None:
         on_a_loop(lambda: run_sync(stubborn))
     assert not ended.is_set()
     loops[0].call_soon_threadsafe(let_go.set)
-    assert ended.wait(30)
+    assert ended.wait(60)
 
 
 def test_an_interrupt_in_the_start_of_its_thread_leaves_nothing_running(
@@ -126,7 +126,7 @@ def test_an_interrupt_in_the_start_of_its_thread_leaves_nothing_running(
         run = thread.run
 
         def held() -> None:
-            interrupted.wait(30)
+            interrupted.wait(60)
             run()
 
         monkeypatch.setattr(thread, "run", held)

@@ -15,7 +15,7 @@ from tests.support.loops import soon
 from understudy import UsageError
 from understudy._base.worker_threads import WorkerThreads
 
-WAIT = 30
+WAIT = 60
 """Seconds after which a thread that nobody releases gives up: only a failing test waits so long."""
 
 
@@ -346,11 +346,11 @@ async def test_a_function_waits_for_the_threads_that_there_are_where_no_other_ca
 
     def hold() -> str:
         entered.set()
-        release.wait(30)
+        release.wait(60)
         return "held"
 
     first = asyncio.ensure_future(threads.run(hold))
-    assert await asyncio.to_thread(entered.wait, 30)
+    assert await asyncio.to_thread(entered.wait, 60)
     with NoThreads(monkeypatch):
         second = asyncio.ensure_future(threads.run(lambda: "second"))
         await asyncio.sleep(0)
@@ -367,10 +367,10 @@ async def test_who_waits_behind_an_abandoned_function_is_told_where_no_thread_ca
 
     def hold() -> None:
         entered.set()
-        release.wait(30)
+        release.wait(60)
 
     held = asyncio.ensure_future(threads.run(hold))
-    assert await asyncio.to_thread(entered.wait, 30)
+    assert await asyncio.to_thread(entered.wait, 60)
     behind = asyncio.ensure_future(threads.run(lambda: "behind"))
     await asyncio.sleep(0)
     try:

@@ -650,7 +650,7 @@ async def test_a_runtime_that_lost_its_lease_goes_on_though_a_tool_does(
         backend.lease_lost = True
         with pytest.raises(Fenced, match="lease has ended"):
             await soon(run)
-        await asyncio.to_thread(backend.renewed.wait, 30)
+        await asyncio.to_thread(backend.renewed.wait, 60)
         assert doubtful((await finished(ref)).state) == ["stubborn"]
 
 
@@ -795,21 +795,21 @@ def test_stopping_a_runtime_with_a_loop_of_its_own_ends_whatever_goes_on_in_it(
     threads = threading.active_count()
     runtime.__enter__()
     run = runtime.spawn("a", id="x").run("go")
-    assert place.entered.wait(30)
+    assert place.entered.wait(60)
     stopping = threading.Thread(target=lambda: runtime.stop(timeout=0.01), daemon=True)
     stopping.start()
-    stopping.join(30)
+    stopping.join(60)
     try:
         assert not stopping.is_alive()
         with suppress(pykka.ActorDeadError):
-            run.get(timeout=30)
+            run.get(timeout=60)
         assert "is left to its thread" in caplog.text
         runtime.stop()
     finally:
         place.let_go()
     for thread in threading.enumerate():  # its loop ends now
         if thread.name == "understudy-runtime":
-            thread.join(30)
+            thread.join(60)
     assert threading.active_count() <= threads + 1, "threads of asyncio.to_thread may be idle"
 
 

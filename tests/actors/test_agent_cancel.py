@@ -164,7 +164,7 @@ async def test_cancel_abandons_a_plain_tool_that_blocks_and_its_late_result_chan
     @tool
     def blocks() -> str:
         begun.set()
-        release.wait(20)
+        release.wait(60)
         left.set()
         return "late"
 
@@ -173,7 +173,7 @@ async def test_cancel_abandons_a_plain_tool_that_blocks_and_its_late_result_chan
         ref = runtime.spawn("a")
         run = ref.run("go")
         try:
-            assert await asyncio.to_thread(begun.wait, 30)
+            assert await asyncio.to_thread(begun.wait, 60)
             outcome = stopped(await soon(ref.cancel()))
             assert outcome is await soon(run)
             assert runtime.status().abandoned_threads == 1
@@ -181,7 +181,7 @@ async def test_cancel_abandons_a_plain_tool_that_blocks_and_its_late_result_chan
             await works_again(ref)
         finally:
             release.set()
-        assert await asyncio.to_thread(left.wait, 30)
+        assert await asyncio.to_thread(left.wait, 60)
         state = await soon(ref.state())
         assert [part.outcome for part in results(state)] == ["interrupted"]
         assert_valid_history(state)

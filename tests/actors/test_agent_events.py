@@ -67,7 +67,7 @@ def numbers(events: Iterable[AgentEvent]) -> list[int]:
 async def read(subscription: Subscription, *, runs: int = 1) -> list[AgentEvent]:
     """The events up to the end of so many runs."""
     events = []
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         async for event in subscription:
             events.append(event)
             if isinstance(event.event, RunFinished):
@@ -159,17 +159,17 @@ def test_subscribers_that_join_at_any_moment_miss_nothing() -> None:
                     subscription.close()
 
             threads = [threading.Thread(target=listen, daemon=True) for _ in range(3)]
-            ref.run("first").get(timeout=30)
+            ref.run("first").get(timeout=60)
             for thread in threads:
                 thread.start()
             for number in range(40):
-                assert isinstance(ref.run(f"{number}").get(timeout=30), Completed)
+                assert isinstance(ref.run(f"{number}").get(timeout=60), Completed)
             stop.set()
             subscription = ref.events()
             subscription.close()
             whole = numbers(subscription)
         for thread in threads:
-            thread.join(30)
+            thread.join(60)
             assert not thread.is_alive()
         assert heard
         for seen in heard:
@@ -184,7 +184,7 @@ def test_subscribers_that_join_at_any_moment_miss_nothing() -> None:
             future.set_exception((type(error), error, error.__traceback__))
 
     threading.Thread(target=guarded, daemon=True).start()
-    future.get(timeout=20)
+    future.get(timeout=60)
 
 
 def test_for_iterates_in_a_thread_and_ends_when_the_runtime_stops() -> None:
@@ -194,8 +194,8 @@ def test_for_iterates_in_a_thread_and_ends_when_the_runtime_stops() -> None:
         ref = runtime.spawn("a")
         thread = threading.Thread(target=lambda: events.extend(ref.events()), daemon=True)
         thread.start()
-        ref.run("go").get(timeout=30)
-    thread.join(30)
+        ref.run("go").get(timeout=60)
+    thread.join(60)
     assert not thread.is_alive()
     assert any(isinstance(event.event, RunFinished) for event in events)
     assert isinstance(events[-1].event, StatusChanged)

@@ -177,7 +177,7 @@ async def test_a_lost_lease_stops_all_agents_in_order_and_they_are_claimed_again
             await soon(ref.stop(block=False))
             assert ref.status() is Status.PASSIVE
         held.release.set()
-        assert await asyncio.to_thread(backend.renewed.wait, 30)
+        assert await asyncio.to_thread(backend.renewed.wait, 60)
         for ref in rests:
             assert completed(await soon(ref.run("pay"))).text == "ok"
         assert ran == ["pay"] * 20
@@ -225,7 +225,7 @@ async def test_a_server_that_stops_for_a_moment_is_waited_for(
         run = runtime.spawn("desk", "t").run("go")
         resumed = runtime.get("u").resume(asked.decide(approve()))
         await asyncio.to_thread(postgres_server.start)
-        async with asyncio.timeout(45):
+        async with asyncio.timeout(60):
             assert completed(await run).text == "done"
             assert completed(await resumed).text == "ok"
         assert ran == ["pay"] * 4
@@ -251,14 +251,14 @@ async def test_a_server_that_stays_away_is_told_and_the_agent_goes_on_when_it_is
         await asyncio.to_thread(postgres_server.crash)
         try:
             held.release.set()
-            async with asyncio.timeout(45):
+            async with asyncio.timeout(60):
                 with pytest.raises((StoreUnavailable, Fenced)):
                     await run
                 with pytest.raises((StoreUnavailable, Fenced)):
                     await ref.run("hello?")
         finally:
             await asyncio.to_thread(postgres_server.start)
-        async with asyncio.timeout(45):
+        async with asyncio.timeout(60):
             (found,) = await runtime.recover()
             outcome = await found.outcome()
         assert outcome is not None
@@ -385,7 +385,7 @@ async def test_an_owner_goes_on_after_an_outage_that_is_longer_than_its_lease(
             behind = [runtime.spawn("desk", id=f"new{n}").run("go") for n in range(3)]
         finally:
             await asyncio.to_thread(postgres_server.start)
-        async with asyncio.timeout(40):
+        async with asyncio.timeout(60):
             outcomes = [completed(await run) for run in (*runs, *behind)]
     assert [doubts(outcome.state) for outcome in outcomes] == [0] * (AGENTS + 3)
     assert len(ran) == (AGENTS + 3) * 6
@@ -478,7 +478,7 @@ async def test_what_was_claimed_under_a_lease_that_ended_meanwhile_is_lost(
         owned = await store.claim("t", "desk")
         assert owned is not None
         backend.lease_lost = True
-        assert await asyncio.to_thread(backend.renewed.wait, 30)
+        assert await asyncio.to_thread(backend.renewed.wait, 60)
         journal = store.journal(
             owned, index_entry=lambda: IndexEntry(IndexStatus.REST), on_durable=lambda _: None
         )

@@ -198,7 +198,7 @@ async def test_an_on_start_that_raises_is_told_and_tried_again(ran: list[str]) -
 async def read(subscription: Subscription, *, runs: int = 1) -> list[AgentEvent]:
     """The events up to the end of so many runs."""
     events = []
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         async for event in subscription:
             events.append(event)
             runs -= isinstance(event.event, RunFinished)

@@ -195,6 +195,33 @@ async def test_the_run_goes_on_while_its_actor_dies() -> None:
         await is_well(runtime, ref)
 
 
+@pytest.mark.parametrize("is_first", [True, False], ids=["a first actor", "a second actor"])
+async def test_an_actor_that_is_stopped_before_its_first_turn_leaves_nobody_waiting(
+    is_first: bool,
+) -> None:
+    """A3: who started it does not start another, so the next message does."""
+    async with Runtime([Agent("a", ScriptedModel(["done", "well again"]))]) as runtime:
+        ref = runtime.spawn("a")
+        actors: list[Any] = []
+        if not is_first:
+            completed(await soon(ref.run("go")))
+            actors = LoopActorRegistry.get_by_class(AgentActor)
+            actors[0].stop_now(RuntimeError("killed"))  # the supervisor starts a second one
+        run = ref.run("go on")
+        (new,) = await soon(_new_actors({actor.actor_urn for actor in actors}))
+        new.stop_now()
+        completed(await soon(run))
+
+
+async def _new_actors(before: set[str]) -> list[Any]:
+    """Those of agents that were started since; in the turn of the loop in which they are."""
+    while True:
+        await asyncio.sleep(0)
+        actors = LoopActorRegistry.get_by_class(AgentActor)
+        if new := [actor for actor in actors if actor.actor_urn not in before]:
+            return new
+
+
 # --------------------------------------------------------------------- quarantine (J10)
 
 
@@ -341,7 +368,7 @@ async def test_an_agents_own_idle_timeout_goes_before_the_runtimes() -> None:
         events = goes.events()
         await soon(stays.run("go"))
         await soon(goes.run("go"))
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             async for told in events:
                 if told.event == StatusChanged(status=Status.PASSIVE):
                     break
@@ -396,18 +423,18 @@ def test_no_message_is_lost_between_falling_asleep_and_waking() -> None:
 
         def put_to_sleep() -> None:
             while not over.is_set():
-                ref.stop(block=True, timeout=30)
+                ref.stop(block=True, timeout=60)
 
         thread = threading.Thread(target=put_to_sleep, daemon=True)
         thread.start()
         try:
             for _ in range(300):
-                ref.state().get(timeout=30)
+                ref.state().get(timeout=60)
         finally:
             over.set()
-        thread.join(30)
+        thread.join(60)
         assert not thread.is_alive()
-        assert isinstance(ref.run("go").get(timeout=30), Completed)
+        assert isinstance(ref.run("go").get(timeout=60), Completed)
 
 
 # --------------------------------------------------------------------------- stop (A5)
@@ -520,13 +547,13 @@ def test_a_stop_with_a_limit_cuts_off_what_does_not_end(ran: list[str]) -> None:
     runtime = Runtime([Agent("a", ScriptedModel(hangs))])
     runtime.__enter__()
     run = runtime.spawn("a").run("go")
-    assert entered.wait(30)
+    assert entered.wait(60)
     stopping = threading.Thread(target=lambda: runtime.stop(timeout=0.01), daemon=True)
     stopping.start()
-    stopping.join(30)
+    stopping.join(60)
     assert not stopping.is_alive()
     with pytest.raises(pykka.ActorDeadError):
-        run.get(timeout=30)
+        run.get(timeout=60)
     assert ran == ["asked"], "it is not driven on"
     assert LoopActorRegistry.get_all() == []
 
@@ -540,7 +567,7 @@ def test_whatever_is_asked_while_the_runtime_stops_is_answered() -> None:
             started = threading.Barrier(len(refs) + 1)
 
             def ask(ref: AgentRef) -> None:
-                started.wait(30)  # noqa: B023  # the threads end in this round
+                started.wait(60)  # noqa: B023  # the threads end in this round
                 with contextlib.suppress(pykka.ActorDeadError):
                     while True:
                         futures.append(ref.run("go"))  # noqa: B023  # so too
@@ -549,10 +576,10 @@ def test_whatever_is_asked_while_the_runtime_stops_is_answered() -> None:
             threads = [threading.Thread(target=ask, args=(ref,), daemon=True) for ref in refs]
             for thread in threads:
                 thread.start()
-            started.wait(30)
+            started.wait(60)
         for thread in threads:
-            thread.join(30)
+            thread.join(60)
             assert not thread.is_alive()
         for future in futures:
             with contextlib.suppress(pykka.ActorDeadError):
-                future.get(timeout=30)
+                future.get(timeout=60)

@@ -112,7 +112,7 @@ async def test_a_run_leaves_the_status_of_its_outcome_and_records_before_it_tell
             await (ref.pause("lunch") if end == "paused" else ref.cancel())
             held.release.set()
         seen: list[Status] = []
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             async for event in subscription:
                 if isinstance(event.event, StatusChanged):
                     seen.append(event.event.status)
@@ -230,7 +230,7 @@ async def test_a_message_sent_to_an_idle_agent_starts_a_run() -> None:
         ref = runtime.spawn("gated")
         subscription = ref.events()
         await soon(ref.send("hello"))
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             async for event in subscription:
                 if isinstance(event.event, RunFinished):
                     break
@@ -782,7 +782,7 @@ async def test_an_agent_that_was_woken_by_another_one_is_not_part_of_its_run() -
         first, second = (runtime.spawn(name, name, deps=runtime) for name in ("a", "b"))
         subscription = second.events()
         assert completed(await soon(first.run("go"))).text == "a done"
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             async for event in subscription:
                 if isinstance(event.event, RunFinished):
                     break

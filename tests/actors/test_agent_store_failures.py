@@ -377,7 +377,7 @@ async def test_a_locked_database_is_waited_for_or_told(
         try:
             if not patience:
                 with pytest.raises(StoreUnavailable, match="locked"):
-                    async with asyncio.timeout(45):
+                    async with asyncio.timeout(60):
                         await run
             else:
                 await soon(runtime.agents())
@@ -387,7 +387,7 @@ async def test_a_locked_database_is_waited_for_or_told(
             other.close()
         if not patience:
             run = ref.run("go")
-        async with asyncio.timeout(45):
+        async with asyncio.timeout(60):
             assert completed(await run).text == "two"
 
 

@@ -174,10 +174,10 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 def test_in_a_forked_child_every_call_of_a_ref_and_of_a_runtime_is_refused(store: str) -> None:
     with Runtime([healthy()], store=store, feed=True) as runtime:
         ref = runtime.spawn("healthy", "one")
-        ref.run("go").get(timeout=30)
+        ref.run("go").get(timeout=60)
         events = ref.events(after=10**6)
         feed = runtime.events()
-        feed.position().get(timeout=30)
+        feed.position().get(timeout=60)
         schedules = runtime.schedules(ref)
         calls: list[Callable[[], object]] = [
             lambda: ref.run("go"),
@@ -222,7 +222,7 @@ def test_in_a_forked_child_every_call_of_a_ref_and_of_a_runtime_is_refused(store
             return said
 
         assert in_child(use) == ["ForkedRuntime"] * len(calls)
-        assert isinstance(ref.run("go").get(timeout=30), Completed)
+        assert isinstance(ref.run("go").get(timeout=60), Completed)
         events.close()
 
 
@@ -236,38 +236,38 @@ def test_what_is_pending_at_a_fork_is_refused_in_the_child(store: str) -> None:
 
     async def held(_: object) -> str:
         called.set()
-        await asyncio.to_thread(release.wait, 20)
+        await asyncio.to_thread(release.wait, 60)
         return "well"
 
     with Runtime([Agent("slow", ScriptedModel(held))], store=store) as runtime:
         ref = runtime.spawn("slow", "one")
         run = ref.run("go")
-        assert called.wait(30)
+        assert called.wait(60)
         pending: list[Future[Any]] = [run, ref.outcome(), ref.compact(), run.map(str)]
 
         def await_it(future: Future[Any]) -> None:
             asyncio.run(soon(future))
 
         def use() -> list[str]:
-            gets = [error_of(partial(future.get, timeout=20)) for future in pending]
+            gets = [error_of(partial(future.get, timeout=60)) for future in pending]
             return gets + [error_of(partial(await_it, future)) for future in pending]
 
         assert in_child(use) == ["ForkedRuntime"] * 2 * len(pending)
         release.set()
-        assert isinstance(run.get(timeout=30), Completed)
+        assert isinstance(run.get(timeout=60), Completed)
 
 
 def test_in_a_forked_child_an_observer_is_refused_and_can_be_left(tmp_path: Path) -> None:
     store = f"sqlite:///{tmp_path / 'store.db'}"
     with Runtime([healthy()], store=store, feed=True) as runtime:
-        runtime.spawn("healthy", "one").run("go").get(timeout=30)
+        runtime.spawn("healthy", "one").run("go").get(timeout=60)
         observer = Observer(store)
         with observer:
             feed = observer.events()
-            feed.position().get(timeout=30)
+            feed.position().get(timeout=60)
             agents = observer.agents()
             calls: list[Callable[[], object]] = [
-                lambda: agents.get(timeout=20),
+                lambda: agents.get(timeout=60),
                 lambda: next(iter(feed)),
                 observer.agents,
                 observer.pending,
@@ -286,7 +286,7 @@ def test_in_a_forked_child_an_observer_is_refused_and_can_be_left(tmp_path: Path
                 return said
 
             assert in_child(use) == ["ForkedRuntime"] * len(calls)
-            assert [info.id for info in observer.agents().get(timeout=30)] == ["one"]
+            assert [info.id for info in observer.agents().get(timeout=60)] == ["one"]
 
 
 class HeldStore(MemoryStore):

@@ -487,11 +487,11 @@ def test_calls_of_a_cluster_have_that_of_their_caller(tmp_path: Any) -> None:
     factory = f"{__name__}:made"
     with Cluster(factory, 1, store=store, engine=Inline(), context=[TENANT]) as cluster:
         ref = cluster.spawn("desk", "a")
-        asked = interrupted(run_of(ref, "acme").get(timeout=30))
+        asked = interrupted(run_of(ref, "acme").get(timeout=60))
         with of("ann"):
             decided = ref.resume(asked.decide(approve()))
-        completed(decided.get(timeout=30))
-        (decision,) = ref.decisions().get(timeout=30)
+        completed(decided.get(timeout=60))
+        (decision,) = ref.decisions().get(timeout=60)
         with of("x" * 5000), pytest.raises(UsageError, match="5,000 characters"):
             ref.run("go")
     assert decision.context == {"tenant": "ann"}

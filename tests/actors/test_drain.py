@@ -133,7 +133,7 @@ async def test_a_run_goes_on_at_another_host_at_once_and_its_caller_gets_the_out
         held.release.set()
         assert await soon(drained) is True
         assert completed(await soon(run)).text == "done"
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             while (await new.agents(prefix="silent"))[0].status is not Status.IDLE:
                 await asyncio.to_thread(time.sleep, 0.01)  # nobody asks for it, only the store
         # What is asked here is answered there.
@@ -242,5 +242,5 @@ def test_a_drain_needs_a_runtime_that_runs() -> None:
 
 def test_a_runtime_with_a_thread_is_drained_too() -> None:
     with Runtime([desk("ok")]) as runtime:
-        assert completed(runtime.spawn("desk", "t").run("go").get(timeout=30)).text == "ok"
-        assert runtime.drain(timeout=30).get(timeout=30) is True
+        assert completed(runtime.spawn("desk", "t").run("go").get(timeout=60)).text == "ok"
+        assert runtime.drain(timeout=60).get(timeout=60) is True

@@ -264,9 +264,9 @@ async def test_a_thread_advances_the_clock_as_well(shop: Shop, clock: SimulatedC
     def use() -> None:
         with Runtime([shop.agent()], clock=clock) as runtime:
             ref = runtime.spawn("desk", id="a")
-            interrupted(ref.run("Refund 17.").get(timeout=30))
-            clock.advance(2 * DAY).get(timeout=30)
-            outcome = ref.outcome().get(timeout=30)
+            interrupted(ref.run("Refund 17.").get(timeout=60))
+            clock.advance(2 * DAY).get(timeout=60)
+            outcome = ref.outcome().get(timeout=60)
             assert outcome is not None
             completed(outcome)
 
@@ -497,7 +497,7 @@ async def test_an_agent_that_does_not_answer_keeps_no_other_waiting(
         clock.advance(HOUR - 1)
         await soon(asked_for.wait())
         clock.advance(1)
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             async for event in told:
                 if isinstance(event.event, events.RequestReminder):
                     break

@@ -62,7 +62,7 @@ def talker() -> Agent:
 async def first(feed: Feed, count: int) -> list[FeedEvent]:
     """The next events."""
     found: list[FeedEvent] = []
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         async for event in feed:
             found.append(event)
             if len(found) == count:
@@ -81,7 +81,7 @@ def told(events: list[FeedEvent]) -> list[tuple[str, str]]:
 async def until_deleted(feed: Feed) -> list[FeedEvent]:
     """All events up to the first deletion."""
     found: list[FeedEvent] = []
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         async for event in feed:
             found.append(event)
             if event.event.kind == "agent_deleted":
@@ -193,12 +193,12 @@ def test_a_thread_follows_the_feed_until_the_runtime_stops(new_store: NewStore) 
 
     with Runtime([talker()], store=new_store(), feed=True) as runtime:
         feed = runtime.events()
-        feed.position().get(timeout=30)
+        feed.position().get(timeout=60)
         thread = threading.Thread(target=follow, args=(feed,))
         thread.start()
-        runtime.spawn("talker", "a").run("Go.").get(timeout=30)
-        assert seen.wait(timeout=30)
-    thread.join(timeout=30)
+        runtime.spawn("talker", "a").run("Go.").get(timeout=60)
+        assert seen.wait(timeout=60)
+    thread.join(timeout=60)
     assert not thread.is_alive()
     assert kinds(found) == ["running", "run_finished", "idle"]
 

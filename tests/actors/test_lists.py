@@ -146,9 +146,9 @@ async def test_what_is_answered_between_two_pages_moves_nothing(new_store: NewSt
 def test_a_thread_gets_a_page_and_passes_its_cursor_on(new_store: NewStore) -> None:
     with Runtime([desk()], store=new_store()) as runtime:
         for id in "ab":
-            runtime.spawn("desk", id).run("Go.").get(timeout=30)
-        first = runtime.pending(limit=1).get(timeout=30)
-        second = runtime.pending(limit=1, after=first.after).get(timeout=30)
+            runtime.spawn("desk", id).run("Go.").get(timeout=60)
+        first = runtime.pending(limit=1).get(timeout=60)
+        second = runtime.pending(limit=1, after=first.after).get(timeout=60)
     assert (names(first), names(second), second.after) == (["a"], ["b"], None)
 
 

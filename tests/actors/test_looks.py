@@ -672,7 +672,7 @@ async def test_who_waits_for_a_run_that_another_host_goes_on_with_gets_its_outco
 async def _numbers(events: Subscription, *, runs: int) -> list[tuple[int, str]]:
     """The numbers and kinds of the recorded events up to the end of so many runs."""
     found: list[tuple[int, str]] = []
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         async for event in events:
             if event.seq is not None:
                 found.append((event.seq, event.event.kind))

@@ -27,7 +27,7 @@ async def test_whoever_holds_the_loop_up_is_named_in_the_log_and_to_subscribers(
     @tool
     async def holds_the_loop() -> str:
         """Block, as an async tool must not."""
-        assert noticed.wait(30)
+        assert noticed.wait(60)
         return "done"
 
     logger = logging.getLogger("understudy.actors.loop_monitor")
@@ -69,9 +69,9 @@ def test_a_monitor_that_waits_for_a_loop_that_runs_no_more_ends_when_it_is_told_
         monitor = loop_monitor.LoopMonitor(loop, LookingNow(), lambda seconds, where: None)
         monitor.start()
         (thread,) = set(threading.enumerate()) - before
-        assert looks.wait(30)
+        assert looks.wait(60)
         monitor.stop()
-        thread.join(30)
+        thread.join(60)
         assert not thread.is_alive()
     finally:
         loop.close()

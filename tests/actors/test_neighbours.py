@@ -129,16 +129,16 @@ from understudy.actors import LoopActor, LoopActorRegistry
 
 with Runtime([Agent("desk", ScriptedModel(lambda _: "hello"))]) as runtime:
     agent = runtime.spawn("desk")
-    assert agent.run("Hi!").get(timeout=30).text == "hello"
+    assert agent.run("Hi!").get(timeout=60).text == "hello"
     mine = LoopActor.start()
     ours = LoopActorRegistry.get_all()
     assert mine in ours and len(ours) > 2
     second = operations()  # it ends by `stop_all`
     assert LoopActorRegistry.get_all() == ours
     assert all(ref.is_alive() for ref in ours)
-    assert agent.run("Hi again!").get(timeout=30).text == "hello"
+    assert agent.run("Hi again!").get(timeout=60).text == "hello"
 theirs = Counter.start(1)
-assert LoopActorRegistry.stop_all(timeout=30) == [True]
+assert LoopActorRegistry.stop_all(timeout=60) == [True]
 assert not mine.is_alive() and LoopActorRegistry.get_all() == []
 assert registry.get_all() == [theirs] and theirs.ask(1) == 2
 assert theirs.stop()
@@ -172,6 +172,6 @@ def test_it_is_imported_where_the_platform_has_no_fork() -> None:
         "for name in ('fork', 'register_at_fork'):\n"
         "    vars(os).pop(name, None)\n"
         "import understudy\n"
-        "print(understudy.LoopActor.start().stop(timeout=30) * 1)\n"
+        "print(understudy.LoopActor.start().stop(timeout=60) * 1)\n"
     )
     assert played(script) == 1

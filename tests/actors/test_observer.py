@@ -77,9 +77,9 @@ def test_an_observer_works_without_an_event_loop_and_after_the_runtime(tmp_path:
     url = f"sqlite:///{tmp_path / 'store.db'}"
     agent = Agent("desk", ScriptedModel(["done"]))
     with Runtime([agent], store=url) as runtime:
-        runtime.spawn(agent, "desk-1").run("go").get(timeout=10)
+        runtime.spawn(agent, "desk-1").run("go").get(timeout=60)
     with Observer(url) as observer:
-        assert [info.id for info in observer.agents().get(timeout=10)] == ["desk-1"]
+        assert [info.id for info in observer.agents().get(timeout=60)] == ["desk-1"]
     with pytest.raises(UsageError, match="not open"):
         observer.agents()
 
@@ -116,7 +116,7 @@ async def test_an_observer_in_another_process_reads_while_a_run_is_under_way(
         code = (
             "import sys; from understudy import Observer\n"
             "with Observer(sys.argv[1]) as o:\n"
-            "    print(o.history('desk-1').get(timeout=20).entries[-1].what)"
+            "    print(o.history('desk-1').get(timeout=60).entries[-1].what)"
         )
         read = await asyncio.to_thread(ran, "-c", code, url)
         held.release.set()
@@ -197,4 +197,4 @@ def test_an_observer_is_not_entered_twice(tmp_path: Path) -> None:
     with Runtime([desk([])], store=store), Observer(store) as observer:
         with pytest.raises(UsageError, match="open already"), observer:
             pass
-        assert observer.agents().get(timeout=30) == []
+        assert observer.agents().get(timeout=60) == []

@@ -137,7 +137,7 @@ async def test_calls_at_a_copy_that_is_lost_are_done_again_in_their_order(
 
     def held_commit() -> None:
         reached.set()
-        assert may_commit.wait(30)
+        assert may_commit.wait(60)
         commit()
 
     here, (there,) = DatabaseStore(backend), stores(hosts, "there")
@@ -160,7 +160,7 @@ async def test_calls_at_a_copy_that_is_lost_are_done_again_in_their_order(
         monkeypatch.setattr(backend, "commit", held_commit)
         try:
             asked.append(ref.send("first", at=tomorrow, message_id="0"))
-            assert await soon(asyncio.to_thread(reached.wait, 30))
+            assert await soon(asyncio.to_thread(reached.wait, 60))
             taken = str(Hint("taken", 99, "t"))
             hosts.sql("SELECT pg_notify(ear, %s) FROM hosts WHERE name = 'here'", taken)
             await until(lambda: len(asked) == 2)

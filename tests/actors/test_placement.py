@@ -264,7 +264,7 @@ async def test_a_host_that_has_ended_with_what_it_was_given_loses_nothing(hosts:
         )
         hosts.sql("UPDATE hosts SET draining = true WHERE name = 'second'")
         run = plain.spawn("desk", "t").run("go")
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             while not hosts.sql("SELECT FROM inbox"):
                 await asyncio.to_thread(time.sleep, 0.01)
         hosts.sql("UPDATE hosts SET draining = false WHERE name = 'second'")
@@ -483,7 +483,7 @@ async def test_what_a_killed_process_has_left_is_continued_by_another_one_of_its
         with working(hosts, lease=3600) as process:
             process.send_signal(signal.SIGKILL)
             await asyncio.to_thread(process.wait)
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(60):
                 while (await alive.agents())[0].status.value != "idle":  # as the store says
                     await asyncio.to_thread(time.sleep, 0.02)
             outcome = await soon(alive.get("t").outcome())

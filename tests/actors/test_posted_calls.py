@@ -88,7 +88,7 @@ async def running(runtime: Runtime, held: Held, id: str = "t") -> Any:
     """An agent in the middle of its first model call; the future of its run."""
     run = runtime.spawn("desk", id).run("go")
     await soon(held.entered.wait())
-    async with asyncio.timeout(30):  # what other hosts see of it is what is recorded
+    async with asyncio.timeout(60):  # what other hosts see of it is what is recorded
         while "run_started" not in [each["kind"] for each in (await runtime.export(id))["records"]]:
             pass
     return run
@@ -654,7 +654,7 @@ async def test_no_reply_precedes_the_commit_of_what_it_tells_of(
 
     def held_commit() -> None:
         reached.set()
-        assert may_commit.wait(30)
+        assert may_commit.wait(60)
         commit()
 
     (there,) = stores(hosts, "there")
@@ -666,7 +666,7 @@ async def test_no_reply_precedes_the_commit_of_what_it_tells_of(
         monkeypatch.setattr(backend, "commit", held_commit)
         sent = second.get("t").send("more", message_id="m")
         try:
-            assert await soon(asyncio.to_thread(reached.wait, 30))
+            assert await soon(asyncio.to_thread(reached.wait, 60))
             await until(lambda: bool(left(hosts)))
             await turns()
             assert [reply for _, reply in left(hosts)] == [None]

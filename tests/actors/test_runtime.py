@@ -64,7 +64,7 @@ def in_time(work: Callable[[], object]) -> None:
             future.set_exception((type(error), error, error.__traceback__))
 
     threading.Thread(target=go, daemon=True).start()
-    future.get(timeout=45)
+    future.get(timeout=60)
 
 
 # ---------------------------------------------------------------------- the two forms
@@ -73,7 +73,7 @@ def in_time(work: Callable[[], object]) -> None:
 def test_with_starts_a_loop_of_its_own_and_a_thread_gets_the_outcome() -> None:
     def work() -> None:
         with Runtime([echo()]) as runtime:
-            outcome = runtime.spawn("echo", "one").run("hello").get(timeout=30)
+            outcome = runtime.spawn("echo", "one").run("hello").get(timeout=60)
             assert completed(outcome).text == "you said hello"
 
     in_time(work)
@@ -101,13 +101,13 @@ def test_many_threads_run_agents_of_one_runtime() -> None:
 
             def use(number: int) -> None:
                 ref = runtime.spawn("echo", f"agent {number % 4}")
-                texts[number] = completed(ref.run(f"{number}").get(timeout=30)).text
+                texts[number] = completed(ref.run(f"{number}").get(timeout=60)).text
 
             threads = [threading.Thread(target=use, args=(n,), daemon=True) for n in range(16)]
             for thread in threads:
                 thread.start()
             for thread in threads:
-                thread.join(30)
+                thread.join(60)
 
     in_time(work)
     assert texts == {number: f"you said {number}" for number in range(16)}
@@ -146,7 +146,7 @@ def test_an_async_tool_that_gets_in_the_runtimes_own_thread_is_told() -> None:
         agent = Agent("outer", ScriptedModel([call("blocks"), "done"]), tools=[blocks])
         with Runtime([agent, echo()]) as runtime:
             ref = runtime.spawn("outer", deps=runtime.spawn("echo"))
-            assert completed(ref.run("go").get(timeout=30)).text == "done"
+            assert completed(ref.run("go").get(timeout=60)).text == "done"
 
     in_time(work)
     assert len(errors) == 1
@@ -166,12 +166,12 @@ async def test_with_works_where_a_loop_runs_and_every_call_may_wait(tmp_path: Pa
         with Runtime([echo(), saver], store=f"sqlite:///{tmp_path / 'agents.db'}") as runtime:
             ref = runtime.spawn("echo", "one")
             events = ref.events()
-            assert completed(ref.run("hello").get(timeout=30)).text == "you said hello"
-            assert completed(ref.ask("again", timeout=30)).text == "you said again"
-            assert runtime.spawn("saver").extract("save", "x").get(timeout=30) == "X"
-            names = {info.agent for info in runtime.agents().get(timeout=30)}
+            assert completed(ref.run("hello").get(timeout=60)).text == "you said hello"
+            assert completed(ref.ask("again", timeout=60)).text == "you said again"
+            assert runtime.spawn("saver").extract("save", "x").get(timeout=60) == "X"
+            names = {info.agent for info in runtime.agents().get(timeout=60)}
             assert names == {"echo", "saver"}
-            assert ref.stop(timeout=30) is True
+            assert ref.stop(timeout=60) is True
             events.close()
             assert any(isinstance(emitted.event, RunFinished) for emitted in events)
 
@@ -181,13 +181,13 @@ async def test_the_body_of_with_raises_its_own_error_where_a_loop_runs(tmp_path:
 
     def cell() -> None:
         with Runtime([echo()], store=store) as runtime:
-            runtime.spawn("echo").run("hello").get(timeout=30)
+            runtime.spawn("echo").run("hello").get(timeout=60)
             raise KeyError("mine")
 
     with pytest.raises(KeyError, match="mine"):
         cell()
     with Runtime([echo()], store=store) as runtime:
-        assert len(runtime.agents().get(timeout=30)) == 1
+        assert len(runtime.agents().get(timeout=60)) == 1
 
 
 def test_a_tool_may_run_agents_in_a_runtime_of_its_own() -> None:
@@ -198,13 +198,13 @@ def test_a_tool_may_run_agents_in_a_runtime_of_its_own() -> None:
     @tool
     def nested() -> str:
         with Runtime([echo("outer")]) as inner:
-            said.append(completed(inner.spawn("outer", "same").run("go").get(timeout=30)).text)
+            said.append(completed(inner.spawn("outer", "same").run("go").get(timeout=60)).text)
         return said[0]
 
     def work() -> None:
         agent = Agent("outer", ScriptedModel([call("nested"), "done"]), tools=[nested])
         with Runtime([agent]) as runtime:
-            outcome = runtime.spawn("outer", "same").run("go").get(timeout=30)
+            outcome = runtime.spawn("outer", "same").run("go").get(timeout=60)
             assert completed(outcome).text == "done"
 
     in_time(work)
@@ -220,14 +220,14 @@ def test_a_second_interrupt_cuts_off_what_the_first_waits_for(
     @tool(idempotent=True)
     def work() -> str:
         entered.set()
-        let_go.wait(45)
+        let_go.wait(60)
         return "worked"
 
     def agents() -> list[Agent]:
         return [Agent("worker", by_turn(call("work")), tools=[work])]
 
     def interrupt_twice() -> None:
-        entered.wait(30)
+        entered.wait(60)
         ctrl_c()
         with contextlib.suppress(UsageError):  # raised once the block is left, which waits
             while True:
@@ -241,15 +241,15 @@ def test_a_second_interrupt_cuts_off_what_the_first_waits_for(
         with runtime:
             future = runtime.spawn("worker", "one").run("go")
             threading.Thread(target=interrupt_twice, daemon=True).start()
-            future.get(timeout=45)
+            future.get(timeout=60)
 
     with pytest.raises(KeyboardInterrupt):
         program()
     let_go.set()
 
     with Runtime(agents(), store=store) as again:
-        (ref,) = again.recover().get(timeout=30)
-        outcome = ref.outcome().get(timeout=30)
+        (ref,) = again.recover().get(timeout=60)
+        outcome = ref.outcome().get(timeout=60)
         assert outcome is not None
         assert completed(outcome).text == "done"
 
@@ -379,7 +379,7 @@ def test_a_wrong_timeout_of_stop_is_refused_and_the_runtime_goes_on() -> None:
         for timeout in ("x", math.nan, -1):
             with pytest.raises(UsageError, match="`timeout` must be a number of seconds"):
                 runtime.stop(timeout)  # type: ignore[arg-type]
-        completed(runtime.spawn("echo").run("hello").get(timeout=30))
+        completed(runtime.spawn("echo").run("hello").get(timeout=60))
 
 
 class NaiveClock(SystemClock):
@@ -444,7 +444,7 @@ async def test_a_runtime_is_entered_once() -> None:
 def test_stopping_twice_is_stopping_once() -> None:
     def work() -> None:
         with Runtime([echo()]) as runtime:
-            runtime.spawn("echo").run("hello").get(timeout=30)
+            runtime.spawn("echo").run("hello").get(timeout=60)
             runtime.stop()
             runtime.stop()
 
@@ -476,7 +476,7 @@ def test_a_tool_that_stops_its_own_runtime_is_told_and_blocks_nobody(inline: boo
         runtime = Runtime([agent])
         runtime.__enter__()
         ref = runtime.spawn("suicidal", deps=runtime)
-        assert completed(ref.run("go").get(timeout=30)).text == "done"
+        assert completed(ref.run("go").get(timeout=60)).text == "done"
         runtime.stop()
 
     in_time(work)
@@ -501,7 +501,7 @@ def test_a_tool_that_waits_for_its_own_agent_to_rest_is_told(inline: bool) -> No
         runtime = Runtime([agent])
         runtime.__enter__()
         ref = runtime.spawn("tired", "self", deps=runtime)
-        assert completed(ref.run("go").get(timeout=30)).text == "done"
+        assert completed(ref.run("go").get(timeout=60)).text == "done"
         runtime.stop()
 
     in_time(work)
@@ -622,10 +622,10 @@ def test_ask_and_tell_are_run_and_send() -> None:
     def work() -> None:
         with Runtime([echo()]) as runtime:
             ref = runtime.spawn("echo")
-            assert completed(ref.ask("one", timeout=30)).text == "you said one"
+            assert completed(ref.ask("one", timeout=60)).text == "you said one"
             ref.tell("two")
-            assert completed(ref.ask("three", block=False).get(timeout=30)).text
-            assert "three" in str(ref.state().get(timeout=30).messages)
+            assert completed(ref.ask("three", block=False).get(timeout=60)).text
+            assert "three" in str(ref.state().get(timeout=60).messages)
 
     in_time(work)
 
@@ -747,7 +747,7 @@ async def test_the_tree_shows_the_sub_agents_that_open_calls_run() -> None:
 def test_a_runtime_of_the_parent_process_refuses_everything_in_a_forked_child() -> None:
     """DESIGN §5: the loop's thread is not there, so a wait would be for ever."""
     with Runtime([Agent("a", ScriptedModel(lambda _: "ok"))]) as runtime:
-        runtime.spawn("a").run("go").get(timeout=30)
+        runtime.spawn("a").run("go").get(timeout=60)
         read, write = os.pipe()
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecationWarning)  # of forking beside threads
@@ -773,7 +773,7 @@ faulthandler.dump_traceback_later(20, exit=True)
 
 def run():
     with Runtime([Agent("a", ScriptedModel(["hello"]))], store="memory:") as runtime:
-        return type(runtime.spawn("a").run("go").get(timeout=10)).__name__
+        return type(runtime.spawn("a").run("go").get(timeout=60)).__name__
 
 run()  # all modules are loaded
 resource.setrlimit(resource.RLIMIT_NOFILE, (80, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
@@ -801,7 +801,7 @@ for free in range(5):
 def test_a_runtime_raises_however_few_files_it_may_open() -> None:
     """What the thread of its loop could not open is raised in the caller."""
     ended = subprocess.run(
-        [sys.executable, "-c", _FEW_FILES], capture_output=True, text=True, timeout=50, check=False
+        [sys.executable, "-c", _FEW_FILES], capture_output=True, text=True, timeout=60, check=False
     )
     assert ended.returncode == 0, ended.stderr
     assert ended.stdout.split() == ["OSError"] * 3 + ["Completed"] * 2

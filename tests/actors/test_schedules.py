@@ -254,7 +254,7 @@ async def stopped_for(
 
 async def outcome_of_all(ref: AgentRef) -> None:
     """Wait until nothing is queued, and no run is open."""
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while True:
             await ref.outcome()
             state = await ref.state()

@@ -481,25 +481,21 @@ class Soak:
 
     async def _help(self, ref: AgentRef) -> bool:
         """Release whatever holds this agent; whether anything did."""
-        state = await self._in_time(ref.state(), f"state of {ref.id}")
-        if state is None:
-            return False
+        # Also wakes an agent that was stopped in the middle of a run, which goes on then.
+        await self._in_time(ref.unpause(), f"unpause of {ref.id}")
         await self._in_time(_at_rest(ref), f"{ref.id} to come to rest, {ref.status()}")
         state = await self._in_time(ref.state(), f"state of {ref.id}")
         if state is None:
             return False
-        status = ref.status()
         if state.requests:
             decisions = {r.id: self._decision(r) for r in state.requests}
             self._keep("resume", ref, ref.resume(decisions))
-        elif status is Status.PAUSED:
-            self._keep("unpause", ref, ref.unpause())
-        elif status is Status.FAILED:
+        elif ref.status() is Status.FAILED:
             self._keep("retry", ref, ref.retry())
         else:
             return False
         answer = await self._in_time(self.asked[-1].future, f"{self.asked[-1].what} of {ref.id}")
-        return answer is not None or status is Status.PAUSED  # None: there is nothing to retry
+        return answer is not None  # None: there is nothing to retry
 
     async def _in_time(self, awaited: Awaitable[Any], what: str) -> Any:
         """Nothing is asked for that takes time; a wait this long is a wait for ever."""
@@ -665,7 +661,7 @@ def soaked(world: World, agents: int, operations: int) -> World:
     for thread in set(threading.enumerate()) - before:
         if thread.name == "understudy-worker":
             continue
-        thread.join(30)  # it was told to end; when it gets a processor is not ours to say
+        thread.join(60)  # it was told to end; when it gets a processor is not ours to say
         if thread.is_alive():
             world.violations.append(f"a thread is left: {thread.name}")
     actors = set(LoopActorRegistry.get_all()) - actors_before

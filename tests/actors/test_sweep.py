@@ -61,7 +61,7 @@ async def is_over(runtime: Runtime, id: str) -> bool:
 
 
 async def until_over(runtime: Runtime, id: str) -> None:
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while not await is_over(runtime, id):  # noqa: ASYNC110  # the index sets no event
             await asyncio.sleep(0.01)
 

@@ -471,7 +471,7 @@ async def test_an_answer_that_comes_100_times_from_8_threads_is_one(bank: Bank) 
 
         def post() -> None:
             for _ in range(100 // 8 + 1):
-                told.append(runtime.resolve(bank.tokens[0], "ann").get(timeout=30))
+                told.append(runtime.resolve(bank.tokens[0], "ann").get(timeout=60))
 
         threads = [asyncio.to_thread(post) for _ in range(8)]
         await soon(asyncio.gather(*threads, return_exceptions=True))
@@ -832,7 +832,7 @@ async def test_an_answer_on_one_host_ends_the_wait_of_another(bank: Bank, hosts:
 
 async def until_over(runtime: Runtime) -> None:
     """Return when the run of the agent is over, whichever host runs it."""
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while True:
             (info,) = await runtime.agents()
             if info.index_status is IndexStatus.REST:
@@ -1011,7 +1011,7 @@ async def test_an_answer_that_comes_while_the_run_comes_to_rest_is_not_lost() ->
         async with Runtime([bank.agent()]) as runtime:
             ref = runtime.spawn("shop", id="a")
             outcome = ref.run("Go.")
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(60):
                 while not bank.tokens:  # noqa: ASYNC110
                     await asyncio.sleep(0)
             for _ in range(turns):

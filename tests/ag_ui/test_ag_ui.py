@@ -601,7 +601,7 @@ async def test_a_lost_connection_does_not_stop_the_run_and_who_comes_back_sees_i
         assert ref.status() is Status.RUNNING
         assert ref.subscribers() == 0
         back = asyncio.create_task(client.events(said("hello")))
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             while not ref.subscribers():  # noqa: ASYNC110  # it sets no event
                 await asyncio.sleep(0)
         held.release.set()
@@ -630,7 +630,7 @@ async def test_two_clients_of_one_thread_both_see_all(desk: Desk) -> None:
         await soon(held.entered.wait())
         ref = runtime.get("desk:ann:t1")
         other = asyncio.create_task(Client(app).events(said("b", "m2")))
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             while ref.subscribers() < 2:  # noqa: ASYNC110  # it sets no event
                 await asyncio.sleep(0)
         held.release.set()
@@ -741,6 +741,14 @@ async def test_a_run_that_sleeps_holds_no_connection(desk: Desk) -> None:
             assert len(told["value"]["waits"]) == 1
             assert events[-1]["outcome"] == {"type": "success"}
         assert code(await client.events(said("more", "m2"))) == "Waiting"
+
+
+async def test_a_run_that_is_paused_says_so_whenever_it_is_asked_for(desk: Desk) -> None:
+    async with Runtime([desk.agent("Hi.")]) as runtime:
+        await runtime.spawn("desk", id="desk:ann:t1").pause("tea")
+        for _ in range(2):
+            (told,) = of_type(await client_of(runtime).events(said("hello")), "CUSTOM")
+            assert (told["name"], told["value"]) == ("understudy.paused", {"reason": "tea"})
 
 
 async def test_values_are_shared_only_if_the_application_says_so(desk: Desk) -> None:
@@ -918,9 +926,8 @@ async def test_another_content_type_and_method_are_refused(desk: Desk) -> None:
 
 async def test_unknown_fields_and_later_versions_change_nothing(desk: Desk) -> None:
     async with Runtime([desk.agent("Hi.")]) as runtime:
-        tools = [{"name": "refund", "description": "theirs", "parameters": {}}]
         events = await client_of(runtime).events(
-            said("x"), version="7.3", novelty={"a": 1}, tools=tools, state={"admin": True}
+            said("x"), version="7.3", novelty={"a": 1}, tools=[], state={"admin": True}
         )
         state = await runtime.get("desk:ann:t1").state()
     assert events[0]["protocolVersion"] == "1.0"

@@ -212,7 +212,7 @@ async def test_a_reply_that_is_being_written_goes_on_for_who_comes_back() -> Non
             return await client.http.get("/t1/stream")
 
         again = asyncio.create_task(back())
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             while ref.subscribers() < 2:  # noqa: ASYNC110  # it sets no event
                 await asyncio.sleep(0)
         held.release.set()
@@ -260,3 +260,13 @@ async def test_a_body_that_is_none_of_the_protocol_is_refused(body: Any) -> None
 def test_a_login_is_needed() -> None:
     with pytest.raises(UsageError, match="auth"):
         vercel(lambda: None, agent="desk")  # type: ignore[arg-type, return-value]
+
+
+async def test_a_run_that_is_paused_says_so_whenever_it_is_asked_for() -> None:
+    async with Runtime([Chat().agent("Hi.")]) as runtime:
+        await runtime.spawn("desk", id="desk:ann:t1").pause("tea")
+        for _ in range(2):
+            (told,) = of_type(
+                await sent(client_of(runtime), user("hello")), "data-understudy-paused"
+            )
+            assert told["data"] == {"reason": "tea"}

@@ -1,4 +1,4 @@
-"""The options of `Agent`'s methods, and of its ref's: one list, whichever method takes them."""
+"""The options of agents, refs and tools: one list, whichever method takes them."""
 
 from __future__ import annotations
 
@@ -9,11 +9,14 @@ from typing import Any
 
 import pytest
 
-from understudy import Agent, AgentRef
+from understudy import Agent, AgentRef, Tool
 from understudy._base.type_variables import DepsT, DepsT_contra
 from understudy.actors.agent_ref import RefExtractOptions
 from understudy.agent.agent import ExecuteOptions, ExtractOptions
 from understudy.agent.runner import EnvironmentOptions
+from understudy.mcp import mcp_tools
+from understudy.mcp.tools_of_server import McpOptions
+from understudy.tools.function_tool import ToolOptions
 
 UNTIL = {"until_tool", "until_tool_success"}
 
@@ -25,8 +28,10 @@ UNTIL = {"until_tool", "until_tool_success"}
         (Agent.execute, ExtractOptions, UNTIL),
         (Agent.resume, EnvironmentOptions, set()),
         (AgentRef.run, RefExtractOptions, UNTIL),
+        (Tool.__init__, ToolOptions, {"name", "description"}),
+        (mcp_tools, McpOptions, {"id", "headers"}),
     ],
-    ids=["execute", "extract", "resume", "ref.extract"],
+    ids=["execute", "extract", "resume", "ref.extract", "tool", "mcp_tools"],
 )
 def test_the_options_of_the_other_forms_are_those_of_the_method(
     method: Callable[..., Any], options: type, left_out: set[str]

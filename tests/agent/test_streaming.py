@@ -162,7 +162,7 @@ async def test_deltas_are_told_while_the_model_still_writes() -> None:
         stream_safe: ClassVar[bool] = True
 
         async def after_model(self, run: Run, reply: ModelResponse) -> None:
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(60):
                 await got_first.wait()
             order.append("reply is over")
 
@@ -232,7 +232,7 @@ async def test_leaving_the_loop_early_cancels_the_run_and_leaves_no_task(close: 
         await events.aclose()
         assert not own_tasks()
     del events
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         await cancelled.wait()
         await others_are_done()
     assert len(model.requests) == 1
@@ -276,7 +276,7 @@ async def test_cancelling_the_task_that_reads_a_stream_cancels_the_run() -> None
     reader.cancel()
     with pytest.raises(asyncio.CancelledError):
         await reader
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         await cancelled.wait()
         await others_are_done()
 

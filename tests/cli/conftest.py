@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
-import socket
-import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,11 +13,11 @@ from uuid import uuid4
 
 import psycopg
 import pytest
-import uvicorn
 from psycopg import sql
 from typer.testing import CliRunner, Result
 
 from tests.support.agents import by_turn, completed
+from tests.support.web_server import served
 from understudy import Agent, Runtime, ScriptedModel, ToolContext, call, tool
 from understudy.cli.app import app
 from understudy.cli.servers import Server, announced, store_name
@@ -77,31 +74,6 @@ def agents(paid: list[tuple[str, int]]) -> list[Agent[Any, str]]:
         raise RuntimeError("no model today")
 
     return [desk, boss, Agent("broken", ScriptedModel(broken)), Agent("echo", by_turn("Hello."))]
-
-
-class _Server(uvicorn.Server):
-    """Serves in a thread; signals are for the tests."""
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield
-
-
-@contextlib.contextmanager
-def served(application: Any) -> Iterator[str]:
-    """The URL of the application, on a port of this machine."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:  # who connects at once waits
-        config = uvicorn.Config(
-            application, log_level="critical", lifespan="off", timeout_graceful_shutdown=1
-        )
-        server = _Server(config)
-        thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
-        thread.start()
-        try:
-            yield f"http://127.0.0.1:{listener.getsockname()[1]}"
-        finally:
-            server.should_exit = True
-            thread.join()
 
 
 @pytest.fixture(autouse=True)

@@ -9,7 +9,7 @@ import time
 
 from starlette.types import Receive, Scope, Send
 
-from tests.cli.conftest import served
+from tests.support.web_server import served
 from understudy.cli.api import Api
 
 
@@ -24,7 +24,7 @@ async def tells_once(scope: Scope, receive: Receive, send: Send) -> None:
 
 def wait_until_reading(thread: threading.Thread) -> None:
     """Until it waits for what a socket brings."""
-    end = time.monotonic() + 30
+    end = time.monotonic() + 60
     while sys._current_frames()[thread.ident or 0].f_code.co_name != "read":
         assert time.monotonic() < end, "the thread does not read"
         time.sleep(0)
@@ -45,8 +45,8 @@ def test_a_stream_that_is_closed_by_another_thread_ends_at_once() -> None:
 
         follower = threading.Thread(target=follow, daemon=True)
         follower.start()
-        assert came.get(timeout=30) == ("1", "first")
+        assert came.get(timeout=60) == ("1", "first")
         wait_until_reading(follower)
         api.close()
-        follower.join(30)
+        follower.join(60)
         assert not follower.is_alive()

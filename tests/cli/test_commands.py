@@ -13,9 +13,10 @@ from typing import Any
 
 import pytest
 
-from tests.cli.conftest import TOKEN, Desk, agents, run, served
+from tests.cli.conftest import TOKEN, Desk, agents, run
 from tests.support.agents import by_turn, interrupted, results
 from tests.support.programs import PIPE, started
+from tests.support.web_server import served
 from understudy import (
     Agent,
     Completed,
@@ -447,7 +448,7 @@ def test_doctor_tells_what_needs_somebody(desk: Desk) -> None:
 def test_doctor_names_the_definitions_that_the_server_lacks(desk: Desk, tmp_path: Path) -> None:
     store = f"sqlite:///{tmp_path / 'other.db'}"
     with Runtime(agents([]), store=store) as before:
-        before.spawn("desk", "t-1").run("Pay 17.").get(timeout=20)
+        before.spawn("desk", "t-1").run("Pay 17.").get(timeout=60)
     with (
         Runtime([], store=store) as runtime,
         served(ui(runtime, auth=TokenAuth(TOKEN, name="ann"))) as url,
@@ -466,9 +467,9 @@ def test_doctor_tells_what_is_overdue_and_what_has_expired_unnoticed(tmp_path: P
     asking = Agent("desk", by_turn(payment, "ok"), tools=[pay], middleware=[gate])
     long_ago = SimulatedClock(datetime(2020, 1, 1, tzinfo=timezone.utc))
     with Runtime([asking, Agent("echo", by_turn("hi"))], store=store, clock=long_ago) as runtime:
-        runtime.spawn("desk", "t-1").run("Pay 17.").get(timeout=20)
+        runtime.spawn("desk", "t-1").run("Pay 17.").get(timeout=60)
         ref = runtime.spawn("echo", "t-2")
-        runtime.schedule(ref, "daily", cron="0 6 * * *", input="go").get(timeout=20)
+        runtime.schedule(ref, "daily", cron="0 6 * * *", input="go").get(timeout=60)
     found = json.loads(run("doctor", "--store", store, "--json", code=1).stdout)
     checks = {check["check"]: check for check in found["checks"]}
     assert checks["overdue"]["state"] == "bad"
@@ -484,7 +485,7 @@ def test_doctor_names_the_agents_whose_definitions_a_program_lacks(
     store = f"sqlite:///{tmp_path / 'all.db'}"
     with Runtime(agents([]), store=store) as runtime:
         for name in ("desk", "boss"):
-            runtime.spawn(name, f"of-{name}").run("Pay 17.").get(timeout=20)
+            runtime.spawn(name, f"of-{name}").run("Pay 17.").get(timeout=60)
     program = types.ModuleType("program_of_doctor")
     program.all = agents([])  # type: ignore[attr-defined]
     program.runtime = lambda: Runtime(agents([])[:1])  # type: ignore[attr-defined]
@@ -551,7 +552,7 @@ def test_a_runtime_says_the_name_of_its_store() -> None:
 
 def test_a_schedule_is_paused_and_continued_triggered_and_removed(desk: Desk) -> None:
     ref = desk.runtime.spawn("echo", "t-9")
-    desk.runtime.schedules(ref).set("daily", cron="0 6 * * *", input="go").get(timeout=20)
+    desk.runtime.schedules(ref).set("daily", cron="0 6 * * *", input="go").get(timeout=60)
 
     def changed(*change: str) -> list[dict[str, Any]]:
         found: list[dict[str, Any]] = desk.json("schedules", "t-9", *change)["schedules"]
@@ -560,7 +561,7 @@ def test_a_schedule_is_paused_and_continued_triggered_and_removed(desk: Desk) ->
     assert changed("--pause", "daily")[0]["paused"] is True
     assert changed("--unpause", "daily")[0]["paused"] is False
     assert [row["id"] for row in changed("--trigger", "daily")] == ["daily"]
-    assert desk.runtime.schedules(ref).list().get(timeout=20)[0].latest is not None
+    assert desk.runtime.schedules(ref).list().get(timeout=60)[0].latest is not None
     run("schedules", "t-9", "--pause", "nightly", code=2)
     run("schedules", "t-9", "--pause", "daily", "--remove", "daily", code=2)
     assert changed("--remove", "daily") == []

@@ -15,8 +15,8 @@ def test_a_cost_is_shown_of_the_run_of_all_runs_and_of_each_reply(tmp_path: Path
     prices = {"scripted": Price(input=250_000, output=0)}
     with Runtime([Agent("desk", by_turn("Hello.", "Hello."))], store=store, pricing=prices) as rt:
         ref = rt.spawn("desk", id="t-1")
-        ref.run("one").get(timeout=30)
-        ref.run("two").get(timeout=30)
+        ref.run("one").get(timeout=60)
+        ref.run("two").get(timeout=60)
 
     shown = run("show", "t-1", "--store", store).stdout
     assert "cost: $0.2500; of all runs $0.5000" in shown
@@ -33,7 +33,7 @@ def test_a_cost_is_shown_of_the_run_of_all_runs_and_of_each_reply(tmp_path: Path
 def test_nothing_is_said_of_a_cost_that_nobody_recorded(tmp_path: Path) -> None:
     store = f"sqlite:///{tmp_path / 'desk.db'}"
     with Runtime([Agent("desk", by_turn("Hello."))], store=store) as runtime:
-        runtime.spawn("desk", id="t-1").run("one").get(timeout=30)
+        runtime.spawn("desk", id="t-1").run("one").get(timeout=60)
 
     assert "cost" not in run("show", "t-1", "--store", store).stdout
     assert "$" not in run("history", "t-1", "--store", store).stdout

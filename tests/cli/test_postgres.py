@@ -22,8 +22,8 @@ def looked(store: str, *arguments: str, code: int = 0) -> Any:
 def test_everything_that_looks_does_so_beside_a_runtime(postgres_store: str) -> None:
     paid: list[tuple[str, int]] = []
     with Runtime(agents(paid), store=postgres_store, feed=True, host="worker-1") as runtime:
-        runtime.spawn("desk", "t-1").run("Pay 17.").get(timeout=20)
-        runtime.spawn("boss", "t-2").run("Pay 7.").get(timeout=20)
+        runtime.spawn("desk", "t-1").run("Pay 17.").get(timeout=60)
+        runtime.spawn("boss", "t-2").run("Pay 7.").get(timeout=60)
 
         rows = looked(postgres_store, "ls")["agents"]
         assert [(row["id"], row["status"], row["host"]) for row in rows] == [
@@ -62,15 +62,15 @@ def test_everything_that_looks_does_so_beside_a_runtime(postgres_store: str) -> 
         doctor = {each["check"]: each for each in looked(postgres_store, "doctor")["checks"]}
         assert doctor["hosts"]["detail"] == "worker-1 (2 agents)"
         assert doctor["schema"]["state"] == doctor["database"]["state"] == "ok"
-        (one,) = runtime.get("t-1").state().get(timeout=20).requests
-        runtime.get("t-1").resume({one.id: approve()}).get(timeout=20)
+        (one,) = runtime.get("t-1").state().get(timeout=60).requests
+        runtime.get("t-1").resume({one.id: approve()}).get(timeout=60)
         assert [row["agent_id"] for row in looked(postgres_store, "pending")["requests"]] == ["t-2"]
     assert paid == [("17", 20)]
 
 
 def test_doctor_names_hosts_that_ended_and_still_own_agents(postgres_store: str) -> None:
     with Runtime(agents([]), store=postgres_store) as runtime:
-        runtime.spawn("desk", "t-1").run("Pay 17.").get(timeout=20)
+        runtime.spawn("desk", "t-1").run("Pay 17.").get(timeout=60)
     with psycopg.connect(postgres_store, autocommit=True) as connection:
         # As a host leaves it that is killed.
         connection.execute("""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -16,6 +15,7 @@ import psycopg
 import pytest
 
 from tests.support.programs import PIPE, Started, ran, started
+from tests.support.web_server import held_port
 from understudy import Observer, Runtime
 
 T = TypeVar("T")
@@ -105,7 +105,7 @@ def serving(folder: Path, *arguments: str) -> Iterator[tuple[Started, Any]]:
     finally:
         if process.poll() is None:
             process.send_signal(signal.SIGINT)
-        _, errors = process.communicate(timeout=30)
+        _, errors = process.communicate(timeout=60)
         assert "Traceback" not in errors, errors
 
 
@@ -135,15 +135,15 @@ def test_a_server_holds_its_store_and_commands_go_beside_it_and_through_it(folde
         while "run_finished" not in kinds:
             kinds.append(json.loads(follower.stdout.readline())["event"]["kind"])
         follower.send_signal(signal.SIGINT)
-        assert follower.wait(timeout=30) == 130
+        assert follower.wait(timeout=60) == 130
         follower.stdout.close()
 
         # A second server cannot have the store.
         with serving(folder, "desk_program:runtime") as (second, nothing):
             assert nothing is None
-            assert second.wait(timeout=30) == 5
+            assert second.wait(timeout=60) == 5
         process.send_signal(signal.SIGINT)
-        assert process.wait(timeout=30) == 0
+        assert process.wait(timeout=60) == 0
     with Observer(f"sqlite:///{folder / 'desk.db'}") as observer:
         (info,) = observer.agents().get()
         assert info.status.value == "idle"
@@ -163,8 +163,8 @@ def test_a_server_with_an_open_stream_ends_when_it_is_told_to(folder: Path) -> N
         assert follower.stdout is not None
         follower.stdout.readline()
         process.send_signal(signal.SIGTERM)
-        assert process.wait(timeout=30) == 0
-        follower.communicate(timeout=30)
+        assert process.wait(timeout=60) == 0
+        follower.communicate(timeout=60)
         assert follower.returncode == 5
 
 
@@ -174,23 +174,26 @@ def servers_of(folder: Path) -> list[str]:
 
 def wait_for(condition: Callable[[], T]) -> T:
     """What another process brings about."""
-    end = time.monotonic() + 40
+    end = time.monotonic() + 60
     while not (found := condition()):
         assert time.monotonic() < end
         time.sleep(0.05)
     return found
 
 
-def test_a_server_restarts_when_the_code_changes(folder: Path) -> None:
+@pytest.fixture
+def port() -> Iterator[int]:
+    with held_port() as held:
+        yield held
+
+
+def test_a_server_restarts_when_the_code_changes(folder: Path, port: int) -> None:
     program = folder / "desk_program.py"
     who = "\nfrom understudy.web import loopback_only\nwho = loopback_only('eve')\n"
     program.write_text(program.read_text() + who)
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = str(free.getsockname()[1])
-    arguments = ["desk_program:runtime", "--reload", "--auth", "desk_program:who", "--port", port]
+    options = ["--reload", "--auth", "desk_program:who", "--port", str(port)]
     process = started(
-        *(*COMMAND, "serve", *arguments),
+        *(*COMMAND, "serve", "desk_program:runtime", *options),
         cwd=folder,
         env=environment(folder),
         stderr=PIPE,
@@ -205,7 +208,7 @@ def test_a_server_restarts_when_the_code_changes(folder: Path) -> None:
         assert agent["status"] == "interrupted"
     finally:
         process.send_signal(signal.SIGINT)
-        _, errors = process.communicate(timeout=30)
+        _, errors = process.communicate(timeout=60)
     assert "Traceback" not in errors, errors
     assert servers_of(folder) == []
 
@@ -263,7 +266,7 @@ def test_what_a_server_asked_before_it_was_killed_is_approved_at_the_next_one(
     with serving(folder, "paying:runtime") as (process, _):
         command(folder, "run", "t-1", "pay", "--agent", "desk", "--wait", code=10)
         process.kill()
-        assert process.wait(timeout=30) == -signal.SIGKILL
+        assert process.wait(timeout=60) == -signal.SIGKILL
     assert not (folder / "paid").exists()
     if kind == "postgres":
         with psycopg.connect(store) as connection:  # its lease is over sooner than in a minute
@@ -282,7 +285,7 @@ def test_what_a_server_asked_before_it_was_killed_is_approved_at_the_next_one(
         while kinds[-1] != "run_finished":
             kinds.append(json.loads(follower.stdout.readline())["event"]["kind"])
         follower.send_signal(signal.SIGINT)
-        assert follower.wait(timeout=30) == 130
+        assert follower.wait(timeout=60) == 130
         follower.stdout.close()
         assert json.loads(command(folder, "pending", "--json"))["requests"] == []
         shown = json.loads(command(folder, "ls", "--json"))["agents"]

@@ -16,7 +16,7 @@ from tests.support.loops import soon
 from understudy.cluster import Cluster, ClusterStatus, HostPhase
 from understudy.errors import CallLost, UsageError
 
-SECONDS = 30.0
+SECONDS = 60.0
 
 
 @pytest.fixture

@@ -130,7 +130,7 @@ print("pid", host.pid, flush=True)
 nodes.head_node.kill_gcs_server(check_alive=False)
 print("headless", flush=True)
 # Calls go on without the head, until Ray ends this process.
-print("said", cluster.spawn("desk", "bob").run("Hello!").get(timeout=30).text, flush=True)
+print("said", cluster.spawn("desk", "bob").run("Hello!").get(timeout=60).text, flush=True)
 input()
 """
 

@@ -592,7 +592,7 @@ class Slow:
         def block(x: str) -> str:
             did.append(x)
             if x == "late":
-                let_go.wait(30)
+                let_go.wait(60)
             return f"did {x}"
 
         self.pay = tool(name="pay", timeout=0.01)(hang)
@@ -651,7 +651,7 @@ async def test_a_plain_tool_that_gets_no_thread_within_its_limit_is_not_in_doubt
 
     @tool
     def blocks() -> str:
-        release.wait(30)
+        release.wait(60)
         return "released"
 
     @tool(timeout=0.05)
@@ -769,7 +769,7 @@ def test_a_late_result_settles_a_doubt_that_is_to_be_asked_about(slow: Slow) -> 
 
     @tool(timeout=0.05, on_unknown="ask")
     def late(x: str) -> str:
-        slow.let_go.wait(30)
+        slow.let_go.wait(60)
         return x
 
     journal = Watching()
@@ -796,7 +796,7 @@ async def test_a_late_failure_of_an_abandoned_call_settles_nothing() -> None:
 
     @tool(timeout=0.05)
     def late() -> str:
-        let_go.wait(30)
+        let_go.wait(60)
         raise ValueError("too late")
 
     async def let_it_come(_: object) -> str:

@@ -119,7 +119,7 @@ class Waits(ScriptedModel):
         model_request_parameters: ModelRequestParameters,
     ) -> ModelResponse:
         if len(messages) > 1:
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(60):
                 while "result" not in self.backend.durable:
                     self.backend.changed.clear()
                     await self.backend.changed.wait()

@@ -21,7 +21,7 @@ from understudy.journal.postgres.backend import PostgresBackend
 pytestmark = [pytest.mark.slow, pytest.mark.faults]
 FIGHTS = 5
 """Who wins a race is chance: so often is the broken build tried before it counts as unnoticed."""
-SOON = 45.0
+SOON = 60.0
 """Seconds after which what is waited for does not come."""
 SECONDS = float(os.environ.get("CHAOS_SECONDS", "6"))
 

@@ -198,7 +198,7 @@ def interrupted(
         try:
             at(process)
             process.send_signal(signal.SIGINT)
-            printed, errors = process.communicate(timeout=30)
+            printed, errors = process.communicate(timeout=60)
         finally:
             process.kill()
             os.close(ours)

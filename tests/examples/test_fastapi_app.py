@@ -21,7 +21,7 @@ import pytest
 from tests.support.programs import DEVNULL, PIPE, ROOT, started
 
 pytestmark = pytest.mark.slow
-SECONDS = 30  # far more than anything here takes: a hang fails instead of hanging
+SECONDS = 60  # far more than anything here takes: a hang fails instead of hanging
 
 
 class Server:

@@ -175,7 +175,7 @@ def test_ctrl_c_at_the_question_saves_the_run(start: list[str], tmp_path: Path, 
                 seen += (byte := process.stdout.read(1))
                 assert byte, seen
             process.send_signal(signal.SIGINT)
-            output, errors = process.communicate(timeout=30)
+            output, errors = process.communicate(timeout=60)
         finally:
             process.kill()
     assert errors == b""

@@ -392,7 +392,7 @@ def test_reading_goes_on_while_a_transaction_is_open(backend: Backend) -> None:
     backend.claim("b", "support")
     reader = threading.Thread(target=lambda: found.append(texts(backend)))
     reader.start()
-    reader.join(timeout=30)
+    reader.join(timeout=60)
     backend.commit()
     assert found == [["one"]]
 
@@ -570,7 +570,7 @@ def test_a_lease_is_prolonged_from_a_thread_of_its_own(backend: Backend) -> None
     backend.begin()
     thread = threading.Thread(target=lambda: left.append(backend.renew()))
     thread.start()
-    thread.join(timeout=30)
+    thread.join(timeout=60)
     backend.rollback()
     assert left[0] > 0
     assert not math.isnan(left[0])

@@ -228,12 +228,9 @@ async def test_what_was_folded_does_not_change_the_checkpoint_that_was_read(
 
 def made(records: Sequence[r.Record], incarnation: int = 1) -> Checkpoint:
     state = replay(records)
-    owned = Owned(
-        agent_id="a", agent="support", incarnation=incarnation, epoch=1, last_seq=len(records)
-    )
     kept = KeptMessages(None, len(records), 0, 0)
     head = dump_head(state, after_writing(kept, len(state.messages)))
-    return make_checkpoint(owned, head, kept, state.messages[:])
+    return make_checkpoint(incarnation, len(records), head, kept, state.messages[:])
 
 
 def flipped(data: bytes) -> Iterator[bytes]:

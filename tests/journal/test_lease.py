@@ -54,7 +54,7 @@ async def test_a_lease_that_was_lost_is_always_told_of_and_the_next_one_begins(
 
     await asyncio.to_thread(lease.begin, asyncio.get_running_loop(), on_lost)
     assert lease.holds(0) is (asleep == 0.0)
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         await told.wait()
     await asyncio.to_thread(lease.end)
     assert lost == [1]
@@ -70,7 +70,7 @@ async def test_a_lease_that_ran_out_holds_again_when_it_is_renewed() -> None:
     lost: list[int] = []
     await asyncio.to_thread(lease.begin, asyncio.get_running_loop(), lambda: lost.append(1))
     assert not lease.holds(0)
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         await lease.wait_until_settled(0)
     assert lease.holds(0)
     assert lost == []
@@ -83,12 +83,12 @@ async def test_waiting_for_a_lease_ends_when_it_is_lost_or_ended_or_the_patience
         database = Database(*answers, asleep=100.0)
         lease = Lease(cast("Backend", database), patience=0.2, seconds=database.seconds)
         await asyncio.to_thread(lease.begin, asyncio.get_running_loop(), lambda: None)
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             await lease.wait_until_settled(0)
         assert not lease.holds(0)
         waiting = asyncio.ensure_future(lease.wait_until_settled(lease.term))
         await asyncio.to_thread(lease.end)
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             await waiting
 
 
@@ -110,7 +110,7 @@ async def test_a_term_that_ends_between_two_reads_does_not_hold() -> None:
 
     def seconds() -> float:
         if getattr(asking, "now", False):
-            assert next_term_begun.wait(10)
+            assert next_term_begun.wait(60)
         return database.seconds()
 
     def ask() -> bool:
@@ -149,9 +149,9 @@ async def test_a_lease_is_not_renewed_while_the_loop_hangs(
     monkeypatch.setattr(logging.getLogger("understudy.journal.lease"), "warning", warned)
     lease = Lease(cast("Backend", database), seconds=database.seconds)
     await asyncio.to_thread(lease.begin, asyncio.get_running_loop(), lambda: None)
-    assert await asyncio.to_thread(renewed.wait, 10)
+    assert await asyncio.to_thread(renewed.wait, 60)
     before = len(renewals)
-    hung = noticed.wait(10)  # in the loop's own thread: it hangs
+    hung = noticed.wait(60)  # in the loop's own thread: it hangs
     assert hung
     assert len(renewals) <= before + 1, "one may have been under way"
     await asyncio.to_thread(lease.end)

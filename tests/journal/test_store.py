@@ -37,7 +37,7 @@ class ClaimsWhileTheLeaseEnds:
     def renew(self) -> float:
         self._renewals += 1
         if self._renewals == 2:
-            assert self._claiming.wait(30)
+            assert self._claiming.wait(60)
             raise Fenced(agent_id="*", why="the test says so")
         if self._renewals == 3:
             self._next_lease.set()
@@ -45,7 +45,7 @@ class ClaimsWhileTheLeaseEnds:
 
     def claim(self, agent_id: str, agent: str | None) -> Owned:
         self._claiming.set()
-        assert self._next_lease.wait(30)
+        assert self._next_lease.wait(60)
         return Owned(agent_id=agent_id, agent="desk", incarnation=1, epoch=1, last_seq=0)
 
     def open(self) -> None: ...
@@ -59,7 +59,7 @@ async def test_a_lease_that_ends_while_a_claim_is_under_way_takes_the_claim_with
     store = DatabaseStore(cast("Backend", ClaimsWhileTheLeaseEnds()))
     await store.open(lambda: None)
     try:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             owned = await store.claim("t", "desk")
         assert owned is not None
         journal = store.journal(
@@ -77,7 +77,7 @@ class LostBeforeItIsKnown(ClaimsWhileTheLeaseEnds):
     def renew(self) -> float:
         self._renewals += 1
         if self._renewals == 2:
-            assert self._claiming.wait(30)
+            assert self._claiming.wait(60)
             raise Fenced(agent_id="*", why="the test says so")
         return 60.0
 
@@ -93,7 +93,7 @@ async def test_a_claim_that_finds_the_lease_lost_is_made_under_the_next_one() ->
     store = DatabaseStore(cast("Backend", LostBeforeItIsKnown()))
     await store.open(lambda: None)
     try:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             owned = await store.claim("t", "desk")
         assert owned is not None
         store.journal(
@@ -117,7 +117,7 @@ class LostAndNotBegunAgain(ClaimsWhileTheLeaseEnds):
             self._holds = False
             raise Fenced(agent_id="*", why="the test says so")
         if self._renewals == 3:
-            assert self.may_begin.wait(30)
+            assert self.may_begin.wait(60)
             self._holds = True
         return 0.04
 
@@ -133,7 +133,7 @@ async def test_a_claim_between_two_leases_is_made_under_the_next_one() -> None:
     store = DatabaseStore(cast("Backend", backend))
     await store.open(lost.set)
     try:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             await lost.wait()
             claim = asyncio.ensure_future(store.claim("t", "desk"))
             await turns()
@@ -151,7 +151,7 @@ async def test_a_change_of_a_store_that_is_closed_is_refused_and_does_not_wait(
     store = DatabaseStore(SqliteBackend(str(tmp_path / "store.db"), host="here"))
     await store.open(lambda: None)
     await store.close()
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         with pytest.raises(StoreBroken, match="closed"):
             await store.delete("t")
 

@@ -104,7 +104,7 @@ def test_no_loop_actor_goes_to_pykkas_registry_as_it_starts_fails_and_stops(
     for error in (ValueError("v"), SystemExit(1)):
         ref = Failing.start()
         ref.tell(error)
-        assert ref.actor_stopped.wait(30)
+        assert ref.actor_stopped.wait(60)
         assert ref.stop() is False
     assert Failing.start().stop() is True
     assert calls == []

@@ -212,7 +212,7 @@ def test_a_thread_actor_of_pykka_that_stops_all_of_pykkas_actors_stops_no_loop_a
 
     ref, other, fatal = Mortal.start(), Other.start(), Fatal.start()
     fatal.tell("x")
-    assert other.actor_stopped.wait(30)
+    assert other.actor_stopped.wait(60)
     assert ref.ask("alive") == "alive"
 
 

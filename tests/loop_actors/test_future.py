@@ -40,7 +40,7 @@ def in_thread(call: Callable[[], Any]) -> Callable[[], Any]:
     thread.start()
 
     def join() -> Any:
-        thread.join(30)
+        thread.join(60)
         return outcome[0]
 
     return join
@@ -231,12 +231,12 @@ def test_two_threads_that_get_a_hooked_future_call_its_hook_once() -> None:
     def hook(timeout: float | None) -> str:
         calls.append(timeout)
         entered.set()
-        leave.wait(30)
+        leave.wait(60)
         return "brought"
 
     future.set_get_hook(hook)
     first = in_thread(future.get)
-    entered.wait(30)
+    entered.wait(60)
     with pytest.raises(pykka.Timeout):  # the second waits no longer than it said
         future.get(timeout=0)
     second = in_thread(future.get)
@@ -267,7 +267,7 @@ def test_a_hook_gets_the_time_that_is_left_and_its_exception_is_not_kept() -> No
 def test_a_hook_set_while_a_thread_waits_brings_it_the_value() -> None:
     future: Future[str] = Future()
     derived = future.map(str.upper)
-    join = in_thread(functools.partial(derived.get, timeout=10))
+    join = in_thread(functools.partial(derived.get, timeout=60))
     future.set_get_hook(lambda _timeout: "x")
     assert join() == "X"
 
@@ -286,12 +286,12 @@ def test_a_future_is_awaited_on_several_loops_and_got_in_threads_at_once() -> No
     async def waiting() -> int:
         task = asyncio.ensure_future(wait_for(future))
         await asyncio.sleep(0)
-        ready.wait(30)
+        ready.wait(60)
         return int(await task)
 
     joins = [in_thread(lambda: asyncio.run(waiting())) for _ in range(3)]
     joins.append(in_thread(future.get))
-    ready.wait(30)
+    ready.wait(60)
     future.set(5)
     assert [join() for join in joins] == [5, 5, 5, 5]
 
@@ -340,14 +340,14 @@ async def test_cancelling_an_await_of_a_hooked_future_does_not_stop_its_hook() -
     def hook(timeout: float | None) -> str:
         calls.append(timeout)
         entered.set()
-        leave.wait(30)
+        leave.wait(60)
         return "brought"
 
     future: Future[str] = Future()
     future.set_get_hook(hook)
     first = asyncio.ensure_future(wait_for(future))
     second = asyncio.ensure_future(wait_for(future))
-    await asyncio.to_thread(entered.wait, 30)
+    await asyncio.to_thread(entered.wait, 60)
     first.cancel()
     await asyncio.sleep(0)
     leave.set()
@@ -360,7 +360,7 @@ async def test_a_blocking_hook_and_a_foreign_source_are_awaited_without_blocking
     go = threading.Event()
     foreign: pykka.ThreadingFuture[str] = pykka.ThreadingFuture()
     hooked: Future[str] = Future()
-    hooked.set_get_hook(lambda _timeout: str(go.wait(30)))
+    hooked.set_get_hook(lambda _timeout: str(go.wait(60)))
     joined = asyncio.ensure_future(wait_for(hooked.map(str.lower).join(foreign)))
     await asyncio.sleep(0)
     go.set()  # on the loop: it is free
@@ -428,7 +428,7 @@ async def test_get_on_a_running_loop_waits_for_what_another_one_settles() -> Non
             waiting.get(timeout=0)
     other.call_soon(future.set, "x")
     join = in_thread(lambda: other.run_until_complete(wait_for(future)))
-    assert derived.get(timeout=30) == [1, "X"]
+    assert derived.get(timeout=60) == [1, "X"]
     assert join() == "x"
     other.close()
 
@@ -494,25 +494,25 @@ def test_a_future_that_is_pending_at_a_fork_is_refused_in_the_child() -> None:
 
     def hook(timeout: float | None) -> str:
         begun.set()
-        assert release.wait(20)
+        assert release.wait(60)
         return "of the hook"
 
     claimed.set_get_hook(hook)
     getter = in_thread(claimed.get)
-    assert begun.wait(30)
+    assert begun.wait(60)
     futures = [pending, mapped, lazy, claimed]
 
     def await_it(future: Future[Any]) -> None:
         asyncio.run(awaited(future))
 
     def use() -> list[str]:
-        gets = [error_of(functools.partial(future.get, timeout=20)) for future in futures]
+        gets = [error_of(functools.partial(future.get, timeout=60)) for future in futures]
         return gets + [error_of(functools.partial(await_it, future)) for future in futures]
 
     assert in_child(use) == ["ForkedRuntime"] * 8
     release.set()
     pending.set(1)
-    assert (mapped.get(timeout=30), getter()) == ("1", "of the hook")
+    assert (mapped.get(timeout=60), getter()) == ("1", "of the hook")
 
 
 def test_a_future_that_is_locked_at_a_fork_is_refused_in_the_child() -> None:
@@ -522,10 +522,10 @@ def test_a_future_that_is_locked_at_a_fork_is_refused_in_the_child() -> None:
     def lock() -> None:
         with pending._lock:
             locked.set()
-            assert release.wait(20)
+            assert release.wait(60)
 
     holder = in_thread(lock)
-    assert locked.wait(30)
+    assert locked.wait(60)
     assert in_child(lambda: error_of(pending.get)) == "ForkedRuntime"
     release.set()
     holder()
@@ -539,6 +539,6 @@ def test_what_is_settled_or_can_be_worked_out_is_had_in_the_child_too() -> None:
     def use() -> list[Any]:
         mine: Future[Any] = Future()
         threading.Timer(0, mine.set, ["mine"]).start()
-        return [*(future.get(timeout=30) for future in of_parent), mine.get(timeout=20)]
+        return [*(future.get(timeout=60) for future in of_parent), mine.get(timeout=60)]
 
     assert in_child(use) == [1, "2", "hooked", "mine"]

@@ -66,15 +66,15 @@ def test_the_actors_of_the_parent_are_dead_in_the_child_of_a_fork() -> None:
         def use() -> list[str]:
             ref.monitor(seen.append)
             said = [
-                error_of(lambda: ref.ask("go", timeout=20)),
-                error_of(lambda: ref.ask("go", block=False).get(timeout=20)),
+                error_of(lambda: ref.ask("go", timeout=60)),
+                error_of(lambda: ref.ask("go", block=False).get(timeout=60)),
                 error_of(lambda: ref.tell("go")),
-                error_of(lambda: ref.stop(timeout=20)),
-                error_of(lambda: ref.stop_now().get(timeout=20)),
+                error_of(lambda: ref.stop(timeout=60)),
+                error_of(lambda: ref.stop_now().get(timeout=60)),
                 error_of(ref.is_alive),
                 error_of(lambda: len(seen)),
             ]
-            LoopActorRegistry.stop_all(timeout=20)
+            LoopActorRegistry.stop_all(timeout=60)
             return said
 
         dead = "ActorDeadError"

@@ -103,9 +103,9 @@ def test_an_actor_may_stop_itself_in_on_start_before_any_message_that_comes_late
     notes: list[Any] = []
     refused: list[Future[Any]] = []
     ref = Brief.start(notes)
-    assert ref.actor_stopped.wait(30)
+    assert ref.actor_stopped.wait(60)
     with pytest.raises(pykka.ActorDeadError):
-        refused[0].get(timeout=30)
+        refused[0].get(timeout=60)
     assert notes == ["stop"]
 
 
@@ -357,7 +357,7 @@ def test_an_actor_may_stop_itself() -> None:
     notes: list[Any] = []
     ref = Quitting.start(notes)
     ref.ask("quit")
-    assert ref.actor_stopped.wait(30)
+    assert ref.actor_stopped.wait(60)
     assert ref.stop() is False
 
 
@@ -373,7 +373,7 @@ def test_what_an_actor_sent_itself_before_it_stopped_itself_twice_is_handled() -
     notes: list[Any] = []
     ref = Quitting.start(notes)
     assert ref.ask("quit") == "quit"
-    assert ref.actor_stopped.wait(30)
+    assert ref.actor_stopped.wait(60)
     ref.stop()  # returns when it has ended
     assert notes == ["start", "quit", "one more", "stop"]
     assert LoopActorRegistry.get_all() == []
@@ -433,7 +433,7 @@ def test_all_actors_of_a_loop_end_when_it_does() -> None:
     asyncio.run(main())
     for ask in asks + unstarted:
         with pytest.raises(pykka.ActorDeadError):
-            ask.get(timeout=30)
+            ask.get(timeout=60)
     assert [ref.is_alive() for ref in refs] == [False, False]
     assert [ref.stop() for ref in refs] == [False, False]
     assert LoopActorRegistry.get_all() == []

@@ -23,7 +23,7 @@ def test_its_loop_runs_from_start_to_stop() -> None:
     loop = thread.start()
     assert thread.start() is loop is thread.loop
     name = asyncio.run_coroutine_threadsafe(current_thread_name(), loop)
-    assert name.result(10) == "my-loop"
+    assert name.result(60) == "my-loop"
     assert thread.stop() is True
     assert thread.stop() is True
     assert loop.is_closed()
@@ -64,11 +64,11 @@ def test_stopping_cancels_its_tasks_and_ends_its_actors() -> None:
         loop_for_start.reset(token)
     idle.ask("x")
     asks = [busy.ask("in progress", block=False), busy.ask("waiting", block=False)]
-    assert entered.wait(30)
-    assert thread.stop(timeout=10) is True
+    assert entered.wait(60)
+    assert thread.stop(timeout=60) is True
     for ask in asks:
         with pytest.raises(pykka.ActorDeadError):
-            ask.get(timeout=30)
+            ask.get(timeout=60)
     assert unwound == ["in progress"]
     assert not busy.is_alive()
     assert not idle.is_alive()
@@ -84,7 +84,7 @@ def test_an_actor_that_is_started_while_it_stops_is_ended_with_it() -> None:
     def start_late() -> None:
         """In the executor of the loop, whose end the loop awaits last."""
         loop_for_start.set(loop)
-        assert first_ended.wait(30)
+        assert first_ended.wait(60)
         late.append(LoopActor.start())
         late[0].ask("started")
 
@@ -92,8 +92,8 @@ def test_an_actor_that_is_started_while_it_stops_is_ended_with_it() -> None:
         LoopActor.start().monitor(lambda _: first_ended.set())
         loop.run_in_executor(None, start_late)
 
-    asyncio.run_coroutine_threadsafe(begin(), loop).result(10)
-    assert thread.stop(timeout=10) is True
+    asyncio.run_coroutine_threadsafe(begin(), loop).result(60)
+    assert thread.stop(timeout=60) is True
     assert not late[0].is_alive()
 
 
@@ -104,8 +104,8 @@ def test_stopping_it_on_its_own_loop_asks_for_the_end_without_waiting() -> None:
     async def stop() -> bool:
         return thread.stop()
 
-    assert asyncio.run_coroutine_threadsafe(stop(), loop).result(10) is False
-    assert thread.stop(timeout=10) is True
+    assert asyncio.run_coroutine_threadsafe(stop(), loop).result(60) is False
+    assert thread.stop(timeout=60) is True
 
 
 @pytest.mark.slow
@@ -138,7 +138,7 @@ def test_the_child_of_a_fork_gets_a_shared_loop_of_its_own() -> None:
         "print(Echo.start().ask('parent'), flush=True)\n"
         "child = os.fork()\n"
         "if child == 0:\n"
-        "    print(Echo.start().ask('child', timeout=20), flush=True)\n"
+        "    print(Echo.start().ask('child', timeout=60), flush=True)\n"
         "    os._exit(0)\n"
         "assert os.waitpid(child, 0)[1] == 0\n"
     )

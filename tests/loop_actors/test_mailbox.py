@@ -119,7 +119,7 @@ async def test_no_message_is_lost_or_doubled_when_threads_put_while_it_closes() 
     await asyncio.to_thread(lambda: [enough.acquire() for _ in range(2000)])
     left = mailbox.close()
     for thread in threads:
-        thread.join(30)
+        thread.join(60)
     assert left is not None
     got = [n for drain in owner.drains for n in drain] + [e.message for e in left]
     assert sorted(got) == sorted(accepted[0] + accepted[1])

@@ -156,7 +156,7 @@ def test_a_deferred_call_gives_no_future(proxy: Any) -> None:
     assert proxy.add.defer(5) is None
     assert proxy.count.get() == 5
     proxy.fail.defer()
-    assert proxy.actor_ref.actor_stopped.wait(30)
+    assert proxy.actor_ref.actor_stopped.wait(60)
 
 
 def test_a_future_returned_by_a_method_is_handed_on_as_it_is(proxy: Any) -> None:
@@ -193,7 +193,7 @@ def test_proxies_of_the_same_attribute_of_one_actor_are_equal() -> None:
 def test_a_proxy_of_a_dead_actor_cannot_be_made_and_an_old_one_fails(proxy: Any) -> None:
     ref = proxy.actor_ref
     proxy.stop()
-    assert ref.actor_stopped.wait(30)
+    assert ref.actor_stopped.wait(60)
     with pytest.raises(pykka.ActorDeadError, match="not found"):
         ref.proxy()
     with pytest.raises(pykka.ActorDeadError):

@@ -102,7 +102,7 @@ def test_an_ask_that_times_out_says_so_and_the_message_is_still_handled() -> Non
 
     class Blocking(Actor):
         def on_receive(self, message: Any) -> Any:
-            leave.wait(30)
+            leave.wait(60)
             return super().on_receive(message)
 
     notes: list[Any] = []
@@ -137,17 +137,17 @@ async def test_to_block_on_another_loop_waits_for_the_actors() -> None:
     with_a_loop = LoopThread()
     context.run(loop_for_start.set, with_a_loop.start())
     ref = context.run(Actor.start, notes)
-    assert ref.ask("asked", timeout=30) == "asked"
+    assert ref.ask("asked", timeout=60) == "asked"
     ref.proxy().notes = notes
-    assert ref.proxy().notes.get(timeout=30) is notes
-    assert ref.ask("later", block=False).map(str.upper).get(timeout=30) == "LATER"
+    assert ref.proxy().notes.get(timeout=60) is notes
+    assert ref.ask("later", block=False).map(str.upper).get(timeout=60) == "LATER"
 
     own = Actor.start()
     with pytest.raises(WouldDeadlock):
         LoopActorRegistry.stop_all()
     assert ref.is_alive(), "none is stopped where one would block"
     await own.stop(block=False)
-    assert LoopActorRegistry.stop_all(timeout=30) == [True]
+    assert LoopActorRegistry.stop_all(timeout=60) == [True]
     assert notes == ["start", "asked", "later", "stop"]
     with_a_loop.stop(30)
 
@@ -315,19 +315,19 @@ def test_stop_now_from_a_thread_stops_at_once_what_waits() -> None:
     class Blocking(Actor):
         def on_receive(self, message: Any) -> Any:
             entered.set()
-            leave.wait(30)
+            leave.wait(60)
             return super().on_receive(message)
 
     notes: list[Any] = []
     ref = Blocking.start(notes)
     first, second = ref.ask(1, block=False), ref.ask(2, block=False)
-    entered.wait(30)
+    entered.wait(60)
     stopping = ref.stop_now()
     with pytest.raises(pykka.ActorDeadError):
-        second.get(timeout=30)
+        second.get(timeout=60)
     leave.set()
-    assert first.get(timeout=30) == 1  # a plain handler cannot be interrupted
-    assert stopping.get(timeout=30) is True
+    assert first.get(timeout=60) == 1  # a plain handler cannot be interrupted
+    assert stopping.get(timeout=60) is True
     assert notes == ["start", 1]
 
 
@@ -440,7 +440,7 @@ def test_threads_that_monitor_while_it_stops_get_one_down_each() -> None:
     start = threading.Barrier(9)
 
     def monitor(number: int) -> None:
-        start.wait(30)
+        start.wait(60)
         for _ in range(20):
             ref.monitor(partial(note, number))
 
@@ -450,10 +450,10 @@ def test_threads_that_monitor_while_it_stops_get_one_down_each() -> None:
     threads = [threading.Thread(target=monitor, args=(n,)) for n in range(8)]
     for thread in threads:
         thread.start()
-    start.wait(30)
+    start.wait(60)
     ref.stop()
     for thread in threads:
-        thread.join(30)
+        thread.join(60)
     assert sorted(seen) == sorted(list(range(8)) * 20)
 
 
@@ -466,7 +466,7 @@ def test_actor_stopped_is_waited_for_as_an_event() -> None:
     waiting = threading.Thread(target=ref.actor_stopped.wait, args=(10,))
     waiting.start()
     ref.stop()
-    waiting.join(30)
+    waiting.join(60)
     assert not waiting.is_alive()
     assert ref.actor_stopped.wait() is True
     assert isinstance(ref.actor_stopped, threading.Event)

@@ -151,5 +151,5 @@ def test_threads_may_start_and_stop_actors_while_others_are_listed() -> None:
     finally:
         enough.set()
         for thread in threads:
-            thread.join(30)
+            thread.join(60)
     assert LoopActorRegistry.get_all() == [lasting]

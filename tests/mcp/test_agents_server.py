@@ -268,7 +268,7 @@ def test_a_process_that_is_told_to_end_ends(tmp_path: Path) -> None:
         process.stdin.flush()
         assert json.loads(process.stdout.readline())["id"] == 1
         process.send_signal(signal.SIGTERM)
-        assert process.wait(timeout=30) == 0
+        assert process.wait(timeout=60) == 0
 
 
 @pytest.mark.slow
@@ -292,4 +292,4 @@ def test_over_http_the_token_that_is_printed_lets_one_in(tmp_path: Path) -> None
         headers["authorization"] = f"Bearer {told['token']}"
         assert httpx.post(told["url"], json=body, headers=headers).status_code == 200
         process.send_signal(signal.SIGINT)
-        assert process.wait(timeout=30) == 0
+        assert process.wait(timeout=60) == 0

@@ -6,12 +6,13 @@ import sys
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from fastmcp.client import Client
 from fastmcp.client.transports import ClientTransport, StdioTransport
 from fastmcp.client.transports.base import TransportOptions
+from fastmcp.client.transports.config import MCPConfigTransport
 from mcp import ClientSession
 from pydantic_ai.mcp import MCPToolset
 
@@ -102,11 +103,20 @@ async def test_a_lost_connection_is_opened_anew_and_leaves_one_doubt(made: Any) 
     assert (server.opened, server.closed) == (3, 3)
 
 
-async def test_its_process_ends_with_the_runtime_and_not_before(tmp_path: Path) -> None:
+def of_a_command(*arguments: str) -> Client[Any]:
+    return Client(StdioTransport(sys.executable, list(arguments)))
+
+
+def of_a_config(*arguments: str) -> Client[Any]:
+    server = {"command": sys.executable, "args": list(arguments)}
+    return Client({"mcpServers": {"raw": server}})
+
+
+@pytest.mark.parametrize("made", [of_a_command, of_a_config])
+async def test_its_process_ends_with_the_runtime_and_not_before(made: Any, tmp_path: Path) -> None:
     log = tmp_path / "calls"
-    arguments = ["-S", "-E", raw_server.__file__, str(log), "dies_once"]
-    made = Client(StdioTransport(sys.executable, arguments))
-    tools = await mcp_tools(made, id="raw", policy={"dies_once": {"ask": False}})
+    its = made("-S", "-E", raw_server.__file__, str(log), "dies_once")
+    tools = await mcp_tools(its, id="raw", policy={"dies_once": {"ask": False}})
     async with Runtime([Agent("a", by_turn(call("dies_once")), tools=[*tools])]) as runtime:
         ref = runtime.spawn("a")
         outcome = interrupted(await ref.run("go"))
@@ -116,3 +126,34 @@ async def test_its_process_ends_with_the_runtime_and_not_before(tmp_path: Path) 
         assert key == same_key
         assert is_alive(pid)
     assert not is_alive(pid)
+
+
+class TwoServers(MCPConfigTransport):
+    """A config of two servers, both of them one of this process."""
+
+    modes: ClassVar[list[Any]] = []
+
+    @property
+    def legacy_only(self) -> bool:  # type: ignore[override]
+        """As one of its servers makes it, once it is connected."""
+        return bool(self.modes)
+
+    @asynccontextmanager
+    async def connect_session(
+        self, *, transport_options: TransportOptions | None = None, **options: Any
+    ) -> AsyncGenerator[ClientSession, None]:
+        assert transport_options is not None
+        self.modes.append(transport_options.backend_mode)
+        raw = Raw(RawServer(a_tool("one_pay")))
+        async with raw.connect_session(transport_options=transport_options, **options) as session:
+            yield session
+
+
+@pytest.mark.parametrize("mode", ["auto", "legacy"])
+async def test_the_servers_of_a_config_are_asked_in_the_mode_of_its_client(mode: Any) -> None:
+    server = {"url": "http://127.0.0.1:1/mcp"}
+    config = {"mcpServers": {"one": server, "two": server}}
+    TwoServers.modes.clear()
+    tools = await mcp_tools(Client(TwoServers(config), mode=mode), id="both")
+    assert [tool.name for tool in tools] == ["one_pay"]
+    assert TwoServers.modes == [mode]

@@ -207,5 +207,5 @@ def test_two_runtimes_in_threads_have_connections_of_their_own(url: str) -> None
     with Runtime([agent()]) as one, Runtime([agent()]) as two:
         runs = [runtime.spawn("a").run("go") for runtime in (one, two)]
         for run in runs:
-            completed(run.get(timeout=30))
+            completed(run.get(timeout=60))
     assert len(CALLS) == 2

@@ -344,6 +344,10 @@ async def test_a_list_of_several_pages_is_read_whole() -> None:
     assert [tool.name for tool in tools] == ["shop_t00", "shop_t10", "shop_t20", "shop_t30"]
 
 
+async def _later(name: str) -> bool:
+    return False
+
+
 @pytest.mark.parametrize(
     ("tools", "options", "error"),
     [
@@ -364,6 +368,8 @@ async def test_a_list_of_several_pages_is_read_whole() -> None:
         ([a_tool("look")], {"policy": {"look": True}}, "must be a dict of options"),
         ([a_tool("look")], {"policy": True}, "`policy` must be a dict"),
         ([a_tool("look")], {"include": "look"}, "`include` must be a list"),
+        ([a_tool("look")], {"include": lambda name: name[9]}, "tool 'look', raised IndexError"),
+        ([a_tool("look")], {"include": _later}, "'shop'.*tool 'look', must be a plain function"),
         ([a_tool("look")], {"trust": "yes"}, "`trust` must be"),
         ([a_tool("look")], {"timeout": -1}, "`timeout`"),
     ],

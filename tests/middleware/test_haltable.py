@@ -405,12 +405,12 @@ def test_a_halted_agent_actor_is_interrupted_and_after_the_dismissal_idle() -> N
     agent, _ = halting([call("alarm")])
     with Runtime(agents=[agent]) as runtime:
         ref = runtime.spawn("cook", id="one")
-        outcome = ref.run("go").get(timeout=30)
+        outcome = ref.run("go").get(timeout=60)
         assert isinstance(outcome, Interrupted)
         assert ref.status() is Status.INTERRUPTED
-        (pending,) = runtime.pending().get(timeout=30)
+        (pending,) = runtime.pending().get(timeout=60)
         assert pending.request.kind == "halt"
-        done: Outcome = ref.resume(outcome.decide(dismiss())).get(timeout=30)
+        done: Outcome = ref.resume(outcome.decide(dismiss())).get(timeout=60)
         assert isinstance(done, Stopped)
         assert ref.status() is Status.IDLE
 

@@ -316,13 +316,13 @@ def test_messages_are_decoded_once_while_others_are_appended() -> None:
         begin = threading.Barrier(3)
         with ThreadPoolExecutor(2) as threads:
             found = [threads.submit(read_after, begin, view) for _ in range(2)]
-            begin.wait(timeout=10)
+            begin.wait(timeout=60)
             for _ in range(50):
                 newest = newest.appending(C)
-            assert [each.result(timeout=10) for each in found] == [[A, B] * 50] * 2
+            assert [each.result(timeout=60) for each in found] == [[A, B] * 50] * 2
         assert list(newest) == [A, B] * 50 + [C] * 50
 
 
 def read_after(begin: threading.Barrier, view: Messages) -> list[ModelMessage]:
-    begin.wait(timeout=10)
+    begin.wait(timeout=60)
     return list(view)

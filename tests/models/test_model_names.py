@@ -123,7 +123,7 @@ def test_the_error_reaches_the_caller_before_anything_runs(how: str) -> None:
             agent.execute_sync("go")
         else:
             with Runtime([agent]) as runtime:
-                runtime.spawn("a").run("go").get(timeout=30)
+                runtime.spawn("a").run("go").get(timeout=60)
 
     with pytest.raises(UsageError, match="did you mean 'openai:gpt-5'"):
         run()

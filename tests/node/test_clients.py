@@ -5,10 +5,8 @@ from __future__ import annotations
 import json
 import select
 import shutil
-import socket
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from subprocess import PIPE
@@ -16,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.web_server import free_port
+from tests.support.web_server import held_port, wait_until_listening
 
 pytestmark = [pytest.mark.node, pytest.mark.slow]
 
@@ -27,22 +25,15 @@ SECONDS = 60
 class Server:
     """The server, in a process of its own."""
 
-    def __init__(self, store: Path) -> None:
+    def __init__(self, store: Path, port: int) -> None:
         self.store = store
-        self.port = free_port()
+        self.port = port
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
         command = [sys.executable, "-m", "tests.node.server", str(self.store), str(self.port)]
         self._process = subprocess.Popen(command, cwd=HERE.parents[1])
-        end = time.monotonic() + SECONDS
-        while True:
-            assert self._process.poll() is None, "the server has ended"
-            assert time.monotonic() < end, "the server does not start"
-            with socket.socket() as found:
-                if found.connect_ex(("127.0.0.1", self.port)) == 0:
-                    return
-            time.sleep(0.02)
+        wait_until_listening(self._process, self.port)
 
     def kill(self) -> None:
         """As `kill -9` does."""
@@ -91,10 +82,13 @@ class Node:
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[Server]:
-    made = Server(tmp_path / "desk.db")
-    made.start()
-    yield made
-    made.kill()
+    with held_port() as port:
+        made = Server(tmp_path / "desk.db", port)
+        try:
+            made.start()
+            yield made
+        finally:
+            made.kill()
 
 
 @pytest.fixture

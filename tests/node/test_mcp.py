@@ -5,10 +5,8 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,7 +15,7 @@ import pytest
 
 from tests.mcp.test_agents_server import desk, ended, who
 from tests.support.agents import by_turn, completed, interrupted, results
-from tests.support.web_server import free_port, served
+from tests.support.web_server import held_port, served, wait_until_listening
 from understudy import Agent, Outcome, Runtime, approve, call, respond
 from understudy.mcp import McpTools, mcp_tools
 from understudy.mcp.agents_server import agents_app
@@ -43,24 +41,19 @@ def node() -> str:
 
 @pytest.fixture
 def everything_url() -> Iterator[str]:
-    port = free_port()
-    process = subprocess.Popen(
-        [node(), EVERYTHING, "streamableHttp"],
-        env={**os.environ, "PORT": str(port)},
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
-    end = time.monotonic() + SECONDS
-    while True:
-        assert process.poll() is None, "the server has ended"
-        assert time.monotonic() < end, "the server does not start"
-        with socket.socket() as found:
-            if found.connect_ex(("127.0.0.1", port)) == 0:
-                break
-        time.sleep(0.02)
-    yield f"http://127.0.0.1:{port}/mcp"
-    process.kill()
-    process.wait(SECONDS)
+    with held_port() as port:
+        process = subprocess.Popen(
+            [node(), EVERYTHING, "streamableHttp"],
+            env={**os.environ, "PORT": str(port)},
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        try:
+            wait_until_listening(process, port)
+            yield f"http://127.0.0.1:{port}/mcp"
+        finally:
+            process.kill()
+            process.wait(SECONDS)
 
 
 @pytest.fixture(params=["stdio", "http"])
@@ -201,7 +194,7 @@ async def test_a_client_decides_over_http_as_who_is_logged_in() -> None:
     with Runtime([desk()]) as runtime:
         interrupted(runtime.spawn("desk", id="a").run("go").get(timeout=SECONDS))
         app = agents_app(lambda: runtime, auth=who, decisions=True)
-        with served(app, free_port()) as url:
+        with served(app) as url:
 
             def as_user(name: str, *calls: dict[str, Any]) -> list[dict[str, Any]]:
                 headers = {"authorization": f"Bearer {name}"}

@@ -373,8 +373,8 @@ def test_a_source_of_the_agents_own_is_asked_under_a_runtime() -> None:
     with Runtime(agents=[agent]) as runtime:
         source.cancel()
         ref, other = runtime.spawn("a", id="ticket-42"), runtime.spawn("a", id="ticket-43")
-        stopped(ref.run("go").get(timeout=30))
+        stopped(ref.run("go").get(timeout=60))
         assert ref.status() is Status.CANCELLED
-        completed(other.run("go").get(timeout=30))
+        completed(other.run("go").get(timeout=60))
         source.reset()
-        completed(ref.run("go").get(timeout=30))
+        completed(ref.run("go").get(timeout=60))

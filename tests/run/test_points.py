@@ -712,7 +712,7 @@ async def test_what_a_thread_does_once_is_not_cut_off_because_another_one_sleeps
 
     def work() -> int:
         begun.set()
-        assert release.wait(20)
+        assert release.wait(60)
         done.append("work")
         return 7
 
@@ -721,14 +721,14 @@ async def test_what_a_thread_does_once_is_not_cut_off_because_another_one_sleeps
         values: list[int] = []
         once = threading.Thread(target=lambda: values.append(ctx.sync.once("work", work)))
         once.start()
-        assert begun.wait(20)
+        assert begun.wait(60)
         ctx.sync.sleep("a", HOUR)
         once.join()
         return values[0]
 
     agent = agent_of(both)
     run = asyncio.ensure_future(agent.execute("Go.", clock=clock))
-    assert await asyncio.to_thread(begun.wait, 20)
+    assert await asyncio.to_thread(begun.wait, 60)
     ended, _ = await asyncio.wait({run}, timeout=0.1)  # it would end at once
     assert not ended
     release.set()
@@ -744,7 +744,7 @@ def test_a_point_that_is_reached_when_the_loop_is_closed_ends_the_tool() -> None
     @tool
     def late(ctx: ToolContext) -> str:
         entered.set()
-        assert release.wait(20)
+        assert release.wait(60)
         try:
             ctx.sync.sleep("a", HOUR)
         except BaseException as error:
@@ -754,11 +754,11 @@ def test_a_point_that_is_reached_when_the_loop_is_closed_ends_the_tool() -> None
 
     async def until_it_runs() -> None:
         run = asyncio.ensure_future(agent_of(late).execute("Go."))
-        assert await asyncio.to_thread(entered.wait, 20)
+        assert await asyncio.to_thread(entered.wait, 60)
         run.cancel()
         with suppress(asyncio.CancelledError):
             await run
 
     asyncio.run(until_it_runs())
     release.set()
-    assert not isinstance(raised.get(timeout=20), Exception)
+    assert not isinstance(raised.get(timeout=60), Exception)

@@ -60,7 +60,7 @@ class Client:
     async def post(self, body: Any, path: str = "/", **options: Any) -> httpx.Response:
         """Post a body as it is."""
         try:
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(60):
                 return await self.http.post(path, json=body, **options)
         finally:
             end_watchers()

@@ -164,7 +164,7 @@ async def until_status(ref: AgentRef, *statuses: Status) -> Status:
     """Return when the agent stands so."""
     subscription = ref.events()
     try:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             if ref.status() in statuses:
                 return ref.status()
             async for _ in subscription:
@@ -177,7 +177,7 @@ async def until_status(ref: AgentRef, *statuses: Status) -> Status:
 
 async def wake(ref: AgentRef) -> None:
     """Activate the agent by a message that changes nothing: a look does not."""
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         assert await ref.cancel_message("no such message") is False
 
 

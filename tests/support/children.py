@@ -15,7 +15,7 @@ from typing import Any
 
 __all__ = ["Hangs", "error_of", "in_child"]
 
-HANGS = 25
+HANGS = 60
 """Seconds after which a child is killed: only a failing test waits so long."""
 
 

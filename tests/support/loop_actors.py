@@ -50,4 +50,4 @@ async def ended(ref: LoopActorRef[Any]) -> Down:
     loop = asyncio.get_running_loop()
     down: asyncio.Future[Down] = loop.create_future()
     ref.monitor(lambda message: loop.call_soon_threadsafe(down.set_result, message))
-    return await asyncio.wait_for(down, 30)
+    return await asyncio.wait_for(down, 60)

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 __all__ = ["never", "own_tasks", "soon", "until"]
 
 T = TypeVar("T")
-SECONDS = 30.0
+SECONDS = 60.0
 """A wait that long is a wait for ever: nothing here takes time, but the machine may be busy."""
 
 

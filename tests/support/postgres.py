@@ -57,7 +57,7 @@ class Server:
         process = self._server.get_postmaster_info().process
         assert process is not None
         process.send_signal(signal.SIGQUIT)
-        end = time.monotonic() + 30
+        end = time.monotonic() + 60
         while not _has_ended(process):  # it may take seconds until it is reaped
             assert time.monotonic() < end, "the server does not stop"
             time.sleep(0.005)
@@ -153,7 +153,7 @@ class Cutter:
     def wait_until_all_have_left(self) -> None:
         """Until no client has a connection. Fails after 30 seconds."""
         for way in self._ways:
-            way.join(30)
+            way.join(60)
             assert not way.is_alive(), "a connection is still open"
 
     def close(self) -> None:
@@ -254,7 +254,7 @@ class Hosts:
             "SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
             " AND application_name LIKE 'understudy %%' AND datname = current_database()"
         )
-        end = time.monotonic() + 20
+        end = time.monotonic() + 60
         with self.connection() as connection:
             while not connection.execute(waiting).fetchall():
                 assert time.monotonic() < end, "nobody waits"

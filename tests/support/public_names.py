@@ -39,7 +39,7 @@ MODULES = (
     "understudy.outcomes",
     "understudy.stopping",
 )
-"""The same, of modules that define their names themselves."""
+"""The same, of modules and of a package that have one topic each."""
 
 LONG = 100
 """Characters of parameters, beyond which each has a line of its own."""

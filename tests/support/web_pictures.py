@@ -12,7 +12,7 @@ from pathlib import Path
 from playwright.sync_api import sync_playwright
 
 from tests.support.web_demo import agents, filled
-from tests.support.web_server import free_port, served
+from tests.support.web_server import served
 from tests.support.web_site import Done, logged_in
 from understudy import Runtime
 from understudy.web import ui
@@ -22,7 +22,7 @@ SIZES = {"": (1280, 860), "-phone": (390, 780)}
 
 def pages_of(runtime: Runtime) -> dict[str, str]:
     """What is shown, by the name of the picture."""
-    asks = {found.agent_id: found for found in runtime.pending().get(timeout=20)}
+    asks = {found.agent_id: found for found in runtime.pending().get(timeout=60)}
 
     def request(agent_id: str) -> str:
         return f"/agents/{agent_id}/requests/{asks[agent_id].request.id}"
@@ -45,7 +45,7 @@ def main(folder: Path) -> None:
         with ThreadPoolExecutor() as pool:
             pool.submit(asyncio.run, filled(runtime)).result(60)
         site = ui(runtime, auth=logged_in("ann"), title="Support desk")
-        with served(site, free_port()) as url, sync_playwright() as playwright:
+        with served(site) as url, sync_playwright() as playwright:
             browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
             for size, (width, height) in SIZES.items():
                 for scheme in ("light", "dark"):

@@ -194,6 +194,6 @@ async def only_request(client: httpx.AsyncClient) -> dict[str, Any]:
 
 async def rest(ref: AgentRef, status: Status = Status.IDLE) -> None:
     """Wait until the agent has come to rest."""
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while ref.status() is not status:  # noqa: ASYNC110  # it sets no event
             await asyncio.sleep(0.002)

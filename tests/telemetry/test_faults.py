@@ -131,7 +131,7 @@ async def test_an_exporter_that_hangs_holds_up_neither_runs_nor_the_end() -> Non
     tracers = with_processor(batches)
     try:
         await works(Telemetry(tracer_provider=tracers))
-        assert exporter.entered.is_set() or exporter.entered.wait(timeout=30)
+        assert exporter.entered.is_set() or exporter.entered.wait(timeout=60)
         await works(Telemetry(tracer_provider=tracers))
     finally:
         exporter.release.set()

@@ -109,6 +109,24 @@ async def test_the_gauges_tell_what_the_store_is_like_now() -> None:
     assert told.number("understudy.requests.oldest") is None, "the runtime is gone"
 
 
+async def test_runtimes_of_one_process_are_told_of_together() -> None:
+    told, clock = Told(), FakeClock()
+    options: Any = {"clock": clock, "telemetry": told.telemetry}
+    async with Runtime([desk(PAY)], **options) as one, Runtime([desk(PAY)], **options) as two:
+        interrupted(await soon(one.spawn("desk", id="a").run("Hi.")))
+        clock.advance(60)
+        interrupted(await soon(two.spawn("desk", id="b").run("Hi.")))
+
+        def read() -> tuple[float | None, ...]:
+            return (
+                told.number("understudy.requests.open", kind="approval"),
+                told.number("understudy.agents", status="interrupted"),
+                told.number("understudy.requests.oldest"),
+            )
+
+        assert await asyncio.to_thread(read) == (2, 2, 60.0)
+
+
 async def test_who_collects_on_the_loop_of_the_runtime_waits_for_nothing() -> None:
     told = Told(gauge_seconds=3600.0)
     async with Runtime([desk()], telemetry=told.telemetry) as runtime:
@@ -139,13 +157,13 @@ def test_a_collection_waits_once_for_a_loop_that_is_blocked(
     agent = Agent("desk", by_turn(call("block")), tools=[block])
     with Runtime([agent], telemetry=told.telemetry) as runtime:
         run = runtime.spawn("desk", id="a").run("Hi.")
-        assert entered.wait(timeout=30)
+        assert entered.wait(timeout=60)
         try:
             assert told.number("understudy.requests.oldest") is None
             assert len(waits) == 1
         finally:
             release.set()
-        completed(run.get(timeout=30))
+        completed(run.get(timeout=60))
 
 
 async def test_doubts_and_quarantines_are_counted() -> None:
@@ -160,7 +178,7 @@ async def test_doubts_and_quarantines_are_counted() -> None:
 
         def read() -> tuple[float | None, ...]:
             return (
-                told.number("understudy.doubts", tool="courier"),
+                told.number("understudy.doubts", tool="courier", doubt="asked"),
                 told.number("understudy.doubts.open"),
                 told.number("understudy.quarantines"),
                 told.number("understudy.quarantined"),
@@ -206,7 +224,7 @@ async def test_a_doubt_that_the_model_is_told_of_is_counted() -> None:
         (key,) = (await soon(ref.state())).doubts_in_tree
         await soon(ref.settle(key, how="it has left"))
 
-    assert told.number("understudy.doubts", tool="courier") == 1
+    assert told.number("understudy.doubts", tool="courier", doubt="told") == 1
     assert told.number("understudy.doubts.settled") == 1
 
 
@@ -241,6 +259,7 @@ async def test_a_run_that_another_host_takes_over_is_counted_at_both(hosts: Host
     assert here.number("understudy.fences", agent="desk") == 1
     (lost,), (went_on,) = here.spans("invoke_agent"), there.spans("invoke_agent")
     assert attributes_of(lost)["understudy.outcome"] == "fenced"
+    assert [event.name for event in lost.events] == ["understudy.fenced"]
     assert [link.context.span_id for link in went_on.links] == [id_of(lost)]
 
 
@@ -258,7 +277,7 @@ def test_the_hosts_of_a_cluster_have_telemetry_of_their_own(tmp_path: Path) -> N
         Cluster(factory, 1, store=store, engine=Inline(), context=[TraceContext()]) as cluster,
         _of_cluster.caller("request") as request,
     ):
-        completed(cluster.spawn("desk", "c").run("Hi.").get(timeout=30))
+        completed(cluster.spawn("desk", "c").run("Hi.").get(timeout=60))
 
     assert parent_of(_of_cluster.one("invoke_agent")) == id_of(request)
 

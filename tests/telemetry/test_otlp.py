@@ -79,8 +79,8 @@ def test_a_collector_gets_the_spans_and_metrics_of_a_run(collector: Collector) -
     telemetry = Telemetry(tracer_provider=tracers, meter_provider=meters)
     with Runtime([agent], telemetry=telemetry) as runtime:
         ref = runtime.spawn("desk", id="a")
-        asked = interrupted(ref.run("Hi.").get(timeout=30))
-        completed(ref.resume(asked.decide(approve())).get(timeout=30))
+        asked = interrupted(ref.run("Hi.").get(timeout=60))
+        completed(ref.resume(asked.decide(approve())).get(timeout=60))
         assert meters.force_flush(30_000)
     tracers.shutdown()
     meters.shutdown()

@@ -581,3 +581,35 @@ async def test_an_attempt_that_ends_because_its_agent_leaves_the_memory_is_no_er
     assert attributes_of(first)["understudy.outcome"] == "passivated"
     assert first.status.status_code is StatusCode.UNSET
     assert links_of(second) == [id_of(first)]
+
+
+@pytest.mark.parametrize("content", [False, True])
+async def test_a_restart_and_a_quarantine_are_told_of_below_the_last_attempt(content: bool) -> None:
+    told = Told(content=content)
+    agent = Agent("sick", ScriptedModel(lambda _: SystemExit("bang")))
+    async with Runtime([agent], telemetry=told.telemetry) as runtime:
+        assert isinstance(await soon(runtime.spawn("sick", id="s").run("Hi.")), Failed)
+
+    attempts, restarts = told.spans("invoke_agent"), told.spans("restart_actor sick")
+    assert [parent_of(span) for span in restarts] == [id_of(span) for span in attempts[:-1]]
+    assert told.number("understudy.restarts", agent="sick") == len(restarts) == 2
+    end = told.one("quarantine sick")
+    assert parent_of(end) == id_of(attempts[-1])
+    assert end.status.status_code is StatusCode.ERROR
+    assert ("bang" in (end.status.description or "")) is content
+    kept = attributes_of(end)
+    assert kept["error.type"] == "quarantined"
+    assert (kept["gen_ai.agent.id"], kept["understudy.run.attempt"]) == ("s", 3)
+
+
+async def test_an_actor_that_leaves_the_memory_is_not_restarted() -> None:
+    told = Told()
+    agent = Agent("desk", by_turn("One.", "Two."))
+    async with Runtime([agent], telemetry=told.telemetry) as runtime:
+        ref = runtime.spawn("desk", id="a")
+        completed(await soon(ref.run("Hi.")))
+        assert await soon(ref.stop(block=False))
+        completed(await soon(ref.run("Hi again.")))
+
+    assert told.number("understudy.restarts") is None
+    assert told.spans("restart_actor") == []

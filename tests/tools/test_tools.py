@@ -38,7 +38,7 @@ from understudy.journal import MemoryJournal
 from understudy.middleware import Middleware
 from understudy.run.tool_call import ToolCall
 
-WAIT = 30
+WAIT = 60
 """Seconds after which a thread that nobody meets gives up: only a failing test waits so long."""
 
 

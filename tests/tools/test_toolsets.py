@@ -158,3 +158,25 @@ def with_context(ctx: RunContext[None], a: int) -> int:
 def test_one_that_needs_an_agent_of_pydantic_ai_is_refused(toolset: Any, error: str) -> None:
     with pytest.raises(UsageError, match=error):
         desk(toolset)
+
+
+def raises(_: Any, tool: Any) -> bool:
+    raise KeyError(tool.name)
+
+
+async def later(_: Any, tool: Any) -> bool:
+    return True
+
+
+@pytest.mark.parametrize(
+    ("function", "error"),
+    [
+        (raises, r"function 'raises' of a FilteredToolset.* tool 'add', raised KeyError: 'add'"),
+        (later, r"function 'later' of a FilteredToolset.* must be a plain function"),
+        (lambda _, tool: tool.name, r"must be a plain function that returns True or False: 'add'"),
+    ],
+)
+def test_a_filter_that_says_neither_yes_nor_no_is_named(function: Any, error: str) -> None:
+    toolset: Any = FunctionToolset([add])
+    with pytest.raises(UsageError, match=error):
+        desk(toolset.filtered(function))

@@ -234,7 +234,7 @@ async def test_a_stream_outlives_a_store_that_goes_away_for_a_time(
         async with opened(ui(runtime, auth=logged_in()), "/live") as stream:
             assert await soon(stream.status) == 200
             await asked(runtime)
-            assert await soon(asyncio.to_thread(backend.failed.wait, 10))
+            assert await soon(asyncio.to_thread(backend.failed.wait, 60))
             assert (await stream.next())["event"] == "away"
             assert stream.events.empty()
             assert backend.mend()

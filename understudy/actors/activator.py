@@ -160,6 +160,7 @@ class Activator:
                     "agent %r could not be activated, or released", slot.id, extra=about(slot.id)
                 )
                 slot.refuse_all(as_exception(slot.id, error))
+                slot.actor_ref = None  # it is dead, and the supervisor starts no other
                 if slot.phase is Phase.ACTIVATING:
                     slot.enter(Phase.PASSIVE)
             finally:

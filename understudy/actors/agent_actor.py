@@ -93,6 +93,13 @@ class AgentActor(LoopActor):
         self._loading: asyncio.Task[bool] | None = None
         self._leaving: asyncio.Future[None] | None = None
         """Of an agent that is being activated: done once it is to leave memory at once."""
+        instrument, is_restart = slot.services.instrument, slot.actor_ref is not None
+        # Here, not in `on_start`, which is not called where the actor is stopped before its first
+        # turn (test_an_actor_that_is_stopped_before_its_first_turn_leaves_nobody_waiting).
+        slot.actor_ref = self.actor_ref
+        self.actor_ref.monitor(slot.actor_ended)
+        if is_restart and instrument is not None and slot.activation is not None:
+            instrument.restarted(slot.activation.ledger)
 
     @property
     def _activation(self) -> Activation:
@@ -101,8 +108,6 @@ class AgentActor(LoopActor):
     def on_start(self) -> None:
         """Read the agent from the store, unless the actor before this one left it in memory."""
         slot = self._slot
-        slot.actor_ref = self.actor_ref
-        self.actor_ref.monitor(slot.actor_ended)
         if slot.activation is None:
             # In a task: the supervisor waits for `on_start`, and starts other agents meanwhile.
             self._loading = slot.start_task(self._load(), f"activating {slot.id}")

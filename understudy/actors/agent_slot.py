@@ -266,7 +266,7 @@ class AgentSlot:
             streaming=self.log.has_subscribers,
             agent_id=self.id,
             is_to_end_attempt=activation.is_to_end_attempt,
-            pause_requested=lambda: requested_pause(activation.state),
+            pause_requested=lambda: requested_pause(activation.state.plans),
             threads=services.threads,
             shared=services.shared,
             codecs=services.codecs,

@@ -93,7 +93,7 @@ class _Relay:
 
     def __init__(self, slot: AgentSlot, number: int, has_some: asyncio.Event) -> None:
         self.slot = slot
-        """Kept, so that an agent that wakes here has it."""
+        """Kept, so that an agent that is activated here has it."""
         self.number = number
         self.until: dict[int, float] = {}
         """By the host that follows, when it is told no longer."""

@@ -110,8 +110,8 @@ class StoredLooks:
     def follow_waiters(self, slot: AgentSlot, state: AgentState, owned: Owned) -> None:
         """Let who waits for a run of an agent that leaves memory get its outcome from the store.
 
-        Where hosts share it, another one may go on with the run: a timer wakes it there. Runs that
-        are queued here are queued there then.
+        Where hosts share it, another one may go on with the run: a timer activates it there. Runs
+        that are queued here are queued there then.
         """
         incarnation, epoch = owned.incarnation, owned.epoch
         waiters, run = slot.detached_waiters, state.run

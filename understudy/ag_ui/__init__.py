@@ -12,6 +12,16 @@ except ImportError as _error:
 del _ag_ui, _sse_starlette
 
 from understudy.ag_ui.endpoint import ag_ui, vercel  # noqa: E402
+from understudy.ag_ui.frontend_tools import frontend_tool  # noqa: E402
 from understudy.login import Auth, Right, User, loopback_only, token_auth  # noqa: E402
 
-__all__ = ["Auth", "Right", "User", "ag_ui", "loopback_only", "token_auth", "vercel"]
+__all__ = [
+    "Auth",
+    "Right",
+    "User",
+    "ag_ui",
+    "frontend_tool",
+    "loopback_only",
+    "token_auth",
+    "vercel",
+]

@@ -3,7 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Collection,
+    Iterable,
+    Sequence,
+)
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Protocol, TypeVar
@@ -47,6 +55,10 @@ class Said:
     message_id: str | None = None
     content: UserInput | None = None
     answers: Sequence[Answer] = ()
+    results: Callable[[Iterable[Request]], Sequence[Answer]] = lambda _: ()
+    """By what is asked: the answers that are results of calls which the page has executed."""
+    offered: Collection[str] = ()
+    """The names of the tools that the page executes."""
 
 
 class Writer(Protocol[Item_co]):
@@ -110,6 +122,7 @@ class Conversation:
                 yield item
 
     async def _followed(self, writer: Writer[T]) -> AsyncGenerator[T, None]:
+        self.site.check_offered(self.said.offered)
         state, number = await self._look()
         # Before anything is begun: no event of it is missed.
         ask, is_news = self._what_is_asked(state)
@@ -182,8 +195,13 @@ class Conversation:
     ) -> tuple[Callable[[], Awaitable[Outcome | None]] | None, bool]:
         """What is to be done, and whether it is something new."""
         said, ref = self.said, self.ref
-        if said.answers:
-            return self._answered(state)
+        answered = {answer.id for answer in said.answers}
+        asked = () if state is None else state.requests
+        results = [each for each in said.results(asked) if each.id not in answered]
+        if results:
+            need(self.user, "act")
+        if said.answers or results:
+            return self._answered(state, [*said.answers, *results])
         id = said.message_id
         if said.content is not None and id is not None:
             stored_id = f"client:{id}"
@@ -218,14 +236,14 @@ class Conversation:
         return lambda: ref.run(content, message_id=stored_id, if_interrupted="error")
 
     def _answered(
-        self, state: AgentState | None
+        self, state: AgentState | None, answers: Sequence[Answer]
     ) -> tuple[Callable[[], Awaitable[Outcome | None]], bool]:
         """Resume the run, if the answers are for all that is asked and nothing else is said."""
         said, ref = self.said, self.ref
         pending = {} if state is None else {request.id: request for request in state.requests}
         made = {} if state is None else _made(state)
         given: dict[str, Decision] = {}
-        for answer in said.answers:
+        for answer in answers:
             if answer.id in given:
                 raise refused(400, "AnsweredTwice", f"{shown(answer.id)} is answered twice.")
             record = made.get(answer.id)

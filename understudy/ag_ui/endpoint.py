@@ -24,6 +24,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from understudy._base.json_values import shown
 from understudy.ag_ui import protocol, vercel_ai
 from understudy.ag_ui.conversation import OWN_ID, Conversation, Said
+from understudy.ag_ui.frontend_tools import checked_tools
 from understudy.ag_ui.site import (
     AgentIdOf,
     ShareState,
@@ -40,6 +41,7 @@ from understudy.login.bodies import read_json
 from understudy.login.guard import Guard, path_in
 from understudy.login.hosts import Hosts, checked_origins
 from understudy.login.problems import problem_of, refused
+from understudy.tools import Tool
 
 T = TypeVar("T")
 PING = 15
@@ -56,6 +58,7 @@ def ag_ui(
     allowed_origins: Iterable[str] = (),
     agent_id: AgentIdOf | None = None,
     share_state: ShareState = False,
+    frontend_tools: Iterable[Tool[Any]] = (),
 ) -> ASGIApp:
     """An endpoint of AG-UI 1.0, as an ASGI application to mount.
 
@@ -75,17 +78,20 @@ def ag_ui(
             default each user has threads of their own.
         share_state: whether clients get the values of the agent's state; or a function that makes
             of the state what they get.
+        frontend_tools: the tools of the agent that the page executes, each made by
+            `frontend_tool`. A client that brings other ones is refused.
 
     Raises:
         UsageError: without `auth`, or for a wrong argument.
 
     """
-    site = _site("ag_ui", runtime, agent, auth, agent_id, share_state)
+    names = checked_tools(frontend_tools)
+    site = _site("ag_ui", runtime, agent, auth, agent_id, share_state, names)
 
     async def post(request: Request, user: User) -> Response:
         given = protocol.input_of(await read_json(request))
         writer = protocol.AgUiWriter(site, given)
-        conversation = Conversation(site, user, protocol.said_in(given))
+        conversation = Conversation(site, user, protocol.said_in(given, site))
         return _stream(
             conversation.stream(writer), lambda event: event.model_dump_json(by_alias=True)
         )
@@ -156,6 +162,7 @@ def _site(
     auth: object,
     agent_id: AgentIdOf | None,
     share_state: ShareState,
+    frontend_tools: frozenset[str] = frozenset(),
 ) -> Site:
     if auth is None or not callable(auth):
         raise UsageError(
@@ -176,7 +183,7 @@ def _site(
             f"{what}(share_state=...) takes a bool or a function, got {shown(share_state)}"
         )
     source_of = (lambda: cast("Source", runtime)) if is_source else cast("SourceOf", runtime)
-    return Site(source_of, agent, agent_id or own_threads(agent), share_state)
+    return Site(source_of, agent, agent_id or own_threads(agent), share_state, frontend_tools)
 
 
 Post = Callable[[Request, User], Awaitable[Response]]

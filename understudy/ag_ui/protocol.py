@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator, Iterable, Iterator
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from datetime import timezone
 from typing import Any, ClassVar
 
@@ -28,16 +28,18 @@ from ag_ui.core import (
     SubagentFinishedSuspendedOutcome,
     SubagentStartedEvent,
     ToolCallResultEvent,
+    ToolMessage,
     UserMessage,
 )
 from ag_ui.core.types import Message, TextPart
-from pydantic_ai.messages import ModelRequest, ModelResponse
+from pydantic_ai.messages import FunctionToolResultEvent, ModelRequest, ModelResponse
 from pydantic_ai.ui.ag_ui import AGUIAdapter, AGUIEventStream
 from pydantic_core import to_jsonable_python
 
 from understudy.ag_ui import feed as f
 from understudy.ag_ui.contents import content_of_ag_ui
 from understudy.ag_ui.conversation import OWN_ID, Answer, Said, refusal_of
+from understudy.ag_ui.frontend_tools import is_for_page, results_in
 from understudy.ag_ui.interrupts import decision_of, interrupt_of
 from understudy.ag_ui.site import Site
 from understudy.interrupts import Request
@@ -62,8 +64,8 @@ def input_of(body: Any) -> RunAgentInput:
     return checked_as(RunAgentInput, body)
 
 
-def said_in(given: RunAgentInput) -> Said:
-    """What a client says: the last message, if it is a user's, and its answers.
+def said_in(given: RunAgentInput, site: Site) -> Said:
+    """What a client says: the last message, if it is a user's, its answers, and its results.
 
     All else in it is what the client believes to have been said. The records know better.
     """
@@ -78,6 +80,8 @@ def said_in(given: RunAgentInput) -> Said:
         message_id=message_id,
         content=content,
         answers=[answer_of(entry) for entry in given.resume or ()],
+        results=results_in(given.messages, site.frontend_tools, call_at),
+        offered=[each.name for each in given.tools or ()],
     )
 
 
@@ -115,6 +119,12 @@ class AgUiWriter:
         self._site = site
         self._thread_id, self._run_id = given.thread_id, given.run_id
         self._own = [each for each in given.messages if isinstance(each, UserMessage)]
+        self._executes = {each.name for each in given.tools or ()} & site.frontend_tools
+        self._results = {
+            each.tool_call_id: each.id for each in given.messages if isinstance(each, ToolMessage)
+        }
+        self._shown: list[BaseEvent] | None = None
+        """The snapshot that the client has, if nothing came after it."""
         self._speaks_1_0 = speaks_1_0(given.protocol_version)
         self._streams: dict[str, _Stream] = {}
 
@@ -124,9 +134,12 @@ class AgUiWriter:
         )
 
     async def snapshot(self, state: AgentState | None) -> AsyncIterator[BaseEvent]:
-        yield MessagesSnapshotEvent(messages=[] if state is None else messages_of(state, self._own))
-        for event in self._state(state):
-            yield event
+        messages = [] if state is None else messages_of(state, self._own, self._results)
+        events = [MessagesSnapshotEvent(messages=messages), *self._state(state)]
+        if events != self._shown:  # who comes back while a person is asked gets it once
+            self._shown = events
+            for event in events:
+                yield event
 
     def _state(self, state: AgentState | None) -> Iterator[BaseEvent]:
         shared = None if state is None else self._site.shared(state)
@@ -134,7 +147,12 @@ class AgUiWriter:
             yield StateSnapshotEvent(snapshot=shared["state"])
 
     async def write(self, given: f.Given) -> AsyncIterator[BaseEvent]:
+        self._shown = None
         match given:
+            case f.Piece(event=FunctionToolResultEvent(part=part)) if self._has_result(
+                given.run, part
+            ):
+                pass  # it is the client's own
             case f.AgentBegins():
                 parent = given.parent or None
                 yield SubagentStartedEvent(
@@ -182,24 +200,26 @@ class AgUiWriter:
             case Interrupted(requests=requests):
                 async for event in self.snapshot(state):
                     yield event
+                if all(is_for_page(request, self._executes) for request in requests):
+                    calls = [call_at(request) for request in requests]
+                    yield self._finished(RunFinishedSuccessOutcome(pending_tool_call_ids=calls))
+                    return
                 asked = [interrupt_at(self._site, request) for request in requests]
                 yield self._finished(RunFinishedInterruptOutcome(interrupts=asked))
                 return
         for event in self._state(state):
             yield event
+        for what, why in why_it_stands(outcome, state, waits=waits):
+            yield CustomEvent(name=f"understudy.{what}", value=why)
         done: Any = RunFinishedSuccessOutcome()
         if isinstance(outcome, Stopped):
-            yield CustomEvent(
-                name="understudy.stopped", value={"reason": str(outcome.signals.highest)}
-            )
             # A client of an earlier version drops a stream with an outcome that it does not know.
             done = RunFinishedCancelledOutcome() if self._speaks_1_0 else None
-        elif isinstance(outcome, Paused) or (outcome is None and state and state.pause is not None):
-            reason = outcome.reason if isinstance(outcome, Paused) else state and state.pause
-            yield CustomEvent(name="understudy.paused", value={"reason": reason})
-        elif waits and state is not None:
-            yield CustomEvent(name="understudy.waiting", value={"waits": waits_in(state)})
         yield self._finished(done)
+
+    def _has_result(self, run: str, part: Any) -> bool:
+        is_its_own = part.tool_name in self._site.frontend_tools
+        return is_its_own and wire_id(run, part.tool_call_id) in self._results
 
     def _finished(self, outcome: Any) -> BaseEvent:
         return RunFinishedEvent(thread_id=self._thread_id, run_id=self._run_id, outcome=outcome)
@@ -248,13 +268,16 @@ class _Stream:
         return self._ids[id]
 
 
-def messages_of(state: AgentState, own: Iterable[UserMessage] = ()) -> list[Message]:
+def messages_of(
+    state: AgentState, own: Iterable[UserMessage] = (), own_results: Mapping[str, str] | None = None
+) -> list[Message]:
     """The conversation as AG-UI's messages, with those of agents that it runs now.
 
     Args:
         state: of the agent.
         own: the user's messages as the client has them. A client puts the messages of a snapshot
             in the places of those that it has, by their ids, so what it has keeps its ids.
+        own_results: the ids of its messages of results, by the ids of their calls.
 
     """
     found: list[Message] = []
@@ -273,6 +296,9 @@ def messages_of(state: AgentState, own: Iterable[UserMessage] = ()) -> list[Mess
         for dumped in AGUIAdapter.dump_messages([ModelRequest(parts=list(results))]):
             _name(dumped, run, replies, users, {})
             found.append(dumped)
+    for result in found:
+        if isinstance(result, ToolMessage) and own_results:
+            result.id = own_results.get(result.tool_call_id, result.id)
     return found
 
 
@@ -329,11 +355,16 @@ def run_in(request: Request) -> str:
     return request.run_id if len(request.agent_path) > 1 else f.ROOT
 
 
+def call_at(request: Request) -> str:
+    """The id of the call of a request, as clients know it."""
+    return wire_id(run_in(request), request.tool_call_id)
+
+
 def interrupt_at(site: Site, request: Request) -> Interrupt:
     """The interrupt that stands for a request at this endpoint."""
     return interrupt_of(
         request,
-        tool_call_id=wire_id(run_in(request), request.tool_call_id),
+        tool_call_id=call_at(request),
         parameters=getattr(site.source().tool_of(request), "parameters", None),
     )
 
@@ -349,8 +380,21 @@ def to_json(data: Any) -> Any:
     return to_jsonable_python(data, fallback=repr, inf_nan_mode="strings")
 
 
-def waits_in(state: AgentState) -> list[dict[str, Any]]:
-    """What the run waits for, by itself."""
+def why_it_stands(
+    outcome: Outcome | None, state: AgentState | None, *, waits: bool
+) -> Iterator[tuple[str, dict[str, Any]]]:
+    """That the run is `stopped` or `paused`, and the reason; or what it is `waiting` for."""
+    if isinstance(outcome, Stopped):
+        yield "stopped", {"reason": str(outcome.signals.highest)}
+    elif isinstance(outcome, Paused):
+        yield "paused", {"reason": outcome.reason}
+    elif outcome is None and state is not None and state.pause is not None:
+        yield "paused", {"reason": state.pause}
+    elif waits and state is not None:
+        yield "waiting", {"waits": _waits_in(state)}
+
+
+def _waits_in(state: AgentState) -> list[dict[str, Any]]:
     return [
         {
             "name": wait.name,

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 from urllib.parse import quote
 
+from understudy._base.json_values import shown
 from understudy.actors import AgentInfo, AgentRef
 from understudy.errors import UnderstudyError, UsageError
 from understudy.interrupts import Request
@@ -42,6 +43,7 @@ class Site:
         agent: the name of the definition.
         agent_id_of: which agent a conversation of a user is.
         share_state: what clients see of its values.
+        frontend_tools: the names of the tools that pages execute.
 
     """
 
@@ -49,6 +51,7 @@ class Site:
     agent: str
     agent_id_of: AgentIdOf
     share_state: ShareState = False
+    frontend_tools: frozenset[str] = frozenset()
 
     def source(self) -> Source:
         """The runtime.
@@ -89,6 +92,23 @@ class Site:
         if found.agent != self.agent:
             raise unknown_thread()
         return found
+
+    def check_offered(self, offered: Collection[str]) -> None:
+        """Refuse a client that brings tools which no model would be told of.
+
+        Raises:
+            Refused: if it does.
+
+        """
+        unknown = [name for name in offered if name not in self.frontend_tools]
+        if unknown:
+            raise refused(
+                400,
+                "UnknownTools",
+                f"{self.agent!r} has no frontend tools {', '.join(map(shown, unknown[:10]))}: the "
+                "application has to declare them, by frontend_tool() and frontend_tools=[...]. "
+                "Nothing was done.",
+            )
 
     def shared(self, state: AgentState) -> Mapping[str, Any] | None:
         """What clients see of the agent's values; None: nothing."""

@@ -22,12 +22,19 @@ from pydantic_ai.ui.vercel_ai.response_types import (
 from understudy.ag_ui import feed as f
 from understudy.ag_ui.contents import file_of_url
 from understudy.ag_ui.conversation import Answer, Said, refusal_of
-from understudy.ag_ui.protocol import answer_of, interrupt_at, run_in, to_json, waits_in, wire_id
+from understudy.ag_ui.protocol import (
+    answer_of,
+    interrupt_at,
+    run_in,
+    to_json,
+    why_it_stands,
+    wire_id,
+)
 from understudy.ag_ui.site import Site
 from understudy.interrupts import Decision, Request
 from understudy.login.bodies import checked_as
 from understudy.login.problems import problem_of, refused
-from understudy.outcomes import Failed, Interrupted, Outcome, Paused, Stopped
+from understudy.outcomes import Failed, Interrupted, Outcome
 from understudy.state.agent_state import AgentState
 
 HEADERS = {"x-vercel-ai-ui-message-stream": "v1"}
@@ -196,15 +203,9 @@ class VercelWriter:
                 for request in requests:
                     for chunk in self._asked(request):
                         yield chunk
-            case Stopped():
-                reason = {"reason": str(outcome.signals.highest)}
-                yield DataChunk(type="data-understudy-stopped", data=reason)
-            case Paused(reason=reason):
-                yield DataChunk(type="data-understudy-paused", data={"reason": reason})
             case _:
-                if waits and state is not None:
-                    waiting = {"waits": waits_in(state)}
-                    yield DataChunk(type="data-understudy-waiting", data=waiting)
+                for what, why in why_it_stands(outcome, state, waits=waits):
+                    yield DataChunk(type=f"data-understudy-{what}", data=why)
         async for chunk in self._stream.after_stream():
             yield chunk
 

@@ -165,7 +165,12 @@ class CheckpointJob:
     def _make(self) -> None:
         try:
             made = make_checkpoint(
-                self._owned, self._head, self._kept, self._messages, plain=self._plain
+                self._owned.incarnation,
+                self._owned.last_seq,
+                self._head,
+                self._kept,
+                self._messages,
+                plain=self._plain,
             )
         except Exception:  # as of the head
             logger.exception(

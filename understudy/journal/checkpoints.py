@@ -1,4 +1,4 @@
-"""Checkpoints: the folded states of agents, kept beside their records, from which they wake.
+"""Checkpoints: the folded states of agents, kept beside their records, to activate them.
 
 A checkpoint is a cache. It is a head, which is the state without its messages, and segments of
 messages, which are written once and never changed: so the checkpoints of an agent take up linear
@@ -12,7 +12,7 @@ import json
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import pydantic_ai
 from pydantic_ai.messages import ModelMessage
@@ -22,9 +22,6 @@ from understudy.journal.codec import encode_messages
 from understudy.models.messages import Messages
 from understudy.state.agent_state import AgentState
 from understudy.state.fold import FOLD_VERSION
-
-if TYPE_CHECKING:
-    from understudy.journal.contracts import Owned
 
 VERSION: str = f"{FOLD_VERSION}/{pydantic_ai.__version__}"
 """Of the code that makes and reads states and messages. Others read records alone."""
@@ -106,7 +103,8 @@ def dump_head(state: AgentState, kept: KeptMessages) -> bytes:
 
 
 def make_checkpoint(
-    owned: Owned,
+    incarnation: int,
+    seq: int,
     head: bytes,
     kept: KeptMessages,
     messages: Sequence[ModelMessage],
@@ -116,7 +114,8 @@ def make_checkpoint(
     """The checkpoint to write.
 
     Args:
-        owned: the claim, with the record that the head is of as the newest.
+        incarnation: of the agent.
+        seq: of the record that the head is of.
         head: of `dump_head`.
         kept: what the store has in segments so far.
         messages: those that follow.
@@ -126,7 +125,7 @@ def make_checkpoint(
         Exception: if a message is not what it was when it was recorded.
 
     """
-    incarnation, encoded = owned.incarnation, encode_messages(messages, plain=plain)
+    encoded = encode_messages(messages, plain=plain)
     segments: list[Segment] = []
     for start in range(0, len(encoded), SEGMENT_MESSAGES):
         part = encoded[start : start + SEGMENT_MESSAGES]
@@ -134,9 +133,9 @@ def make_checkpoint(
         crc = _segment_crc(incarnation, kept.origin, number, len(part), payload)
         segments.append(Segment(number=number, messages=len(part), payload=payload, crc=crc))
     return Checkpoint(
-        seq=owned.last_seq,
+        seq=seq,
         head=head,
-        crc=_head_crc(incarnation, owned.last_seq, head),
+        crc=_head_crc(incarnation, seq, head),
         segments=tuple(segments),
         first_segment=kept.segments,
     )

@@ -204,7 +204,7 @@ class AgentFinder(Protocol):
 
 @runtime_checkable
 class CheckpointStore(Protocol):
-    """An optional part of a store: it keeps checkpoints, from which agents wake."""
+    """An optional part of a store: it keeps checkpoints, from which agents are activated."""
 
     async def load_latest(self, agent_id: str) -> Loaded | None:
         """The last checkpoint of an agent, and the records after it; None if there is none.
@@ -320,7 +320,7 @@ class DatabaseStore:
         patience: seconds for which it is retried while it cannot be reached.
         max_record_bytes: a larger record is refused.
         checkpoint_every: records that an agent adds between two checkpoints of its state, at least;
-            before it leaves memory, a quarter of them. It wakes from the last one. 0 = write none.
+            before it leaves memory, a quarter of them. It is activated from the last one. 0 = none.
 
     """
 

@@ -2,34 +2,22 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Protocol
 
 import anyio
 import mcp_types as types
-from mcp import Client, ClientSession, MCPError, StdioServerParameters
-from mcp.client.streamable_http import streamable_http_client
-from mcp.server import Server
-from mcp.server.mcpserver import MCPServer
+from mcp import ClientSession, MCPError
 from pydantic import TypeAdapter, ValidationError
 
-from understudy._base.causes import first_lines, message_of
-from understudy._base.json_values import digest, shown
+from understudy._base.causes import first_lines
+from understudy._base.json_values import digest
 from understudy.errors import UsageError
-from understudy.mcp.http_client import MAX_ANSWER, HttpClient
 from understudy.mcp.listed_tool import MAX_LISTED, MAX_PAGES, ListedTool, listed_tools
-from understudy.mcp.process import process_transport
 from understudy.tools import OutcomeUnknown, ToolFailed
 
-if TYPE_CHECKING:
-    from mcp.client import Transport
-
-CONNECT_SECONDS = 30.0
-"""How long it may take to connect and to list the tools."""
 CALL_KEY = "understudy/call_key"
 """Under which `_meta` of a call has its key, by which a server can know it again."""
 REFUSED = frozenset((types.INVALID_PARAMS, types.METHOD_NOT_FOUND))
@@ -255,145 +243,3 @@ def accepted(params: types.ElicitRequestParams, answer: Any) -> types.ElicitResu
     """The answer of a person, for the server."""
     content = answer if isinstance(params, types.ElicitRequestFormParams) else None
     return types.ElicitResult(action="accept", content=content)
-
-
-# ------------------------------------------------------------------------------- opening
-
-
-@asynccontextmanager
-async def connect(server: Address) -> AsyncIterator[Connection]:
-    """As `McpServer.open`."""
-    connection = Connection(server)
-    failed: BaseException | None = None
-    try:
-        async with AsyncExitStack() as stack:
-            try:
-                async with asyncio.timeout(CONNECT_SECONDS):
-                    connection.session = await _session(connection, stack)
-                    await connection.read_list()
-            except (Exception, BaseExceptionGroup) as error:
-                failed = error  # raised outside: a task group here would put it into a group
-            else:
-                yield connection
-    except (Exception, BaseExceptionGroup) as error:
-        if failed is None:
-            failed = error
-    finally:
-        connection.is_lost = True
-    if failed is None or isinstance(failed, UsageError):
-        if failed is not None:
-            raise failed
-        return
-    if isinstance(failed, TimeoutError):
-        raise ConnectionError(f"{server} did not answer within {CONNECT_SECONDS:g} seconds")
-    raise ConnectionError(f"{server} cannot be reached: {_why(failed)}") from failed
-
-
-async def _session(connection: Connection, stack: AsyncExitStack) -> ClientSession:
-    given = connection.server.server
-    client = getattr(given, "client", given)  # of an MCPToolset
-    if hasattr(client, "new") and hasattr(client, "transport"):  # of FastMCP
-        from understudy.mcp.fastmcp_client import watched
-
-        clone = watched(client.new(), connection)
-        return (await stack.enter_async_context(clone)).session  # type: ignore[no-any-return]
-    if isinstance(given, (Server, MCPServer)):
-        target: Any = given
-    else:
-        target = _Watched(await _transport(connection, stack), connection.on_end)
-    client = Client(
-        target,
-        elicitation_callback=connection.on_elicitation,
-        message_handler=connection.on_message,
-        cache=None,
-    )
-    return (await stack.enter_async_context(client)).session
-
-
-async def _transport(connection: Connection, stack: AsyncExitStack) -> Transport:
-    server = connection.server
-    given = server.server
-    if isinstance(given, str):
-        http = HttpClient(connection.on_refusal, CONNECT_SECONDS, headers=server.headers)
-        await stack.enter_async_context(http)
-        return streamable_http_client(given, http_client=http, max_sse_event_size=MAX_ANSWER)
-    if isinstance(given, StdioServerParameters):
-        return process_transport(given)
-    if callable(given):
-        return given()  # type: ignore[no-any-return]
-    if isinstance(given, (list, tuple)):
-        return process_transport(StdioServerParameters(command=given[0], args=list(given[1:])))
-    raise UsageError(
-        f"{server}: give a URL, a command as a list, a server or a toolset, got {shown(given)}"
-    )
-
-
-class _Watched:
-    """A transport that tells when the server has closed it."""
-
-    def __init__(self, transport: Any, on_end: Callable[[], None]) -> None:
-        self._transport = transport
-        self._on_end = on_end
-
-    async def __aenter__(self) -> tuple[Any, Any]:
-        read, write = await self._transport.__aenter__()
-        return Reading(read, self._on_end), write
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> bool | None:
-        return await self._transport.__aexit__(kind, error, traceback)  # type: ignore[no-any-return]
-
-
-class Reading:
-    """The stream of what a server sends."""
-
-    def __init__(self, stream: Any, on_end: Callable[[], None]) -> None:
-        self._stream = stream
-        self._on_end = on_end
-
-    @property
-    def last_context(self) -> Any:
-        """Of who has sent what came last."""
-        return getattr(self._stream, "last_context", None)
-
-    async def receive(self) -> Any:
-        try:
-            return await self._stream.receive()
-        except (anyio.EndOfStream, anyio.ClosedResourceError, anyio.BrokenResourceError):
-            self._on_end()
-            raise
-
-    def __aiter__(self) -> Reading:
-        return self
-
-    async def __anext__(self) -> Any:
-        try:
-            return await self.receive()
-        except anyio.EndOfStream:
-            raise StopAsyncIteration from None
-
-    async def aclose(self) -> None:
-        await self._stream.aclose()
-
-    async def __aenter__(self) -> Reading:
-        await self._stream.__aenter__()
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> bool | None:
-        return await self._stream.__aexit__(kind, error, traceback)  # type: ignore[no-any-return]
-
-
-def _why(error: BaseException) -> str:
-    """What went wrong, of the errors in a group."""
-    if isinstance(error, BaseExceptionGroup):
-        return "; ".join(dict.fromkeys(_why(each) for each in error.exceptions))
-    return message_of(error) or type(error).__name__

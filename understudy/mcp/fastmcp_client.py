@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from fastmcp.client.transports import ClientTransport, StdioTransport
 from fastmcp.client.transports.base import TransportOptions
+from fastmcp.client.transports.config import MCPConfigTransport
 
 if TYPE_CHECKING:
     from mcp import ClientSession
@@ -24,10 +25,18 @@ def watched(client: Any, connection: Connection) -> Any:
         connection: that of this session.
 
     """
-    transport = client.transport
+    client.transport = _Watched(_own(client.transport), client.mode, connection)
+    return client
+
+
+def _own(transport: ClientTransport) -> ClientTransport:
+    """The transport with processes of its own, which end with it.
+
+    Else a process is shared with the client of the application, and lives on when the connection
+    has ended (test_its_process_ends_with_the_runtime_and_not_before).
+    """
     if isinstance(transport, StdioTransport):
-        # Else the process is shared, and lives on when the connection has ended.
-        transport = StdioTransport(
+        return StdioTransport(
             transport.command,
             transport.args,
             env=transport.env,
@@ -35,17 +44,22 @@ def watched(client: Any, connection: Connection) -> Any:
             keep_alive=False,
             log_file=transport.log_file,
         )
-    client.transport = _Watched(transport, connection)
-    return client
+    if isinstance(transport, MCPConfigTransport):
+        return type(transport)(transport.config, name_as_prefix=transport.name_as_prefix)
+    return transport
 
 
 class _Watched(ClientTransport):
     """A transport that adds the callbacks of a connection to those of its client."""
 
-    def __init__(self, transport: ClientTransport, connection: Connection) -> None:
+    def __init__(self, transport: ClientTransport, mode: Any, connection: Connection) -> None:
         self._transport = transport
+        self._mode = mode
         self._connection = connection
-        self.legacy_only = transport.legacy_only
+
+    @property
+    def legacy_only(self) -> bool:  # type: ignore[override]  # as theirs: known when connected
+        return self._transport.legacy_only
 
     @asynccontextmanager
     async def connect_session(
@@ -63,8 +77,17 @@ class _Watched(ClientTransport):
             options["elicitation_callback"] = self._connection.on_elicitation
         given = transport_options or TransportOptions()
         told = replace(given, session_class=_telling(given.session_class, self._connection))
-        async with self._transport.connect_session(transport_options=told, **options) as session:
-            yield session
+        is_config = isinstance(self._transport, MCPConfigTransport)
+        if is_config:  # what a client does for this class of transport alone, which this one is not
+            told = replace(told, backend_mode=self._mode)
+        try:
+            async with self._transport.connect_session(
+                transport_options=told, **options
+            ) as session:
+                yield session
+        finally:
+            if is_config:  # its processes are kept alive otherwise
+                await self._transport.close()  # type: ignore[no-untyped-call]
 
     async def close(self) -> None:
         await self._transport.close()  # type: ignore[no-untyped-call]
@@ -75,7 +98,7 @@ class _Watched(ClientTransport):
 
 def _telling(session_class: type[ClientSession], connection: Connection) -> type[ClientSession]:
     """The class of a session that tells when the server has closed the connection."""
-    from understudy.mcp.connection import Reading
+    from understudy.mcp.reading import Reading
 
     class Telling(session_class):  # type: ignore[valid-type,misc]  # known at run time
         def __init__(self, read_stream: Any = None, *streams: Any, **options: Any) -> None:

@@ -55,7 +55,7 @@ class McpServer:
             UsageError: if its list is too long, or has two tools of one name.
 
         """
-        from understudy.mcp.connection import connect
+        from understudy.mcp.connect import connect
 
         return connect(self)
 

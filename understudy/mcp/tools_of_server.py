@@ -5,14 +5,16 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from difflib import get_close_matches
 from os import PathLike
 from pathlib import Path
-from typing import Any, overload
+from typing import Any, TypedDict, Unpack, overload
 
 from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_attempt, wait_exponential
 
 from understudy._base.json_values import checked_seconds, checked_text, digest, shown
+from understudy._base.predicates import chooses
 from understudy.errors import UsageError
 from understudy.mcp.listed_tool import MAX_DESCRIPTION, ListedTool
 from understudy.mcp.mcp_server import McpServer
@@ -28,6 +30,27 @@ OPTIONS = frozenset(
 Policy = Mapping[str, Mapping[str, Any]]
 Include = Collection[str] | Callable[[str], bool]
 _NO_LETTER = re.compile(r"[^A-Za-z0-9_-]")
+
+
+class McpOptions(TypedDict, total=False):
+    """Options of `mcp_tools`: which tools are made, and how."""
+
+    trust: bool
+    policy: Policy | None
+    prefix: str | None
+    include: Include | None
+    timeout: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Options:
+    """Those of `McpOptions`, checked by `_check_options`."""
+
+    trust: bool = False
+    policy: Policy | None = None
+    prefix: str | None = None
+    include: Include | None = None
+    timeout: float | None = 60
 
 
 class McpTools(Sequence[Tool]):
@@ -107,10 +130,11 @@ async def mcp_tools(
 
     """
     source = McpServer(server, id=id, headers=headers)
-    _check_options(id, trust, policy, prefix, include, timeout)
+    options = _Options(trust=trust, policy=policy, prefix=prefix, include=include, timeout=timeout)
+    _check_options(id, options)
     async with source.open() as connection:
         listed = connection.listed
-    return _made(source, listed, trust, policy, prefix, include, timeout)
+    return _made(source, listed, options)
 
 
 def load_mcp_tools(
@@ -118,12 +142,8 @@ def load_mcp_tools(
     server: Any,
     *,
     id: str,
-    trust: bool = False,
-    policy: Policy | None = None,
-    prefix: str | None = None,
-    include: Include | None = None,
-    timeout: float | None = 60,
     headers: Mapping[str, str] | None = None,
+    **options: Unpack[McpOptions],
 ) -> McpTools:
     """As `mcp_tools`, with the list that `McpTools.save` has written: without a connection.
 
@@ -132,21 +152,18 @@ def load_mcp_tools(
 
     Args:
         path: of that file.
-        server: this and the options are as those of `mcp_tools`.
+        server: as of `mcp_tools`.
         id: as it was saved.
-        trust: as of `mcp_tools`.
-        policy: as of `mcp_tools`.
-        prefix: as of `mcp_tools`.
-        include: as of `mcp_tools`.
-        timeout: as of `mcp_tools`.
         headers: as of `mcp_tools`.
+        options: as of `mcp_tools`.
 
     Raises:
         UsageError: if the file cannot be read, or is that of another server; and as `mcp_tools`.
 
     """
     source = McpServer(server, id=id, headers=headers)
-    _check_options(id, trust, policy, prefix, include, timeout)
+    given = _Options(**options)
+    _check_options(id, given)
     what = f"load_mcp_tools: {str(path)!r}"
     try:
         data = json.loads(Path(path).read_text(encoding="utf-8"))
@@ -162,34 +179,34 @@ def load_mcp_tools(
     listed = {tool.name: tool for tool in tools}
     if len(listed) < len(tools):
         raise UsageError(f"{what} has two tools of one name")
-    return _made(source, listed, trust, policy, prefix, include, timeout)
+    return _made(source, listed, given)
 
 
-def _check_options(
-    id: str, trust: object, policy: object, prefix: object, include: object, timeout: float | None
-) -> None:
+def _check_options(id: str, options: _Options) -> None:
     what = f"MCP server {id!r}"
-    if not isinstance(trust, bool):
-        raise UsageError(f"{what}: `trust` must be True or False, got {shown(trust)}")
-    if prefix is not None:
-        checked_text(prefix, what=f"{what}: `prefix`")
-    if timeout is not None:
-        checked_seconds(timeout, what=f"{what}: `timeout`")
+    if not isinstance(options.trust, bool):
+        raise UsageError(f"{what}: `trust` must be True or False, got {shown(options.trust)}")
+    if options.prefix is not None:
+        checked_text(options.prefix, what=f"{what}: `prefix`")
+    if options.timeout is not None:
+        checked_seconds(options.timeout, what=f"{what}: `timeout`")
+    include: object = options.include
     is_list = isinstance(include, Collection) and not isinstance(include, str)
     if include is not None and not is_list and not callable(include):
         raise UsageError(
             f"{what}: `include` must be a list of names, or a function, got {shown(include)}"
         )
+    policy: object = options.policy
     if policy is None:
         return
     if not isinstance(policy, Mapping):
         raise UsageError(f"{what}: `policy` must be a dict by tool, got {shown(policy)}")
-    for name, options in policy.items():
-        if not isinstance(options, Mapping):
+    for name, own in policy.items():
+        if not isinstance(own, Mapping):
             raise UsageError(
-                f"{what}: policy[{name!r}] must be a dict of options, got {shown(options)}"
+                f"{what}: policy[{name!r}] must be a dict of options, got {shown(own)}"
             )
-        for option in options:
+        for option in own:
             if option not in OPTIONS:
                 raise UsageError(
                     f"{what}: policy[{name!r}] has the option {shown(option)}; options are "
@@ -197,16 +214,8 @@ def _check_options(
                 )
 
 
-def _made(
-    server: McpServer,
-    listed: Mapping[str, ListedTool],
-    trust: bool,
-    policy: Policy | None,
-    prefix: str | None,
-    include: Include | None,
-    timeout: float | None,
-) -> McpTools:
-    policy = policy or {}
+def _made(server: McpServer, listed: Mapping[str, ListedTool], options: _Options) -> McpTools:
+    policy, include = options.policy or {}, options.include
     named = () if include is None or callable(include) else include
     for name, where in (*((n, "policy") for n in policy), *((n, "include") for n in named)):
         if name not in listed:
@@ -214,7 +223,12 @@ def _made(
             hint = f": did you mean {close[0]!r}?" if close else f"; it lists {len(listed)} others"
             raise UsageError(f"{server} lists no tool {name!r}, which `{where}` names{hint}")
     if callable(include):
-        chosen = [tool for tool in listed.values() if include(tool.name)]
+        what = f"{server}: `include`, asked about the tool"
+        chosen = [
+            tool
+            for tool in listed.values()
+            if chooses(include, tool.name, what=f"{what} {tool.name!r},")
+        ]
     else:
         chosen = [tool for tool in listed.values() if include is None or tool.name in include]
     if len(chosen) > MAX_TOOLS:
@@ -224,7 +238,7 @@ def _made(
         )
     made: dict[str, Tool] = {}
     for tool in chosen:
-        one = _tool(server, tool, trust, policy.get(tool.name, {}), prefix, timeout)
+        one = _tool(server, tool, options, policy.get(tool.name, {}))
         if one.name in made:
             raise UsageError(
                 f"{server}: two of its tools become {one.name!r}: take one of them, by include="
@@ -233,14 +247,7 @@ def _made(
     return McpTools(server.id, tuple(made.values()), listed)
 
 
-def _tool(
-    server: McpServer,
-    listed: ListedTool,
-    trust: bool,
-    own: Mapping[str, Any],
-    prefix: str | None,
-    timeout: float | None,
-) -> Tool:
+def _tool(server: McpServer, listed: ListedTool, given: _Options, own: Mapping[str, Any]) -> Tool:
     from understudy.mcp.call_tool import call_tool
 
     if len(listed.description) > MAX_DESCRIPTION:
@@ -248,7 +255,12 @@ def _tool(
             f"{server}: the description of {listed.name!r} has {len(listed.description):,} "
             f"characters, and may have {MAX_DESCRIPTION:,}: leave the tool out, by include="
         )
-    options = {"timeout": timeout, "on_unknown": "ask", **_by_hints(server, listed, trust), **own}
+    options = {
+        "timeout": given.timeout,
+        "on_unknown": "ask",
+        **_by_hints(server, listed, given.trust),
+        **own,
+    }
     # What the server says of its tool is part of what a person approves.
     options["version"] = digest([server.id, listed.digest, options.get("version", "")])
     if options["idempotent"]:
@@ -257,9 +269,8 @@ def _tool(
     async def call(ctx: ToolContext, arguments: dict[str, Any]) -> Any:
         return await call_tool(server, listed, ctx, arguments, repeatable=options["idempotent"])
 
-    return Tool.from_schema(
-        _model_name(listed.name, prefix), listed.description, listed.parameters, call, **options
-    )
+    name = _model_name(listed.name, given.prefix)
+    return Tool.from_schema(name, listed.description, listed.parameters, call, **options)
 
 
 def _by_hints(server: McpServer, listed: ListedTool, trust: bool) -> dict[str, Any]:

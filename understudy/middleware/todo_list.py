@@ -6,8 +6,17 @@ requests.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, overload
+from collections.abc import Callable, Coroutine, Sequence
+from typing import (
+    TYPE_CHECKING,
+    Annotated,
+    Any,
+    ClassVar,
+    Literal,
+    Protocol,
+    TypeVar,
+    overload,
+)
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints
 
@@ -22,8 +31,9 @@ from understudy.state.agent_state import AgentState
 from understudy.tools import Retry, Tool, ToolContext, ToolResult
 
 if TYPE_CHECKING:
-    from understudy.actors.agent_ref import AgentRef
     from understudy.loop_actors.future import Future
+
+T = TypeVar("T")
 
 MAX_ITEMS = 100
 _TOOL = "write_todos"
@@ -75,6 +85,16 @@ def _each_once(items: list[TodoChange]) -> list[TodoChange]:
             raise ValueError(f"two items have the id {shown(item.id)}: name each once")
         known.add(item.id)
     return items
+
+
+class OwnerOfList(Protocol):
+    """What `TodoList.of` needs of the ref of an agent: an `AgentRef`, or that of a cluster."""
+
+    def state(self) -> Future[AgentState]:
+        """As `AgentRef.state`."""
+
+    def on_loop(self, work: Callable[[], Coroutine[Any, Any, T]]) -> Future[T]:
+        """As `AgentRef.on_loop`."""
 
 
 class TodoList(Middleware[DepsT_contra]):
@@ -156,10 +176,10 @@ class TodoList(Middleware[DepsT_contra]):
     def of(place: AgentState, agent: str | None = None) -> tuple[TodoItem, ...]: ...
     @overload
     @staticmethod
-    def of(place: AgentRef[Any], agent: str | None = None) -> Future[tuple[TodoItem, ...]]: ...
+    def of(place: OwnerOfList, agent: str | None = None) -> Future[tuple[TodoItem, ...]]: ...
     @staticmethod
     def of(
-        place: AgentState | AgentRef[Any], agent: str | None = None
+        place: AgentState | OwnerOfList, agent: str | None = None
     ) -> tuple[TodoItem, ...] | Future[tuple[TodoItem, ...]]:
         """The list of a state, in order; or, as a future, that of the agent of a ref.
 

@@ -5,7 +5,7 @@ Appending through an older one copies its messages first, so two runs that start
 never see each other's messages.
 
 The beginning of the list may be packed: JSON that is decoded when any message or call id is looked
-at. An agent that wakes has its conversation so.
+at. An agent that is activated has its conversation so.
 """
 
 from __future__ import annotations

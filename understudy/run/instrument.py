@@ -58,6 +58,9 @@ class Instrument(Protocol):
     def follow(self, ledger: Ledger) -> None:
         """Hear of the records of a ledger, by `Ledger.follow`."""
 
+    def restarted(self, ledger: Ledger) -> None:
+        """The actor of the agent of this ledger has crashed, and another one takes its place."""
+
 
 @runtime_checkable
 class GivesInstrument(Protocol):

@@ -11,9 +11,11 @@ from pydantic_ai.models import Model, ModelRequestParameters
 from pydantic_ai.native_tools import AbstractNativeTool
 from pydantic_ai.settings import ModelSettings
 
+from understudy._base.quickly_made import quickly_made
 from understudy.tools import Tool
 
 
+@quickly_made
 @dataclass(frozen=True, slots=True)
 class ModelInput:
     """One request to the model. The one that a hook returns instead is sent, but not stored."""

@@ -8,17 +8,23 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import datetime
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from understudy.interrupts import Request
+from understudy.state.plans import Plans
 from understudy.state.run_state import NO_NOTICES, Notices
-from understudy.state.waits import may_wait, open_calls
-
-if TYPE_CHECKING:
-    from understudy.state.agent_state import AgentState
+from understudy.state.waits import HasRuns, may_wait, open_calls
 
 
-def next_due(state: AgentState) -> datetime | None:
+class HasPlans(HasRuns, Protocol):
+    """What the due time of an `AgentState` follows from."""
+
+    @property
+    def plans(self) -> Plans | None:
+        """What it is to do later by itself."""
+
+
+def next_due(state: HasPlans) -> datetime | None:
     """The earliest time at which something is due: in the open run, or by what is planned.
 
     None where nothing is, and while the run is quarantined.
@@ -30,7 +36,7 @@ def next_due(state: AgentState) -> datetime | None:
     return planned if due is None or (planned is not None and planned < due) else due
 
 
-def due_of_plans(state: AgentState) -> datetime | None:
+def due_of_plans(state: HasPlans) -> datetime | None:
     """The earliest time of a message or a schedule; None while the run is quarantined."""
     run = state.run
     if state.plans is None or (run is not None and not run.over and run.quarantined is not None):
@@ -38,7 +44,7 @@ def due_of_plans(state: AgentState) -> datetime | None:
     return state.plans.next_due
 
 
-def due_of_run(state: AgentState) -> datetime | None:
+def due_of_run(state: HasRuns) -> datetime | None:
     """The earliest time at which something is due in the open run and in those that it runs.
 
     None where nothing is, and where the run does not continue by itself: it is over, cancelled,
@@ -66,7 +72,7 @@ def due_of(request: Request, notices: Notices) -> datetime | None:
     return min(times, default=None)
 
 
-def notices_of(state: AgentState) -> dict[str, Notices]:
+def notices_of(state: HasRuns) -> dict[str, Notices]:
     """By request id, what is recorded about the requests of this agent and of those it runs."""
     return {
         request_id: notices
@@ -75,7 +81,7 @@ def notices_of(state: AgentState) -> dict[str, Notices]:
     }
 
 
-def _dues(state: AgentState) -> Iterator[datetime]:
+def _dues(state: HasRuns) -> Iterator[datetime]:
     for call in open_calls(state):
         for request in call.pending_requests:
             due = due_of(request, call.notices.get(request.id, NO_NOTICES))

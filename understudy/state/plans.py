@@ -8,13 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from understudy._base.context_codecs import StoredContext
 from understudy.models.messages import StoredRequest
-
-if TYPE_CHECKING:
-    from understudy.state.agent_state import AgentState
 
 Missed = Literal["skip", "one", "all"]
 Overlap = Literal["skip", "queue"]
@@ -118,9 +115,9 @@ class Plans(_DueTime):
 NO_PLANS = Plans()
 
 
-def requested_pause(state: AgentState) -> str | None:
+def requested_pause(plans: Plans | None) -> str | None:
     """The reason of a pause that is requested and has not come yet."""
-    return state.plans.pause if state.plans is not None else None
+    return plans.pause if plans is not None else None
 
 
 def next_occurrence(queue: dict[str, QueuedMessage]) -> QueuedMessage | None:

@@ -15,6 +15,7 @@ import pydantic
 from pydantic_ai.usage import RunUsage
 
 from understudy._base.context_codecs import StoredContext
+from understudy._base.quickly_made import quickly_made
 from understudy.interrupts import Decision, Request
 from understudy.models.messages import (
     StoredMessage,
@@ -358,6 +359,7 @@ class HooksRan(Timed):
     kind: Literal["hooks_ran"] = "hooks_ran"
 
 
+@quickly_made
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reply(Timed):
     """The model's reply, as `after_model` returned it. It opens a turn."""
@@ -476,6 +478,7 @@ class Revoked(Timed):
     kind: Literal["revoked"] = "revoked"
 
 
+@quickly_made
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Started(Timed):
     """A call is about to run. The record is durable before the tool's body is entered."""
@@ -490,6 +493,7 @@ class Started(Timed):
     kind: Literal["started"] = "started"
 
 
+@quickly_made
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result(Timed):
     """The result of a call, with everything that follows from it."""
@@ -622,6 +626,7 @@ class Settled(Timed):
     kind: Literal["settled"] = "settled"
 
 
+@quickly_made
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Propagated:
     """All results of this turn are recorded: they become one message, and their deltas merge."""
@@ -631,6 +636,7 @@ class Propagated:
     kind: Literal["propagated"] = "propagated"
 
 
+@quickly_made
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnClosed(Timed):
     """The end of a turn, and whether the run ends with it."""

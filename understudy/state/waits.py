@@ -2,15 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Literal
+from typing import Literal, Protocol
 
-from understudy.state.run_state import Call
+from understudy.state.run_state import Call, RunState
 
-if TYPE_CHECKING:
-    from understudy.state.agent_state import AgentState
+
+class HasRuns(Protocol):
+    """What is read here of an `AgentState`: its run, and those of the agents that it runs."""
+
+    @property
+    def run(self) -> RunState | None:
+        """The run in progress, or the last one."""
+
+    @property
+    def children(self) -> Mapping[str, HasRuns]:
+        """The agents that it runs now."""
+
+    @property
+    def tree(self) -> Iterable[HasRuns]:
+        """It and all agents below it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +51,7 @@ class Wait:
     """When the sleep is over, or the wait has timed out; None = never."""
 
 
-def open_calls(state: AgentState) -> Iterator[Call]:
+def open_calls(state: HasRuns) -> Iterator[Call]:
     """The open calls, in this agent and in those that it runs."""
     for inner in state.tree:
         run = inner.run
@@ -46,7 +59,7 @@ def open_calls(state: AgentState) -> Iterator[Call]:
             yield from run.calls
 
 
-def may_wait(state: AgentState) -> bool:
+def may_wait(state: HasRuns) -> bool:
     """Whether a call may wait for something, in this agent or in one that it runs.
 
     It does not in the common case, which this tells at no cost.
@@ -64,17 +77,17 @@ def may_wait(state: AgentState) -> bool:
     return False
 
 
-def has_waits(state: AgentState) -> bool:
+def has_waits(state: HasRuns) -> bool:
     """Whether a call waits at a point, in this agent or in one that it runs."""
     return may_wait(state) and any(call.waits_at for call in open_calls(state))
 
 
-def is_woken(state: AgentState) -> bool:
+def is_woken(state: HasRuns) -> bool:
     """Whether a call can go on because its point is answered, in this agent or in one inside."""
     return any(call.is_woken for call in open_calls(state))
 
 
-def waits_of(state: AgentState, agent_id: str | None = None) -> tuple[Wait, ...]:
+def waits_of(state: HasRuns, agent_id: str | None = None) -> tuple[Wait, ...]:
     """All that the agent's open run waits for, oldest first.
 
     Args:
@@ -89,7 +102,7 @@ def waits_of(state: AgentState, agent_id: str | None = None) -> tuple[Wait, ...]
     return tuple(sorted(waits, key=lambda wait: wait.since))
 
 
-def _waits(state: AgentState, agent_id: str, path: tuple[str, ...]) -> Iterator[Wait]:
+def _waits(state: HasRuns, agent_id: str, path: tuple[str, ...]) -> Iterator[Wait]:
     run = state.run
     if run is None or run.over:
         return

@@ -19,7 +19,11 @@ INVOKE_WORKFLOW = "invoke_workflow"
 EXECUTE_TOOL = "execute_tool"
 CHAT = "chat"
 WAIT_FOR_PERSON = "wait_for_person"
-"""Of this library: the conventions have nothing for it."""
+QUARANTINE = "quarantine"
+RESTART_ACTOR = "restart_actor"
+"""These three are of this library: the conventions have nothing for them."""
+FENCED = "understudy.fenced"
+"""The event of an attempt that ended because another host took over."""
 
 # ------------------------------------------------------------------------------------- attributes
 
@@ -52,6 +56,8 @@ REQUEST_KIND = "understudy.request.kind"
 DECISION = "understudy.decision"
 DECIDED_BY = "understudy.decision.by"
 STATUS = "understudy.status"
+DOUBT = "understudy.doubt"
+"""Whether a person was asked about a doubt, or the model was told of it."""
 
 # ---------------------------------------------------------------------------------------- metrics
 
@@ -104,6 +110,9 @@ DOUBTS = Metric("understudy.doubts", "counter", "{call}", "Calls that came to be
 SETTLED = Metric("understudy.doubts.settled", "counter", "{call}", "Doubts that were settled.")
 QUARANTINES = Metric(
     "understudy.quarantines", "counter", "{run}", "Runs that came into quarantine."
+)
+RESTARTS = Metric(
+    "understudy.restarts", "counter", "{actor}", "Actors of agents that were restarted."
 )
 TAKEOVERS = Metric(
     "understudy.takeovers", "counter", "{run}", "Runs that went on at another host than before."

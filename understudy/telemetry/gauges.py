@@ -12,6 +12,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
+from itertools import chain
 from typing import Any
 
 from opentelemetry.metrics import Observation
@@ -73,15 +74,32 @@ class Gauges:
 
     def _reading(self, metric: c.Metric) -> Callable[[], Iterable[Observation]]:
         def read() -> Iterable[Observation]:
-            for host in self._hosts.values():
-                yield from host.values().get(metric.name, ())
+            values = [host.values().get(metric.name, ()) for host in self._hosts.values()]
+            join = max if metric is c.OLDEST_REQUEST else sum
+            return _joined(chain.from_iterable(values), join)
 
         return read
 
     def _queues(self) -> Iterable[Observation]:
-        for host in self._hosts.values():
-            if (queued := getattr(host.services.store, "queued", None)) is not None:
-                yield Observation(queued, host.attributes)
+        queues = [
+            Observation(queued, host.attributes)
+            for host in self._hosts.values()
+            if (queued := getattr(host.services.store, "queued", None)) is not None
+        ]
+        return _joined(queues, sum)
+
+
+def _joined(
+    found: Iterable[Observation], join: Callable[[list[float]], float]
+) -> list[Observation]:
+    """One value for all that have the same attributes: an SDK keeps the last one only.
+
+    Those are of runtimes with stores of their own: hosts of one store have names.
+    """
+    values: dict[tuple[tuple[str, Any], ...], list[float]] = {}
+    for each in found:
+        values.setdefault(tuple(sorted((each.attributes or {}).items())), []).append(each.value)
+    return [Observation(join(each), dict(attributes)) for attributes, each in values.items()]
 
 
 class _HostGauges:

@@ -21,6 +21,7 @@ from understudy.state.agent_state import AgentState
 from understudy.telemetry import conventions as c
 from understudy.telemetry.guarded import GuardedTracer, guarded
 from understudy.telemetry.meters import Meters
+from understudy.telemetry.moments import moment, nanoseconds
 from understudy.telemetry.trace_context import TRACEPARENT, link_to, parent_of
 
 
@@ -86,11 +87,12 @@ class RecordMetrics:
             case r.Attempt(trace=str()):
                 self._traces[path] = record.trace
             case r.Result(doubt=str()):
-                self._count(c.DOUBTS, agent, {c.TOOL_NAME: record.part.tool_name})
+                self._count(c.DOUBTS, agent, {c.TOOL_NAME: record.part.tool_name, c.DOUBT: "told"})
             case r.Settled():
                 self._count(c.SETTLED, agent, {})
             case r.Quarantined():
                 self._count(c.QUARANTINES, agent, {})
+                self._quarantined(record)
             case r.RunEnded(end=end, at=at):
                 self._run_ended(path, end.outcome, at)
             case _:
@@ -115,7 +117,20 @@ class RecordMetrics:
         attributes = {c.TOOL_NAME: request.tool_name, c.REQUEST_KIND: request.kind}
         self._count(c.REQUESTS, agent, attributes)
         if request.kind == "doubt":
-            self._count(c.DOUBTS, agent, {c.TOOL_NAME: request.tool_name})
+            self._count(c.DOUBTS, agent, {c.TOOL_NAME: request.tool_name, c.DOUBT: "asked"})
+
+    def _quarantined(self, record: r.Quarantined) -> None:
+        run = self._ledger.state.run
+        if run is not None:
+            moment(
+                self._tracer,
+                c.QUARANTINE,
+                run,
+                trace=self._traces.get(()),
+                at=record.at,
+                error="quarantined",
+                told=record.cause if self._content else None,
+            )
 
     def _run_ended(self, path: tuple[str, ...], outcome: str, at: datetime) -> None:
         state = self._ledger.state
@@ -161,9 +176,9 @@ class RecordMetrics:
             kind=SpanKind.INTERNAL,
             attributes=attributes,
             links=link_to(record.context.get(TRACEPARENT), "decided"),
-            start_time=_nanoseconds(request.created_at),
+            start_time=nanoseconds(request.created_at),
         )
-        span.end(_nanoseconds(max(record.at, request.created_at)))
+        span.end(nanoseconds(max(record.at, request.created_at)))
 
     @property
     def _agent_id(self) -> str:
@@ -177,7 +192,3 @@ class RecordMetrics:
                 if made.request.id == request_id:
                     return made.request
         return None
-
-
-def _nanoseconds(at: datetime) -> int:
-    return int(at.timestamp() * 1_000_000) * 1000

@@ -36,6 +36,7 @@ from understudy.state.run_state import Call, RunState
 from understudy.telemetry import conventions as c
 from understudy.telemetry.guarded import GuardedTracer, extra_attributes, guarded
 from understudy.telemetry.meters import Meters
+from understudy.telemetry.moments import moment
 from understudy.telemetry.record_metrics import RecordMetrics
 from understudy.telemetry.trace_context import (
     TRACEPARENT,
@@ -81,6 +82,16 @@ class RunSpans:
         """Make metrics, and the spans of waits, of its records."""
         told = RecordMetrics(ledger, self._tracer, self._meters, content=self._content)
         ledger.follow(told.record)
+
+    def restarted(self, ledger: Ledger) -> None:
+        """Tell that the actor of this agent was restarted."""
+        guarded("a restart", None, self._restarted, ledger)
+
+    def _restarted(self, ledger: Ledger) -> None:
+        run = ledger.state.run
+        self._meters.add(c.RESTARTS, 1, {c.AGENT_NAME: "" if run is None else run.agent})
+        if run is not None and not run.over:
+            moment(self._tracer, c.RESTART_ACTOR, run, trace=run.trace)
 
     # ------------------------------------------------------------------------------ attempts
 
@@ -169,6 +180,7 @@ class RunSpans:
         self._meters.record(c.ATTEMPT_DURATION, seconds, attributes)
         if watch.outcome == "fenced" and run.parent is None:
             self._meters.add(c.FENCES, 1, {c.AGENT_NAME: run.definition.name})
+            watch.fenced()
         watch.finish(content=self._content)
 
     # ----------------------------------------------------------------------------- tool calls
@@ -249,6 +261,11 @@ class AttemptSpan:
         self.outcome = type(outcome).__name__.lower()
         if isinstance(outcome, Failed):
             self.error = outcome.error
+
+    def fenced(self) -> None:
+        """Another host has taken the run."""
+        if self._span is not None:
+            self._span.add_event(c.FENCED)
 
     def given_up(self) -> None:
         """The runtime gives the attempt up: its code may go on for ever."""

@@ -8,11 +8,22 @@ from __future__ import annotations
 
 import functools
 import inspect
-import json
 from collections.abc import Callable, Mapping
-from typing import Any, Concatenate, Generic, Literal, ParamSpec, Protocol, TypeVar, cast, overload
+from typing import (
+    Any,
+    Concatenate,
+    Generic,
+    Literal,
+    ParamSpec,
+    Protocol,
+    TypedDict,
+    TypeVar,
+    Unpack,
+    cast,
+    overload,
+)
 
-from pydantic import ConfigDict, TypeAdapter, ValidationError
+from pydantic import ConfigDict, TypeAdapter
 from pydantic.errors import PydanticSchemaGenerationError, PydanticUserError
 from pydantic_ai.tools import Tool as PydanticTool
 from pydantic_ai.tools import ToolDefinition
@@ -20,7 +31,6 @@ from pydantic_ai.toolsets import AbstractToolset
 from pydantic_core import PydanticSerializationError, to_json
 from tenacity import AsyncRetrying
 
-from understudy._base.causes import cause_of
 from understudy._base.json_values import (
     NotJsonError,
     as_json,
@@ -28,7 +38,6 @@ from understudy._base.json_values import (
     checked_seconds,
     checked_text,
     digest,
-    read_json,
     read_json_of,
     reason,
     shown,
@@ -36,18 +45,12 @@ from understudy._base.json_values import (
 )
 from understudy._base.type_variables import DepsT, FunctionT_co
 from understudy.errors import UsageError
+from understudy.tools.arguments import Arguments
 from understudy.tools.context import ToolContext
 from understudy.tools.gate_rule import GateRule, Rule, checked_rule
 from understudy.tools.result import InvalidArguments, ToolResult
-from understudy.tools.schema import (
-    error_places,
-    error_text,
-    hints_of,
-    is_async,
-    return_type,
-    schema_tool,
-    takes_context,
-)
+from understudy.tools.schema import is_async
+from understudy.tools.signature_arguments import SignatureArguments
 
 F = TypeVar("F", bound=Callable[..., Any])
 P = ParamSpec("P")
@@ -57,6 +60,20 @@ DisplayText = str | Callable[[Mapping[str, Any]], str]
 
 ToolFunction = Callable[Concatenate[ToolContext[DepsT], ...], Any] | Callable[..., Any]
 """What may be a tool: a `Tool`, or any function. The first form lets type checkers see its deps."""
+
+
+class ToolOptions(TypedDict, total=False):
+    """Options of `Tool`."""
+
+    sequential: bool
+    idempotent: bool
+    timeout: float | None
+    inline: bool
+    on_unknown: OnUnknown | None
+    version: str
+    retry: AsyncRetrying | None
+    display_text: DisplayText | None
+    ask: Rule
 
 
 class Tool(Generic[FunctionT_co]):
@@ -136,37 +153,23 @@ class Tool(Generic[FunctionT_co]):
                 f"Tool {self.name!r} is async: it runs on the loop without inline=True"
             )
 
-        self.takes_context: bool
-        self.definition: ToolDefinition
-        self.description: str
-        self.parameters: dict[str, Any]
-        self._return_type: Any
-        self._describe(description)
+        self._arguments = self._read_arguments(description)
+        self.takes_context: bool = self._arguments.takes_context
+        self.definition: ToolDefinition = self._arguments.definition
+        self.description: str = self.definition.description or ""
+        self.parameters: dict[str, Any] = self.definition.parameters_json_schema
         told = (self.name, self.description, self.parameters)
         check_text(told, what=f"Tool {self.name!r}: its name, description or schema")
         self.fingerprint: str = digest([self.name, self.parameters, version])
         functools.update_wrapper(self, function, updated=())
 
-    def _describe(self, description: str | None) -> None:
-        """Set what follows from the function's signature and docstring."""
-        function = cast("Callable[..., Any]", self.function)
-        hints, signature = hints_of(function, self.name)
-        self.takes_context = takes_context(self.name, signature, hints)
-        self._return_type = return_type(hints.get("return", Any))
-        schema = schema_tool(
-            function,
-            hints,
-            signature,
+    def _read_arguments(self, description: str | None) -> Arguments:
+        return SignatureArguments(
+            cast("Callable[..., Any]", self.function),
             name=self.name,
             description=description,
             sequential=self.sequential,
-            context=self.takes_context,
         )
-        self._schema = schema.function_schema
-        self._validator = schema.function_schema.validator
-        self.definition = schema.tool_def
-        self.description = schema.description or ""
-        self.parameters = schema.tool_def.parameters_json_schema
 
     @staticmethod
     def from_schema(
@@ -174,16 +177,7 @@ class Tool(Generic[FunctionT_co]):
         description: str,
         parameters: Mapping[str, Any],
         call: Callable[..., Any],
-        *,
-        sequential: bool = False,
-        idempotent: bool = False,
-        timeout: float | None = None,
-        inline: bool = False,
-        on_unknown: OnUnknown | None = None,
-        version: str = "",
-        retry: AsyncRetrying | None = None,
-        display_text: DisplayText | None = None,
-        ask: Rule = False,
+        **options: Unpack[ToolOptions],
     ) -> Tool[Callable[..., Any]]:
         """A tool that is described by a JSON schema instead of a signature.
 
@@ -196,15 +190,8 @@ class Tool(Generic[FunctionT_co]):
             parameters: the schema, of an object. It refers to itself alone: nothing is fetched.
             call: `call(arguments)` or `call(ctx, arguments)`, async or plain: the arguments are one
                 dict, and `ctx` is a `ToolContext`. What it returns is as with any tool.
-            sequential: this option and those after it are as those of `Tool`.
-            idempotent: as of `Tool`.
-            timeout: as of `Tool`.
-            inline: as of `Tool`.
-            on_unknown: as of `Tool`.
-            version: as of `Tool`. The schema is part of what an approval is bound to anyway.
-            retry: as of `Tool`.
-            display_text: as of `Tool`.
-            ask: as of `Tool`.
+            options: as of `Tool`. The schema is part of what an approval is bound to, beside
+                `version`.
 
         Raises:
             UsageError: for what is no JSON schema, or not that of an object; one that refers to
@@ -212,23 +199,7 @@ class Tool(Generic[FunctionT_co]):
                 deep; a `call` that takes other parameters; and as `Tool` does.
 
         """
-        from understudy.tools.json_tool import JsonTool
-
-        return JsonTool(
-            call,
-            parameters=parameters,
-            name=name,
-            description=description,
-            sequential=sequential,
-            idempotent=idempotent,
-            timeout=timeout,
-            inline=inline,
-            on_unknown=on_unknown,
-            version=version,
-            retry=retry,
-            display_text=display_text,
-            ask=ask,
-        )
+        return _SchemaTool(call, parameters, name=name, description=description, **options)
 
     def __call__(self: Tool[Callable[P, R]], *args: P.args, **kwargs: P.kwargs) -> R:
         """Call the function itself, as a test would."""
@@ -246,16 +217,7 @@ class Tool(Generic[FunctionT_co]):
             InvalidArguments: if they do not fit; the message tells the model what to correct.
 
         """
-        try:
-            if isinstance(arguments, str):
-                checked = self._validator.validate_json(arguments or "{}")
-            else:
-                checked = self._validator.validate_python(dict(arguments or {}))
-        except ValidationError as error:
-            raise InvalidArguments(error_text(error), error_places(error)) from None
-        except Exception as error:  # of a validator of the tool's own
-            raise InvalidArguments(f"A validator raised {cause_of(error)}") from error
-        return cast("dict[str, Any]", checked)
+        return self._arguments.validate(arguments)
 
     def revalidate(self, canonical: Mapping[str, Any]) -> dict[str, Any]:
         """The keyword arguments from canonical arguments.
@@ -278,24 +240,11 @@ class Tool(Generic[FunctionT_co]):
             InvalidArguments: if they cannot be written as JSON.
 
         """
-        single = self._schema.single_arg_name
-        arguments = checked[single] if single is not None else checked
-        try:
-            text = to_json(_ordered(arguments))
-            canonical = read_json(text)
-            if b"NaN" in text or b"Infinity" in text:
-                json.dumps(canonical, allow_nan=False)  # raises, unless they are in a text
-            return cast("dict[str, Any]", canonical)
-        except (ValueError, RecursionError) as error:  # Pydantic's errors are ValueErrors
-            raise InvalidArguments(
-                f"The arguments cannot be written as JSON: {text_of(error)}"
-            ) from error
+        return self._arguments.canonical(checked)
 
     def bind(self, checked: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
         """Validated arguments as positional and keyword arguments, without the context."""
-        keywords = dict(checked)
-        positional = [keywords.pop(name) for name in self._schema.positional_fields]
-        return positional, keywords
+        return self._arguments.bind(checked)
 
     # --------------------------------------------------------------------- values
 
@@ -326,10 +275,11 @@ class Tool(Generic[FunctionT_co]):
 
     @functools.cached_property
     def _adapter(self) -> TypeAdapter[Any] | None:
-        if self._return_type is Any:
+        returns = self._arguments.returns
+        if returns is Any:
             return None
         try:
-            return TypeAdapter(self._return_type)
+            return TypeAdapter(returns)
         except (PydanticSchemaGenerationError, PydanticUserError):
             return None  # Pydantic cannot describe the type: values are serialised as they are
 
@@ -339,12 +289,35 @@ class Tool(Generic[FunctionT_co]):
 
         It is not used to read them: it would accept objects of that class alone.
         """
-        if self._return_type is Any or self._adapter is not None:
+        if self._arguments.returns is Any or self._adapter is not None:
             return self._adapter
         try:
-            return TypeAdapter(self._return_type, config=ConfigDict(arbitrary_types_allowed=True))
+            return TypeAdapter(
+                self._arguments.returns, config=ConfigDict(arbitrary_types_allowed=True)
+            )
         except (PydanticSchemaGenerationError, PydanticUserError):
             return None
+
+
+class _SchemaTool(Tool[Callable[..., Any]]):
+    """A tool of `Tool.from_schema`."""
+
+    def __init__(
+        self, call: Callable[..., Any], parameters: Mapping[str, Any], **options: Any
+    ) -> None:
+        self._given_parameters = parameters
+        super().__init__(call, **options)
+
+    def _read_arguments(self, description: str | None) -> Arguments:
+        from understudy.tools.schema_arguments import SchemaArguments
+
+        return SchemaArguments(
+            self.function,
+            self._given_parameters,
+            name=self.name,
+            description=description,
+            sequential=self.sequential,
+        )
 
 
 class ToolDecorator(Protocol):
@@ -357,35 +330,13 @@ class ToolDecorator(Protocol):
 def tool(function: F, /) -> Tool[F]: ...
 @overload
 def tool(
-    *,
-    name: str | None = None,
-    description: str | None = None,
-    sequential: bool = False,
-    idempotent: bool = False,
-    timeout: float | None = None,
-    inline: bool = False,
-    on_unknown: OnUnknown | None = None,
-    version: str = "",
-    retry: AsyncRetrying | None = None,
-    display_text: DisplayText | None = None,
-    ask: Rule = False,
+    *, name: str | None = None, description: str | None = None, **options: Unpack[ToolOptions]
 ) -> ToolDecorator: ...
 def tool(function: Callable[..., Any] | None = None, /, **options: Any) -> Tool | ToolDecorator:
     """Create a `Tool` from a function: `@tool`, or `@tool(timeout=30, ...)` with its options."""
     if function is not None:
         return Tool(function)
     return cast("ToolDecorator", functools.partial(Tool, **options))
-
-
-def _ordered(value: Any) -> Any:
-    """The value with each set as a sorted list, so that its JSON is the same in every process."""
-    if isinstance(value, dict):
-        return {key: _ordered(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_ordered(item) for item in value]
-    if isinstance(value, (set, frozenset)):
-        return sorted((_ordered(item) for item in value), key=repr)
-    return value
 
 
 def as_tool(given: object) -> Tool:

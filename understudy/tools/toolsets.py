@@ -19,6 +19,7 @@ from pydantic_ai.toolsets import (
 )
 
 from understudy._base.json_values import shown
+from understudy._base.predicates import chooses
 from understudy.errors import UsageError
 from understudy.tools.context import ToolContext
 from understudy.tools.function_tool import Tool
@@ -116,18 +117,16 @@ def _check_calls(toolset: AbstractToolset[Any]) -> None:
 
 
 def _passes(toolset: FilteredToolset[Any], found: _Found) -> bool:
+    function = toolset.filter_func
+    name = getattr(function, "__qualname__", type(function).__name__)
+    what = f"The function {name!r} of a FilteredToolset, asked about the tool {found.name!r},"
     try:
-        passes: Any = toolset.filter_func(_NoContext(), found.definition)  # type: ignore[arg-type]
+        return chooses(function, _NoContext(), found.definition, what=what)
     except _NeedsContextError as error:
         raise UsageError(
-            f"A FilteredToolset asks the context for {error}, which is of an agent of Pydantic AI: "
+            f"{what} needs {str(error)!r} of the context, which is of an agent of Pydantic AI: "
             "filter by the definition of the tool alone"
         ) from None
-    if not isinstance(passes, bool):
-        if hasattr(passes, "close"):
-            passes.close()
-        raise UsageError("A FilteredToolset must have a plain function that returns True or False")
-    return passes
 
 
 def _asks(toolset: ApprovalRequiredToolset[Any], found: _Found) -> Callable[[dict[str, Any]], Any]:
@@ -138,8 +137,8 @@ def _asks(toolset: ApprovalRequiredToolset[Any], found: _Found) -> Callable[[dic
     return asks
 
 
-class _NeedsContextError(Exception):
-    pass
+class _NeedsContextError(UsageError):
+    """A function asks the context for this."""
 
 
 class _NoContext:

@@ -6,9 +6,10 @@ import asyncio
 from datetime import datetime
 from typing import Any, ClassVar, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 
 from understudy.actors import Future
+from understudy.login.bodies import B, checked_as
 from understudy.login.problems import refused
 from understudy.web import schedules
 from understudy.web.agents import actions_of
@@ -282,10 +283,5 @@ def _action_of(name: str, form: Form) -> str:
     return "steer" if form.get("steer") else "send"
 
 
-def _checked(model: Any, form: Form, *names: str) -> Any:
-    given = {name: form.get(name) for name in names if form.get(name)}
-    try:
-        return TypeAdapter(model).validate_python(given)
-    except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False, include_context=False)[0]
-        raise refused(400, "UsageError", f"{first['loc'][0]}: {first['msg']}") from error
+def _checked(model: type[B], form: Form, *names: str) -> B:
+    return checked_as(model, {name: form.get(name) for name in names if form.get(name)})

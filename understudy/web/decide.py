@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar, Literal, TypeVar
+from typing import Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from understudy.errors import DecisionError, NotInterrupted, UnknownAgent
 from understudy.interrupts import Decision
-from understudy.login.bodies import checked_as
+from understudy.login.bodies import B, checked_as
 from understudy.login.problems import Problem, Refused, problem_of, refused
 from understudy.web.asks import story_of
 from understudy.web.visit import Visit
-
-B = TypeVar("B", bound=BaseModel)
 
 SAYS = {
     "approve": "approved it",

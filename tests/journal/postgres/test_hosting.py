@@ -174,7 +174,7 @@ def test_a_host_that_was_renewed_as_another_process_is_not_ended(hosts: Hosts) -
         thread.start()
         hosts.wait_for_a_lock()
         other.execute("COMMIT")
-        thread.join(20)
+        thread.join(60)
     assert found == [0]
     with pytest.raises(OwnedElsewhere):
         claim(here)

@@ -183,7 +183,7 @@ def test_a_late_renewal_waits_for_a_claim_under_way_and_believes_it(hosts: Hosts
         hosts.wait_for_a_lock()
         b.commit()
         with pytest.raises(Fenced):
-            renewed.result(20)
+            renewed.result(60)
     assert refused(a, lambda: a.append(batch(owned, "late"))) is Fenced
 
 
@@ -197,7 +197,7 @@ def test_a_late_renewal_is_made_if_the_claim_under_way_fails(hosts: Hosts) -> No
     with meanwhile(a.renew) as renewed:
         hosts.wait_for_a_lock()
         b.rollback()
-        assert renewed.result(20) > 29
+        assert renewed.result(60) > 29
     append(a, batch(owned, "one"))
 
 
@@ -573,7 +573,7 @@ def test_hosts_that_fight_for_agents_never_write_in_a_stale_epoch(hosts: Hosts) 
     for fighter in fighters:
         fighter.start()
     for fighter in fighters:
-        fighter.join(50)
+        fighter.join(60)
         assert not fighter.is_alive()
         assert fighter.error is None, repr(fighter.error)
     for agent in agents:
@@ -1115,10 +1115,10 @@ def test_a_store_that_closes_while_a_reader_reconnects_leaves_no_connection(
         with cutter.holding_connections() as is_asked:
             cutter.lose_the_next_answer()
             read = reader.submit(a.load, "agent", 0)
-            assert is_asked.wait(30)
+            assert is_asked.wait(60)
             a.close()
         with pytest.raises(StoreBroken, match="not open"):
-            read.result(30)
+            read.result(60)
     cutter.wait_until_all_have_left()
 
 

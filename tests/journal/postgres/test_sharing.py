@@ -42,7 +42,7 @@ def open_host(hosts: Hosts, ears: Ears, name: str, *, lease: float = 60.0) -> Po
     backend = hosts.new(name, lease=lease)
     backend.listen(heard.put)
     backend.open()
-    assert heard.get(timeout=10) is None, "it listens from now on"
+    assert heard.get(timeout=60) is None, "it listens from now on"
     return backend
 
 
@@ -59,7 +59,7 @@ def take(backend: PostgresBackend, agent_id: str = "x") -> Owned:
 
 
 def next_of(ears: Ears, name: str) -> Any:
-    text = ears[name].get(timeout=10)
+    text = ears[name].get(timeout=60)
     assert text is not None
     return hint_of(text)
 
@@ -366,7 +366,7 @@ def test_an_ear_whose_connection_is_cut_listens_again_and_says_that_it_may_have_
         "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
         " WHERE query LIKE 'LISTEN%%' AND datname = current_database()"
     )
-    assert ears["a"].get(timeout=10) is None
+    assert ears["a"].get(timeout=60) is None
     post(b, "run")
     assert next_of(ears, "a").kind == "posted"
 

@@ -315,7 +315,7 @@ def test_closing_while_another_thread_reads_disturbs_neither(path: Path) -> None
 
         def read() -> None:
             try:
-                reading.wait(timeout=30)
+                reading.wait(timeout=60)
                 while not done.is_set():
                     with suppress(StoreBroken):  # it is closed now
                         assert len(texts(backend)) == 2_000
@@ -324,7 +324,7 @@ def test_closing_while_another_thread_reads_disturbs_neither(path: Path) -> None
 
         thread = threading.Thread(target=read)
         thread.start()
-        reading.wait(timeout=30)
+        reading.wait(timeout=60)
         for _ in range(20):  # so that some come in the middle of a read
             backend.close()
             backend.open()

@@ -36,7 +36,7 @@ from understudy.actors import (
     loop_for_start,
 )
 
-HANG = 30.0
+HANG = 60.0
 """Seconds after which a test that waits for something is wrong; none waits for as long."""
 
 

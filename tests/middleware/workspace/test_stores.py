@@ -114,7 +114,7 @@ async def test_events_tell_which_files_change_and_by_whom(new_store: NewStore) -
         await soon(Workspace.of(ref).delete("a.md"))
         events = ref.events()
         told: list[FilesUpdated] = []
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             async for stored in events:
                 event = getattr(stored, "event", stored)
                 if isinstance(event, FilesUpdated):

@@ -257,7 +257,7 @@ async def test_an_approved_call_is_not_cut_off_because_an_agent_beside_it_waits(
     @tool
     def pay(to: str) -> str:
         entered.set()
-        release.wait(10)
+        release.wait(60)
         effects.append(to)
         return f"paid {to}"
 
@@ -290,7 +290,7 @@ async def test_an_approved_call_is_not_cut_off_because_an_agent_beside_it_waits(
     assert sorted(requests) == ["one", "two"]
 
     resuming = asyncio.ensure_future(boss.resume(outcome.state, {requests["one"]: approve()}))
-    await soon(asyncio.to_thread(entered.wait, 10))
+    await soon(asyncio.to_thread(entered.wait, 60))
     release.set()
     left = await soon(resuming)
     assert isinstance(left, Interrupted)

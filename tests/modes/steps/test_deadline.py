@@ -347,9 +347,9 @@ def test_a_ref_passes_the_deadline_on(times: Times) -> None:
     agent = Agent("a", ScriptedModel([times.out, "next"]))
     with Runtime(agents=[agent], clock=times.clock) as runtime:
         ref = runtime.spawn("a", id="x")
-        stopped(ref.run("go", deadline=SOON).get(timeout=30))
+        stopped(ref.run("go", deadline=SOON).get(timeout=60))
         assert ref.status() is Status.IDLE
-        assert completed(ref.run("go").get(timeout=30)).text == "next"
+        assert completed(ref.run("go").get(timeout=60)).text == "next"
         with pytest.raises(UsageError, match="deadline"):
             ref.run("go", deadline=-1)
 

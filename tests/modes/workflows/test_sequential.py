@@ -539,11 +539,11 @@ def test_a_workflow_is_spawned_approved_and_run_again() -> None:
     flow, _ = gated()
     with Runtime(agents=[flow]) as runtime:
         ref = runtime.spawn("flow", id="one")
-        outcome = ref.run("go").get(timeout=30)
+        outcome = ref.run("go").get(timeout=60)
         assert ref.status() is Status.INTERRUPTED
-        (pending,) = runtime.pending().get(timeout=30)
+        (pending,) = runtime.pending().get(timeout=60)
         assert pending.request.agent_path == ("flow", "mailer")
-        done = ref.resume(interrupted(outcome).decide(approve())).get(timeout=30)
+        done = ref.resume(interrupted(outcome).decide(approve())).get(timeout=60)
         assert completed(done).text == "two"
         assert ref.status() is Status.IDLE
 
@@ -553,8 +553,8 @@ def test_a_cancelled_workflow_is_over_and_the_next_message_starts_a_new_one() ->
     flow, _ = gated()
     with Runtime(agents=[flow]) as runtime:
         ref = runtime.spawn("flow", id="one")
-        interrupted(ref.run("go").get(timeout=30))
-        stopped = ref.cancel().get(timeout=30)
+        interrupted(ref.run("go").get(timeout=60))
+        stopped = ref.cancel().get(timeout=60)
         assert isinstance(stopped, Stopped)
         assert authors(stopped.state) == [None, "a", "mailer", "mailer"]
         assert stopped.state.requests == ()

@@ -270,7 +270,7 @@ def test_a_workflow_whose_actor_dies_in_the_middle_goes_on_there() -> None:
     line = Agent("line", mode=Sequential([Agent("a", first), Agent("b", second)]))
     flow = Agent("flow", mode=Parallel([line, Agent("c", ScriptedModel(["three", "three"]))]))
     with Runtime(agents=[flow]) as runtime:
-        outcome = runtime.spawn("flow", id="one").run("go").get(timeout=30)
+        outcome = runtime.spawn("flow", id="one").run("go").get(timeout=60)
     assert isinstance(outcome, Completed)
     assert outcome.text == "[line] two\n\n[c] three"
     assert len(first.requests) == 1

@@ -361,18 +361,18 @@ def test_branches_are_answered_one_at_a_time_each_in_a_process_of_its_own(
     store = f"sqlite:///{tmp_path}/desk.db"
     ran: list[str] = []
     with Runtime(agents=[nested(ran)], store=store) as runtime:
-        outcome = runtime.spawn("boss", id="t").run("go").get(timeout=30)
+        outcome = runtime.spawn("boss", id="t").run("go").get(timeout=60)
     seen: list[int] = []
     while isinstance(outcome, Interrupted):
         paths = [request.agent_path[-1] for request in outcome.requests]
         assert paths == ["a", "b", "c"][: len(paths)]
         seen.append(outcome.usage.requests)
         with Runtime(agents=[nested(ran)], store=store) as runtime:
-            runtime.recover().get(timeout=30)
-            pending = runtime.pending().get(timeout=30)
+            runtime.recover().get(timeout=60)
+            pending = runtime.pending().get(timeout=60)
             assert [p.request for p in pending] == list(outcome.requests)
             last = outcome.requests[-1].id
-            outcome = runtime.get("t").resume({last: approve()}).get(timeout=30)
+            outcome = runtime.get("t").resume({last: approve()}).get(timeout=60)
     assert completed(outcome).text == "all done"
     assert ran == ["c", "b", "a"]
     assert outcome.usage.requests == 10
@@ -403,20 +403,20 @@ def test_a_branch_that_asks_is_told_before_one_that_is_paused_after_a_restart_to
 
     with Runtime(agents=[desk()], store=store) as runtime:
         ref = runtime.spawn("desk", id="d")
-        outcome = interrupted(ref.run("go", message_id="m").get(timeout=30))
+        outcome = interrupted(ref.run("go", message_id="m").get(timeout=60))
         assert ref.status() is Status.INTERRUPTED
     with Runtime(agents=[desk()], store=store) as runtime:
         ref = runtime.get("d")
-        state = ref.state().get(timeout=30)
-        assert ref.info().get(timeout=30).status is Status.INTERRUPTED
+        state = ref.state().get(timeout=60)
+        assert ref.info().get(timeout=60).status is Status.INTERRUPTED
         assert state.requests == outcome.requests
-        again = interrupted(ref.run("go", message_id="m").get(timeout=30))
+        again = interrupted(ref.run("go", message_id="m").get(timeout=60))
         assert (again.requests, again.usage) == (outcome.requests, outcome.usage)
-        paused = ref.resume(outcome.decide(approve())).get(timeout=30)
+        paused = ref.resume(outcome.decide(approve())).get(timeout=60)
         assert isinstance(paused, Paused), paused
     with Runtime(agents=[desk()], store=store) as runtime:
         ref = runtime.get("d")
-        assert ref.info().get(timeout=30).status is Status.PAUSED
+        assert ref.info().get(timeout=60).status is Status.PAUSED
 
 
 def test_a_halt_in_a_branch_beats_the_question_of_another_after_a_restart_too() -> None:
@@ -461,13 +461,13 @@ def test_a_halt_stands_where_the_time_is_over_before_its_siblings_are_done(
     store, name = f"sqlite:///{tmp_path}/halts.db", agent().name
     with Runtime(agents=[agent()], store=store, clock=clock) as runtime:
         ref = runtime.spawn(name, id="a")
-        outcome = interrupted(ref.run("go", deadline=0.05).get(timeout=30))
+        outcome = interrupted(ref.run("go", deadline=0.05).get(timeout=60))
         assert [request.kind for request in outcome.requests] == ["halt"]
         assert ref.status() is Status.INTERRUPTED
     with Runtime(agents=[agent()], store=store, clock=clock) as runtime:
         ref = runtime.get("a")
-        assert [p.request for p in runtime.pending().get(timeout=30)] == list(outcome.requests)
-        done = ref.resume(outcome.decide(dismiss())).get(timeout=30)
+        assert [p.request for p in runtime.pending().get(timeout=60)] == list(outcome.requests)
+        done = ref.resume(outcome.decide(dismiss())).get(timeout=60)
     assert isinstance(done, Stopped), done
     assert [signal.message for signal in done.signals] == ["fire"]
     assert [doubt.tool_name for doubt in done.state.doubts.values()] == ["hangs"]
@@ -634,7 +634,7 @@ class Blocking:
         def pay() -> str:
             """Pay."""
             self.entered.set()
-            assert self.release.wait(30)
+            assert self.release.wait(60)
             return "paid"
 
         self.payer = says("payer", [call("pay", id="p")], "well", tools=[pay])
@@ -654,7 +654,7 @@ async def test_a_late_result_settles_the_doubt_after_a_run_was_stopped(
     async with Runtime(agents=[agent], store=store, clock=clock) as runtime:
         ref = runtime.spawn(agent.name, id="a")
         future = ref.run("go", deadline=0.05 if ended == "deadline" else None)
-        await asyncio.to_thread(blocking.entered.wait, 30)
+        await asyncio.to_thread(blocking.entered.wait, 60)
         if ended == "cancel":
             ref.cancel()
         else:
@@ -664,7 +664,7 @@ async def test_a_late_result_settles_the_doubt_after_a_run_was_stopped(
         assert len(outcome.state.doubts) == 1
         blocking.release.set()
         state = outcome.state
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             while state.doubts:
                 state = await ref.state()
         assert state.children == {}

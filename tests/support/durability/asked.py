@@ -5,8 +5,6 @@ Each life lasts six hours, of which none passes twice. After the first one nobod
 
 from __future__ import annotations
 
-import asyncio
-import tempfile
 from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
@@ -14,10 +12,8 @@ from typing import Any
 
 from tests.support.agents import by_turn
 from tests.support.durability import broken as builds
-from tests.support.durability.disk import cut_power, watch_syncs
-from tests.support.durability.forks import forked, scratch
-from tests.support.durability.lives import in_time
-from tests.support.durability.points import NO_POINTS, Points, kill
+from tests.support.durability import play
+from tests.support.durability.points import Points
 from tests.support.durability.side_log import SideLog
 from understudy import Agent, Runtime, SimulatedClock, UnknownAgent, call, tool
 from understudy.middleware import HumanInTheLoop
@@ -70,8 +66,7 @@ BROKEN: dict[str, Callable[[], None]] = {
 
 def warm_up() -> None:
     """Do once what is slow the first time."""
-    with tempfile.TemporaryDirectory(dir=scratch()) as folder:
-        _live(Path(folder), 0, NO_POINTS, "reject")
+    play.warm_up(_life("reject"))
 
 
 def asked(
@@ -95,19 +90,8 @@ def asked(
     """
     if broken is not None:
         BROKEN[broken]()
-    for life in range(LIVES):
-        stop_at = (stops[life] or None) if life < len(stops) else None
-
-        def body(life: int = life, stop_at: int | None = stop_at) -> None:
-            if power:
-                watch_syncs(folder)
-            passed = _live(folder, life, stop_at, on_expiry, named)
-            SideLog(folder / "log", life).write("points", *passed)
-
-        ended = forked(body, killed=stop_at is not None)
-        if power and not ended:
-            cut_power(folder)
-    log = SideLog(folder / "log", -1)
+    life = _life(on_expiry)
+    log = play.play(folder, life, stops=stops, lives=LIVES, named=named, power=power)
     stopped = [entry.of[0] for entry in log.read("stopped")]
     return {
         "violations": list(_violations(log, on_expiry, len(stopped))),
@@ -132,29 +116,16 @@ def _agent(log: SideLog, on_expiry: Any) -> Agent:
     return Agent("desk", by_turn(call("refund"), "done"), tools=[refund], middleware=[gate])
 
 
-def _live(
-    folder: Path, life: int, stop_at: int | None, on_expiry: str, named: str = ""
-) -> list[str]:
+def _life(on_expiry: str) -> play.Life:
     """Six hours."""
-    log = SideLog(folder / "log", life)
 
-    def stop(name: str) -> None:
-        log.write("stopped", name)
-        kill()
-
-    points = Points(stop_at, stop, named=named)
-    if stop_at != NO_POINTS:
-        points.install()
-
-    async def main() -> None:
-        clock = SimulatedClock(NOON + timedelta(seconds=life * LIFE))
-        store = f"sqlite:///{folder}/store.db"
+    async def life(store: str, number: int, log: SideLog, points: Points) -> None:
+        clock = SimulatedClock(NOON + timedelta(seconds=number * LIFE))
         agent = _agent(log, on_expiry)
         async with Runtime([agent], store=store, clock=clock, sweep=None) as runtime:
-            await in_time(_hours(runtime, clock, log))
+            await _hours(runtime, clock, log)
 
-    asyncio.run(main())
-    return points.passed
+    return life
 
 
 async def _hours(runtime: Runtime, clock: SimulatedClock, log: SideLog) -> None:

@@ -119,7 +119,7 @@ def _insisted(folder: Path) -> None:
 
     def post(answer: Any, into: list[Outcome | Exception]) -> None:
         try:
-            into.append(runtime.get(ID).resume({asked.of[0]: answer}).get(timeout=10))
+            into.append(runtime.get(ID).resume({asked.of[0]: answer}).get(timeout=60))
         except Exception as error:
             into.append(error)
 

@@ -119,7 +119,7 @@ def second_runtime(folder: Path, *, broken: str | None = None) -> dict[str, Any]
 
     def follow() -> None:
         with _runtime(folder, log, lambda _: None) as runtime:
-            assert isinstance(runtime.spawn("clerk", id=ID).run("go").get(timeout=10), Completed)
+            assert isinstance(runtime.spawn("clerk", id=ID).run("go").get(timeout=60), Completed)
 
     forked(follow, killed=False)
     found["open again"] = time.perf_counter() - begin

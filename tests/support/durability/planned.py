@@ -5,18 +5,14 @@ In each life a day has passed. Each life says again what is planned, as an appli
 
 from __future__ import annotations
 
-import asyncio
-import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
-from tests.support.durability.disk import cut_power, watch_syncs
-from tests.support.durability.forks import forked, scratch
-from tests.support.durability.lives import in_time
-from tests.support.durability.points import NO_POINTS, Points, kill
+from tests.support.durability import play
+from tests.support.durability.points import Points
 from tests.support.durability.side_log import SideLog
 from understudy import (
     Agent,
@@ -90,8 +86,7 @@ BROKEN: dict[str, Callable[[], None]] = {
 
 def warm_up() -> None:
     """Do once what is slow the first time."""
-    with tempfile.TemporaryDirectory(dir=scratch()) as folder:
-        _live(Path(folder), 0, NO_POINTS)
+    play.warm_up(_life)
 
 
 def planned(
@@ -113,19 +108,7 @@ def planned(
     """
     if broken is not None:
         BROKEN[broken]()
-    for life in range(DAYS):
-        stop_at = stops[life] if life < len(stops) else None
-
-        def body(life: int = life, stop_at: int | None = stop_at) -> None:
-            if power:
-                watch_syncs(folder)
-            passed = _live(folder, life, stop_at, named)
-            SideLog(folder / "log", life).write("points", *passed)
-
-        ended = forked(body, killed=stop_at is not None)
-        if power and not ended:
-            cut_power(folder)
-    log = SideLog(folder / "log", -1)
+    log = play.play(folder, _life, stops=stops, lives=DAYS, named=named, power=power)
     return {
         "violations": list(_violations(log)),
         "stopped": [entry.of[0] for entry in log.read("stopped")],
@@ -148,26 +131,11 @@ def _agent(log: SideLog, point: Callable[[str], None]) -> Agent:
     return Agent("reporter", ScriptedModel(reply), tools=[report])
 
 
-def _live(folder: Path, life: int, stop_at: int | None, named: str = "") -> list[str]:
+async def _life(store: str, number: int, log: SideLog, points: Points) -> None:
     """One day."""
-    log = SideLog(folder / "log", life)
-
-    def stop(name: str) -> None:
-        log.write("stopped", name)
-        kill()
-
-    points = Points(stop_at, stop, named=named)
-    if stop_at != NO_POINTS:
-        points.install()
-
-    async def main() -> None:
-        clock = SimulatedClock(NOON + timedelta(days=life))
-        store = f"sqlite:///{folder}/store.db"
-        async with Runtime([_agent(log, points)], store=store, clock=clock, sweep=None) as runtime:
-            await in_time(_day(runtime, clock, log))
-
-    asyncio.run(main())
-    return points.passed
+    clock = SimulatedClock(NOON + timedelta(days=number))
+    async with Runtime([_agent(log, points)], store=store, clock=clock, sweep=None) as runtime:
+        await _day(runtime, clock, log)
 
 
 async def _day(runtime: Runtime, clock: SimulatedClock, log: SideLog) -> None:

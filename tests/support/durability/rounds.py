@@ -19,6 +19,12 @@ SETTINGS: Mapping[str, dict[str, Any]] = {
     "an owner who never reads it": {"sweep": None},
     "an owner who has not replied": {"sweep": None},
     "a run that is handed over": {"sweep": None},
+    "a run posted to a host that drains": {
+        "beat": 1000.0,
+        "patience": 1000.0,
+        "poll": 1000.0,
+        "sweep": None,
+    },
     "clocks that are wrong": {"ahead": {"two": 7200.0, "three": -7200.0}},
 }
 """Of the rounds that need others. In none of them a lease has to run out: who is killed is known to
@@ -243,6 +249,29 @@ def _given(callers: Callers) -> Script:
         callers.wrong(f"{owner} drains, and has begun {prompt!r}")
     callers.release(prompt)
     yield from callers.completed("t", prompt, run)
+
+
+@_round("a run posted to a host that drains")
+def _posted_to_drained(callers: Callers) -> Script:
+    """In the middle of a run that nobody waits for: whoever has the agent next does it.
+
+    By what hosts tell each other alone: nobody looks by itself.
+    """
+    owner, asker, _ = callers.hosts()
+    fleet = callers.fleet
+    held, other, after = callers.prompt("hold"), callers.prompt("do"), callers.prompt("do")
+    yield from fleet.told(callers.send(owner, "t", held))
+    callers.must_keep(f"m-{held}", held)
+    yield callers.is_entered(held)
+    drained = callers.ask(owner, "drain", "t")
+    yield lambda: bool(fleet.find("SELECT FROM hosts WHERE name = %s AND draining", owner))
+    asked = callers.run(asker, "t", other)
+    yield lambda: is_posted(fleet)
+    callers.release(held)
+    yield from fleet.told(drained)
+    yield from callers.completed("t", other, asked)
+    yield from fleet.absent(lambda: not fleet.find(BUSY, "t"))
+    yield from callers.completed("t", after, callers.run(owner, "t", after))
 
 
 @_round("clocks that are wrong")

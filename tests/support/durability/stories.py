@@ -50,7 +50,7 @@ def warm_up() -> None:
         live(Path(folder), 0, _agents, _both(followed=True), stop_at=NO_POINTS)
     for thread in threading.enumerate():
         if thread is not threading.current_thread():
-            thread.join(5)
+            thread.join(60)
     threads._IDLE_SECONDS = kept
     assert threading.active_count() == 1, "only a process with one thread can be forked"
 

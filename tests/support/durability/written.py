@@ -6,16 +6,13 @@ Each process that lives goes on with what the one before has left; the last one 
 from __future__ import annotations
 
 import asyncio
-import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 from tests.support.agents import by_turn
-from tests.support.durability.disk import cut_power, watch_syncs
-from tests.support.durability.forks import forked, scratch
-from tests.support.durability.lives import in_time
-from tests.support.durability.points import NO_POINTS, Points, kill
+from tests.support.durability import play
+from tests.support.durability.points import Points
 from tests.support.durability.side_log import SideLog
 from understudy import Agent, Runtime, call
 from understudy.middleware import Workspace
@@ -83,8 +80,7 @@ BROKEN: dict[str, Callable[[], None]] = {
 
 def warm_up() -> None:
     """Do once what is slow the first time."""
-    with tempfile.TemporaryDirectory(dir=scratch()) as folder:
-        _live(Path(folder), 0, NO_POINTS)
+    play.warm_up(_life)
 
 
 def written(
@@ -106,19 +102,7 @@ def written(
     """
     if broken is not None:
         BROKEN[broken]()
-    for life, stop_at in enumerate([*stops, None]):
-
-        def body(life: int = life, stop_at: int | None = stop_at) -> None:
-            if power:
-                watch_syncs(folder)
-            passed = _live(folder, life, stop_at, named)
-            SideLog(folder / "log", life).write("points", *passed)
-
-        if forked(body, killed=stop_at is not None):
-            break
-        if power:
-            cut_power(folder)
-    log = SideLog(folder / "log", -1)
+    log = play.play(folder, _life, stops=stops, named=named, power=power)
     return {
         "violations": list(_violations(log)),
         "stopped": [entry.of[0] for entry in log.read("stopped")],
@@ -126,25 +110,10 @@ def written(
     }
 
 
-def _live(folder: Path, life: int, stop_at: int | None, named: str = "") -> list[str]:
-    log = SideLog(folder / "log", life)
-
-    def stop(name: str) -> None:
-        log.write("stopped", name)
-        kill()
-
-    points = Points(stop_at, stop, named=named)
-    if stop_at != NO_POINTS:
-        points.install()
-
-    async def main() -> None:
-        agent = Agent("writer", by_turn(*TURNS), middleware=[Workspace()])
-        store = f"sqlite:///{folder}/store.db"
-        async with Runtime([agent], store=store, sweep=None) as runtime:
-            await in_time(_run(runtime, log))
-
-    asyncio.run(main())
-    return points.passed
+async def _life(store: str, number: int, log: SideLog, points: Points) -> None:
+    agent = Agent("writer", by_turn(*TURNS), middleware=[Workspace()])
+    async with Runtime([agent], store=store, sweep=None) as runtime:
+        await _run(runtime, log)
 
 
 async def _run(runtime: Runtime, log: SideLog) -> None:

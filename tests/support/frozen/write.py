@@ -106,9 +106,10 @@ def _fill(backend: Backend) -> None:
             backend.compact(_batch(owned, state, records.pop(0)))
             owned = _after(owned, 1)
         owned = _append(backend, owned, state, *records)
-        kept = KeptMessages(None, owned.last_seq, 0, 0)
+        seq = owned.last_seq
+        kept = KeptMessages(None, seq, 0, 0)
         head = dump_head(state, after_writing(kept, len(state.messages)))
-        checkpoint = make_checkpoint(owned, head, kept, state.messages[:])
+        checkpoint = make_checkpoint(owned.incarnation, seq, head, kept, state.messages[:])
         assert isinstance(backend, KeepsCheckpoints)
         backend.write_checkpoint(owned, checkpoint)
         if state.run is not None and isinstance(backend, KeepsLostAttempts):

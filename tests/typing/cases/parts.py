@@ -7,17 +7,19 @@ from typing import assert_type
 from pydantic_ai.messages import ModelMessage
 
 from understudy import AgentRef, AgentState, Run, patch_history
+from understudy.cluster import ClusterRef
 from understudy.events import Event
 from understudy.loop_actors.future import Future
 from understudy.middleware import Guard, RateLimit, SubAgent, TodoItem, TodoList
 from understudy.tools import ToolContext
 
 
-def lists(state: AgentState, ref: AgentRef, event: Event) -> None:
+def lists(state: AgentState, ref: AgentRef, far: ClusterRef, event: Event) -> None:
     assert_type(TodoList.of(state), tuple[TodoItem, ...])
     assert_type(TodoList.of(state, "clerk"), tuple[TodoItem, ...])
     assert_type(TodoList.of(ref), Future[tuple[TodoItem, ...]])
     assert_type(TodoList.changed(event), tuple[TodoItem, ...] | None)
+    assert_type(TodoList.of(far), Future[tuple[TodoItem, ...]])
     TodoList.of("clerk")  # error: a name is no place
     TodoList(max_items="many")  # error: a number
 

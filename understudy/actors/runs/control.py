@@ -92,7 +92,7 @@ def request_pause(slot: AgentSlot, reason: str | None) -> None:
     ledger = slot.current.ledger
     if reason is not None:
         slot.current.is_to_unpause = False
-    if requested_pause(ledger.state) != reason:
+    if requested_pause(ledger.state.plans) != reason:
         ledger.record(PauseRequested(reason=reason, at=slot.services.clock.now()))
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from understudy._base.json_values import digest
+from understudy._base.quickly_made import quickly_made
 from understudy.interrupts import DECISION_TYPES, DoubtfulCall, Request
 from understudy.run.run import Run
 from understudy.run.tool_call import ToolCall, binding, make_context
@@ -15,6 +16,7 @@ from understudy.state.run_state import Call
 from understudy.tools import InvalidArguments, Tool
 
 
+@quickly_made
 @dataclass(frozen=True, slots=True)
 class ReadyCall:
     """A call that can run, with the validated arguments for its function."""

@@ -1,4 +1,4 @@
-"""A tool of a JSON schema: `Tool.from_schema`, for what is described by data, not by a signature.
+"""The arguments of a tool by a JSON schema, for what is described by data, not by a signature.
 
 `jsonschema` checks the schema where the tool is made, and the arguments of each call.
 """
@@ -23,7 +23,6 @@ from understudy._base.json_values import (
     text_of,
 )
 from understudy.errors import UsageError
-from understudy.tools.function_tool import Tool
 from understudy.tools.result import InvalidArguments
 from understudy.tools.schema import hints_of, return_type
 
@@ -31,13 +30,8 @@ MAX_SCHEMA_BYTES = 200_000
 """Of the JSON of a schema, which is sent with each request to a model."""
 
 
-class JsonTool(Tool[Callable[..., Any]]):
-    """A tool whose arguments are described by a JSON schema, and checked by it.
-
-    Args:
-        call: gets the arguments as one dict, or a `ToolContext` before it.
-        parameters: the schema, of an object.
-        options: those of `Tool`.
+class SchemaArguments:
+    """`Arguments` by a JSON schema: one dict, which the function takes as it is.
 
     Raises:
         UsageError: as `Tool.from_schema` does.
@@ -45,26 +39,25 @@ class JsonTool(Tool[Callable[..., Any]]):
     """
 
     def __init__(
-        self, call: Callable[..., Any], *, parameters: Mapping[str, Any], **options: Any
+        self,
+        function: Callable[..., Any],
+        parameters: object,
+        *,
+        name: str,
+        description: str | None,
+        sequential: bool,
     ) -> None:
-        self._given_parameters = parameters
-        super().__init__(call, **options)
-
-    def _describe(self, description: str | None) -> None:
-        what = f"Tool {self.name!r}: `parameters`"
-        self.description: str = checked_text(
-            description, what=f"Tool {self.name!r}: `description`", may_be_empty=True
-        )
-        self.parameters: dict[str, Any] = _checked_parameters(self._given_parameters, what)
-        hints, signature = hints_of(self.function, self.name)
-        self.takes_context: bool = _takes_context(self.name, signature)
-        self._return_type = return_type(hints.get("return", Any))
         self.definition: ToolDefinition = ToolDefinition(
-            name=self.name,
-            description=self.description,
-            parameters_json_schema=self.parameters,
-            sequential=self.sequential,
+            name=name,
+            description=checked_text(
+                description, what=f"Tool {name!r}: `description`", may_be_empty=True
+            ),
+            parameters_json_schema=_checked_parameters(parameters, f"Tool {name!r}: `parameters`"),
+            sequential=sequential,
         )
+        hints, signature = hints_of(function, name)
+        self.takes_context: bool = _takes_context(name, signature)
+        self.returns: Any = return_type(hints.get("return", Any))
 
     def validate(self, arguments: str | Mapping[str, Any] | None) -> dict[str, Any]:
         """The arguments as the schema allows them; nothing is converted, no default filled in.
@@ -81,7 +74,7 @@ class JsonTool(Tool[Callable[..., Any]]):
             raise InvalidArguments(f"The arguments are no JSON: {text_of(error)}") from None
         if not isinstance(checked, dict):
             raise InvalidArguments(f"The arguments must be an object, not {shown(checked)[:200]}")
-        faults = faults_of(self.parameters, checked)
+        faults = faults_of(self.definition.parameters_json_schema, checked)
         if faults:
             lines = (f"{'.'.join(map(str, at)) or 'arguments'}: {why}" for at, why in faults)
             raise InvalidArguments("\n".join(lines), faults)

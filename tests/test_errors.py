@@ -1,0 +1,29 @@
+"""Errors are known by one name, wherever they are defined."""
+
+from __future__ import annotations
+
+import pickle
+
+import pytest
+
+from understudy import errors
+from understudy.errors import RequestChanged
+
+PICKLED = (
+    b"cunderstudy.errors\n_rebuild\np0\n(cunderstudy.errors\nRequestChanged\np1\nVnot as shown\n"
+    b"p2\n(dp3\nVrequest_id\np4\nVq1\np5\nstp6\nRp7\n."
+)
+"""As it was pickled when all of them were in one module."""
+
+
+@pytest.mark.parametrize("name", errors.__all__)
+def test_an_error_has_the_name_under_which_it_is_imported(name: str) -> None:
+    found = getattr(errors, name)
+    assert (found.__module__, found.__qualname__) == ("understudy.errors", name)
+
+
+def test_an_error_that_was_pickled_before_is_read_and_is_pickled_so_again() -> None:
+    error = pickle.loads(PICKLED)
+    assert type(error) is RequestChanged
+    assert (error.message, error.request_id) == ("not as shown", "q1")
+    assert pickle.dumps(error, protocol=0) == PICKLED

@@ -1,0 +1,131 @@
+"""Tools that a page executes: an agent declares them, and a client of AG-UI answers their calls."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Any
+
+from ag_ui.core import ToolMessage
+from ag_ui.core.types import TextPart
+
+from understudy._base.json_values import shown
+from understudy.ag_ui.conversation import Answer
+from understudy.errors import UsageError
+from understudy.interrupts import Decision, Interrupt, Request, respond
+from understudy.interrupts import reject as rejected
+from understudy.login.problems import refused
+from understudy.tools import Tool, ToolContext
+
+WireIdOf = Callable[[Request], str]
+"""The id of the call of a request, as clients know it."""
+
+
+def frontend_tool(
+    name: str,
+    description: str,
+    parameters: Mapping[str, Any],
+    *,
+    answer: object = None,
+    expires_after: float | None = None,
+) -> Tool[Callable[..., Any]]:
+    """A tool that has no code here: the page of a client executes it, and sends the result.
+
+    It belongs into `Agent(tools=[...])` and into `ag_ui(frontend_tools=[...])`. Its call is a
+    question of the tool: the run ends with it, and goes on when it is answered, also by a person in
+    the inbox, and after a restart.
+
+    Args:
+        name: by which the model calls it, and the client knows it.
+        description: for the model.
+        parameters: the JSON schema of its arguments, of an object.
+        answer: what the result must be: a JSON schema as a dict, a Pydantic model, or any other
+            type. Then the client sends JSON. By default the result is text.
+        expires_after: seconds after which nobody is expected to answer; None = never.
+
+    Raises:
+        UsageError: for what is no such schema, and for a time that is not possible.
+
+    """
+    schema = str if answer is None else answer
+    question = {"question": description}
+    Interrupt(question, schema=schema, expires_after=expires_after)  # refused now, not in a run
+
+    def call(ctx: ToolContext, arguments: dict[str, Any]) -> Any:
+        if not ctx.resumed:
+            raise Interrupt(question, schema=schema, expires_after=expires_after)
+        return ctx.resume_value
+
+    # It does nothing by itself, so a crash in its middle leaves no doubt.
+    return Tool.from_schema(name, description, parameters, call, idempotent=True, inline=True)
+
+
+def checked_tools(given: Iterable[object]) -> frozenset[str]:
+    """The names of the tools that an endpoint lets pages execute.
+
+    Raises:
+        UsageError: for what is no tool.
+
+    """
+    tools = list(given)
+    for each in tools:
+        if not isinstance(each, Tool):
+            raise UsageError(
+                "ag_ui(frontend_tools=...) takes tools that frontend_tool() has made, got "
+                f"{shown(each)}"
+            )
+    return frozenset(each.name for each in tools if isinstance(each, Tool))
+
+
+def is_for_page(request: Request, names: Collection[str]) -> bool:
+    """Whether the page answers this request by the result of a call."""
+    return request.kind == "interrupt" and request.tool_name in names
+
+
+def results_in(
+    messages: Iterable[object], names: Collection[str], wire_id_of: WireIdOf
+) -> Callable[[Iterable[Request]], Sequence[Answer]]:
+    """What answers requests of frontend tools, of the messages of a client.
+
+    Results of other calls, and of those that nobody waits for, are its history: not believed.
+    """
+    found = {each.tool_call_id: each for each in messages if isinstance(each, ToolMessage)}
+
+    def answers(requests: Iterable[Request]) -> Sequence[Answer]:
+        given: list[Answer] = []
+        for request in requests:
+            message = found.get(wire_id_of(request)) if is_for_page(request, names) else None
+            if message is not None:
+                given.append(_answer(request, message))
+        return given
+
+    return answers
+
+
+def _answer(request: Request, message: ToolMessage) -> Answer:
+    def decide(request: Request, by: str) -> Decision:
+        if message.error is not None:
+            return rejected(message.error, by=by)
+        return respond(_value(request, message), by=by)
+
+    return Answer(request.id, decide)
+
+
+def _value(request: Request, message: ToolMessage) -> Any:
+    content = message.content
+    if not isinstance(content, str):
+        texts = [part.text for part in content if isinstance(part, TextPart)]
+        if len(texts) < len(content):
+            raise _bad(request, "it has parts that are no text")
+        content = "\n".join(texts)
+    if (request.schema or {}).get("type") == "string":
+        return content
+    try:
+        return json.loads(content)
+    except (ValueError, RecursionError):
+        raise _bad(request, "it is no JSON") from None
+
+
+def _bad(request: Request, why: str) -> Exception:
+    what = f"The result of {request.tool_name!r} ({request.tool_call_id!r})"
+    return refused(422, "BadAnswer", f"{what} does not fit: {why}. Nothing was done.")

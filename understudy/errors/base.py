@@ -1,0 +1,41 @@
+"""The root of all errors: facts as attributes, plain data, and back."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+class UnderstudyError(Exception):
+    """The root of the tree.
+
+    The facts of an error are its attributes. They are JSON-able, so an error can be pickled,
+    stored with a run's outcome and rebuilt in another process.
+    """
+
+    message: str
+    facts: dict[str, Any]
+
+    def __init__(self, message: str, **facts: Any) -> None:
+        super().__init__(message)
+        self.message = message
+        self.facts = facts
+        for name, value in facts.items():
+            setattr(self, name, value)
+
+    def __reduce__(
+        self,
+    ) -> tuple[Callable[..., UnderstudyError], tuple[type[UnderstudyError], str, dict[str, Any]]]:
+        return _rebuild, (type(self), self.message, self.facts)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The error as plain data: its type's name, its message and its facts."""
+        return {"type": type(self).__name__, "message": self.message, "facts": self.facts}
+
+
+def _rebuild(cls: type[UnderstudyError], message: str, facts: dict[str, Any]) -> UnderstudyError:
+    error = cls.__new__(cls)
+    UnderstudyError.__init__(error, message, **facts)
+    return error

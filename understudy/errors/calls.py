@@ -1,0 +1,81 @@
+"""Why a wait of a tool, a call of a runtime or one of a cluster has no value."""
+
+from __future__ import annotations
+
+from understudy.errors.base import UnderstudyError
+
+
+class WaitEnded(UnderstudyError):
+    """A wait of a tool ended without a value: `ctx.wait_for` raises it, in every run of the tool.
+
+    Where the tool does not catch it, it is the error that the model sees as the call's result.
+    """
+
+    name: str
+    """The tool's name for the wait."""
+
+
+class WaitExpired(WaitEnded):
+    """Nobody answered the wait within its `timeout`."""
+
+    def __init__(self, *, name: str) -> None:
+        super().__init__(f"Nobody answered {name!r} in time", name=name)
+
+
+class WaitRejected(WaitEnded):
+    """The wait was answered by `reject`: it will have no value."""
+
+    reason: str
+
+    def __init__(self, *, name: str, reason: str) -> None:
+        super().__init__(f"{name!r} was rejected: {reason}", name=name, reason=reason)
+
+
+class NotExtracted(UnderstudyError):
+    """`extract` ended without a value: `outcome` says how the run ended instead."""
+
+    outcome: str
+
+    def __init__(self, *, tool: str, outcome: str) -> None:
+        super().__init__(
+            f"No value of {tool!r}: the run ended as {outcome}", tool=tool, outcome=outcome
+        )
+
+
+class AgentNotMade(UnderstudyError):
+    """`Runtime(factory=)` raised: the agent is not activated. The next call asks the factory again.
+
+    What the factory raised is the `__cause__`, in this process.
+    """
+
+    agent_id: str
+    agent: str
+    """The name of the definition that was asked for."""
+    cause: str
+
+    def __init__(self, *, agent_id: str, agent: str, cause: str) -> None:
+        super().__init__(
+            f"The agent {agent_id!r} is not activated: Runtime(factory=) raised for the name "
+            f"{agent!r}: {cause}",
+            agent_id=agent_id,
+            agent=agent,
+            cause=cause,
+        )
+
+
+class CallLost(UnderstudyError):
+    """The host of a cluster ended before it answered: whether the call was made is not known.
+
+    Only of calls that must not be made twice. Look at the agent before you call again.
+    """
+
+    call: str
+    host: str
+
+    def __init__(self, *, call: str, host: str) -> None:
+        super().__init__(
+            f"Host {host!r} ended before it answered {call}(): whether that was done is not known, "
+            "and it must not be done twice. Look at the agent's state, then call again if it must",
+            call=call,
+            host=host,
+        )

@@ -1,0 +1,222 @@
+"""Why a run ended as `Failed`; a run never raises one of them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from understudy.errors.base import UnderstudyError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+
+class RunError(UnderstudyError):
+    """Why a run ended as `Failed`: the `error` of the outcome. A run never raises it."""
+
+
+class ModelFailed(RunError):
+    """No model answered: each raised, refused, or gave an empty reply.
+
+    `__cause__` is the last of what they raised.
+    """
+
+    failures: list[dict[str, str]]
+    """One for each model: its name as `model`, and the `type` and `message` of what it raised.
+
+    The type is `RefusedReply` or `EmptyReply` where it raised nothing. A long message, such as a
+    page of HTML, is here by its first lines; `__cause__` has it all.
+    """
+
+    def __init__(self, *, failures: Sequence[Mapping[str, str]]) -> None:
+        causes = "; ".join(f"{f['model']}: {f['type']}: {f['message']}" for f in failures)
+        super().__init__(f"{self._what}: {causes}", failures=[dict(f) for f in failures])
+
+    _what = "No model answered"
+
+
+class ModelRefused(ModelFailed):
+    """The model refused to answer, or a content filter stopped it; and so with every fallback."""
+
+    _what = "The model refused to answer"
+
+
+class StreamBroken(RunError):
+    """A stream broke in the middle of a reply; the part received is kept in the state."""
+
+    model: str
+    cause: str
+
+    def __init__(self, *, model: str, cause: str) -> None:
+        super().__init__(
+            f"The stream of {model!r} broke in the middle of a reply: {cause}",
+            model=model,
+            cause=cause,
+        )
+
+
+class ReplyCut(RunError):
+    """A reply was cut by its length limit, and so was the one before it, at the same length.
+
+    Asking for it again would cost the same once more.
+    """
+
+    max_tokens: int | None
+    """Of the agent's `model_settings`; None where the model's own limit holds."""
+    output_tokens: int
+    """The tokens of the reply, as the provider counts them; 0 where it does not."""
+
+    def __init__(self, *, max_tokens: int | None, output_tokens: int) -> None:
+        limit = "the model's own" if max_tokens is None else f"max_tokens={max_tokens}"
+        length = f" after {output_tokens} tokens" if output_tokens else ""
+        super().__init__(
+            f"The reply was cut by its length limit ({limit}){length}, as the one before it: raise "
+            "max_tokens in the model_settings, or ask for less at once.",
+            max_tokens=max_tokens,
+            output_tokens=output_tokens,
+        )
+
+
+class RunLimitExceeded(RunError):
+    """The run needed one more model call than `max_runs` allows. The state is kept."""
+
+    max_runs: int
+
+    def __init__(self, *, max_runs: int) -> None:
+        super().__init__(
+            f"The run made its {max_runs} model calls and was not finished: raise max_runs, or "
+            "run it again from the state of this outcome.",
+            max_runs=max_runs,
+        )
+
+
+class UntilToolNotCalled(RunError):
+    """The model stopped without a result of the until tool, or without a successful one."""
+
+    tools: list[str]
+    success_required: bool
+
+    def __init__(self, *, tools: Sequence[str], success_required: bool) -> None:
+        names = ", ".join(repr(name) for name in tools)
+        result = "a successful result" if success_required else "a result"
+        super().__init__(
+            f"The model stopped without {result} of {names}.",
+            tools=list(tools),
+            success_required=success_required,
+        )
+
+
+class MiddlewareError(RunError):
+    """A hook raised. The error names the middleware and the hook; `__cause__` is what it raised."""
+
+    middleware: str
+    hook: str
+
+    def __init__(self, *, middleware: str, hook: str, cause: str) -> None:
+        super().__init__(
+            f"{hook} of middleware {middleware!r} raised {cause}",
+            middleware=middleware,
+            hook=hook,
+            cause=cause,
+        )
+
+
+class CostUnknown(MiddlewareError):
+    """A limit needs to know what the run has cost, and a model that was asked has no price."""
+
+    models: list[str]
+    requests: int
+
+    def __init__(self, *, middleware: str, hook: str, models: Sequence[str], requests: int) -> None:
+        named = ", ".join(map(repr, models)) or "a model without a name"
+        cause = (
+            f"nobody knows what {requests} of its requests to {named} cost: give the model a price "
+            "in the `pricing` of Limits or Runtime"
+        )
+        RunError.__init__(
+            self,
+            f"{middleware} cannot tell what the run has cost: {cause}",
+            middleware=middleware,
+            hook=hook,
+            cause=cause,
+            models=list(models),
+            requests=requests,
+        )
+
+
+class StepFailed(RunError):
+    """A step of the pipeline raised; `__cause__` is what it raised."""
+
+    step: str
+
+    def __init__(self, *, step: str, cause: str) -> None:
+        super().__init__(f"Step {step!r} raised {cause}", step=step, cause=cause)
+
+
+class AgentFailed(RunError):
+    """An agent of a workflow failed, and so did the workflow.
+
+    `error` is the agent's own error as data: `error_from_dict(failed.error)` rebuilds it.
+    """
+
+    agent: str
+    error: dict[str, Any]
+
+    def __init__(self, *, agent: str, error: Mapping[str, Any]) -> None:
+        super().__init__(
+            f"Agent {agent!r} failed: {error['type']}: {error['message']}",
+            agent=agent,
+            error=dict(error),
+        )
+
+
+class DefinitionChanged(RunError):
+    """The agents of a workflow are not those with which its run started."""
+
+    agent: str
+    was: str
+    now: str
+
+    def __init__(self, *, agent: str, was: str, now: str) -> None:
+        super().__init__(
+            f"The workflow {agent!r} was {was} when its run started and is {now} now: continue "
+            "with the definition that it started with, or start a new run.",
+            agent=agent,
+            was=was,
+            now=now,
+        )
+
+
+class NotHaltable(RunError):
+    """A tool raised `Halt`, and no agent from it up to the root has the `Haltable` middleware.
+
+    The run ends nevertheless: a halt is never ignored.
+    """
+
+    tool: str
+    agent_path: list[str]
+
+    def __init__(self, *, tool: str, agent_path: Sequence[str], message: str) -> None:
+        super().__init__(
+            f"{tool!r} halted the run ({message}), but none of {' > '.join(agent_path)} has the "
+            "Haltable middleware: add middleware=[Haltable()], so that a person gets the request.",
+            tool=tool,
+            agent_path=list(agent_path),
+        )
+
+
+class Quarantined(RunError):
+    """The run was cut off several times in a row without progress.
+
+    It keeps its state, and only `ref.retry()` continues it.
+    """
+
+    attempts: int
+    cause: str
+
+    def __init__(self, *, attempts: int, cause: str) -> None:
+        super().__init__(
+            f"The run was cut off {attempts} times in a row without progress, last by {cause}: "
+            "remove the cause, then call ref.retry()",
+            attempts=attempts,
+            cause=cause,
+        )

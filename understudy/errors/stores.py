@@ -1,0 +1,206 @@
+"""Errors of the journal and of the store under it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from understudy.errors.base import UnderstudyError
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
+
+
+class JournalFailed(UnderstudyError):
+    """The journal refused a record, so the run stopped at once. Earlier records are kept.
+
+    The caller gets it as an exception, as after a crash: continue from the journal.
+    """
+
+
+class StoreError(JournalFailed):
+    """The store failed, or this runtime may not use it."""
+
+
+class StoreInUse(StoreError):
+    """The database serves one runtime, and another one has it open.
+
+    Where another runtime owns a single agent, it is `OwnedElsewhere` instead.
+    """
+
+    path: str
+
+    def __init__(self, *, path: str, holder: str = "") -> None:
+        by = f" ({holder})" if holder else ""
+        super().__init__(
+            f"{path!r} is in use by another runtime{by}: a SQLite file serves one runtime. "
+            "Stop that one, or let both use a PostgreSQL store.",
+            path=path,
+            holder=holder,
+        )
+
+
+class StoreUnavailable(StoreError):
+    """The database cannot be reached or is locked; the operation is retried for some time."""
+
+    cause: str
+
+    def __init__(self, *, cause: str) -> None:
+        super().__init__(
+            f"The store cannot be reached: {cause}. Runs wait and retry; none continues without "
+            "its records.",
+            cause=cause,
+        )
+
+
+class StoreBroken(StoreError):
+    """The store cannot write until it is repaired; the message says how."""
+
+    cause: str
+    is_final: bool
+    """This process does not retry: after an I/O error it is unknown what is on disk."""
+
+    def __init__(self, *, cause: str, remedy: str, is_final: bool = False) -> None:
+        super().__init__(
+            f"The store cannot write: {cause}. {remedy}",
+            cause=cause,
+            remedy=remedy,
+            is_final=is_final,
+        )
+
+
+class StoreDamaged(StoreBroken):
+    """Stored data cannot be read."""
+
+    what: str
+
+    def __init__(self, *, what: str, cause: str) -> None:
+        UnderstudyError.__init__(
+            self,
+            f"The store is damaged: {what} cannot be read ({cause}). Restore it from a backup; "
+            "the other agents in it are not affected.",
+            what=what,
+            cause=cause,
+            is_final=False,
+        )
+
+
+class OwnedElsewhere(StoreError):
+    """Another live runtime owns this agent, and cannot be asked: send to it there.
+
+    It is of a version that answers no others, or it or this one has `any_host=False`.
+    """
+
+    agent_id: str
+    host: str
+    must_post: bool = False
+    """This runtime must not run the agent. Of this process: it is no fact of the error."""
+
+    def __init__(self, *, agent_id: str, host: str) -> None:
+        super().__init__(
+            f"Agent {agent_id!r} is owned by {host!r}: send to it there, or wait until that "
+            "runtime stops or its lease ends",
+            agent_id=agent_id,
+            host=host,
+        )
+
+
+class UnfitHost(StoreError):
+    """This runtime must not run this agent, and no other one that could lives now.
+
+    It lacks a label that the agent needs, or has an older definition than the one that began its
+    run, or is being drained. The agent is as it was: a host that fits goes on with it.
+    """
+
+    agent_id: str
+    agent: str
+    """The name of its definition."""
+    missing: list[str]
+    """The labels that it needs and this runtime lacks."""
+    version: str | None
+    """The fingerprint of the definition that began its run, where that is why."""
+    draining: bool
+
+    def __init__(
+        self,
+        *,
+        agent_id: str,
+        agent: str,
+        missing: Collection[str] = (),
+        version: str | None = None,
+        waits: bool = False,
+        draining: bool = False,
+    ) -> None:
+        super().__init__(
+            f"Agent {agent_id!r} ({agent!r}) {_why_unfit(sorted(missing), version, waits=waits)}",
+            agent_id=agent_id,
+            agent=agent,
+            missing=sorted(missing),
+            version=version,
+            waits=waits,
+            draining=draining,
+        )
+
+
+def _why_unfit(missing: Sequence[str], version: str | None, *, waits: bool) -> str:
+    if missing:
+        labels = ", ".join(map(repr, missing))
+        return (
+            f"needs a host with {labels}, which this runtime has not, and no other one that has "
+            f"can be reached: start one with Runtime(labels={{{labels}}}) and this definition"
+        )
+    if version is None:
+        return (
+            "is not taken by this runtime, which is being drained, and no other one that could run "
+            "it can be reached: send to it when one has started"
+        )
+    remedy = (
+        "start one, or give this definition on_version='newest'"
+        if waits
+        else "start one, or give this definition a higher `version`"
+    )
+    what = "does not continue those of others" if waits else "is older"
+    return (
+        f"has a run that was begun by another definition ({version}); the one of this runtime "
+        f"{what}, and no other runtime that could go on with it can be reached: {remedy}"
+    )
+
+
+class Fenced(StoreError):
+    """The agent has a later epoch, so what runs under this one may not write to it any more.
+
+    Another runtime has taken it over. That is an orderly end: the agent continues there, and the
+    next call to it here tries to claim it again. Or this runtime has abandoned the code that gets
+    this error, because it went on after its cancellation.
+    """
+
+    agent_id: str
+
+    def __init__(self, *, agent_id: str, why: str) -> None:
+        super().__init__(
+            f"Agent {agent_id!r} is no longer owned by this runtime: {why}",
+            agent_id=agent_id,
+            why=why,
+        )
+
+
+class StoreConflict(StoreError):
+    """A record's number is not the next one: two writers use one epoch, a defect."""
+
+    agent_id: str
+
+    def __init__(self, *, agent_id: str, expected: int, got: int) -> None:
+        super().__init__(
+            f"Agent {agent_id!r}: the next record must be number {expected}, got {got}",
+            agent_id=agent_id,
+            expected=expected,
+            got=got,
+        )
+
+
+class RecordRefused(StoreError):
+    """No store accepts this record; other records are not affected."""
+
+    kind: str
+
+    def __init__(self, *, kind: str, why: str) -> None:
+        super().__init__(f"A record of kind {kind!r} cannot be stored: {why}", kind=kind, why=why)

@@ -1,0 +1,203 @@
+"""Errors of the caller: a wrong argument, raised before anything runs."""
+
+from __future__ import annotations
+
+from understudy.errors.base import UnderstudyError
+
+
+class UsageError(UnderstudyError):
+    """An argument is wrong. It is raised before anything runs."""
+
+
+class DecisionError(UsageError):
+    """A decision does not fit: its request is not pending, or does not allow this decision.
+
+    Not pending is what is unknown, stale or withdrawn, also where nothing is pending at all.
+    Nothing ran, the requests are still pending, and a valid decision is still accepted. Where the
+    request has another decision already, it is `NotInterrupted` instead.
+    """
+
+    request_id: str | None
+
+    def __init__(self, message: str, *, request_id: str | None = None) -> None:
+        super().__init__(message, request_id=request_id)
+
+
+class RequestChanged(DecisionError):
+    """The request is another one than the decision was made on: its digest is not the expected one.
+
+    Nothing ran. Show the request as it is now, and ask again.
+    """
+
+    request_id: str
+    digest: str
+    expected: str
+
+    def __init__(self, *, request_id: str, digest: str, expected: str) -> None:
+        UsageError.__init__(
+            self,
+            f"Request {request_id!r} is not what was shown: its digest is {digest!r}, not "
+            f"{expected!r}: show it as it is now, and decide again",
+            request_id=request_id,
+            digest=digest,
+            expected=expected,
+        )
+
+
+class NotInterrupted(UsageError):
+    """There is nothing to continue or to decide any more.
+
+    No run is open, it goes on now, or the request has another decision already. A decision about a
+    request that is not pending is a `DecisionError`.
+    """
+
+
+class MissingValue(UsageError):
+    """The instructions read `{key}`, and the agent's values have no such key."""
+
+    key: str
+    agent: str
+
+    def __init__(self, *, key: str, agent: str) -> None:
+        super().__init__(
+            f"The instructions of agent {agent!r} read {{{key}}}, but its values hold no {key!r}: "
+            f"give AgentState(values={{{key!r}: ...}}), or write {{{key}?}} if it may be absent.",
+            key=key,
+            agent=agent,
+        )
+
+
+class SchemaVersionError(UsageError):
+    """Stored data has a schema version that this version of the library does not know."""
+
+    version: object
+    known: int
+
+    def __init__(self, *, version: object, known: int, what: str = "state") -> None:
+        super().__init__(
+            f"This {what} has schema version {version!r}, but this understudy reads versions up to "
+            f"{known}: upgrade understudy, or read the {what} where it was written."
+            if not isinstance(version, int) or version > known
+            else f"This {what} has schema version {version!r}, older than {known}: open it once by "
+            "a Runtime of this understudy, which upgrades it.",
+            version=version,
+            known=known,
+            what=what,
+        )
+
+
+class UnknownAgent(UsageError):
+    """There is no agent with this id, in memory or in the store."""
+
+    agent_id: str
+
+    def __init__(self, *, agent_id: str) -> None:
+        super().__init__(
+            f"There is no agent {agent_id!r}: create it with spawn(agent, id={agent_id!r})",
+            agent_id=agent_id,
+        )
+
+
+class UnknownMessage(UsageError):
+    """The agent was sent no message with this id, or it was cancelled: no run took it."""
+
+    agent_id: str
+    message_id: str
+
+    def __init__(self, *, agent_id: str, message_id: str) -> None:
+        super().__init__(
+            f"Agent {agent_id!r} has no message {message_id!r}: it was never accepted, or it was "
+            "cancelled. Send it with this `message_id` first",
+            agent_id=agent_id,
+            message_id=message_id,
+        )
+
+
+class OtherRun(UsageError):
+    """A call named a run that is not the open run of the agent, so it did nothing."""
+
+    agent_id: str
+    run_id: str
+    open_run: str | None
+
+    def __init__(self, *, agent_id: str, run_id: str, open_run: str | None) -> None:
+        there = "no run is open" if open_run is None else f"the open run is {open_run!r}"
+        super().__init__(
+            f"Run {run_id!r} of agent {agent_id!r} is over, or there was none: {there}. Nothing "
+            "was done",
+            agent_id=agent_id,
+            run_id=run_id,
+            open_run=open_run,
+        )
+
+
+class OtherAgent(UsageError):
+    """The agent with this id has another definition; it is left unchanged."""
+
+    agent_id: str
+    agent: str
+    wanted: str
+
+    def __init__(self, *, agent_id: str, agent: str, wanted: str) -> None:
+        super().__init__(
+            f"Agent {agent_id!r} is a {agent!r} already, not this {wanted!r}: use another id, or "
+            "runtime.get(id)",
+            agent_id=agent_id,
+            agent=agent,
+            wanted=wanted,
+        )
+
+
+class UnknownToken(UsageError):
+    """No wait has this token: it is malformed, of another store, or of an agent that is gone.
+
+    These are told alike, and the message has nothing of the token, which is a secret.
+    """
+
+    def __init__(self) -> None:
+        super().__init__("No wait of a tool has this token")
+
+
+class Expired(UsageError):
+    """The wait of this token is over, so its answer comes too late: nothing is recorded."""
+
+    agent_id: str
+    name: str
+
+    def __init__(self, *, agent_id: str, name: str) -> None:
+        super().__init__(
+            f"The wait {name!r} of agent {agent_id!r} is over: this answer comes too late",
+            agent_id=agent_id,
+            name=name,
+        )
+
+
+class ForkedRuntime(UsageError):
+    """The runtime belongs to the parent of this forked process: its event loop is not here.
+
+    So is what its calls have returned: a future that was pending at the fork, a feed, a list.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(
+            "This runtime belongs to the parent of this forked process: create a Runtime after "
+            "the fork"
+        )
+
+
+class WouldDeadlock(UsageError):
+    """Waiting here would block the event loop that has to answer: it runs in this thread.
+
+    It is raised at once, before anything is sent. Where another loop runs in this thread, such as
+    a notebook's, one may wait. A wait that times out raises `TimeoutError`.
+    """
+
+    what: str
+    remedy: str
+
+    def __init__(self, *, what: str, remedy: str) -> None:
+        super().__init__(
+            f"{what} would block the event loop that runs in this thread: {remedy}.",
+            what=what,
+            remedy=remedy,
+        )

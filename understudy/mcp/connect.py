@@ -1,0 +1,102 @@
+"""`connect`: opens a connection to an MCP server, of whatever kind it is."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+from mcp import Client, ClientSession, StdioServerParameters
+from mcp.client.streamable_http import streamable_http_client
+from mcp.server import Server
+from mcp.server.mcpserver import MCPServer
+
+from understudy._base.causes import message_of
+from understudy._base.json_values import shown
+from understudy.errors import UsageError
+from understudy.mcp.connection import Address, Connection
+from understudy.mcp.http_client import MAX_ANSWER, HttpClient
+from understudy.mcp.process import process_transport
+from understudy.mcp.reading import WatchedTransport
+
+if TYPE_CHECKING:
+    from mcp.client import Transport
+
+CONNECT_SECONDS = 30.0
+"""How long it may take to connect and to list the tools."""
+
+
+@asynccontextmanager
+async def connect(server: Address) -> AsyncIterator[Connection]:
+    """As `McpServer.open`."""
+    connection = Connection(server)
+    failed: BaseException | None = None
+    try:
+        async with AsyncExitStack() as stack:
+            try:
+                async with asyncio.timeout(CONNECT_SECONDS):
+                    connection.session = await _session(connection, stack)
+                    await connection.read_list()
+            except (Exception, BaseExceptionGroup) as error:
+                failed = error  # raised outside: a task group here would put it into a group
+            else:
+                yield connection
+    except (Exception, BaseExceptionGroup) as error:
+        if failed is None:
+            failed = error
+    finally:
+        connection.is_lost = True
+    if failed is None or isinstance(failed, UsageError):
+        if failed is not None:
+            raise failed
+        return
+    if isinstance(failed, TimeoutError):
+        raise ConnectionError(f"{server} did not answer within {CONNECT_SECONDS:g} seconds")
+    raise ConnectionError(f"{server} cannot be reached: {_why(failed)}") from failed
+
+
+async def _session(connection: Connection, stack: AsyncExitStack) -> ClientSession:
+    given = connection.server.server
+    client = getattr(given, "client", given)  # of an MCPToolset
+    if hasattr(client, "new") and hasattr(client, "transport"):  # of FastMCP
+        from understudy.mcp.fastmcp_client import watched
+
+        clone = watched(client.new(), connection)
+        return (await stack.enter_async_context(clone)).session  # type: ignore[no-any-return]
+    if isinstance(given, (Server, MCPServer)):
+        target: Any = given
+    else:
+        target = WatchedTransport(await _transport(connection, stack), connection.on_end)
+    client = Client(
+        target,
+        elicitation_callback=connection.on_elicitation,
+        message_handler=connection.on_message,
+        cache=None,
+    )
+    return (await stack.enter_async_context(client)).session
+
+
+async def _transport(connection: Connection, stack: AsyncExitStack) -> Transport:
+    server = connection.server
+    given = server.server
+    if isinstance(given, str):
+        http = HttpClient(connection.on_refusal, CONNECT_SECONDS, headers=server.headers)
+        await stack.enter_async_context(http)
+        return streamable_http_client(given, http_client=http, max_sse_event_size=MAX_ANSWER)
+    if isinstance(given, StdioServerParameters):
+        return process_transport(given)
+    if callable(given):
+        return given()  # type: ignore[no-any-return]
+    if isinstance(given, (list, tuple)):
+        return process_transport(StdioServerParameters(command=given[0], args=list(given[1:])))
+    raise UsageError(
+        f"{server}: give a URL, a command as a list, a server or a toolset, got {shown(given)}"
+    )
+
+
+def _why(error: BaseException) -> str:
+    """What went wrong, of the errors in a group."""
+    if isinstance(error, BaseExceptionGroup):
+        return "; ".join(dict.fromkeys(_why(each) for each in error.exceptions))
+    return message_of(error) or type(error).__name__

@@ -1,0 +1,101 @@
+"""The arguments of a tool by its signature: Pydantic validates them, and writes them as JSON."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any, cast
+
+from pydantic import ValidationError
+from pydantic_ai.tools import ToolDefinition
+from pydantic_core import to_json
+
+from understudy._base.causes import cause_of
+from understudy._base.json_values import read_json, text_of
+from understudy.tools.result import InvalidArguments
+from understudy.tools.schema import (
+    error_places,
+    error_text,
+    hints_of,
+    return_type,
+    schema_tool,
+    takes_context,
+)
+
+
+class SignatureArguments:
+    """`Arguments` by the signature and the docstring of a function.
+
+    Raises:
+        UsageError: as `Tool` does.
+
+    """
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        *,
+        name: str,
+        description: str | None,
+        sequential: bool,
+    ) -> None:
+        hints, signature = hints_of(function, name)
+        self.takes_context: bool = takes_context(name, signature, hints)
+        self.returns: Any = return_type(hints.get("return", Any))
+        made = schema_tool(
+            function,
+            hints,
+            signature,
+            name=name,
+            description=description,
+            sequential=sequential,
+            context=self.takes_context,
+        )
+        self.definition: ToolDefinition = made.tool_def
+        self._validator = made.function_schema.validator
+        self._single = made.function_schema.single_arg_name
+        self._positional = made.function_schema.positional_fields
+
+    def validate(self, arguments: str | Mapping[str, Any] | None) -> dict[str, Any]:
+        """Converted to the types of the function, defaults filled in."""
+        try:
+            if isinstance(arguments, str):
+                checked = self._validator.validate_json(arguments or "{}")
+            else:
+                checked = self._validator.validate_python(dict(arguments or {}))
+        except ValidationError as error:
+            raise InvalidArguments(error_text(error), error_places(error)) from None
+        except Exception as error:  # of a validator of the tool's own
+            raise InvalidArguments(f"A validator raised {cause_of(error)}") from error
+        return cast("dict[str, Any]", checked)
+
+    def canonical(self, checked: Mapping[str, Any]) -> dict[str, Any]:
+        """As JSON, in the form of the schema."""
+        arguments = checked[self._single] if self._single is not None else checked
+        try:
+            text = to_json(_ordered(arguments))
+            canonical = read_json(text)
+            if b"NaN" in text or b"Infinity" in text:
+                json.dumps(canonical, allow_nan=False)  # raises, unless they are in a text
+            return cast("dict[str, Any]", canonical)
+        except (ValueError, RecursionError) as error:  # Pydantic's errors are ValueErrors
+            raise InvalidArguments(
+                f"The arguments cannot be written as JSON: {text_of(error)}"
+            ) from error
+
+    def bind(self, checked: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
+        """Validated arguments as positional and keyword arguments."""
+        keywords = dict(checked)
+        positional = [keywords.pop(name) for name in self._positional]
+        return positional, keywords
+
+
+def _ordered(value: Any) -> Any:
+    """The value with each set as a sorted list, so that its JSON is the same in every process."""
+    if isinstance(value, dict):
+        return {key: _ordered(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_ordered(item) for item in value]
+    if isinstance(value, (set, frozenset)):
+        return sorted((_ordered(item) for item in value), key=repr)
+    return value
