@@ -39,12 +39,6 @@ from understudy.journal.store import DatabaseStore
 
 
 @pytest.fixture
-def ran() -> list[str]:
-    """What the tools have done."""
-    return []
-
-
-@pytest.fixture
 def server_hosts(postgres_server: Server) -> Iterator[Hosts]:
     """On a server that the test may stop."""
     opened = Hosts(postgres_server.url)

@@ -41,12 +41,6 @@ from understudy.journal import MemoryStore, Store
 from understudy.middleware import Middleware
 
 
-@pytest.fixture
-def ran() -> list[str]:
-    """What the tools have done."""
-    return []
-
-
 def refund(ran: list[str]) -> Any:
     @tool
     async def refund(order: int) -> str:

@@ -49,12 +49,6 @@ DEADLY: list[type[BaseException]] = [SystemExit, KeyboardInterrupt, OwnKind]
 deadly = pytest.mark.parametrize("kind", DEADLY)
 
 
-@pytest.fixture
-def ran() -> list[str]:
-    """What the tools have done."""
-    return []
-
-
 def quick(ran: list[str]) -> Any:
     @tool(sequential=True)
     async def quick() -> str:

@@ -45,12 +45,6 @@ from understudy.journal import Store
 from understudy.middleware import Middleware, SubAgent
 
 
-@pytest.fixture
-def ran() -> list[str]:
-    """What the tools have done."""
-    return []
-
-
 def refund(ran: list[str]) -> Any:
     @tool
     async def refund(order: int) -> str:

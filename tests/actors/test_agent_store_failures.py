@@ -66,12 +66,6 @@ from understudy.middleware import Haltable, SubAgent
 from understudy.modes import Mode
 
 
-@pytest.fixture
-def ran() -> list[str]:
-    """What the tools have done."""
-    return []
-
-
 def pay(ran: list[str]) -> Any:
     @tool
     async def pay(context: ToolContext) -> str:

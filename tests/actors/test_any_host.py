@@ -15,12 +15,6 @@ from understudy import Agent, ScriptedModel, Status, ToolContext, approve, call,
 from understudy.errors import NotInterrupted, UsageError
 
 
-@pytest.fixture
-def ran() -> list[str]:
-    """What the tools have done."""
-    return []
-
-
 def inbox(hosts: Hosts) -> list[tuple[object, ...]]:
     return hosts.sql("SELECT kind, reply FROM inbox")
 
@@ -64,6 +58,9 @@ async def test_the_copy_of_a_host_that_lost_an_agent_leaves_its_memory(hosts: Ho
         here = first.spawn("desk", "t")
         await soon(here.run("go"))
         assert here.status() is Status.IDLE
+        # Else the other one posts to it, and takes nothing: its status may not be durable yet.
+        takeable = "SELECT takeable AND indexed_seq = last_seq FROM agents"
+        await until(lambda: hosts.sql(takeable) == [(True,)])
         await soon(second.get("t").run("go"))
         await until(lambda: here.status() is Status.PASSIVE)
         (info,) = await soon(first.agents())

@@ -166,11 +166,6 @@ def _never() -> Any:
     return Future()
 
 
-@pytest.fixture(params=["memory", "sqlite"])
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    return "memory:" if request.param == "memory" else f"sqlite:///{tmp_path / 'store.db'}"
-
-
 def test_in_a_forked_child_every_call_of_a_ref_and_of_a_runtime_is_refused(store: str) -> None:
     with Runtime([healthy()], store=store, feed=True) as runtime:
         ref = runtime.spawn("healthy", "one")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from contextlib import suppress
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pykka
@@ -28,6 +29,7 @@ from understudy import (
     tool,
 )
 from understudy.journal import Store
+from understudy.journal.shared import Told
 from understudy.journal.store import DatabaseStore
 
 
@@ -39,6 +41,39 @@ def opened(store: Store, *agents: Agent, **options: Any) -> Runtime:
     options.setdefault("idle_timeout", None)
     options.setdefault("sweep", None)
     return Runtime(agents, store=store, stop_timeout=0.001, **options)
+
+
+CUT_EAR = """
+SELECT pg_terminate_backend(a.pid) FROM pg_stat_activity a
+JOIN hosts h ON a.query = format('LISTEN "%%s"', h.ear) WHERE h.name = %s"""
+
+
+def deaf_to(store: DatabaseStore, kind: str) -> None:
+    """Its host hears no hints of this kind."""
+    assert store.shared is not None
+    listen = store.shared.listen
+
+    def listen_to_others(told: Told | None) -> None:
+        assert told is not None
+
+        def hear(text: str | None) -> None:
+            if text is None or not text.startswith(kind):
+                told(text)
+
+        listen(hear)
+
+    store.shared.listen = listen_to_others  # type: ignore[method-assign]
+
+
+async def at_rest(hosts: Hosts) -> None:
+    """Until nothing of the one agent goes on any more."""
+    await found(hosts, "SELECT 1 FROM agents WHERE standing = 'rest' AND indexed_seq = last_seq")
+
+
+async def found(hosts: Hosts, statement: str) -> None:
+    """Until it finds a row."""
+    while not hosts.sql(statement):  # noqa: ASYNC110  # a table sets no event
+        await asyncio.sleep(0.01)
 
 
 async def test_a_drained_runtime_has_no_agent_and_takes_none(new_store: NewStore) -> None:
@@ -141,6 +176,103 @@ async def test_a_run_goes_on_at_another_host_at_once_and_its_caller_gets_the_out
         assert completed(await soon(old.spawn("desk", "u").run("go"))).text == "done"
         assert [info.host for info in await soon(old.agents())] == ["new"] * 3
     assert sorted(ran) == ["begins 1"] * 3 + ["begins 2"] * 3
+
+
+async def test_a_run_that_is_given_to_a_host_with_a_stale_copy_goes_on_there(hosts: Hosts) -> None:
+    """J53: the copy is of no use, and must not keep the host from going on with the run."""
+    held = Held("done")
+
+    @tool
+    async def work() -> str:
+        await held.wait()
+        return "worked"
+
+    def agent() -> Agent:
+        return desk("first", call("work", {}), "done", tools=[work])
+
+    stale = DatabaseStore(hosts.new("stale"))
+    deaf_to(stale, "taken")
+    async with (
+        opened(stale, agent()) as first,
+        opened(DatabaseStore(hosts.new("drained")), agent()) as second,
+    ):
+        completed(await soon(first.spawn("desk", "t").run("go")))
+        await soon(second.get("t").send("more"))
+        await soon(held.entered.wait())
+        drained = second.drain()
+        assert await soon(second.drain(timeout=0.01)) is False
+        held.release.set()
+        assert await soon(drained)
+        # Nobody asks for it, only the store.
+        await soon(at_rest(hosts))
+        (info,) = await soon(second.agents())
+        assert (info.host, info.status) == ("stale", Status.IDLE)
+
+
+async def test_a_host_that_hears_again_goes_on_with_what_it_was_given_meanwhile(
+    hosts: Hosts,
+) -> None:
+    """J53: it was not told, and does not wait for a sweep to find that out."""
+    held = Held("done")
+
+    @tool
+    async def work() -> str:
+        await held.wait()
+        return "worked"
+
+    def agent() -> Agent:
+        return desk(call("work", {}), "done", tools=[work])
+
+    deaf = DatabaseStore(hosts.new("deaf"))
+    deaf_to(deaf, "given")
+    async with (
+        opened(deaf, agent(), sweep=1000) as first,
+        opened(DatabaseStore(hosts.new("drained")), agent()) as second,
+    ):
+        await soon(second.spawn("desk", "t").send("go"))
+        await soon(held.entered.wait())
+        drained = second.drain()
+        assert await soon(second.drain(timeout=0.01)) is False
+        held.release.set()
+        assert await soon(drained)
+        (info,) = await soon(first.agents())
+        assert (info.host, info.status) == ("deaf", Status.RUNNING)
+        assert hosts.sql(CUT_EAR, "deaf") == [(True,)]
+        await soon(at_rest(hosts))
+
+
+async def test_a_run_that_a_host_leaves_goes_on_elsewhere_without_a_sweep(hosts: Hosts) -> None:
+    """J10: who leaves says so to the others, and the run of nobody's caller does not wait."""
+    held = Held("done")
+
+    @tool(idempotent=True)
+    async def work() -> str:
+        await held.wait()
+        return "worked"
+
+    def agent() -> Agent:
+        return desk(call("work", {}), "done", tools=[work])
+
+    async with opened(DatabaseStore(hosts.new("stays")), agent(), sweep=1000) as stays:
+        async with opened(DatabaseStore(hosts.new("leaves")), agent(), sweep=1000) as leaves:
+            await soon(leaves.spawn("desk", "t").send("go"))
+            await soon(held.entered.wait())
+        held.release.set()
+        await soon(at_rest(hosts))
+        (info,) = await soon(stays.agents())
+        assert (info.host, info.status) == ("stays", Status.IDLE)
+
+
+async def test_what_is_due_at_a_host_that_leaves_comes_at_another_one(hosts: Hosts) -> None:
+    """J10: no other host has read that it is due."""
+    async with opened(DatabaseStore(hosts.new("stays")), desk("done"), sweep=1000) as stays:
+        async with opened(DatabaseStore(hosts.new("leaves")), desk("done"), sweep=1000) as leaves:
+            soon_due = datetime.now(UTC) + timedelta(seconds=1)
+            await soon(leaves.spawn("desk", "t").send("later", message_id="m", at=soon_due))
+        await soon(found(hosts, "SELECT 1 FROM records WHERE kind = 'run_ended'"))
+        await soon(at_rest(hosts))
+        (info,) = await soon(stays.agents())
+        assert (info.host, info.status) == ("stays", Status.IDLE)
 
 
 async def test_two_hosts_that_are_drained_give_no_agent_to_each_other(hosts: Hosts) -> None:

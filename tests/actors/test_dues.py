@@ -81,16 +81,6 @@ def shop() -> Shop:
     return Shop()
 
 
-@pytest.fixture
-def clock() -> SimulatedClock:
-    return SimulatedClock()
-
-
-@pytest.fixture(params=["memory", "sqlite"])
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    return "memory:" if request.param == "memory" else f"sqlite:///{tmp_path / 'store.db'}"
-
-
 async def asked(runtime: Runtime, id: str = "a") -> AgentRef:
     """An agent that waits for a person."""
     ref = runtime.spawn("desk", id=id)

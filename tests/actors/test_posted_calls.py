@@ -54,12 +54,6 @@ class Stopping:
         return await self._method(*args) if self._before else done
 
 
-@pytest.fixture
-def ran() -> list[str]:
-    """What the tools have done."""
-    return []
-
-
 def stores(hosts: Hosts, *names: str) -> list[DatabaseStore]:
     return [DatabaseStore(hosts.new(name)) for name in names]
 
@@ -477,6 +471,29 @@ async def test_calls_at_another_host_are_answered_by_hints_and_not_by_a_poll(
         held.release.set()
         completed(await soon(run))
         assert completed(await soon(behind)).text == "second"
+
+
+async def test_a_look_does_not_wait_behind_what_is_posted(hosts: Hosts, hints_alone: None) -> None:
+    """Its owner reads nothing: who looks, at any host, is told what the store has."""
+    held = Held("first")
+    here, there, elsewhere = stores(hosts, "here", "there", "elsewhere")
+    owner = Stopping(here, "posted")
+    async with (
+        opened(here, Agent("desk", ScriptedModel([held])), sweep=None) as first,
+        opened(there, desk("never"), sweep=None) as second,
+        opened(elsewhere, desk("never"), sweep=None) as third,
+    ):
+        await running(first, held)
+        sent = [second.get("t").send("more", message_id=f"m{n}") for n in range(3)]
+        at_once = second.get("t").state()
+        await until(lambda: len(left(hosts)) == 3)
+        looks = [at_once, second.get("t").state(), third.get("t").state()]
+        for look in looks:
+            assert (await soon(look)).queue == {}
+        owner.released.set()
+        for each in sent:
+            await soon(each)
+        assert list((await soon(third.get("t").state())).queue) == ["m0", "m1", "m2"]
 
 
 async def test_who_posts_to_an_agent_that_is_deleted_is_told_at_once(

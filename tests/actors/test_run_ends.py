@@ -31,21 +31,6 @@ from understudy.journal import MemoryStore
 from understudy.middleware import HumanInTheLoop, SubAgent
 
 
-@pytest.fixture
-def desk() -> Desk:
-    return Desk()
-
-
-@pytest.fixture
-def clock() -> SimulatedClock:
-    return SimulatedClock()
-
-
-@pytest.fixture(params=["memory", "sqlite"])
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    return "memory:" if request.param == "memory" else f"sqlite:///{tmp_path / 'store.db'}"
-
-
 def ended_in_time(outcome: Outcome | None) -> Stopped:
     assert isinstance(outcome, Stopped), outcome
     (signal,) = outcome.signals

@@ -34,21 +34,6 @@ NOON = datetime(2030, 1, 1, 12, tzinfo=timezone.utc)
 EACH_DAY: dict[str, Any] = {"cron": "0 9 * * *", "input": "Report."}
 
 
-@pytest.fixture
-def desk() -> Desk:
-    return Desk()
-
-
-@pytest.fixture
-def clock() -> SimulatedClock:
-    return SimulatedClock()
-
-
-@pytest.fixture(params=["memory", "sqlite"])
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    return "memory:" if request.param == "memory" else f"sqlite:///{tmp_path / 'store.db'}"
-
-
 async def scheduled(runtime: Runtime, **options: Any) -> AgentRef:
     ref = runtime.spawn("desk", id="a")
     await soon(runtime.schedule(ref, "daily", **{**EACH_DAY, **options}))

@@ -9,11 +9,13 @@ from typing import Any
 
 import pytest
 
-from tests.support.agents import completed
+from tests.actors.test_posted_calls import unheard
+from tests.support.agents import Held, completed
 from tests.support.loops import soon, until
 from tests.support.postgres import Hosts
 from understudy import Agent, Runtime, ScriptedModel, UsageError
 from understudy.journal import IndexStatus, MemoryStore, StoredAgent
+from understudy.journal.postgres import sql
 from understudy.journal.store import DatabaseStore
 from understudy.middleware import Middleware
 
@@ -157,3 +159,21 @@ async def test_another_host_continues_what_a_host_has_left_behind(hosts: Hosts) 
     async with Runtime([clerk()], store=there, sweep=0.05) as runtime:
         await cut_off(DatabaseStore(hosts.new("here")), "a")
         await until_over(runtime, "a")
+
+
+async def test_a_stale_copy_does_not_keep_a_sweep_from_going_on_with_the_run(
+    hosts: Hosts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where nobody is heard, the one that is left has a copy of what the other one has run."""
+    monkeypatch.setattr(sql, "TELL_OWNER", unheard(sql.TELL_OWNER))
+    held = Held("never")
+    first, second = (DatabaseStore(hosts.new(name)) for name in ("here", "there"))
+    async with Runtime([clerk()], store=first, sweep=0.05) as here:
+        assert completed(await soon(here.spawn("clerk", "a").run("go"))).text == "done"
+        agent = Agent("clerk", ScriptedModel(held))
+        async with Runtime([agent], store=second, sweep=None) as there:
+            await soon(there.get("a").send("more"))
+            await soon(held.entered.wait())
+            hosts.end_lease("there")
+            await until_over(here, "a")
+            held.release.set()

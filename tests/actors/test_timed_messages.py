@@ -29,21 +29,6 @@ from understudy.journal import DatabaseStore, MemoryStore
 from understudy.state.records import Attempt, Quarantined
 
 
-@pytest.fixture
-def desk() -> Desk:
-    return Desk()
-
-
-@pytest.fixture
-def clock() -> SimulatedClock:
-    return SimulatedClock()
-
-
-@pytest.fixture(params=["memory", "sqlite"])
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    return "memory:" if request.param == "memory" else f"sqlite:///{tmp_path / 'store.db'}"
-
-
 async def test_a_message_with_a_time_wakes_a_passive_agent(
     desk: Desk, clock: SimulatedClock, store: str
 ) -> None:

@@ -79,16 +79,6 @@ def bank() -> Bank:
     return Bank()
 
 
-@pytest.fixture
-def clock() -> SimulatedClock:
-    return SimulatedClock()
-
-
-@pytest.fixture(params=["memory", "sqlite"])
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    return "memory:" if request.param == "memory" else f"sqlite:///{tmp_path / 'store.db'}"
-
-
 @tool
 async def nap(ctx: ToolContext, seconds: float = HOUR) -> str:
     """Sleep."""

@@ -9,9 +9,10 @@ import pytest
 
 from tests.support.ag_ui_client import Client, answer, by_header, of_type, said, text_of, types
 from tests.support.agents import by_turn, results
-from understudy import Agent, Runtime, UsageError, call, tool
+from understudy import Agent, Interrupt, Runtime, ToolContext, UsageError, call, tool
 from understudy.ag_ui import ag_ui, frontend_tool
 from understudy.errors import DecisionError
+from understudy.middleware import SubAgent
 
 COLOR = {"type": "object", "properties": {"color": {"type": "string"}}, "required": ["color"]}
 paint = frontend_tool("paint", "Set the colour of the page.", COLOR)
@@ -138,6 +139,42 @@ async def test_a_client_without_the_tool_is_asked_for_its_result() -> None:
         assert asked["metadata"]["understudy"]["payload"] == {"question": "Measure the page."}
         events = await client.events(resume=[answer(asked, {"value": 3})])
         assert text_of(events) == "Done."
+
+
+async def test_the_call_of_an_agent_inside_is_an_interrupt() -> None:
+    inner = Agent(
+        "painter", by_turn(call("paint", BLUE), "ok"), tools=[paint], description="paints"
+    )
+    task = call("task", {"task_name": "painter", "instructions": "go"})
+    agent = Agent("desk", by_turn(task, "Done."), middleware=[SubAgent([inner])])
+    async with Runtime([agent]) as runtime:
+        client = client_of(runtime)
+        (asked,) = await client.interrupts(said("Go."), tools=OFFERED)
+        ignored = result(asked["toolCallId"], "painted")
+        assert await client.interrupts(ignored, tools=OFFERED) == [asked]
+        events = await client.events(resume=[answer(asked, {"value": "painted"})], tools=OFFERED)
+    assert text_of(events) == "Done."
+
+
+async def test_a_page_is_told_of_its_calls_beside_another_question() -> None:
+    @tool
+    def question(ctx: ToolContext) -> str:
+        """Ask why."""
+        if not ctx.resumed:
+            raise Interrupt("Why?")
+        return str(ctx.resume_value)
+
+    asking = by_turn([call("paint", BLUE), call("question")], "Done.")
+    agent = Agent("desk", asking, tools=[paint, question])
+    async with Runtime([agent]) as runtime:
+        client = client_of(runtime)
+        one, two = await client.interrupts(said("Go."), tools=OFFERED)
+        painted = result(one["toolCallId"], "painted")
+        why = answer(two, {"value": "Because."})
+        both = await client.events(painted, resume=[why], tools=OFFERED)
+        state = await runtime.get("desk:ann:t1").state()
+    assert text_of(both) == "Done."
+    assert [part.content for part in results(state)] == ["painted", "Because."]
 
 
 async def test_tools_that_no_model_is_told_of_are_refused() -> None:

@@ -27,6 +27,23 @@ def test_every_call_at_a_random_host_is_done_once_while_hosts_stop_and_die(
     assert found["figures"]["killed"] + found["figures"]["stopped"] > 0
 
 
+def test_no_call_is_cut_off_or_lost_while_hosts_drain_one_after_the_other(
+    forks: Forks, hosts: Hosts
+) -> None:
+    """J53: a rolling deploy under load. No host is away, so nothing is in doubt or made twice."""
+    found = forks.play(
+        "any_host",
+        url=hosts.url,
+        schema=hosts.schema,
+        seed=SEED,
+        seconds=SECONDS,
+        drains_alone=True,
+    )
+    print(found)  # noqa: T201  # the figures of `make chaos`
+    assert found["violations"] == []
+    assert found["figures"]["drained"] > 0
+
+
 def test_a_call_is_done_once_wherever_its_asker_or_its_owner_stops(
     forks: Forks, hosts: Hosts
 ) -> None:

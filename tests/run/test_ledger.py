@@ -11,7 +11,7 @@ import pytest
 from tests.support.loops import soon
 from understudy import Agent, AgentState, ScriptedModel, ToolContext, call, tool
 from understudy.errors import Fenced, JournalFailed, RecordRefused
-from understudy.events import TextDelta
+from understudy.events import Event, TextDelta
 from understudy.journal import MemoryJournal
 from understudy.run.ledger import Ledger
 from understudy.state.records import Record, ValuesMerged
@@ -190,3 +190,26 @@ async def test_an_event_without_a_record_waits_for_the_records_before_it() -> No
     assert heard == [delta(0), 1, delta(1)]
     await ledger.durable()
     assert heard == [delta(0), 1, delta(1), 2, delta(2)]
+
+
+class Ear:
+    """An audience that listens, or does not."""
+
+    listens = False
+
+    def is_listening(self) -> bool:
+        return self.listens
+
+    def emit(self, event: Event) -> None:
+        raise AssertionError(event)
+
+    def emit_record(self, seq: int, record: Record) -> None:
+        raise AssertionError(record)
+
+
+async def test_no_event_need_be_made_while_the_audience_does_not_listen() -> None:
+    ear = Ear()
+    ledger = Ledger(AgentState(), audience=ear)
+    assert not ledger.observed
+    ear.listens = True
+    assert ledger.observed

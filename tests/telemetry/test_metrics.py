@@ -263,6 +263,34 @@ async def test_a_run_that_another_host_takes_over_is_counted_at_both(hosts: Host
     assert [link.context.span_id for link in went_on.links] == [id_of(lost)]
 
 
+async def test_a_wait_that_is_decided_at_another_host_is_told_once(hosts: Hosts) -> None:
+    here, there = Told(), Told()
+    first = opened(host(hosts, "first"), desk(PAY), any_host=True, telemetry=here.telemetry)
+    second = opened(host(hosts, "second"), desk(PAY), any_host=True, telemetry=there.telemetry)
+    async with second:
+        async with first:
+            with here.caller("chat"):
+                run = first.spawn("desk", "t").run("go")
+            asked = interrupted(await soon(run))
+        with there.caller("approvals") as decides:
+            decided = second.get("t").resume(asked.decide(approve()))
+        completed(await soon(decided))
+
+    (asks,), (pays,) = here.spans("invoke_agent"), there.spans("invoke_agent")
+    assert here.spans("wait_for_person") == []
+    waited = there.one("wait_for_person pay")
+    assert parent_of(waited) == id_of(asks)
+    assert [link.context.span_id for link in waited.links] == [id_of(decides)]
+    assert [link.context.span_id for link in pays.links] == [id_of(asks)]
+    assert parent_of(pays) == id_of(decides)
+    assert there.number("understudy.request.wait", tool="pay") == 1
+    assert there.number("understudy.takeovers", agent="desk") == 1
+    assert (here.number("understudy.run.duration"), there.number("understudy.run.duration")) == (
+        None,
+        1,
+    )
+
+
 _of_cluster = Told()
 
 

@@ -205,6 +205,10 @@ class AgentSlot:
     def state(self) -> AgentState:
         return self.current.ledger.state
 
+    def is_listening(self) -> bool:
+        """Whether anybody gets the events that have no record."""
+        return self.log.has_subscribers()
+
     def emit(self, event: Event) -> None:
         """Emit an event that has no record."""
         self.log.emit(event)
@@ -302,6 +306,23 @@ class AgentSlot:
             self.cut_off()
         else:
             self.services.check_inbox(self)
+
+    def drop_if_older(self, epoch: int) -> bool:
+        """Drop a copy that another host has gone on from; no message is needed for it.
+
+        Args:
+            epoch: of the agent now.
+
+        Returns:
+            Whether there was such a copy.
+
+        """
+        activation = self.activation
+        if activation is None or activation.journal.owned.epoch >= epoch:
+            return False
+        activation.is_taken = True
+        self.lose("another runtime has taken it")
+        return True
 
     def expect_end(self) -> None:
         """Abandon the run task unless it ends soon."""

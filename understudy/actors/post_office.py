@@ -20,6 +20,7 @@ from understudy._base.event_loops import call_on
 from understudy._base.json_values import text_of
 from understudy._base.log_fields import about
 from understudy.actors.activation import RunAbandoned
+from understudy.actors.agent_ref import AgentRef
 from understudy.actors.agent_slot import AgentSlot
 from understudy.actors.calls_elsewhere import CallsElsewhere
 from understudy.actors.known_calls import Found, KnownCalls
@@ -31,6 +32,7 @@ from understudy.actors.messages import (
     WaitOutcome,
 )
 from understudy.actors.posted_calls import PostedCalls
+from understudy.actors.recovery import continue_one
 from understudy.actors.ref_call import RefCall
 from understudy.actors.replies import runtime_stopped
 from understudy.actors.shared_host import SharedHost
@@ -382,15 +384,24 @@ class PostOffice:
         elif hint.kind == "taken":
             slot = self._directory.find(hint.agent_id)
             if slot is not None:
-                self._drop_if_older(slot, hint.number)
+                slot.drop_if_older(hint.number)
         elif hint.kind == "posted":
             self._posted_here.collect(hint.agent_id or None)
         elif hint.kind == "look":
             self._elsewhere.look(hint.number or None)
         elif hint.kind == "ended":
             self._services.looks.look_again()
-        elif hint.kind == "given" and not self._directory.is_active(hint.agent_id):
-            self._directory.get(hint.agent_id)._slot.post(WaitOutcome(Future(self._services.loop)))
+        elif hint.kind == "given":
+            self._go_on(self._directory.get(hint.agent_id), hint.number)
+
+    def _go_on(self, ref: AgentRef, epoch: int) -> None:
+        """Go on with the run of an agent that is this host's by now.
+
+        It may have a copy of it from before, of which it has heard just now, or never, that another
+        host has gone on from (test_a_run_that_is_given_to_a_host_with_a_stale_copy_goes_on_there).
+        """
+        if ref._slot.drop_if_older(epoch) or ref._slot.activation is None:
+            self._start(continue_one(self._services.start_task, ref))
 
     async def _look_for_taken(self, slots: list[AgentSlot]) -> None:
         ids = [slot.id for slot in slots if slot.activation is not None]
@@ -403,14 +414,7 @@ class PostOffice:
             return
         for slot in slots:
             if slot.id in epochs:
-                self._drop_if_older(slot, epochs[slot.id])
-
-    def _drop_if_older(self, slot: AgentSlot, epoch: int) -> None:
-        """Drop a copy that another host has gone on from; no message is needed for it."""
-        activation = slot.activation
-        if activation is not None and activation.journal.owned.epoch < epoch:
-            activation.is_taken = True
-            slot.lose("another runtime has taken it")
+                slot.drop_if_older(epochs[slot.id])
 
 
 def _has_waiters(slot: AgentSlot) -> bool:

@@ -15,10 +15,13 @@ from tenacity import (
 )
 
 from understudy._base.log_fields import about
-from understudy.actors.agent_host import AgentHost
+from understudy.actors.activation import Activation
+from understudy.actors.agent_directory import Directory
 from understudy.actors.agent_ref import AgentRef
+from understudy.actors.agent_slot import AgentSlot
 from understudy.actors.messages import WaitOutcome
 from understudy.actors.replies import runtime_stopped
+from understudy.actors.services import RuntimeServices, StartTask
 from understudy.errors import Fenced, OwnedElsewhere, StoreUnavailable, UnfitHost
 from understudy.journal import IndexStatus
 from understudy.journal.shared import host_of
@@ -85,7 +88,9 @@ class Recovery(list[AgentRef]):
         self.settled.set(self)
 
 
-async def recover(agent_host: AgentHost, at_once: int) -> Recovery:
+async def recover(
+    services: RuntimeServices[AgentSlot, Activation], directory: Directory, at_once: int
+) -> Recovery:
     """Continue every run that was cut off, and start what is queued; the refs of those agents.
 
     Only `at_once` agents run until each makes progress, so that one that crashes the process takes
@@ -95,8 +100,8 @@ async def recover(agent_host: AgentHost, at_once: int) -> Recovery:
     others: list[AgentRef] = []
     suspects: list[AgentRef] = []
     left: dict[str, Exception] = {}
-    here = host_of(agent_host.services.store)
-    async for stored in agent_host.services.store.agents(
+    here = host_of(services.store)
+    async for stored in services.store.agents(
         {IndexStatus.OPEN, IndexStatus.QUEUED, IndexStatus.SUSPECT}
     ):
         if stored.damage is not None:
@@ -109,26 +114,25 @@ async def recover(agent_host: AgentHost, at_once: int) -> Recovery:
             )
         elif stored.host not in (None, here):
             left[stored.agent_id] = OwnedElsewhere(agent_id=stored.agent_id, host=stored.host)
-        elif stored.host is None or not agent_host.directory.is_active(stored.agent_id):
-            ref = agent_host.directory.get(stored.agent_id)
+        elif stored.host is None or not directory.is_active(stored.agent_id):
+            ref = directory.get(stored.agent_id)
             (suspects if stored.index_status is IndexStatus.SUSPECT else others).append(ref)
     recovery = Recovery([*others, *suspects], left)
-    agent_host.activator.start_task(
-        _Recovering(agent_host, recovery, at_once).run(others, suspects)
-    )
+    recovering = _Recovering(services.start_task, recovery, at_once)
+    services.start_task(recovering.run(others, suspects), "recovering")
     return recovery
 
 
-async def continue_one(agent_host: AgentHost, ref: AgentRef) -> None:
+async def continue_one(start_task: StartTask, ref: AgentRef) -> None:
     """Continue one agent, and wait until its run makes progress or ends."""
-    await _Recovering(agent_host, Recovery([ref]), at_once=1).run([ref], [])
+    await _Recovering(start_task, Recovery([ref]), at_once=1).run([ref], [])
 
 
 class _Recovering:
     """Continues agents in the background."""
 
-    def __init__(self, agent_host: AgentHost, recovery: Recovery, at_once: int) -> None:
-        self._agent_host = agent_host
+    def __init__(self, start_task: StartTask, recovery: Recovery, at_once: int) -> None:
+        self._start_task = start_task
         self._recovery = recovery
         self._places = asyncio.Semaphore(at_once)
 
@@ -144,7 +148,7 @@ class _Recovering:
     def _follow(self, ref: AgentRef) -> asyncio.Event:
         """Continue the agent, in a task; the event is set once it is known what becomes of it."""
         settled = asyncio.Event()
-        self._agent_host.activator.start_task(self._until_outcome(ref, settled))
+        self._start_task(self._until_outcome(ref, settled), f"recovering {ref.id}")
         return settled
 
     async def _until_outcome(self, ref: AgentRef, settled: asyncio.Event) -> None:

@@ -529,7 +529,8 @@ class Runtime(Looking):
         """
         if not isinstance(at_once, int) or isinstance(at_once, bool) or at_once < 1:
             raise UsageError(f"`at_once` must be at least 1, got {at_once!r}")
-        return self._call(lambda: recover(self._agent_host, at_once))
+        host = self._agent_host
+        return self._call(lambda: recover(host.services, host.directory, at_once))
 
     def outcome(self, id: str, *, message_id: str | None = None) -> Future[Outcome | None]:
         """As `ref.outcome`; the future raises `UnknownAgent` if there is no such agent."""

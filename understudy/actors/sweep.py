@@ -17,7 +17,7 @@ from understudy.actors.messages import CheckDue
 from understudy.actors.phase import Phase
 from understudy.actors.recovery import continue_one
 from understudy.errors import JournalFailed
-from understudy.journal import IndexStatus
+from understudy.journal import IndexStatus, StoredAgent
 from understudy.journal.feed import FeedStore
 from understudy.journal.shared import host_of, shared_part
 from understudy.journal.store import HostStore
@@ -104,6 +104,7 @@ class Sweep:
             await store.wait_for_dead_hosts()
             await asyncio.sleep(random.uniform(0, MOST_PAUSE))  # noqa: S311 - all hosts see it
             try:
+                await self._host.dues.refresh()
                 await self._continue_what_is_left()
             except JournalFailed as error:  # the sweep tries again
                 logger.error("what a host has left is not known: %s", text_of(error))
@@ -119,7 +120,7 @@ class Sweep:
         """As `recover`, for agents whose definition is known here, ever less often for each."""
         services, directory = self._host.services, self._host.directory
         here = host_of(services.store)
-        found: dict[str, IndexStatus] = {}
+        found: dict[str, StoredAgent] = {}
         async for stored in services.store.agents(
             {IndexStatus.OPEN, IndexStatus.QUEUED, IndexStatus.SUSPECT}
         ):
@@ -128,10 +129,12 @@ class Sweep:
                 and stored.host in (None, here)
                 and directory.may_run(stored.agent)
             ):
-                found[stored.agent_id] = stored.index_status
+                found[stored.agent_id] = stored
         await self._do_what_was_posted()
         self._tries = {id: tried for id, tried in self._tries.items() if id in found}
-        wanted = {id: status for id, status in found.items() if self._is_to_be_tried(id)}
+        wanted = {
+            id: stored.index_status for id, stored in found.items() if self._is_to_be_tried(stored)
+        }
         if wanted:
             self._under_way |= set(wanted)
             self._host.activator.start_task(self._continue_all(wanted))
@@ -146,13 +149,20 @@ class Sweep:
             if directory.may_run(name):
                 directory.get(agent_id)._slot.post(CheckDue(Future()))
 
-    def _is_to_be_tried(self, agent_id: str) -> bool:
+    def _is_to_be_tried(self, stored: StoredAgent) -> bool:
         # Race: this against `recover`, or an earlier sweep. An agent that is activated, or whose
         # progress is waited for, is left to that
         # (test_a_sweep_and_a_recover_at_once_continue_each_agent_once).
+        agent_id = stored.agent_id
         slot = self._host.directory.find(agent_id)
-        if agent_id in self._under_way or (
-            slot is not None and (slot.phase is not Phase.PASSIVE or slot.on_progress is not None)
+        if agent_id in self._under_way:
+            return False
+        # A copy that another host has gone on from runs nothing
+        # (test_a_stale_copy_does_not_keep_a_sweep_from_going_on_with_the_run).
+        if (
+            slot is not None
+            and not slot.drop_if_older(stored.epoch)
+            and (slot.phase is not Phase.PASSIVE or slot.on_progress is not None)
         ):
             return False
         tries, not_before = self._tries.get(agent_id, (0, 0.0))
@@ -173,6 +183,7 @@ class Sweep:
     async def _continue_one(self, agent_id: str, place: asyncio.Semaphore) -> None:
         try:
             async with place:
-                await continue_one(self._host, self._host.directory.get(agent_id))
+                ref = self._host.directory.get(agent_id)
+                await continue_one(self._host.services.start_task, ref)
         finally:
             self._under_way.discard(agent_id)

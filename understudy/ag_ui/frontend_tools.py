@@ -78,8 +78,12 @@ def checked_tools(given: Iterable[object]) -> frozenset[str]:
 
 
 def is_for_page(request: Request, names: Collection[str]) -> bool:
-    """Whether the page answers this request by the result of a call."""
-    return request.kind == "interrupt" and request.tool_name in names
+    """Whether the page answers this request by the result of a call.
+
+    Not one of an agent inside: that agent is suspended, which the protocol has for interrupts only.
+    """
+    is_root = len(request.agent_path) == 1
+    return is_root and request.kind == "interrupt" and request.tool_name in names
 
 
 def results_in(

@@ -27,10 +27,11 @@ class Hint(NamedTuple):
     """`taken`: an agent of the host has another owner. `posted`: there is a call for one of its
     agents. `look`: a call of the host has its reply, or can be taken back. `ended`: a run that the
     host follows has an outcome. `given`: the host owns one more agent, which it did not claim.
+    `left`: a host has closed, and there are runs that nobody goes on with.
     `follow`, `live`: see `journal.parcels`."""
     number: int = 0
-    """Of `taken` the new epoch; of `look` the call that has its reply, 0 for calls of an agent that
-    is released or deleted; of `follow` and `live` the host that says it."""
+    """Of `taken` and `given` the new epoch; of `look` the call that has its reply, 0 for calls of
+    an agent that is released or deleted; of `follow` and `live` the host that says it."""
     agent_id: str = ""
     """Of `follow` and `live`: a piece of a parcel."""
 

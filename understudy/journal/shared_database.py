@@ -23,6 +23,7 @@ from understudy.journal.shared import (
 from understudy.journal.store_reader import StoreReader
 
 T = TypeVar("T")
+_LEFT = str(Hint("left"))
 
 
 class Changes(Protocol):
@@ -39,7 +40,8 @@ class SharedDatabase:
         reader: of the store.
         change: has the writer's thread do something in the next transaction.
         claim: claims an agent by a function of the backend, under the lease of the store.
-        missed: called on the loop where this host did not hear the others for a while.
+        missed: called on the loop where this host did not hear the others for a while, or one of
+            them has left something.
 
     """
 
@@ -75,7 +77,7 @@ class SharedDatabase:
             nonlocal has_listened
             with suppress(RuntimeError):  # the loop is closed, and its runtime with it
                 loop.call_soon_threadsafe(told, text)
-                if text is None and has_listened:
+                if text == _LEFT or (text is None and has_listened):
                     loop.call_soon_threadsafe(self._missed)
             has_listened = True
 

@@ -307,8 +307,8 @@ class HostStore(Protocol):
     async def wait_for_dead_hosts(self) -> None:
         """Wait until a host may have left something that this one was not told of.
 
-        A lease has ended, or was ended here because its process has ended; or an agent may have
-        been given to this host while it did not hear the others.
+        A lease has ended, or was ended here because its process has ended; a host has closed; or
+        an agent may have been given to this host while it did not hear the others.
         """
 
 
@@ -357,7 +357,7 @@ class DatabaseStore:
         """What hosts that share the database have of it; None where it is for one host."""
         if isinstance(backend, SharedBackend):
             self.shared = SharedDatabase(
-                backend, self.reader, self._change, self._claim, self._lease.dead_hosts.set
+                backend, self.reader, self._change, self._claim, self._missed
             )
 
     @property
@@ -445,6 +445,9 @@ class DatabaseStore:
         hosts = self._hosts
         if hosts is not None:
             await self._change(lambda _: hosts.set_draining())
+
+    def _missed(self) -> None:
+        self._lease.dead_hosts.set()  # each time that the store opens it has another lease
 
     async def wait_for_dead_hosts(self) -> None:
         await self._lease.dead_hosts.wait()

@@ -34,6 +34,9 @@ FactListener = Callable[[int, Record], None]
 class Audience(Protocol):
     """An object that gets what a ledger tells. Two bound methods of it would take 128 bytes."""
 
+    def is_listening(self) -> bool:
+        """Whether anybody gets the events that have no record; if not, none need be made."""
+
     def emit(self, event: Event) -> None:
         """An event that has no record."""
 
@@ -49,6 +52,9 @@ class _Functions:
     def __init__(self, emit: Listener, emit_record: FactListener) -> None:
         self.emit = emit
         self.emit_record = emit_record
+
+    def is_listening(self) -> bool:
+        return True
 
 
 def _nobody(_event: Event) -> None:
@@ -190,8 +196,8 @@ class Ledger:
 
     @property
     def observed(self) -> bool:
-        """Whether there is a listener for events."""
-        return self._listener is not None
+        """Whether anybody listens to events now."""
+        return self._listener is not None and self._listener.is_listening()
 
     @property
     def has_unflushed(self) -> bool:
@@ -312,17 +318,15 @@ class Ledger:
             check_storable(records)
         if journal is not None:
             self._append(records)
-        for record in records:
-            apply(state, record)
-        if self._on_fact is None:
-            self._count += len(records)
-            return
-        if not self._unreported:
+        told = self._on_fact is not None
+        if told and not self._unreported:
             self._unreported = []
         for record in records:
+            apply(state, record)
             self._count += 1
-            self._unreported.append((self._count, record, None))
-        if journal is None or not journal.has_unflushed:
+            if told:
+                self._unreported.append((self._count, record, None))
+        if told and (journal is None or not journal.has_unflushed):
             self.tell_until(self._count)
 
     def _note_clock_failure(self, error: BaseException) -> None:
@@ -359,8 +363,8 @@ class Ledger:
         """Report the records up to this number, which are durable, and the events after them."""
         on_fact = self._on_fact
         # Read anew each time: what is called may record, or emit.
-        while self._unreported and self._unreported[0][0] <= seq:
-            number, record, event = self._unreported.pop(0)
+        while (unreported := self._unreported) and unreported[0][0] <= seq:
+            number, record, event = unreported.pop(0)
             if event is not None:
                 self._tell_listener(event)
             elif record is not None and on_fact is not None:

@@ -6,6 +6,7 @@ journal. Kinds and fields are stored: they are not renamed.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cache
@@ -793,9 +794,8 @@ Record = (
 """Any record of a journal."""
 
 
-def stamp(record: Record, at: datetime) -> None:
-    """Give a new record, which has no time yet, its time. No other field ever changes."""
-    object.__setattr__(record, "at", at)
+stamp: Callable[[Record, datetime], None] = cast("Any", Timed).at.__set__
+"""Gives a new record, which has no time yet, its time. No other field ever changes."""
 
 
 @cache

@@ -21,6 +21,8 @@ from tests.support.postgres import Hosts
 
 __all__ = ["CONTROLS", "any_host", "found_out", "points_of"]
 
+DRAINS = "hosts that drain one after the other"
+"""What `CONTROLS` calls the callers at random while hosts drain, and nothing else happens."""
 CALLS_AT_LEAST = 50
 """Of callers at random."""
 CALLS = ("run", "send", "steer", "cancel", "pause")
@@ -28,7 +30,7 @@ CALLS = ("run", "send", "steer", "cancel", "pause")
 
 @dataclass(frozen=True, slots=True)
 class Control:
-    """The round that must find a broken build, and what that says: a pattern."""
+    """The round that must find a broken build, or `DRAINS`, and what that says: a pattern."""
 
     round: str
     says: str
@@ -61,6 +63,7 @@ CONTROLS: Mapping[str, Control] = {
     ),
     "J70: nobody looks but when told": Control("an owner who never reads it", UNANSWERED),
     "J53: a host that drains hands nothing over": Control("a run that is handed over", NOT_ENDED),
+    "J53: a host that drains waits for no call": Control(DRAINS, TWICE),
     "J53: who is given an agent does not go on with it": Control(
         "a run that is handed over", NOT_ENDED
     ),
@@ -75,6 +78,8 @@ CONTROLS: Mapping[str, Control] = {
 ABSENT = 2.0
 """Seconds after which an answer that a broken build never gives counts as absent. No sound build is
 held to it."""
+UNTIL_FOUND = 60.0
+"""Seconds for which callers at random look for what is wrong with a broken build, at most."""
 
 
 def points_of(count: int, seed: int) -> list[tuple[str, str, str, str, float | None]]:
@@ -105,6 +110,7 @@ def any_host(
     named: str | None = None,
     points: list[tuple[str, str, str, str, float | None]] | None = None,
     seconds: float = 0.0,
+    drains_alone: bool = False,
     agents: int = 6,
     absent: float = SOON,
     broken: str | None = None,
@@ -114,7 +120,9 @@ def any_host(
     Args:
         named: play this round.
         points: play these rounds, one after the other.
-        seconds: play callers at random for so long at least, while hosts stop, die and do not hear.
+        seconds: play callers at random for so long at least, while hosts stop, die, drain and do
+            not hear.
+        drains_alone: the hosts only drain: so none is ever away.
         agents: how many those have.
         absent: seconds after which an answer that a round is about does not come.
         broken: the build that plays it.
@@ -123,7 +131,7 @@ def any_host(
     if broken is not None:
         HOSTS_BROKEN[broken]()
     chance = random.Random(seed)
-    others = {"lease": LEASE, **SETTINGS.get(named, {})} if named is not None else {}
+    others = {"lease": LEASE, **SETTINGS.get(named or "", {})} if named or drains_alone else {}
     setting = Setting(url=url, schema=schema, **others)
     fleet = Fleet(setting, folder, chance, absent=absent, is_over_when_wrong=broken is not None)
     callers = Callers(fleet, chance)
@@ -137,7 +145,7 @@ def any_host(
             except Stuck as stuck:
                 raise Stuck(f"{point}: {stuck}") from None
         if seconds:
-            _at_random(fleet, callers, seconds, agents)
+            _at_random(fleet, callers, seconds, agents, drains_alone=drains_alone)
         callers.judge()
         fleet.end()
     except Stuck as stuck:
@@ -154,26 +162,40 @@ def any_host(
             "killed": fleet.kills,
             "stopped": fleet.stops,
             "stopped past the lease": fleet.long_stops,
+            "drained": fleet.drains,
             "doubts": callers.doubts,
         },
     }
 
 
-def _at_random(fleet: Fleet, callers: Callers, seconds: float, agents: int) -> None:
+def _at_random(
+    fleet: Fleet, callers: Callers, seconds: float, agents: int, *, drains_alone: bool
+) -> None:
     chance = callers.chance
     points = (*ASKER_POINTS, *OWNER_POINTS, *TAKER_POINTS)
     end = time.monotonic() + seconds
     next_fault = [time.monotonic()]
 
     def is_over() -> bool:
-        faults = fleet.kills + fleet.stops
+        faults = fleet.drains if drains_alone else fleet.kills + fleet.stops
         return time.monotonic() > end and callers.asked >= CALLS_AT_LEAST and faults > 0
+
+    def drain() -> None:
+        # Two others are there for what it gives up: none of them has a stop before it.
+        for name in fleet.lives():
+            fleet.arm(name, "nowhere", "stop", pause=0.0)
+        if len(fleet.running()) == 3:
+            fleet.drain(chance.choice(fleet.running()))
 
     def trouble() -> None:
         now = time.monotonic()
-        if is_over() or now < next_fault[0] or len(fleet.running()) < 3:
+        callers.check_entered()
+        if is_over() or now < next_fault[0] or len(fleet.running()) < 3 or fleet.is_draining:
             return
         next_fault[0] = now + chance.uniform(0.1, 0.6)
+        if drains_alone or chance.random() < 0.15:
+            drain()
+            return
         if chance.random() < 0.15:
             fleet.cut_ears()
             return
@@ -190,6 +212,7 @@ def _at_random(fleet: Fleet, callers: Callers, seconds: float, agents: int) -> N
         [callers.user(f"t{n}", is_over) for n in range(agents)],
         often=trouble,
     )
+    fleet.until(lambda: not fleet.is_draining, "no host drains any more")
 
 
 def found_out(forks: Forks, url: str, broken: str, seed: int) -> list[str]:
@@ -201,9 +224,13 @@ def found_out(forks: Forks, url: str, broken: str, seed: int) -> list[str]:
             url=hosts.url,
             schema=hosts.schema,
             seed=seed,
-            named=control.round,
             absent=ABSENT,
             broken=broken,
+            **(
+                {"seconds": UNTIL_FOUND, "drains_alone": True}
+                if control.round == DRAINS
+                else {"named": control.round}
+            ),
         )
     finally:
         hosts.close()

@@ -9,6 +9,7 @@ from understudy._base.clock import SharedClock, SystemClock
 from understudy.actors import calls_elsewhere, replies
 from understudy.actors.activation import Activation
 from understudy.actors.agent_host import AgentHost
+from understudy.actors.agent_slot import AgentSlot
 from understudy.actors.call_bodies import body_of
 from understudy.actors.calls_elsewhere import CallsElsewhere
 from understudy.actors.messages import AgentMessage, Cancel
@@ -46,7 +47,7 @@ def _take_the_halted() -> None:
 
 
 def _keep_the_copy() -> None:
-    replaced(PostOffice, "_drop_if_older", lambda *_: None)
+    replaced(AgentSlot, "drop_if_older", lambda *_: False)
 
     async def confirmed(_: Any, activation: Activation) -> None:
         await activation.ledger.durable()
@@ -143,6 +144,18 @@ def _no_hand_over() -> None:
     replaced(AgentHost, "_hand_over", keeps)
 
 
+def _drain_at_once() -> None:
+    """A host that drains gives an agent up in the middle of a call."""
+    passivate = AgentHost._passivate
+
+    async def passivates(host: AgentHost, slot: AgentSlot) -> None:
+        if slot.activation is not None and slot.activation.task is not None:
+            slot.lose("this runtime is being drained")
+        await passivate(host, slot)
+
+    replaced(AgentHost, "_passivate", passivates)
+
+
 def _hand_over_untold() -> None:
     """Another host gets the agent, and is not told to go on with it."""
     told = PostOffice.told
@@ -172,6 +185,7 @@ HOSTS_BROKEN = {
     "J70: nobody looks after listening again": _no_sweep_after_listen,
     "J70: nobody looks but when told": _no_poll,
     "J53: a host that drains hands nothing over": _no_hand_over,
+    "J53: a host that drains waits for no call": _drain_at_once,
     "J53: who is given an agent does not go on with it": _hand_over_untold,
     "J53: a host that drains takes agents": _drain_and_take,
     "J21: each host goes by the clock of its machine": _own_clocks,

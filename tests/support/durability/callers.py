@@ -250,6 +250,12 @@ class Callers:
 
     # ------------------------------------------------------------------- the end
 
+    def check_entered(self) -> None:
+        """No call is made twice, unless its host was away meanwhile."""
+        entered = Counter(entry.of[0] for entry in self.fleet.log.read("entered"))
+        if max(entered.values(), default=0) > 1 and not self.fleet.was_away:
+            self.wrong("a call was entered twice, and no host was away")
+
     def judge(self) -> None:
         """Look at what is left when all callers have their answers."""
         fleet = self.fleet
@@ -267,9 +273,7 @@ class Callers:
         for prompt, may in self._effects.items():
             if effects[prompt] not in may:
                 self.wrong(f"{prompt!r} had its effect {effects[prompt]} times, not {may}")
-        entered = Counter(entry.of[0] for entry in fleet.log.read("entered"))
-        if not fleet.was_away and max(entered.values(), default=0) > 1:
-            self.wrong("a call was entered twice, and no host was away")
+        self.check_entered()
         kept: Counter[str] = Counter()
         begun: Counter[str] = Counter()
         runs: Counter[str] = Counter()

@@ -63,6 +63,9 @@ class _Process:
     """When it was stopped."""
     wake_at: float | None = None
     """When it goes on; None: when it is told to."""
+    drain: int | None = None
+    """The number of the call by which it gives its agents up: it leaves behind that."""
+    leaves: bool = False
     calls: dict[int, dict[str, Any]] = field(default_factory=dict)
     """Those that it has not answered, by their numbers."""
 
@@ -94,6 +97,8 @@ class Fleet:
         self.kills = 0
         self.stops = 0
         self.long_stops = 0
+        self.drains = 0
+        """How many hosts have given their agents up, and left in order."""
         self._absent = absent
         self._soon = SOON
         self._is_over_when_wrong = is_over_when_wrong
@@ -183,6 +188,22 @@ class Fleet:
         os.kill(self._hosts[host].pid, signal.SIGKILL)
         self._until(lambda: self.kills > kills, f"{host} is killed")
 
+    def drain(self, host: str) -> None:
+        """Have it give its agents up, and leave. The next one of its name begins behind that."""
+        self._hosts[host].drain = self.ask(host, "drain", "t", again=False)
+
+    @property
+    def is_draining(self) -> bool:
+        return any(host.drain is not None for host in self._hosts.values())
+
+    def _let_leave(self, host: _Process) -> None:
+        if host.drain is None or host.drain not in self._answers or host.leaves:
+            return
+        if self._answers[host.drain] != {"is": "bool", "value": True}:
+            self.violations.append(f"{host.name} does not drain: {self._answers[host.drain]}")
+        host.leaves = True
+        self._write(host.name, None)
+
     def is_stopped(self, host: str) -> bool:
         return self._hosts[host].is_stopped
 
@@ -193,7 +214,8 @@ class Fleet:
         Then the host has another number now, or another host has marked it.
         """
         ((away,),) = self.find(
-            "SELECT max(id) > %s OR bool_or(lease_until = '-infinity') FROM hosts", len(NAMES)
+            "SELECT max(id) > %s OR bool_or(lease_until = '-infinity') FROM hosts",
+            len(NAMES) + self.drains,
         )
         return bool(away)
 
@@ -215,6 +237,8 @@ class Fleet:
                 self._died(host, status)
             elif host.wake_at is not None and time.monotonic() > host.wake_at:
                 self.wake(host.name)
+            else:
+                self._let_leave(host)
         self._hear()
 
     def _pause_of(self, host: _Process) -> float | None:
@@ -229,10 +253,13 @@ class Fleet:
     def _died(self, host: _Process, status: int) -> None:
         os.close(host.commands)
         del self._hosts[host.name]
-        if not (os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL):
+        if host.leaves and status == 0:
+            self.drains += 1
+        elif os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL:
+            self.kills += 1
+        else:
             said = host.errors.read_text()[-3000:]
             raise Stuck(f"{host.name} ended by itself with status {status}: {said}")
-        self.kills += 1
         self._start(host.name)
         self._hear()
         for number, command in host.calls.items():

@@ -207,8 +207,9 @@ class PostgresBackend(ReadsByReader):
         host_id, self._writer.host_id = self._writer.host_id, None
         if host_id is not None:
             try:
+                values = {"id": host_id, "told": str(Hint("left"))}
                 self._heartbeat.run_repeatable(
-                    lambda connection: connection.execute(sql.DELETE_HOST, [host_id])
+                    lambda connection: connection.execute(sql.DELETE_HOST, values)
                 )
             except StoreError as error:
                 _log.warning("Host %r did not release its agents: %s", self._host, error)

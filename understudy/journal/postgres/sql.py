@@ -211,7 +211,20 @@ RETURNING id, extract(epoch FROM lease_until - clock_timestamp())::float8,
 
 DELETE_OLD_HOSTS = "DELETE FROM hosts WHERE lease_until < clock_timestamp() - interval '1 day'"
 
-DELETE_HOST = "DELETE FROM hosts WHERE id = %s"
+DELETE_HOST = """
+WITH gone AS (DELETE FROM hosts WHERE id = %(id)s)
+SELECT pg_notify(h.ear, %(told)s) FROM hosts h
+WHERE h.id <> %(id)s AND h.ear IS NOT NULL AND h.lease_until > clock_timestamp() AND (EXISTS (
+    SELECT FROM agents a WHERE a.standing IN ('open', 'queued', 'suspect')
+        AND NOT a.deleted AND (a.owner IS NULL OR a.owner = %(id)s)
+) OR EXISTS (
+    SELECT FROM agents a
+    WHERE a.due < (extract(epoch FROM clock_timestamp()) * 1000000)::bigint + 60000000
+        AND NOT a.deleted AND (a.owner IS NULL OR a.owner = %(id)s)
+))"""
+"""Tells the others where something is left to go on with, or due before a sweep finds it
+(test_a_run_that_a_host_leaves_goes_on_elsewhere_without_a_sweep,
+test_what_is_due_at_a_host_that_leaves_comes_at_another_one)."""
 
 RENEW = """
 UPDATE hosts SET lease_until = clock_timestamp() + make_interval(secs => %s)
@@ -451,7 +464,12 @@ FROM agents a CROSS JOIN LATERAL (
 WHERE a.owner = %(own_id)s AND NOT a.deleted AND {which}
 ORDER BY i.nth, i.id LIMIT %(limit)s"""
 """The first ones of each agent, and of each the first ones first: one to which thousands are posted
-keeps no other waiting."""
+keeps no other waiting.
+
+From the begin of what has no reply, not from where the last read ended: the order of numbers is not
+the order of commits, so a row may be seen late. What has its reply is in the index no more: of
+10,000 posts to one agent each cost 10 of its entries and 0.06 ms of 2 ms. Where 10,000 wait for
+their turn a read takes 15 ms, at most about twice a second."""
 POSTED = _POSTED.format(
     which="a.key = ANY(ARRAY(SELECT DISTINCT agent FROM inbox WHERE reply IS NULL))"
     " AND a.agent_id <> ALL(%(busy)s::text[])"

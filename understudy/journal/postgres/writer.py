@@ -217,7 +217,7 @@ class PostgresWriter:
                         index_status=IndexStatus.REST,
                     )
                     self.fetch(sql.ADD, _columns([batch], [key], other_id))
-                self.fetch(sql.TELL_OWNER, [str(Hint("given", 0, agent_id)), other_id])
+                self.fetch(sql.TELL_OWNER, [str(Hint("given", epoch, agent_id)), other_id])
                 return name
         raise _contended(agent_id)
 

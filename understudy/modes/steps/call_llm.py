@@ -95,10 +95,11 @@ async def _model_input(run: Run) -> ModelInput:
             texts.append(text)
     if definition.output is not None and definition.output.instructions:
         texts.append(definition.output.instructions)
-    if run.current.told:
-        texts.append(run.current.told)
+    current = run.current
+    if current.told:
+        texts.append(current.told)
     kept = run.state.messages
-    shown = kept if run.current.contents == "default" else _visible_messages(run)
+    shown = kept if current.contents == "default" else _visible_messages(run)
     prompt = ModelInput(
         messages=shown,
         instructions="\n\n".join(texts),
