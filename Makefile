@@ -7,7 +7,7 @@ TESTS := $(BIN)/python -m pytest -n 2 --dist worksteal
 # What takes minutes is cut off by itself, later than a test is.
 LONG := --timeout 3600 -o faulthandler_timeout=3700
 
-.PHONY: demo demo-web test test-faults test-ray test-fast test-browser test-node test-installs pictures docs docs-serve check bench bench-durable bench-actors chaos soak suspensions mutate local clean
+.PHONY: demo demo-web test test-slow test-faults test-ray test-fast test-browser test-node test-installs pictures docs docs-serve check bench bench-durable bench-actors chaos soak suspensions mutate local clean
 
 demo: $(VENV)/.ready  ## the support desk in the terminal
 	@if [ "$$MODEL" = "local" ]; then $(MAKE) --no-print-directory local 2>/dev/null || true; fi
@@ -16,11 +16,14 @@ demo: $(VENV)/.ready  ## the support desk in the terminal
 demo-web: $(VENV)/.ready  ## the support desk in the browser
 	@$(BIN)/python -m understudy demo
 
-test: check  ## lint, types, layers and all tests but those of faults: two at a time
-	$(TESTS) -m 'not faults and not ray and not browser and not node'
+test: check  ## lint, types, layers and all tests that have no mark of another target: two at a time
+	$(TESTS) -m 'not slow and not faults and not ray and not browser and not node'
+
+test-slow: $(VENV)/.ready  ## the tests marked slow: long proofs, whole programs, type checkers, benchmarks
+	$(TESTS) -m 'slow and not faults and not ray and not browser and not node'
 
 test-faults: $(VENV)/.ready  ## the tests marked faults: processes are killed, hosts fight, servers go away
-	$(TESTS) -m 'faults and not ray'
+	$(TESTS) -m 'faults and not ray and not browser and not node'
 
 test-ray: $(VENV)/.ray  ## the tests marked ray: clusters of several nodes, nodes and heads that are killed
 	$(BIN)/python -m pytest -m ray
@@ -43,8 +46,9 @@ docs: $(VENV)/.docs  ## the site of the documentation, in site/; each warning is
 docs-serve: docs  ## the same, shown at http://127.0.0.1:8421
 	$(BIN)/python -m http.server --bind 127.0.0.1 --directory site 8421
 
-test-fast: $(VENV)/.ready  ## the tests that are not marked slow or postgres: under half a minute
-	$(TESTS) -m 'not slow and not postgres and not ray and not browser and not node'
+test-fast: $(VENV)/.ready  ## of `make test` what needs no host, store or server: under half a minute
+	$(TESTS) -m 'not slow and not faults and not postgres and not ray and not browser and not node' \
+	  $(addprefix tests/,_base agent display loop_actors middleware models modes run state tools)
 
 check: $(VENV)/.ready
 	$(BIN)/ruff check .

@@ -183,6 +183,7 @@ async def test_an_agent_in_a_runtime_takes_what_fits_alone() -> None:
         await rest(ref)
 
 
+@pytest.mark.slow
 async def test_an_answer_that_is_posted_to_the_owner_is_checked_there(hosts: Hosts) -> None:
     stores = [DatabaseStore(hosts.new(name)) for name in ("owner", "other")]
     # The other host cannot take it: it posts the answer.

@@ -58,6 +58,7 @@ def test_a_mutant_has_one_place_changed(tmp_path: Path) -> None:
         assert mutant.text.replace(mutant.after, "", 1) != CODE
 
 
+@pytest.mark.slow
 def test_every_mutant_of_a_module_is_a_module() -> None:
     for mutant in mutants_of(Path("understudy/run/ledger.py"), ROOT):
         ast.parse(mutant.text)

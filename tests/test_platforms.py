@@ -18,6 +18,7 @@ PROGRAMS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("platform", ["win32", "darwin"])
 def test_nothing_is_used_where_the_platform_lacks_it(platform: str) -> None:
     assert len(PROGRAMS) > 150

@@ -33,6 +33,7 @@ def logging_restored() -> Iterator[None]:
         logger.propagate = propagate
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("logging_restored")
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_every_python_block_of_a_page_runs_and_prints_what_the_page_says(

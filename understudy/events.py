@@ -14,6 +14,7 @@ from pydantic_ai.messages import (
     UserContent,
 )
 
+from understudy._base.quickly_made import quickly_made
 from understudy.interrupts import Request
 from understudy.state import records as r
 from understudy.state.files import FileChange
@@ -48,6 +49,7 @@ ToolOutcome = Literal["success", "failed", "denied", "interrupted"]
 """How a call ended: with its result, by an error, by a person, or not executed or in doubt."""
 
 
+@quickly_made
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplyStarted:
     """A model call begins."""
@@ -59,6 +61,7 @@ class ReplyStarted:
     kind: Literal["reply_started"] = "reply_started"
 
 
+@quickly_made
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TextDelta:
     """The model sent a piece of its answer's text."""
@@ -106,6 +109,7 @@ class ToolCallAnnounced:
     kind: Literal["tool_call_announced"] = "tool_call_announced"
 
 
+@quickly_made
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplyEnded:
     """The model's reply is accepted and recorded."""
@@ -191,6 +195,7 @@ class ScheduleOccurred:
     kind: Literal["schedule_occurred"] = "schedule_occurred"
 
 
+@quickly_made
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolStarted:
     """A tool's body is about to be entered."""
@@ -214,6 +219,7 @@ class ToolEmitted:
     kind: Literal["tool_emitted"] = "tool_emitted"
 
 
+@quickly_made
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolEnded:
     """A call has its result."""

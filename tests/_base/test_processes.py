@@ -38,6 +38,7 @@ def another() -> Iterator[tuple[subprocess.Popen[str], Process]]:
             process.kill()
 
 
+@pytest.mark.slow
 def test_a_process_that_was_killed_has_ended_before_its_parent_asks_and_after() -> None:
     """J50."""
     here = this_process()
@@ -51,6 +52,7 @@ def test_a_process_that_was_killed_has_ended_before_its_parent_asks_and_after() 
         assert has_ended(named, here)
 
 
+@pytest.mark.slow
 def test_a_process_that_is_stopped_has_not_ended() -> None:
     """J50."""
     with another() as (process, named):
@@ -59,6 +61,7 @@ def test_a_process_that_is_stopped_has_not_ended() -> None:
         assert not has_ended(named, this_process())
 
 
+@pytest.mark.slow
 def test_a_pid_that_another_process_has_by_now_is_that_of_an_ended_one() -> None:
     """J50."""
     with another() as (_, named):

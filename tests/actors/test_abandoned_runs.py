@@ -14,6 +14,7 @@ import pykka
 import pytest
 
 from tests.support.agents import (
+    FakeClock,
     Held,
     assert_valid_history,
     by_turn,
@@ -423,10 +424,13 @@ async def test_a_deadline_ends_a_run_though_its_tool_goes_on(
 ) -> None:
     """P9, P10."""
     model = ScriptedModel([call("stubborn"), "well again"])
-    agent = Agent("a", model, tools=[stubborn_tool(stubborn)])
-    async with running(agent, goes_on=stubborn, store=place.store()) as runtime:
+    agent, clock = Agent("a", model, tools=[stubborn_tool(stubborn)]), FakeClock()
+    async with running(agent, goes_on=stubborn, store=place.store(), clock=clock) as runtime:
         ref = runtime.spawn("a", id="x")
-        outcome = await soon(ref.run("go", deadline=0.02))
+        run = ref.run("go", deadline=0.05)
+        await soon(stubborn.entered.wait())
+        clock.advance(60)
+        outcome = await soon(run)
         assert doubtful(stopped(outcome, StopReason.TIME_LIMIT).state) == ["stubborn"]
         await works_again(ref)
 
@@ -524,15 +528,16 @@ async def test_the_deadline_of_an_abandoned_run_disturbs_no_later_one(
     """P10: it passes while the next run goes on."""
     held = Held("done")
     model = ScriptedModel([call("stubborn"), held])
-    agent = Agent("a", model, tools=[stubborn_tool(stubborn)])
-    async with running(agent, goes_on=stubborn, store=place.store()) as runtime:
+    agent, clock = Agent("a", model, tools=[stubborn_tool(stubborn)]), FakeClock()
+    async with running(agent, goes_on=stubborn, store=place.store(), clock=clock) as runtime:
         ref = runtime.spawn("a", id="x")
-        first = ref.run("first", deadline=0.3)
+        first = ref.run("first", deadline=0.05)
         await soon(stubborn.entered.wait())
         stopped(await soon(ref.cancel()))
         stopped(await soon(first))
         second = ref.run("second")
         await soon(held.entered.wait())
+        clock.advance(60)
         await until(lambda: stubborn.cancelled == 2)
         await until(lambda: not any("end of the run" in task.get_name() for task in own_tasks()))
         assert runtime.status().abandoned_tasks == 1
@@ -824,10 +829,11 @@ async def test_without_a_runtime_a_deadline_waits_for_a_tool_that_goes_on(
 ) -> None:
     """P10: `execute` runs in a task of the caller's, which cannot leave its own code behind."""
     caplog.set_level(logging.INFO)
-    stubborn = Stubborn()
+    stubborn, clock = Stubborn(), FakeClock()
     agent = Agent("a", by_turn(call("stubborn")), tools=[stubborn_tool(stubborn)])
-    running = asyncio.ensure_future(agent.execute("go", deadline=0.01))
+    running = asyncio.ensure_future(agent.execute("go", deadline=0.05, clock=clock))
     await soon(stubborn.entered.wait())
+    clock.advance(60)
     await until(lambda: stubborn.cancelled > 0)
     assert not running.done()
     await stubborn.end()

@@ -300,6 +300,7 @@ async def test_what_a_tool_emits_is_heard_and_not_kept() -> None:
         assert not any(isinstance(e.event, ToolEmitted) for e in await read(ref.events()))
 
 
+@pytest.mark.slow
 async def test_a_subscription_gets_the_events_in_the_order_of_a_stream(place: Place) -> None:
     """A6: an event without a record waits for the commit of what was recorded before it."""
 

@@ -264,6 +264,7 @@ CUT_OFF = 20
 """Agents that one recovery continues."""
 
 
+@pytest.mark.slow
 async def test_a_recovery_in_whose_middle_the_server_stops_goes_on_when_it_is_back(
     server_hosts: Hosts, postgres_server: Server
 ) -> None:

@@ -371,6 +371,7 @@ async def test_an_agent_is_deleted_whose_definition_is_not_known_here(
         assert await soon(runtime.agents()) == []
 
 
+@pytest.mark.slow
 async def test_messages_that_come_while_an_agent_is_deleted_wait_in_the_inbox(
     place: Place,
 ) -> None:

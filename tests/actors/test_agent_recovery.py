@@ -552,6 +552,7 @@ def test_a_stop_with_a_limit_cuts_off_what_does_not_end(ran: list[str]) -> None:
     assert LoopActorRegistry.get_all() == []
 
 
+@pytest.mark.slow
 def test_whatever_is_asked_while_the_runtime_stops_is_answered() -> None:
     """A8: by an outcome or by an ActorDeadError, never by silence."""
     for _ in range(20):

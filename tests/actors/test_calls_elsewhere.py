@@ -9,13 +9,19 @@ from typing import Any
 import pytest
 
 from tests.actors.test_agent_hosts import desk, host, opened
-from tests.actors.test_posted_calls import Stopping, left, running, stores, unheard
+from tests.actors.test_posted_calls import (
+    Stopping,
+    keep_stale_copies,
+    left,
+    may_be_taken,
+    running,
+    stores,
+)
 from tests.support.agents import Held, completed
 from tests.support.loops import soon, until
 from tests.support.postgres import Hosts
 from understudy import Agent, Completed, Paused, ScriptedModel, Status, Stopped
 from understudy.errors import NotInterrupted, UnknownMessage
-from understudy.journal.postgres import sql
 from understudy.middleware import Middleware
 
 
@@ -42,17 +48,19 @@ async def test_an_agent_is_stopped_where_it_is_and_not_at_a_stale_copy(
     hosts: Hosts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """J70: nothing is stopped by what leaves memory where the agent is not any more."""
-    monkeypatch.setattr(sql, "TELL_OWNER", unheard(sql.TELL_OWNER))
+    keep_stale_copies(monkeypatch)
     async with (
         opened(host(hosts, "here"), desk(*["done"] * 5), sweep=None) as first,
         opened(host(hosts, "there"), desk(*["done"] * 5), sweep=None) as second,
     ):
         here, there = first.spawn("desk", "t"), second.get("t")
         completed(await soon(here.run("go")))
+        await may_be_taken(hosts)
         completed(await soon(there.run("go")))
         assert await soon(here.stop(block=False)) is True
         assert there.status() is Status.PASSIVE
         completed(await soon(here.run("go")))
+        await may_be_taken(hosts)
         completed(await soon(there.run("go")))
         assert await soon(there.stop(block=False)) is True
         assert here.status() is Status.IDLE
@@ -64,15 +72,17 @@ async def test_a_stale_copy_holds_up_neither_a_drain_nor_the_end_of_its_runtime(
     hosts: Hosts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """J53."""
-    monkeypatch.setattr(sql, "TELL_OWNER", unheard(sql.TELL_OWNER))
+    keep_stale_copies(monkeypatch)
     async with opened(host(hosts, "there"), desk(*["done"] * 2), sweep=None) as second:
         async with opened(host(hosts, "here"), desk(*["done"] * 2), sweep=None) as first:
             for id in ("drained", "closed"):
                 completed(await soon(first.spawn("desk", id).run("go")))
+                await may_be_taken(hosts, id)
             completed(await soon(second.get("drained").run("go")))
             assert await soon(first.drain())
         async with opened(host(hosts, "here"), desk("done"), sweep=None) as first:
             completed(await soon(first.spawn("desk", "closed").run("go")))
+            await may_be_taken(hosts, "closed")
             completed(await soon(second.get("closed").run("go")))
         assert [info.host for info in await soon(second.agents())] == ["there"] * 2
 
@@ -81,7 +91,7 @@ async def test_a_retry_of_no_quarantine_at_a_stale_copy_is_refused(
     hosts: Hosts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """J33: it has released nothing, and is not answered by the outcome of the run."""
-    monkeypatch.setattr(sql, "TELL_OWNER", unheard(sql.TELL_OWNER))
+    keep_stale_copies(monkeypatch)
     held = Held("more")
     async with (
         opened(host(hosts, "here"), Agent("desk", ScriptedModel([held]))) as first,

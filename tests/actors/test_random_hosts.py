@@ -44,6 +44,7 @@ def echoes(effects: Counter[str]) -> Agent:
     return Agent("desk", ScriptedModel(reply), tools=[note, gated], interrupt_on={"gated": True})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(2))
 async def test_each_caller_at_a_random_host_gets_its_own_outcome(hosts: Hosts, seed: int) -> None:
     """J5, J6, J14."""

@@ -9,13 +9,12 @@ from typing import Any
 import pytest
 
 from tests.actors.test_agent_hosts import desk, host, opened, pay
-from tests.actors.test_posted_calls import unheard
+from tests.actors.test_posted_calls import keep_stale_copies, may_be_taken
 from tests.support.agents import Held, completed, interrupted
 from tests.support.loops import soon
 from tests.support.postgres import Hosts
 from understudy import Agent, Runtime, ScriptedModel, Stopped, approve, call
 from understudy.errors import UnknownAgent
-from understudy.journal.postgres import sql
 
 
 def paying() -> Agent:
@@ -42,13 +41,14 @@ async def test_a_message_id_sent_again_is_not_answered_from_a_stale_copy(
 ) -> None:
     """J14, J33: the host that has lost the agent has not heard of that."""
     # No hint arrives that another host has taken the agent.
-    monkeypatch.setattr(sql, "TELL_OWNER", unheard(sql.TELL_OWNER))
+    keep_stale_copies(monkeypatch)
     async with (
         opened(host(hosts, "first"), paying()) as first,
         opened(host(hosts, "second"), paying()) as second,
     ):
         here, there = first.spawn("desk", "t"), second.get("t")
         asked = interrupted(await soon(here.run("go", message_id="m")))
+        await may_be_taken(hosts)
         completed(await soon(there.resume(asked.decide(approve()))))
         again = completed(await soon(here.run("go", message_id="m")))
         assert (again.text, again.run_id) == ("done", asked.run_id)

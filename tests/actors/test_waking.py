@@ -162,6 +162,7 @@ async def test_an_agent_with_few_records_never_has_a_checkpoint(sqlite: SqlitePl
         assert loaded.first_seq == 1
 
 
+@pytest.mark.slow
 async def test_one_that_passivates_again_and_again_is_read_from_near_its_end(
     sqlite: SqlitePlace,
 ) -> None:
@@ -238,6 +239,7 @@ async def test_nothing_of_a_deleted_agent_wakes_with_the_next_one_of_its_id(
         assert len((await soon(again.state())).messages) == 2 * STEPS + 2
 
 
+@pytest.mark.slow
 async def test_a_middleware_that_replaces_the_history_wakes_with_the_new_one(
     sqlite: SqlitePlace,
 ) -> None:

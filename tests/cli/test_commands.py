@@ -51,6 +51,7 @@ async def pay(order: str, amount: int) -> str:
 # ------------------------------------------------------------------------------ look
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("where", ["store", "server"])
 def test_what_looks_says_the_same_of_a_store_and_of_a_server(desk: Desk, where: str) -> None:
     request = ask(desk)
@@ -176,6 +177,7 @@ def test_times_are_iso_in_utc(desk: Desk) -> None:
 # ---------------------------------------------------------------------------- decide
 
 
+@pytest.mark.slow
 def test_a_decision_is_shown_before_it_is_taken_and_is_of_who_is_logged_in(desk: Desk) -> None:
     request = ask(desk)
     refused = run("approve", request[:8], code=2)
@@ -205,6 +207,7 @@ def test_a_decision_is_shown_before_it_is_taken_and_is_of_who_is_logged_in(desk:
     assert desk.paid == [("17", 20)]
 
 
+@pytest.mark.slow
 def test_other_arguments_come_from_the_line_a_file_or_standard_input(
     desk: Desk, tmp_path: Path
 ) -> None:
@@ -282,6 +285,7 @@ def test_the_questions_of_ask_user_are_answered_by_a_document(tmp_path: Path) ->
         ]
 
 
+@pytest.mark.slow
 def test_a_call_is_rejected_or_answered_instead(desk: Desk) -> None:
     run("reject", ask(desk, "t-1"), "-m", "Too much.", "-y")
     run("respond", ask(desk, "t-2"), "--value", '{"paid": "by hand"}', "-y")
@@ -300,6 +304,7 @@ def test_a_call_is_rejected_or_answered_instead(desk: Desk) -> None:
     assert run("dismiss", ask(desk, "t-4"), "-y", code=4).stdout == ""
 
 
+@pytest.mark.slow
 def test_many_requests_about_a_tool_are_decided_at_once(desk: Desk) -> None:
     for number in range(3):
         ask(desk, f"t-{number}")
@@ -326,6 +331,7 @@ def test_a_beginning_of_several_ids_is_refused(desk: Desk) -> None:
 # ------------------------------------------------------------------------------- act
 
 
+@pytest.mark.slow
 def test_a_run_is_followed_to_its_outcome_which_is_the_exit_code(desk: Desk) -> None:
     done = run("run", "t-1", "hi", "--agent", "echo", "--wait")
     assert "Hello." in done.stdout
@@ -342,6 +348,7 @@ def test_a_run_is_followed_to_its_outcome_which_is_the_exit_code(desk: Desk) -> 
     assert rows[-1]["outcome"] == "completed"
 
 
+@pytest.mark.slow
 def test_a_paused_and_a_stopped_run_have_exit_codes_of_their_own(desk: Desk) -> None:
     run("run", "t-1", "hi", "--agent", "echo", "--wait")
     run("pause", "t-2", code=3)
@@ -363,6 +370,7 @@ def test_messages_are_sent(desk: Desk) -> None:
         assert run("send", "t-1", *wrong, code=2).stdout == ""
 
 
+@pytest.mark.slow
 def test_an_agent_is_exported_deleted_and_imported(desk: Desk, tmp_path: Path) -> None:
     ask(desk)
     file = tmp_path / "t-1.json"
@@ -550,6 +558,7 @@ def test_a_runtime_says_the_name_of_its_store() -> None:
     assert Runtime([agent], store="memory:").store_name == "memory:"
 
 
+@pytest.mark.slow
 def test_a_schedule_is_paused_and_continued_triggered_and_removed(desk: Desk) -> None:
     ref = desk.runtime.spawn("echo", "t-9")
     desk.runtime.schedules(ref).set("daily", cron="0 6 * * *", input="go").get(timeout=60)

@@ -52,6 +52,7 @@ def test_text_of_agents_cannot_move_the_cursor_or_turn_around() -> None:
     assert "\x1b" not in as_json({"a": HOSTILE})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("at", ["store", "server"])
 def test_no_command_prints_what_an_agent_wrote_as_it_is(desk: Desk, at: str) -> None:
     where = ["--store", desk.store] if at == "store" else []

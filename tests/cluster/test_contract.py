@@ -391,6 +391,7 @@ LOCAL = {"actor_class", "actor_urn", "actor_stopped", "definitions"}
 """What tells of objects of one process."""
 
 
+@pytest.mark.slow
 def test_every_call_of_a_runtime_and_of_its_refs_is_one_of_a_cluster() -> None:
     """A call that is new in a runtime, and forgotten here, would look into an empty slot."""
     made_of_others = {"ask", "tell", "extract", "is_alive", "proxy"}

@@ -513,6 +513,7 @@ def folded(records: Sequence[r.Record]) -> Display:
     return display
 
 
+@pytest.mark.slow
 @given(cuts=st.lists(st.integers(0, len(RECORDS)), max_size=6), limit=st.integers(1, 30))
 @settings(max_examples=60, deadline=None)
 def test_increments_come_to_the_rows_of_all_records_at_once(cuts: list[int], limit: int) -> None:

@@ -455,6 +455,7 @@ def test_a_run_cut_off_after_any_record_ends_the_same_way_elsewhere(scenario: Sc
     cut_off_anywhere(scenario)
 
 
+@pytest.mark.slow
 def test_a_run_with_all_that_asks_and_waits_is_cut_off_after_any_record() -> None:
     stack = ("gate", "before", "after", "around", "late", "guard")
     whole = cut_off_anywhere(Scenario(turns=((("note", 3), ("gated", 0)),), stack=stack))

@@ -21,7 +21,7 @@ from tests.support.agents import (
     results,
 )
 from tests.support.held_commits import turns
-from tests.support.loops import never, soon, until
+from tests.support.loops import never, skip, soon, until
 from understudy import (
     Agent,
     AgentState,
@@ -573,12 +573,17 @@ def test_siblings_of_a_call_in_doubt_finish_before_it_is_asked_about(
 # ----------------------------------------------------------------------------- timeouts (T6)
 
 
+LIMIT = 10.0
+"""Seconds that a thread has: more than it takes to begin. The loop skips them when it has."""
+
+
 class Slow:
     """Tools that never come back, or only when they are let."""
 
     def __init__(self) -> None:
         self.did: list[str] = []
         self.let_go = threading.Event()
+        self.loop: asyncio.AbstractEventLoop | None = None
         did, let_go = self.did, self.let_go
 
         async def hang(x: str) -> str:
@@ -592,12 +597,14 @@ class Slow:
         def block(x: str) -> str:
             did.append(x)
             if x == "late":
+                assert self.loop is not None
+                skip(self.loop, LIMIT)
                 let_go.wait(60)
             return f"did {x}"
 
         self.pay = tool(name="pay", timeout=0.01)(hang)
         self.put = tool(name="put", timeout=0.01, idempotent=True)(hang)
-        self.block = tool(name="block", timeout=0.2)(block)
+        self.block = tool(name="block", timeout=LIMIT)(block)
         self.tools = [self.pay, self.put, self.block]
 
 
@@ -736,16 +743,16 @@ class Watching:
     async def durable(self) -> None:
         return
 
-    async def came(self, kind: str, seconds: float = 10) -> None:
+    async def came(self, kind: str) -> None:
         if not any(record.kind == kind for record in self.records):
             self.waiting.append((kind, event := asyncio.Event()))
-            async with asyncio.timeout(seconds):
-                await event.wait()
+            await soon(event.wait())
 
 
-def test_a_late_result_settles_the_doubt(slow: Slow) -> None:
+async def test_a_late_result_settles_the_doubt(slow: Slow) -> None:
     """J4: what an abandoned call brings after all; then the tool needs nobody any more."""
     journal = Watching()
+    slow.loop = asyncio.get_running_loop()
     doubts: list[int] = []
 
     async def let_it_come(request: Any) -> Any:
@@ -756,7 +763,7 @@ def test_a_late_result_settles_the_doubt(slow: Slow) -> None:
 
     model = ScriptedModel([pay("block", "late"), let_it_come, "done"])
     agent = Agent("support", model, tools=slow.tools)
-    end = completed(agent.execute_sync("go", journal=journal))
+    end = completed(await agent.execute("go", journal=journal))
     assert doubts == [1], "in between it was in doubt"
     assert slow.did == ["late", "2"]
     assert [part.outcome for part in results(end.state)] == ["interrupted", "success"]
@@ -764,11 +771,13 @@ def test_a_late_result_settles_the_doubt(slow: Slow) -> None:
         assert state.doubts == {}
 
 
-def test_a_late_result_settles_a_doubt_that_is_to_be_asked_about(slow: Slow) -> None:
+async def test_a_late_result_settles_a_doubt_that_is_to_be_asked_about(slow: Slow) -> None:
     """J4: it comes while a sibling still runs, so nobody need be asked."""
+    loop = asyncio.get_running_loop()
 
-    @tool(timeout=0.05, on_unknown="ask")
+    @tool(timeout=LIMIT, on_unknown="ask")
     def late(x: str) -> str:
+        skip(loop, LIMIT)
         slow.let_go.wait(60)
         return x
 
@@ -778,13 +787,13 @@ def test_a_late_result_settles_a_doubt_that_is_to_be_asked_about(slow: Slow) -> 
     async def sibling() -> str:
         await journal.came("requested")
         slow.let_go.set()
-        await journal.came("settled", 1)
+        await journal.came("result")
         return "ok"
 
     model = ScriptedModel([[pay("late", "1"), call("sibling")], "done"])
     agent = Agent("support", model, tools=[late, sibling])
-    outcome = agent.execute_sync("go", journal=journal)
-    end = completed(outcome)
+    end = completed(await agent.execute("go", journal=journal))
+    assert [part.outcome for part in results(end.state)] == ["success", "success"]
     assert end.state.doubts == {}
 
 
@@ -793,9 +802,11 @@ async def test_a_late_failure_of_an_abandoned_call_settles_nothing() -> None:
     raised: list[Any] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: raised.append(context))
     let_go = threading.Event()
+    loop = asyncio.get_running_loop()
 
-    @tool(timeout=0.05)
+    @tool(timeout=LIMIT)
     def late() -> str:
+        skip(loop, LIMIT)
         let_go.wait(60)
         raise ValueError("too late")
 

@@ -86,6 +86,7 @@ async def test_a_checkpoint_looks_at_no_message_again_that_its_records_were_look
     await again.close()
     assert loaded is not None
     assert loaded.checkpoint is not None
+    assert loaded.checkpoint.kept is not None
     assert loaded.checkpoint.kept.messages  # else there was nothing to look at
     assert not [each for each in looked_at if isinstance(each, (ModelRequest, ModelResponse))]
 

@@ -848,6 +848,7 @@ def test_ten_thousand_records_come_back_in_order(backend: Backend) -> None:
     assert texts(backend, "b") == ["of b"]
 
 
+@pytest.mark.slow
 def test_what_is_read_is_of_one_moment(backend: Backend) -> None:
     """J17: a snapshot and the deletion of what was before it are seen together, or not yet."""
     owned = agent_with(backend, "a", "1")
@@ -1079,6 +1080,7 @@ def _change(backend: Backend, model: Model, act: str, agent_id: str, count: int)
         model.kept, model.seq = model.kept + names, model.seq + count
 
 
+@pytest.mark.slow
 @settings(
     max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )

@@ -136,6 +136,7 @@ def in_checkpoint(found: Loaded) -> int:
 # ------------------------------------------------------- the same state, at each record
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("story", stories())
 @pytest.mark.parametrize("every", [1, 5])
 async def test_a_state_from_a_checkpoint_is_the_fold_of_all_records(
@@ -190,6 +191,7 @@ def test_a_checkpoint_of_any_run_is_the_fold_of_its_records(scenario: lives.Scen
     check_life(scenario)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("story", ["rich", "desk", "panel"])
 async def test_each_activation_goes_on_from_the_checkpoints_of_those_before(
     story: str, tmp_path: Path
@@ -240,6 +242,7 @@ def flipped(data: bytes) -> Iterator[bytes]:
         yield bytes(changed)
 
 
+@pytest.mark.slow
 def test_no_bit_of_a_checkpoint_can_flip_unnoticed() -> None:
     """J32."""
     whole = made(stories()["waiting"]())
@@ -389,6 +392,7 @@ async def test_a_large_head_is_written_more_seldom(
     assert len(written) >= 3
 
 
+@pytest.mark.slow
 async def test_the_messages_of_a_long_life_are_written_once(tmp_path: Path) -> None:
     """J32. Linear space."""
     records = long_life(300)
@@ -449,6 +453,7 @@ async def test_zero_writes_none(database: Database) -> None:
 # ---------------------------------------------------------------------- failures, crashes
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["write_checkpoint", "append_all", "commit"])
 @pytest.mark.parametrize("after", [False, True])
 async def test_a_write_that_fails_is_made_again_with_its_records(
@@ -470,6 +475,7 @@ async def test_a_write_that_fails_is_made_again_with_its_records(
         assert found.folded() == replay(records[:30])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["write_checkpoint", "commit"])
 @pytest.mark.parametrize("after", [False, True])
 async def test_a_crash_at_any_write_leaves_an_agent_that_its_records_fold_to(

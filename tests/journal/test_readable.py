@@ -247,6 +247,7 @@ def test_a_record_that_is_accepted_can_be_read(value: Any) -> None:
         check_readable(record)
 
 
+@pytest.mark.slow
 @settings(max_examples=40, suppress_health_check=[HealthCheck.too_slow], deadline=None)
 @given(hostile)
 def test_a_record_of_any_hostile_value_can_be_read_if_it_is_accepted(value: Any) -> None:

@@ -387,6 +387,7 @@ async def test_a_tool_that_cannot_be_used_may_be_left_out() -> None:
     assert [tool.name for tool in await listed(server, include=["good"])] == ["good"]
 
 
+@pytest.mark.slow
 async def test_of_ten_thousand_tools_those_that_are_named_are_taken() -> None:
     server = RawServer(*(a_tool(f"t{n}") for n in range(10_000)))
     assert [tool.name for tool in await listed(server, include=["t7", "t9999"])] == ["t7", "t9999"]

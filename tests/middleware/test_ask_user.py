@@ -240,6 +240,7 @@ def test_it_asks_inside_of_other_agents_and_workflows() -> None:
     completed(flow.resume_sync(reloaded(asked.state), asked.decide(respond({"What?": "this"}))))
 
 
+@pytest.mark.slow
 def test_a_run_cut_off_anywhere_tells_the_model_the_same() -> None:
     disk = Disk()
     asked = interrupted(desk(q()).execute_sync("go", journal=disk))

@@ -769,6 +769,7 @@ def _live(disk: Disk, shop: Shop, asked: list[int]) -> Outcome:
     return _answered(agent, agent.execute_sync("Go.", journal=disk), disk)
 
 
+@pytest.mark.slow
 def test_a_run_that_asks_everywhere_is_cut_off_at_any_record() -> None:
     """It ends the same way, no question is asked twice, and no reply that is held is asked for."""
     whole, asked = Disk(), list[int]()

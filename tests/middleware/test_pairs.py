@@ -63,6 +63,7 @@ def make(*names: str) -> Agent:
     return Agent("a", ScriptedModel([]), tools=[look], middleware=stack)
 
 
+@pytest.mark.slow
 def test_any_two_parts_fit_in_both_orders_or_are_refused_clearly() -> None:
     for one, other in combinations_with_replacement(PARTS, 2):
         for pair in {(one, other), (other, one)}:

@@ -364,6 +364,7 @@ async def test_what_a_summary_costs_counts_against_the_limits() -> None:
 # ------------------------------------------------------------------------- crashes, stores, JSON
 
 
+@pytest.mark.slow
 async def test_a_run_cut_off_at_any_record_makes_no_recorded_summary_again() -> None:
     disk = Disk()
     whole = told(await clerk(small_model())[0].execute("Read all.", journal=disk, new_id=ids()))

@@ -90,6 +90,7 @@ def test_a_client_that_is_no_extra_of_ours_is_named_with_that_of_pydantic_ai(
         resolve_model("cohere:command-r")
 
 
+@pytest.mark.slow
 def test_whatever_a_provider_raises_names_the_model(monkeypatch: pytest.MonkeyPatch) -> None:
     """Google's cloud without credentials raises an error of a library of its own."""
 

@@ -243,6 +243,7 @@ def test_a_model_that_asks_others_is_asked() -> None:
 # -------------------------------------------------------------------------- contracts
 
 
+@pytest.mark.slow
 def test_the_characters_that_begin_a_tag_are_all_known() -> None:
     """`plain_messages._BEGIN_TAGS`: other texts are not looked at closely."""
     folded = {

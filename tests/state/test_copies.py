@@ -28,6 +28,7 @@ def stored(state: AgentState) -> str:
     return json.dumps(state.to_dict())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", LIVES)
 @pytest.mark.parametrize("deeply", [False, True], ids=["a copy", "a deep copy"])
 def test_a_copy_and_its_original_do_not_change_each_other(name: str, deeply: bool) -> None:

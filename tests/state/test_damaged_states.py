@@ -82,6 +82,7 @@ def test_each_field_of_a_stored_state_may_be_missing_without_a_change_of_meaning
         check(mutated)
 
 
+@pytest.mark.slow
 @settings(
     max_examples=100,
     deadline=None,

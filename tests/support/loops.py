@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
-__all__ = ["never", "own_tasks", "soon", "until"]
+__all__ = ["never", "own_tasks", "skip", "soon", "until"]
 
 T = TypeVar("T")
 SECONDS = 60.0
@@ -38,3 +38,13 @@ async def until(condition: Callable[[], bool]) -> None:
     async with asyncio.timeout(SECONDS):
         while not condition():  # noqa: ASYNC110  # what is waited for sets no event
             await asyncio.sleep(0)
+
+
+def skip(loop: asyncio.AbstractEventLoop, seconds: float) -> None:
+    """Let so many seconds pass on a loop at once, from any thread: what waits for them ends."""
+
+    def pass_them() -> None:
+        now = loop.time
+        loop.time = lambda: now() + seconds  # type: ignore[method-assign]
+
+    loop.call_soon_threadsafe(pass_them)

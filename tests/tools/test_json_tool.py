@@ -234,6 +234,7 @@ def test_a_change_of_the_given_schema_does_not_reach_the_tool() -> None:
     assert tool.validate(given) == given
 
 
+@pytest.mark.slow
 def test_who_has_no_such_tool_does_not_load_jsonschema() -> None:
     code = (
         "import sys; from understudy import Agent, ScriptedModel, tool\n"

@@ -12,8 +12,8 @@ import pytest
 from pydantic import AfterValidator
 from pydantic_ai.messages import ModelRequest, ModelResponse, ToolCallPart, ToolReturnPart
 
-from tests.support.agents import completed, results
-from tests.support.loops import own_tasks
+from tests.support.agents import by_turn, completed, results
+from tests.support.loops import own_tasks, skip
 from understudy import (
     Agent,
     AgentState,
@@ -721,17 +721,18 @@ def test_any_other_tool_that_takes_too_long_is_in_doubt() -> None:
     assert (doubt.tool_name, doubt.arguments) == ("hang", {"order": "17"})
 
 
-def test_a_plain_tool_that_takes_too_long_does_not_hold_the_run_up() -> None:
+async def test_a_plain_tool_that_takes_too_long_does_not_hold_the_run_up() -> None:
     """T6: its thread is abandoned."""
-    release = threading.Event()
+    release, loop = threading.Event(), asyncio.get_running_loop()
 
-    @tool(timeout=0.3)  # its thread has begun by then
+    @tool(timeout=10)
     def hang() -> str:
+        skip(loop, 10)
         release.wait(WAIT)
         return "late"
 
     try:
-        outcome, _ = run_once(hang)
+        outcome = await Agent("a", by_turn(call("hang")), tools=[hang]).execute("go")
     finally:
         release.set()
     assert isinstance(outcome, Completed)

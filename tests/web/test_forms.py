@@ -274,6 +274,7 @@ SCHEMAS = st.recursive(
 )  # fmt: skip
 
 
+@pytest.mark.slow
 @given(properties=st.dictionaries(st.text(max_size=5), SCHEMAS, max_size=4), value=JSON)
 def test_no_schema_and_no_value_breaks_the_form(properties: dict[str, Any], value: Any) -> None:
     schema = {"type": "object", "properties": properties}

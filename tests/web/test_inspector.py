@@ -345,6 +345,7 @@ async def test_two_people_who_answer_at_once_after_a_crash_get_one_decision(plac
                 assert len(done.calls) == (1 if by_ann else 0)
 
 
+@pytest.mark.slow
 async def test_a_megabyte_of_arguments_is_shown_in_full_and_goes_through_the_form() -> None:
     done = Done()
     large = "é" * 400_000
@@ -374,6 +375,7 @@ async def test_pages_of_a_runtime_that_has_stopped_say_so() -> None:
             assert (await client.get(path)).status_code in (400, 503), path
 
 
+@pytest.mark.slow
 async def test_five_hundred_requests_are_shown_in_pages_and_each_once() -> None:
     done = Done()
     turn = [refund(str(n)) for n in range(50)]
@@ -396,6 +398,7 @@ async def test_five_hundred_requests_are_shown_in_pages_and_each_once() -> None:
             assert 'href="?after=' in (await client.get("/")).text
 
 
+@pytest.mark.slow
 async def test_every_page_of_a_full_desk_opens() -> None:
     done = Done()
     async with Runtime(demo_agents(done), feed=True) as runtime:

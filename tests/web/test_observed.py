@@ -17,6 +17,7 @@ from understudy import Observer, Runtime, UsageError, approve
 from understudy.web import ui
 
 
+@pytest.mark.slow
 async def test_an_observer_shows_every_page_beside_the_runtime_and_changes_nothing(
     sqlite: SqlitePlace,
 ) -> None:
@@ -80,6 +81,7 @@ def hide(path: tuple[str | int, ...], value: Any) -> Any:
     return "hidden" if path[-1:] == ("reason",) else value
 
 
+@pytest.mark.slow
 async def test_what_a_host_hides_is_in_no_page_and_in_no_answer() -> None:
     done = Done()
     async with Runtime([desk(done, refund(reason=SECRET), "ok")], feed=True) as runtime:

@@ -315,6 +315,7 @@ def assert_is_harmless(text: str) -> None:
     assert "\u202e" not in parser.text
 
 
+@pytest.mark.slow
 async def test_what_agents_and_people_write_is_only_text() -> None:
     """Arguments, display, results, ids, errors, values, notes and names."""
     done = Done()

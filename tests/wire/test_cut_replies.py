@@ -62,6 +62,7 @@ def text_of(failed: Failed) -> str | None:
     return reply.text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("after", ["call", "arguments", "content"])
 async def test_no_call_of_a_stream_that_ends_early_is_run(provider: Provider, after: Place) -> None:
     desk = Desk()

@@ -108,6 +108,7 @@ async def test_what_the_provider_said_of_its_search_goes_back_byte_for_byte(
         assert (page["url"], page["title"]) == (SEARCH.url, SEARCH.title)
 
 
+@pytest.mark.slow
 @those_that_take_it_back
 async def test_a_search_comes_back_from_every_store(provider: Provider, place: Place) -> None:
     """R11."""

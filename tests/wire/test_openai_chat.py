@@ -688,6 +688,7 @@ def test_execute_sync_works_again_and_again_with_one_model_object() -> None:
     ]
 
 
+@pytest.mark.slow
 def test_execute_sync_leaves_no_connection_open() -> None:
     with WireServer(repeat(Reply(text="Hello!"))) as server, warnings.catch_warnings():
         warnings.simplefilter("ignore", ResourceWarning)  # told by the assertion instead

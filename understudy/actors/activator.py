@@ -29,6 +29,7 @@ from understudy.errors import (
     UnderstudyError,
     UnknownAgent,
 )
+from understudy.journal.shared import shared_part
 from understudy.loop_actors.future import Future
 from understudy.loop_actors.loop_actor import loop_for_start
 from understudy.loop_actors.ref import LoopActorRef
@@ -209,6 +210,9 @@ class Activator:
     async def _release_stored(self, slot: AgentSlot, activation: Activation) -> None:
         """Delete the agent or compact it where that was requested, and give it up."""
         store, owned = self.services.store, activation.journal.owned
+        shared = shared_part(store) if activation.is_taken else None
+        if shared is not None:
+            shared.keep_left(activation.journal)
         failure: BaseException | None = None
         try:
             if activation.delete_futures:

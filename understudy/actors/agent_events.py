@@ -13,6 +13,7 @@ from typing import Literal, NamedTuple, Protocol
 
 from understudy._base import forks
 from understudy._base.json_values import text_of
+from understudy._base.quickly_made import quickly_made
 from understudy.errors import ForkedRuntime, StoreDamaged
 from understudy.events import (
     AgentEnded,
@@ -95,6 +96,7 @@ _ENDS_A_REPLY = (ReplyEnded, AttemptDiscarded, RunFinished, AgentEnded)
 AgentOnlyEvent = StatusChanged | EventsDropped | SelfRunsBounded | Gap | LoopBlocked
 
 
+@quickly_made
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentEvent:
     """One event of one agent."""

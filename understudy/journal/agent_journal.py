@@ -22,6 +22,7 @@ from understudy.journal.contracts import (
 )
 from understudy.journal.feed import MAY_BE_TOLD, FeedStore, feed_row
 from understudy.journal.lease import Lease
+from understudy.journal.left_states import LeftState
 from understudy.journal.store_reader import Loaded
 from understudy.state.agent_state import AgentState
 from understudy.state.records import Record, StatusNoted
@@ -291,6 +292,21 @@ class AgentJournal:
             with committer.lock:
                 committer.put(job)
                 committer.flush_now()
+
+    def left_state(self) -> LeftState | None:
+        """The state that its records fold to; None where not all of them are durable."""
+        # Else the state is ahead of the store, which has refused what was appended last
+        # (test_a_state_that_is_ahead_of_the_store_is_not_kept).
+        if self._checkpoints is None or self.has_unflushed or self._at is None:
+            return None
+        owned = self.owned
+        return LeftState(
+            agent_id=owned.agent_id,
+            incarnation=owned.incarnation,
+            at=self._at,
+            in_store=self._checkpoints.in_store,
+            woken=self._checkpoints.left(owned, self._agent.ledger_state()),
+        )
 
     def check_owner(self) -> None:
         """Raise `Fenced` if another runtime may own the agent by now."""

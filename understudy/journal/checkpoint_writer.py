@@ -18,6 +18,7 @@ from understudy.errors import StoreError
 from understudy.journal.checkpoints import (
     Checkpoint,
     KeptMessages,
+    WokenState,
     after_writing,
     dump_head,
     make_checkpoint,
@@ -69,7 +70,7 @@ class CheckpointWriter:
         if loaded is not None:
             self._seq = loaded.first_seq - 1
             if loaded.checkpoint is not None:
-                self._kept = loaded.checkpoint.kept
+                self._kept, self._seq = loaded.checkpoint.kept, loaded.checkpoint.since
             elif loaded.records and isinstance(loaded.records[0], Snapshot):
                 # It holds all messages: to read it takes as long as the records that it replaced.
                 self._seq -= len(state.messages)
@@ -118,6 +119,15 @@ class CheckpointWriter:
         """The last checkpoint; None if too little was recorded since the one before."""
         enough = (self.due - self._seq) // 4
         return self.next(owned, state) if owned.last_seq - self._seq >= max(1, enough) else None
+
+    @property
+    def in_store(self) -> int:
+        """The number of the record that the store's checkpoint is of; 0 = it has none."""
+        return 0 if self._kept is None else self._seq
+
+    def left(self, owned: Owned, state: AgentState) -> WokenState:
+        """The state at the newest record, from which another writer may continue."""
+        return WokenState(state, owned.last_seq, self._kept, self._seq)
 
     def stop(self) -> None:
         """Write none any more."""

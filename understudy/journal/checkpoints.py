@@ -74,7 +74,10 @@ class WokenState(NamedTuple):
 
     state: AgentState
     seq: int
-    kept: KeptMessages
+    kept: KeptMessages | None
+    """None where the store has no checkpoint: this state comes from memory."""
+    since: int
+    """The number behind which records are counted until the next checkpoint."""
 
 
 def after_writing(kept: KeptMessages, messages: int) -> KeptMessages:
@@ -156,7 +159,7 @@ def read_checkpoint(found: Checkpoint, incarnation: int) -> WokenState | None:
         state = AgentState.from_head(data["state"], messages)
     except (UsageError, SchemaVersionError, ValueError, LookupError, TypeError):
         return None  # a newer version writes it in another form; or damage made text of its bytes
-    return WokenState(state, found.seq, kept._replace(lineage=messages.lineage))
+    return WokenState(state, found.seq, kept._replace(lineage=messages.lineage), found.seq)
 
 
 def _are_whole(segments: Sequence[Segment], incarnation: int, kept: KeptMessages) -> bool:

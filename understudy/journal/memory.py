@@ -173,7 +173,7 @@ class MemoryStore:
         loaded = await self.load(agent_id, seq)
         assert loaded is not None, "a deletion takes the state with it"
         messages = KeptMessages(state.messages.lineage, 0, 0, 0)
-        return replace(loaded, checkpoint=WokenState(state, seq, messages))
+        return replace(loaded, checkpoint=WokenState(state, seq, messages, seq))
 
     async def agents(
         self, index_statuses: Collection[IndexStatus] | None = None

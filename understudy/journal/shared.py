@@ -11,7 +11,7 @@ from typing import NamedTuple, Protocol, runtime_checkable
 from pydantic_core import to_json
 
 from understudy.errors import UnderstudyError, UnknownAgent
-from understudy.journal.contracts import Owned
+from understudy.journal.contracts import Journal, Owned, StoredRecords
 
 Told = Callable[[str | None], None]
 """Gets what other hosts tell this one: see `Hint`. None: something may have been missed."""
@@ -208,6 +208,13 @@ class SharedBackend(Protocol):
     def orphans(self, limit: int) -> list[tuple[str, str]]:
         """The agents that nobody owns, and for which there are calls; with their definitions."""
 
+    def load_behind(self, agent_id: str, after: int) -> tuple[int, StoredRecords] | None:
+        """The records of an agent above a number, as by `load`; None if there is no such agent.
+
+        With the number of the record that its checkpoint is of, of the same moment; 0 = it has
+        none.
+        """
+
     def send(self, sent: Sequence[Sent]) -> None:
         """Send texts to hosts that listen, in order. None of it is kept: no commit waits for it."""
 
@@ -270,6 +277,9 @@ class SharedStore(Protocol):
 
     async def send(self, sent: Sequence[Sent]) -> None:
         """As of `SharedBackend`."""
+
+    def keep_left(self, journal: Journal) -> None:
+        """Another host has taken the agent of this journal: keep its state for a while."""
 
 
 @runtime_checkable

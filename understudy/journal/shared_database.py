@@ -8,7 +8,9 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, Protocol, TypeVar
 
-from understudy.journal.contracts import Owned
+from understudy.journal.agent_journal import AgentJournal
+from understudy.journal.contracts import Journal, Owned
+from understudy.journal.left_states import LeftStates
 from understudy.journal.shared import (
     Hint,
     Place,
@@ -42,6 +44,7 @@ class SharedDatabase:
         claim: claims an agent by a function of the backend, under the lease of the store.
         missed: called on the loop where this host did not hear the others for a while, or one of
             them has left something.
+        left: the states of agents that other hosts have taken.
 
     """
 
@@ -52,12 +55,14 @@ class SharedDatabase:
         change: Changes,
         claim: Callable[[str, Callable[[Any], Owned | None]], Awaitable[Owned | None]],
         missed: Callable[[], None],
+        left: LeftStates,
     ) -> None:
         self._backend = backend
         self._reader = reader
         self._change = change
         self._claim = claim
         self._missed = missed
+        self._left = left
 
     @property
     def host_id(self) -> int | None:
@@ -124,6 +129,12 @@ class SharedDatabase:
 
     async def orphans(self, limit: int) -> Sequence[tuple[str, str]]:
         return await self._reader.read(partial(self._backend.orphans, limit))
+
+    def keep_left(self, journal: Journal) -> None:
+        if isinstance(journal, AgentJournal):
+            left = journal.left_state()
+            if left is not None:
+                self._left.keep(left)
 
     async def send(self, sent: Sequence[Sent]) -> None:
         await self._reader.read(partial(self._backend.send, sent))

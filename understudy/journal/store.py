@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequen
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
-from typing import Any, Protocol, TypeVar, runtime_checkable
+from typing import Any, Protocol, TypeVar, cast, runtime_checkable
 
 from understudy._base.log_fields import about
 from understudy._base.worker_threads import WorkerThreads
@@ -37,6 +37,7 @@ from understudy.journal.feed import FeedHint, FeedIndex, FeedKey, FeedPage
 from understudy.journal.hosts import HostedDefinition, SharesHosts
 from understudy.journal.index_status import index_entry_of
 from understudy.journal.lease import Lease
+from understudy.journal.left_states import LeftStates
 from understudy.journal.lists import AgentKey, AgentQuery, AskKey, AskQuery
 from understudy.journal.shared import SharedBackend, SharedStore
 from understudy.journal.shared_database import SharedDatabase
@@ -353,11 +354,17 @@ class DatabaseStore:
         self._feed = backend if isinstance(backend, FeedIndex) else None
         self._hosts = backend if isinstance(backend, SharesHosts) else None
         self._opener = WorkerThreads(1, name="understudy-opener")
+        self._left = LeftStates()
         self.shared: SharedStore | None = None
         """What hosts that share the database have of it; None where it is for one host."""
         if isinstance(backend, SharedBackend):
             self.shared = SharedDatabase(
-                backend, self.reader, self._change, self._claim, self._missed
+                backend,
+                self.reader,
+                self._change,
+                self._claim,
+                self._missed,
+                self._left,
             )
 
     @property
@@ -413,6 +420,7 @@ class DatabaseStore:
             self._lease.end()
             self._backend.close()
 
+        self._left.clear()
         await self._opener.run(end)
 
     @property
@@ -510,6 +518,7 @@ class DatabaseStore:
         index_entry: Callable[[], IndexEntry],
         on_durable: Callable[[int], None],
     ) -> AgentJournal:
+        self._left.forget(owned.agent_id)  # it is in memory again
         return AgentJournal(
             self._journals,
             owned,
@@ -533,7 +542,14 @@ class DatabaseStore:
         return await self.reader.has_text(agent_id, kinds, text)
 
     async def load_latest(self, agent_id: str) -> Loaded | None:
-        loaded = await self.reader.load_latest(agent_id)
+        loaded, left = None, self._left.find(agent_id)
+        if left is not None:
+            shared = cast("SharedBackend", self._backend)  # else no other host takes anything
+            loaded = await self.reader.read(partial(left.read, shared))
+            if loaded is None and self._left.find(agent_id) is left:
+                self._left.forget(agent_id)
+        if loaded is None:
+            loaded = await self.reader.load_latest(agent_id)
         await self._lease.wait_until_settled(self._lease.term)  # as `load`
         return loaded
 
@@ -650,6 +666,7 @@ class DatabaseStore:
             return existed
 
         existed = await self._change(delete)
+        self._left.forget(agent_id)
         self.feed_hint.tell()
         return existed
 

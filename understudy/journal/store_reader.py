@@ -121,7 +121,7 @@ class StoreReader:
             stored = self._backend.load(agent_id, after)
             if stored is None:
                 return None
-            return _decoded(stored)
+            return decoded(stored)
 
         return await self.read(load_and_decode)
 
@@ -143,9 +143,9 @@ class StoreReader:
             if checkpoint is not None:
                 state = read_checkpoint(checkpoint, stored.agent.incarnation)
                 if state is not None and stored.first_seq == state.seq + 1:
-                    return _decoded(stored, state)
+                    return decoded(stored, state)
                 found = _without_checkpoint(backend.load(agent_id, 0))
-            return _decoded(found[1]) if found is not None else None
+            return decoded(found[1]) if found is not None else None
 
         return await self.read(load_and_decode)
 
@@ -240,8 +240,8 @@ class StoreReader:
         return await retry(attempt)
 
 
-def _decoded(stored: StoredRecords, checkpoint: WokenState | None = None) -> Loaded:
-    # In the reader's thread: thousands of records would block the loop.
+def decoded(stored: StoredRecords, checkpoint: WokenState | None = None) -> Loaded:
+    """Records as they are folded. In the reader's thread: thousands would block the loop."""
     seq = stored.first_seq
     records = []
     try:

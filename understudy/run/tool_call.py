@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from understudy._base.json_values import checked_json, checked_text, digest
+from understudy._base.quickly_made import quickly_made
 from understudy._base.request_timing import OnExpiry, RequestTiming, request_timing
 from understudy.events import ToolEmitted
 from understudy.interrupts import (
@@ -48,6 +49,7 @@ def binding(
     )
 
 
+@quickly_made
 @dataclass(frozen=True, slots=True)
 class ToolCall:
     """A tool call with validated arguments."""

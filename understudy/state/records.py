@@ -344,6 +344,7 @@ class EarlyStopBegun(Timed):
     kind: Literal["early_stop_begun"] = "early_stop_begun"
 
 
+@quickly_made
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimeSpent(Timed):
     """The seconds that the run took so far, in all attempts together."""
@@ -456,6 +457,7 @@ class Decided:
     kind: Literal["decided"] = "decided"
 
 
+@quickly_made
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InterruptsChecked(Timed):
     """Every middleware has said which calls of this turn need a person.
@@ -600,6 +602,7 @@ class PointAnswered:
     kind: Literal["point_answered"] = "point_answered"
 
 
+@quickly_made
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChildRecord(Timed):
     """A record of an agent that this one runs, by a call or as a workflow."""

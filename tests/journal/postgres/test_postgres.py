@@ -624,6 +624,7 @@ def test_adding_nothing_needs_no_agent(hosts: Hosts) -> None:
         assert a.append_all([]) == []
 
 
+@pytest.mark.slow
 @settings(
     max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )

@@ -208,6 +208,7 @@ SAMPLE = 90
 SLICES = 8
 
 
+@pytest.mark.slow
 def test_a_flipped_byte_here_and_there_raises_only_errors_of_a_store(
     whole: bytes, tmp_path: Path
 ) -> None:
@@ -217,6 +218,7 @@ def test_a_flipped_byte_here_and_there_raises_only_errors_of_a_store(
         assert unlike_a_store(laid(tmp_path, data)) == [], f"byte {at}"
 
 
+@pytest.mark.slow
 async def test_an_observer_of_a_database_with_a_flipped_byte_raises_only_errors_of_a_store(
     whole: bytes, tmp_path: Path
 ) -> None:

@@ -304,6 +304,7 @@ def test_a_store_that_is_not_open_says_so(path: Path) -> None:
             act()
 
 
+@pytest.mark.slow
 def test_closing_while_another_thread_reads_disturbs_neither(path: Path) -> None:
     with opened(path) as backend:
         with commit(backend):

@@ -315,6 +315,7 @@ async def test_a_large_file_that_is_edited_a_hundred_times_takes_a_few_megabytes
         assert sum(len(kept) for kept in data["blobs"].values()) * 3 // 4 < 1_100_000
 
 
+@pytest.mark.slow
 async def test_ten_thousand_files_are_kept_and_one_more_is_refused(sqlite: SqlitePlace) -> None:
     turns = [call("write_file", {"path": "one/more", "text": "x"}), call("list_files")]
     async with Runtime([writer(*turns)], store=sqlite.store()) as runtime:

@@ -99,6 +99,8 @@ class Fleet:
         self.long_stops = 0
         self.drains = 0
         """How many hosts have given their agents up, and left in order."""
+        self._in_order: set[int] = set()
+        """The lives that began behind such."""
         self._absent = absent
         self._soon = SOON
         self._is_over_when_wrong = is_over_when_wrong
@@ -194,7 +196,10 @@ class Fleet:
 
     @property
     def is_draining(self) -> bool:
-        return any(host.drain is not None for host in self._hosts.values())
+        """Whether one does, or the next one of its name is not open yet."""
+        opened = {entry.life for entry in self.log.read("open")}
+        hosts = self._hosts.values()
+        return any(host.drain is not None or host.life not in opened for host in hosts)
 
     def _let_leave(self, host: _Process) -> None:
         if host.drain is None or host.drain not in self._answers or host.leaves:
@@ -213,9 +218,11 @@ class Fleet:
 
         Then the host has another number now, or another host has marked it.
         """
+        opened = sum(entry.life in self._in_order for entry in self.log.read("open"))
         ((away,),) = self.find(
-            "SELECT max(id) > %s OR bool_or(lease_until = '-infinity') FROM hosts",
-            len(NAMES) + self.drains,
+            "SELECT (SELECT last_value FROM hosts_id_seq) > %s"
+            " OR bool_or(lease_until = '-infinity') FROM hosts",
+            len(NAMES) + opened,
         )
         return bool(away)
 
@@ -255,6 +262,7 @@ class Fleet:
         del self._hosts[host.name]
         if host.leaves and status == 0:
             self.drains += 1
+            self._in_order.add(self._lives + 1)
         elif os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL:
             self.kills += 1
         else:

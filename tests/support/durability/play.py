@@ -26,8 +26,8 @@ def play(
     *,
     stops: list[int],
     lives: int | None = None,
-    named: str = "",
     power: bool = False,
+    **where: Any,
 ) -> SideLog:
     """Let them live; what they have written down.
 
@@ -35,9 +35,10 @@ def play(
         folder: of the store and of what they write down.
         life: what each of them does.
         stops: the n-th process is stopped at the n-th of these points; 0 = it is not.
-        lives: so many processes; by default one more than `stops`, until one comes to its end.
-        named: not before a point whose name begins so.
+        lives: so many processes; by default one more than `stops`, until one comes to its end, or
+            has written that it `served`.
         power: the machine loses its power there; else the process is killed.
+        where: options of `Points`.
 
     """
     for number in range(lives or len(stops) + 1):
@@ -46,11 +47,12 @@ def play(
         def body(number: int = number, stop_at: int | None = stop_at) -> None:
             if power:
                 watch_syncs(folder)
-            passed = _live(folder, life, number, stop_at, named)
+            passed = _live(folder, life, number, stop_at, **where)
             SideLog(folder / "log", number).write("points", *passed)
 
         ended = forked(body, killed=stop_at is not None)
-        if ended and lives is None:
+        served = ended or SideLog(folder / "log", number).read("served")
+        if served and lives is None:
             break
         if power and not ended:
             cut_power(folder)
@@ -60,17 +62,17 @@ def play(
 def warm_up(life: Life) -> None:
     """Do once what is slow the first time."""
     with tempfile.TemporaryDirectory(dir=scratch()) as folder:
-        _live(Path(folder), life, 0, NO_POINTS, "")
+        _live(Path(folder), life, 0, NO_POINTS)
 
 
-def _live(folder: Path, life: Life, number: int, stop_at: int | None, named: str) -> list[str]:
+def _live(folder: Path, life: Life, number: int, stop_at: int | None, **where: Any) -> list[str]:
     log = SideLog(folder / "log", number)
 
     def stop(name: str) -> None:
         log.write("stopped", name)
         kill()
 
-    points = Points(stop_at, stop, named=named)
+    points = Points(stop_at, stop, **where)
     if stop_at != NO_POINTS:
         points.install()
     asyncio.run(in_time(life(f"sqlite:///{folder}/store.db", number, log, points)))

@@ -11,10 +11,8 @@ from typing import Any
 
 from tests.support.agents import by_turn
 from tests.support.durability.broken import break_
-from tests.support.durability.disk import cut_power, watch_syncs
-from tests.support.durability.forks import forked
-from tests.support.durability.lives import in_time
-from tests.support.durability.points import Points, kill
+from tests.support.durability.play import play
+from tests.support.durability.points import Points
 from tests.support.durability.side_log import SideLog
 from tests.support.durability.stage import Stage
 from understudy import Agent, Completed, Runtime, ToolContext, UnknownAgent, WaitExpired, call, tool
@@ -50,27 +48,11 @@ def waited(
 
     """
     break_(broken)
-    for life, stop_at in enumerate([*stops, None]):
 
-        def body(life: int = life, stop_at: int | None = stop_at) -> None:
-            if power:
-                watch_syncs(folder)
-            log = SideLog(folder / "log", life)
+    async def life(store: str, number: int, log: SideLog, points: Points) -> None:
+        await _lived(store, log, points, late=late)
 
-            def stop(name: str) -> None:
-                log.write("stopped", name)
-                kill()
-
-            points = Points(stop_at, stop, named=named, since=since, hold=hold)
-            points.install()
-            asyncio.run(in_time(_lived(folder, log, points, late=late)))
-
-        forked(body, killed=stop_at is not None)
-        if SideLog(folder / "log", life).read("served"):
-            break
-        if power:
-            cut_power(folder)
-    log = SideLog(folder / "log", -1)
+    log = play(folder, life, stops=stops, power=power, named=named, since=since, hold=hold)
     return {
         "violations": list(_violations(log)),
         "stopped": [entry.of[0] for entry in log.read("stopped")],
@@ -104,9 +86,8 @@ def _agent() -> Agent:
     return Agent("shop", by_turn(call("order", {"what": "a kettle"}), "done"), tools=[order])
 
 
-async def _lived(folder: Path, log: SideLog, points: Points, *, late: bool) -> None:
+async def _lived(store: str, log: SideLog, points: Points, *, late: bool) -> None:
     stage = Stage(log, points)
-    store = f"sqlite:///{folder}/store.db"
     async with Runtime([_agent()], store=store, deps_for=lambda _: stage) as runtime:
         await _look(runtime, log)
         await runtime.recover()

@@ -37,6 +37,7 @@ from understudy.journal.contracts import (
     Owned,
     Refusal,
     StoredAgent,
+    StoredRecords,
     check_durability,
     check_lease,
 )
@@ -402,6 +403,9 @@ class PostgresBackend(ReadsByReader):
 
     def orphans(self, limit: int) -> list[tuple[str, str]]:
         return inbox.orphans(self._reader.fetch, limit)
+
+    def load_behind(self, agent_id: str, after: int) -> tuple[int, StoredRecords] | None:
+        return self._reader.load_behind(agent_id, after)
 
     def send(self, sent: Sequence[Sent]) -> None:
         inbox.send(self._reader.fetch, self.host_id, sent)

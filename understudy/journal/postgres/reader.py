@@ -48,6 +48,18 @@ class PostgresReader:
         agents, rows = self._connection.run_repeatable(read)
         return _stored(agents, after, rows)
 
+    def load_behind(self, agent_id: str, after: int) -> tuple[int, StoredRecords] | None:
+        def read(connection: PsycopgConnection) -> tuple[Rows, Rows, Rows]:
+            with _one_moment(connection):
+                agent = connection.execute(sql.AGENT, [agent_id])
+                checkpoint = connection.execute(sql.CHECKPOINT_SEQ, [agent_id], binary=True)
+                records = connection.execute(sql.RECORDS, [agent_id, after], binary=True)
+            return agent.fetchall(), checkpoint.fetchall(), records.fetchall()
+
+        agents, checkpoints, rows = self._connection.run_repeatable(read)
+        stored = _stored(agents, after, rows)
+        return None if stored is None else (next((seq for (seq,) in checkpoints), 0), stored)
+
     def load_latest(self, agent_id: str) -> tuple[Checkpoint | None, StoredRecords] | None:
         if not is_storable_id(agent_id):
             return None

@@ -684,6 +684,7 @@ FROM agents a JOIN checkpoints c ON c.agent = a.key AND c.incarnation = a.incarn
     AND c.seq BETWEEN a.floor AND a.last_seq
 WHERE a.agent_id = %s AND NOT a.deleted"""
 
+CHECKPOINT_SEQ = f"SELECT c.seq {_CHECKPOINT}"
 CHECKPOINT = f"SELECT c.seq, c.head, c.crc {_CHECKPOINT}"
 SEGMENTS = f"""
 SELECT s.number, s.messages, s.payload, s.crc FROM checkpoint_segments s
