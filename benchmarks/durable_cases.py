@@ -14,8 +14,7 @@ import os
 import sqlite3
 import tempfile
 import tracemalloc
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from statistics import median
 from time import perf_counter
@@ -195,33 +194,39 @@ async def _memory(adapter: OurStore, count: int) -> dict[str, float]:
         while runtime.status().agents:  # noqa: ASYNC110  # nobody tells when all lie
             await asyncio.sleep(0.01)
 
-    await put_away(await some(count))  # what grows once (caches, tables) has grown
-    with _traced() as kilobytes:
-        refs = await some(count)
-        awake = kilobytes()
-        await put_away(refs)
-        with_ref = kilobytes()
-        refs.clear()
-        passive = kilobytes()
+    async def at_rest() -> float:
+        """KB once all is committed and let go of: when there is no less of it."""
+        now = _traced_kilobytes()
+        while True:
+            before = now
+            await asyncio.sleep(0.2)
+            now = _traced_kilobytes()
+            if now >= before:
+                return now
+
+    tracemalloc.start()
+    # What grows once (caches, tables) has grown then. It is traced, too: else a table that is made
+    # anew would count, and the one whose place it takes would not.
+    for _ in range(2):
+        await put_away(await some(count))
+    before = await at_rest()
+    refs = await some(count)
+    awake = await at_rest()
+    await put_away(refs)
+    with_ref = await at_rest()
+    refs.clear()
+    passive = await at_rest()
+    tracemalloc.stop()
     return {
-        "awake": awake / count,
-        "passive_with_ref": with_ref / count,
-        "passive": passive / count,
+        "awake": (awake - before) / count,
+        "passive_with_ref": (with_ref - before) / count,
+        "passive": (passive - before) / count,
     }
 
 
-@contextmanager
-def _traced() -> Iterator[Callable[[], float]]:
+def _traced_kilobytes() -> float:
     gc.collect()
-    tracemalloc.start()
-    before = tracemalloc.get_traced_memory()[0]
-
-    def kilobytes() -> float:
-        gc.collect()
-        return (tracemalloc.get_traced_memory()[0] - before) / 1024
-
-    yield kilobytes
-    tracemalloc.stop()
+    return tracemalloc.get_traced_memory()[0] / 1024
 
 
 CASES: dict[str, Callable[[Stored, Plan], Awaitable[Any]]] = {

@@ -7,7 +7,6 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
-from understudy._base.shared_empties import no_list, with_added
 from understudy.actors.agent_factory import MadeAtActivation
 from understudy.actors.messages import OnRun, RunRequest, WaitOutcome
 from understudy.actors.services import RuntimeServices
@@ -87,7 +86,7 @@ class DetachedWaiters:
     """The waiters of an activation, kept while the agent is passive."""
 
     outcome_futures: tuple[Future[Any], ...]
-    queued_runs: list[QueuedRun]
+    queued_runs: tuple[QueuedRun, ...]
     runs_by_message_id: dict[str, Future[Outcome]] | None
     passivate_futures: tuple[Future[bool], ...] = ()
     """These and those below only where the agent is activated again at once."""
@@ -193,7 +192,7 @@ class Activation:
         """`unpause` was called while a run task was under way."""
         self.result: RunTaskResult | None = None
         """Of a run task that has ended and that no actor has looked at yet."""
-        self.queued_runs: list[QueuedRun] = no_list()
+        self.queued_runs: tuple[QueuedRun, ...] = ()
         self.outcome_futures: tuple[Future[Any], ...] = ()
         """Get the outcome of the current run."""
         self.message_waits: tuple[WaitOutcome, ...] = ()
@@ -273,8 +272,7 @@ class Activation:
 
     def queue_run(self, request: RunRequest, options: RunOptions) -> None:
         """Start this run after those that are queued already."""
-        queued = QueuedRun(request, options, tuple(self.state.queue))
-        self.queued_runs = with_added(self.queued_runs, queued)
+        self.queued_runs += (QueuedRun(request, options, tuple(self.state.queue)),)
 
     def attach_waiters(self, detached: DetachedWaiters) -> None:
         """Take over the waiters of the activation before this one."""
@@ -311,7 +309,7 @@ class Activation:
             *(queued.request.future for queued in self.queued_runs),
             *(waiting.future for waiting in self.message_waits),
         ]
-        self.outcome_futures, self.queued_runs, self.message_waits = (), no_list(), ()
+        self.outcome_futures, self.queued_runs, self.message_waits = (), (), ()
         return futures
 
     def refuse_messages(self, error: BaseException) -> None:

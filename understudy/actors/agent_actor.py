@@ -12,7 +12,6 @@ from typing import Any, TypeVar, cast
 import pykka
 
 from understudy._base.log_fields import about
-from understudy._base.shared_empties import no_list
 from understudy.actors.activation import Activation, RunAbandoned, activate
 from understudy.actors.agent_factory import MadeAtActivation, made_by
 from understudy.actors.agent_slot import AgentSlot
@@ -412,7 +411,7 @@ class AgentActor(LoopActor):
         """Deletion needs a passive agent: cancel the current run, and drop what is queued."""
         slot, activation = self._slot, self._activation
         activation.delete_futures += (delete.future,)
-        queued, activation.queued_runs = activation.queued_runs, no_list()
+        queued, activation.queued_runs = activation.queued_runs, ()
         for run in queued:
             refuse(run.request.future, UnknownAgent(agent_id=slot.id))
         if slot.phase.has_run_task:

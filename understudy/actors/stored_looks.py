@@ -328,7 +328,7 @@ class StoredLooks:
         if activates or slot.phase.is_in_memory:
             slot.post(waiting)
         else:
-            waiters = slot.detached_waiters or DetachedWaiters((), [], None)
+            waiters = slot.detached_waiters or DetachedWaiters((), (), None)
             slot.detached_waiters = waiters.with_wait(waiting)
             self._directory.hold(slot)
         return await outcome
@@ -407,7 +407,7 @@ class _QueuedRuns:
         elif row is None or (row.incarnation, row.epoch) != self._is:
             self._watch.remove(slot.id, self)
             queued = waiters.queued_runs
-            left = replace(waiters, queued_runs=[])
+            left = replace(waiters, queued_runs=())
             slot.detached_waiters = left if left.futures else None
             for run in queued:
                 refuse(run.request.future, Fenced(agent_id=slot.id, why="another runtime has it"))

@@ -8,7 +8,7 @@ from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from understudy._base.type_variables import OutputT_co
-from understudy.actors import AgentActor, AgentRef, Schedules, Status
+from understudy.actors import AgentRef, Schedules, Status
 from understudy.cluster.events import ClusterDisplay, ClusterSubscription
 from understudy.cluster.frames import Target
 from understudy.loop_actors.future import Future
@@ -33,8 +33,6 @@ class ClusterRef(AgentRef[OutputT_co]):
         self._calls = calls
         self._target = target
         self._is_met = target.agent is None
-        self.actor_class = AgentActor
-        self.actor_urn: str = f"urn:understudy:agent:{target.id}"
         self.actor_stopped: Lifetime = alive
 
     def __repr__(self) -> str:

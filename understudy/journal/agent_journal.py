@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Protocol
 
-from understudy._base.shared_empties import no_list
 from understudy.errors import Fenced, StoreError, UsageError
 from understudy.journal.checkpoint_writer import CheckpointJob, CheckpointWriter
 from understudy.journal.codec import MAX_RECORD_BYTES, EncodedRecord, encode, encode_new
@@ -82,6 +81,52 @@ def _agent_of(
     return _Functions(index_entry, on_durable, ledger_state or _no_state)
 
 
+class _Pending:
+    """Records on their way to the committer's thread, and what goes with them."""
+
+    __slots__ = ("at", "blobs", "entry", "feed", "records", "status_noted")
+
+    def __init__(self) -> None:
+        self.records: list[EncodedRecord] = []
+        self.at: datetime | None = None
+        """When the last of them was recorded."""
+        self.status_noted: bool = False
+        """Whether one of them is about the status."""
+        self.feed: tuple[FeedRow, ...] = ()
+        self.blobs: dict[str, bytes] | None = None
+        self.entry: IndexEntry = _AT_REST
+        """What the index says of the agent after them."""
+
+    def add(self, later: _Pending) -> None:
+        """Add those that were recorded later."""
+        self.records += later.records
+        self.at, self.entry = later.at or self.at, later.entry
+        self.status_noted |= later.status_noted
+        self.feed += later.feed
+        if later.blobs is not None:
+            self.blobs = {**(self.blobs or {}), **later.blobs}
+
+
+_AT_REST = IndexEntry(IndexStatus.REST)
+
+
+@dataclass(frozen=True, slots=True)
+class JournalEnvironment:
+    """What all journals of a store share while it is open."""
+
+    committer: Committer
+    """Its next transaction takes the records."""
+    lease: Lease
+    """Checked before a tool is entered."""
+    max_bytes: int = MAX_RECORD_BYTES
+    feed: FeedStore | None = None
+    """The store, if it may keep a feed."""
+    checkpoint_every: int = 0
+    """So many records lie between two checkpoints; 0 = write none."""
+    load_blobs: LoadBlobs | None = None
+    """Loads bytes of an agent's files; None where the backend keeps none."""
+
+
 class AgentJournal:
     """A write-behind journal. Its methods are called on one event loop.
 
@@ -90,45 +135,25 @@ class AgentJournal:
     them.
 
     Args:
-        committer: its next transaction takes the records.
-        lease: checked before a tool is entered.
+        environment: of the store.
         owned: the epoch to write under.
         term: the term of the lease in which that was claimed.
         index_entry: gives what the index says of the agent now.
         on_durable: called on the loop after each commit, with the number of the newest durable
             record.
-        feed: the store, if it may keep a feed.
-        checkpoint_every: so many records lie between two checkpoints; 0 = write none.
-        blobs: loads bytes of an agent's files; None where the backend keeps none.
 
     """
 
     __slots__ = (
         "_agent",
         "_appended",
-        "_at",
-        "_blobs",
         "_buffer",
-        "_checkpoint_every",
         "_checkpoints",
-        "_committer",
         "_durable",
+        "_environment",
         "_failure",
-        "_feed",
-        "_feed_rows",
-        "_in_flight",
-        "_lease",
-        "_load_blobs",
-        "_max_bytes",
         "_owned",
-        "_push_scheduled",
         "_queued",
-        "_queued_at",
-        "_queued_blobs",
-        "_queued_entry",
-        "_queued_feed",
-        "_queued_status_noted",
-        "_status_noted",
         "_taken_seq",
         "_term",
         "_waiters",
@@ -137,54 +162,27 @@ class AgentJournal:
 
     def __init__(
         self,
-        committer: Committer,
-        lease: Lease,
+        environment: JournalEnvironment,
         owned: Owned,
         *,
         term: int,
         index_entry: Callable[[], IndexEntry],
         on_durable: Callable[[int], None],
-        max_bytes: int = MAX_RECORD_BYTES,
-        feed: FeedStore | None = None,
-        checkpoint_every: int = 0,
-        blobs: LoadBlobs | None = None,
     ) -> None:
         self.loop: asyncio.AbstractEventLoop = asyncio.get_running_loop()
-        self._committer = committer
-        self._lease = lease
+        self._environment = environment
         self._term = term
         self._owned = owned
         self._agent = _agent_of(index_entry, on_durable)
-        self._max_bytes = max_bytes
         self._appended = self._durable = owned.last_seq
-        self._buffer: list[EncodedRecord] = no_list()
-        self._at: datetime | None = None
-        """When the last record of the buffer was recorded."""
-        self._status_noted = False
-        """Whether a record of the buffer is about the status."""
-        self._feed = feed
-        self._feed_rows: tuple[FeedRow, ...] = ()
-        """Of the buffer."""
-        self._load_blobs = blobs
-        self._blobs: dict[str, bytes] | None = None
-        """Of the buffer."""
-        self._push_scheduled = False
+        self._buffer: _Pending | None = None
+        """On the loop, until the next push, which is scheduled while there is one."""
         self._failure: StoreError | None = None
-        # Collections that are mostly empty are tuples, or shared: an empty list takes 56 bytes.
+        # A tuple: it is mostly empty, and an empty list takes 56 bytes.
         self._waiters: tuple[tuple[int, asyncio.Future[None]], ...] = ()
-        # Guarded by the committer's lock: the loop adds to them, the committer's thread takes them.
-        self._queued: list[EncodedRecord] = no_list()
-        self._queued_entry = IndexEntry(IndexStatus.REST)
-        self._queued_at: datetime | None = None
-        self._queued_status_noted = False
-        self._queued_feed: tuple[FeedRow, ...] = ()
-        self._queued_blobs: dict[str, bytes] | None = None
+        # Guarded by the committer's lock: the loop adds to it, the committer's thread takes it.
+        self._queued: _Pending | None = None
         self._taken_seq = owned.last_seq
-        # The newest record of each batch that was taken and is not settled, in the order in which
-        # they settle. Added to in the committer's thread and removed from on the loop, at opposite
-        # ends. An empty deque takes 0.7 KB.
-        self._in_flight: list[int] = []
-        self._checkpoint_every = checkpoint_every
         self._checkpoints: CheckpointWriter | None = None
 
     # ------------------------------------------------------------------- on the loop
@@ -201,48 +199,53 @@ class AgentJournal:
     def append(self, records: Sequence[Record]) -> None:
         if self._failure is not None:
             raise self._failure
-        limit, checkpoints = self._max_bytes, self._checkpoints
+        limit, checkpoints = self._environment.max_bytes, self._checkpoints
         # All of them before one is kept: what one refuses, none may be part of.
         encoded = [encode_new(record, limit) for record in records]
-        if not self._push_scheduled:  # so the buffer is empty
-            self._push_scheduled, self._buffer = True, []
-            self.loop.call_soon(self._push)
-        buffer = self._buffer
+        buffer = self._buffer or self._new_buffer()
         for record, (kept, plain) in zip(records, encoded, strict=True):
-            buffer.append(kept)
+            buffer.records.append(kept)
             self._appended += 1
-            self._at = record.at
+            buffer.at = record.at
             if not plain and checkpoints is not None:
                 checkpoints.plain = False
             if type(record) in MAY_BE_TOLD:  # no record of a step but its results
-                self._note_told(self._appended, record, kept)
+                self._note_told(buffer, record, kept)
+
+    def _new_buffer(self) -> _Pending:
+        self.loop.call_soon(self._push)
+        self._buffer = _Pending()
+        return self._buffer
 
     def keep_blobs(self, blobs: Mapping[str, bytes]) -> None:
         """As `BlobJournal.keep_blobs`."""
         self._check_keeps_blobs()
-        self._blobs = {**(self._blobs or {}), **blobs}
+        buffer = self._buffer or self._new_buffer()
+        buffer.blobs = {**(buffer.blobs or {}), **blobs}
 
     async def load_blobs(self, hashes: Collection[str]) -> Mapping[str, bytes]:
         """As `BlobJournal.load_blobs`."""
         return await self._check_keeps_blobs()(self._owned.agent_id, hashes)
 
     def _check_keeps_blobs(self) -> LoadBlobs:
-        if self._load_blobs is None:
+        load_blobs = self._environment.load_blobs
+        if load_blobs is None:
             raise UsageError("the store of this runtime keeps no files: see `KeepsBlobs`")
-        return self._load_blobs
+        return load_blobs
 
-    def _note_told(self, seq: int, record: Record, kept: EncodedRecord) -> None:
+    def _note_told(self, buffer: _Pending, record: Record, kept: EncodedRecord) -> None:
         """Note a record that the feed may tell, or that is about the status."""
         if type(record) is StatusNoted:
-            self._status_noted = True
-        if self._feed is not None and self._feed.keeps_feed:
-            row = feed_row(self._owned.agent, seq, record, kept)
+            buffer.status_noted = True
+        feed = self._environment.feed
+        if feed is not None and feed.keeps_feed:
+            row = feed_row(self._owned.agent, self._appended, record, kept)
             if row is not None:
-                self._feed_rows += (row,)
+                buffer.feed += (row,)
 
     def check(self, record: Record, *, spare: int = 0) -> None:
         """Raise `RecordRefused` if the record, with `spare` bytes more, could not be stored."""
-        encode(record, max_bytes=self._max_bytes - spare)
+        encode(record, max_bytes=self._environment.max_bytes - spare)
 
     async def durable(self) -> None:
         if self._failure is not None:
@@ -258,7 +261,7 @@ class AgentJournal:
         # The store may have been away for longer than the lease: a tool whose start was committed
         # just now is not entered before the lease is renewed, so its caller waits for that here
         # (test_an_owner_goes_on_after_an_outage_that_is_longer_than_its_lease).
-        await self._lease.wait_until_settled(self._term)
+        await self._environment.lease.wait_until_settled(self._term)
         if self._failure is not None:
             raise self._failure
 
@@ -273,10 +276,10 @@ class AgentJournal:
 
     def write_checkpoints(self, state: Callable[[], AgentState], loaded: Loaded | None) -> None:
         """As `CheckpointJournal.write_checkpoints`."""
-        if self._checkpoint_every:
-            agent = self._agent
+        every, agent = self._environment.checkpoint_every, self._agent
+        if every:
             self._agent = _agent_of(agent.index_entry, agent.on_durable, state)
-            self._checkpoints = CheckpointWriter(state(), loaded, every=self._checkpoint_every)
+            self._checkpoints = CheckpointWriter(state(), loaded, every=every)
 
     def write_last_checkpoint(self) -> None:
         """As `CheckpointJournal.write_last_checkpoint`."""
@@ -285,9 +288,10 @@ class AgentJournal:
         job = self._checkpoints.last(self.owned, self._agent.ledger_state())
         if job is not None:
             self._push()
-            with self._committer.lock:
-                self._committer.put(job)
-                self._committer.flush_now()
+            committer = self._environment.committer
+            with committer.lock:
+                committer.put(job)
+                committer.flush_now()
 
     def left_state(self) -> LeftState | None:
         """The state that its records fold to; None where not all of them are durable."""
@@ -308,7 +312,7 @@ class AgentJournal:
         """Raise `Fenced` if another runtime may own the agent by now."""
         if self._failure is not None:
             raise self._failure
-        if not self._lease.holds(self._term):
+        if not self._environment.lease.holds(self._term):
             raise Fenced(agent_id=self._owned.agent_id, why="this runtime's lease has ended")
 
     async def wait_for_owner(self) -> None:
@@ -320,8 +324,8 @@ class AgentJournal:
             Fenced: if it is lost, or not renewed for as long as the store is waited for.
 
         """
-        if self._failure is None and not self._lease.holds(self._term):
-            await self._lease.wait_until_settled(self._term)
+        if self._failure is None and not self._environment.lease.holds(self._term):
+            await self._environment.lease.wait_until_settled(self._term)
         self.check_owner()
 
     def fence(self, why: str) -> None:
@@ -329,66 +333,56 @@ class AgentJournal:
         self._fail(Fenced(agent_id=self._owned.agent_id, why=why))
 
     def _push(self, *, note: bool = False, flush: bool = False) -> None:
-        self._push_scheduled = False
-        if not self._buffer and not note:
-            if flush:
-                with self._committer.lock:
-                    self._committer.flush_now()
-            return
-        entry = self._agent.index_entry()
+        buffer, committer = self._buffer, self._environment.committer
+        if buffer is None:
+            if not note:
+                if flush:
+                    with committer.lock:
+                        committer.flush_now()
+                return
+            buffer = _Pending()
+        buffer.entry = self._agent.index_entry()
         job: CheckpointJob | None = None
         if self._checkpoints is not None and self._appended >= self._checkpoints.due:
             job = self._checkpoints.next(self.owned, self._agent.ledger_state())
         # Race: this against `take_batch` in the committer's thread. One hold of the lock, so that a
         # batch and its entry belong together, and a journal with records is always in the queue.
-        with self._committer.lock:
-            if self._queued:
-                self._queued += self._buffer
+        with committer.lock:
+            if self._queued is not None:
+                self._queued.add(buffer)
             else:
-                self._committer.put(self)
-                self._queued = self._buffer
-            self._queued_entry = entry
-            self._queued_at = self._at
-            self._queued_status_noted |= self._status_noted
-            if self._feed_rows:
-                self._queued_feed += self._feed_rows
-            if self._blobs is not None:
-                self._queued_blobs = {**(self._queued_blobs or {}), **self._blobs}
+                committer.put(self)
+                self._queued = buffer
             if job is not None:  # in the same hold: a commit of its own would cost a sync
-                self._committer.put(job)
+                committer.put(job)
             if flush:
-                self._committer.flush_now()
-        self._buffer, self._status_noted = no_list(), False
-        if self._feed_rows:
-            self._feed_rows = ()
-        self._blobs = None
+                committer.flush_now()
+        self._buffer = None
 
     # ------------------------------------------------------ in the committer's thread
 
     def take_batch(self) -> Batch:
-        owned, queued, entry = self._owned, self._queued, self._queued_entry
+        owned, queued, self._queued = self._owned, self._queued, None
+        assert queued is not None, "a journal in the queue has records, or an entry to note"
+        entry = queued.entry
         batch = Batch(
             agent_id=owned.agent_id,
             incarnation=owned.incarnation,
             epoch=owned.epoch,
             first_seq=self._taken_seq + 1,
-            records=tuple(queued),
+            records=tuple(queued.records),
             index_status=entry.status,
             due=entry.due,
             agent_status=entry.agent_status,
-            status_noted=self._queued_status_noted,
-            at=self._queued_at,
+            status_noted=queued.status_noted,
+            at=queued.at,
             asks=entry.asks,
-            feed=self._queued_feed,
+            feed=queued.feed,
             takeable=entry.takeable,
             run_version=entry.run_version,
-            blobs=self._queued_blobs,
+            blobs=queued.blobs,
         )
-        self._queued_status_noted, self._queued_blobs = False, None
-        self._queued_feed = ()
-        self._taken_seq += len(queued)
-        self._in_flight.append(self._taken_seq)
-        self._queued, self._queued_at = no_list(), None
+        self._taken_seq = batch.last_seq
         return batch
 
     def execute(self, backend: Backend) -> None:
@@ -400,13 +394,14 @@ class AgentJournal:
 
     # ------------------------------------------------------------------- on the loop
 
-    def settle(self, error: StoreError | None) -> None:
+    def settle(self, batch: Batch | None, error: StoreError | None) -> None:
         if error is not None:
             # Later batches may be under way. The store refuses them, because their `first_seq` is
             # not the next number any more: what is durable stays a prefix of what was appended.
             self._fail(error)
             return
-        self._durable = self._in_flight.pop(0)
+        assert batch is not None, "a journal in the queue has records"
+        self._durable = batch.last_seq
         waiting, self._waiters = self._waiters, ()
         for seq, done in waiting:
             if seq > self._durable:
@@ -414,8 +409,9 @@ class AgentJournal:
             elif not done.done():
                 done.set_result(None)
         self._agent.on_durable(self._durable)
-        if self._feed is not None and self._feed.keeps_feed:
-            self._feed.feed_hint.tell()
+        feed = self._environment.feed
+        if feed is not None and feed.keeps_feed:
+            feed.feed_hint.tell()
 
     def _fail(self, error: StoreError) -> None:
         if self._failure is None:

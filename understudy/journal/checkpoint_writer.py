@@ -200,7 +200,7 @@ class CheckpointJob:
 
     # ------------------------------------------------------------------- on the loop
 
-    def settle(self, error: StoreError | None) -> None:
+    def settle(self, batch: Batch | None, error: StoreError | None) -> None:
         # An error is that of the records next to it, and told by their journal; this agent leaves
         # memory. After a failure of its own, the segments would have a gap.
         if self._failed:

@@ -14,7 +14,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable
 from itertools import groupby
-from typing import Any, Generic, Protocol, TypeAlias, TypeVar
+from typing import Generic, Protocol, TypeAlias, TypeVar
 
 from tenacity import (
     Retrying,
@@ -58,8 +58,11 @@ class Job(Protocol):
     def is_committed(self, backend: Backend, batch: Batch | None) -> bool:
         """After a commit with unknown outcome: whether this job was done, with that batch."""
 
-    def settle(self, error: StoreError | None) -> None:
-        """On the job's loop: it is durable, or it failed by this error."""
+    def settle(self, batch: Batch | None, error: StoreError | None) -> None:
+        """On the job's loop: it is durable, with that batch, or it failed by this error.
+
+        The batch is None also where the transaction of the job did not begin.
+        """
 
 
 Group: TypeAlias = list[tuple[Job, Batch | None]]
@@ -94,7 +97,7 @@ class Change(Generic[T]):
         # Without records of its own it may be done twice: a claim claims again.
         return self._batch is not None and backend.is_committed(self._batch)
 
-    def settle(self, error: StoreError | None) -> None:
+    def settle(self, batch: Batch | None, error: StoreError | None) -> None:
         if self.future.done():
             return  # its waiter was cancelled
         if error is not None:
@@ -156,7 +159,7 @@ class Committer:
         if self._ended:
             # Race: this against `stop`. The thread has ended, so nothing else would settle the job
             # (test_a_change_of_a_store_that_is_closed_is_refused_and_does_not_wait).
-            job.loop.call_soon_threadsafe(job.settle, _closed())
+            job.loop.call_soon_threadsafe(job.settle, None, _closed())
             return
         self._jobs.append(job)
         # Only the first job wakes the thread. With a job in the queue it lingers, and a
@@ -303,14 +306,14 @@ def _settle(group: Group, failed: dict[Job, StoreError], error: StoreError | Non
     The loops run the callbacks of this one thread in order, so each job is settled in the order of
     its commits.
     """
-    by_loop: dict[asyncio.AbstractEventLoop, list[tuple[Job, StoreError | None]]]
+    by_loop: dict[asyncio.AbstractEventLoop, list[tuple[Job, Batch | None, StoreError | None]]]
     by_loop = defaultdict(list)
-    for job, _ in group:
-        by_loop[job.loop].append((job, error or failed.get(job)))
+    for job, batch in group:
+        by_loop[job.loop].append((job, batch, error or failed.get(job)))
 
-    def settle_all(settled: list[tuple[Job, Any]]) -> None:
-        for job, its_error in settled:
-            job.settle(its_error)
+    def settle_all(settled: list[tuple[Job, Batch | None, StoreError | None]]) -> None:
+        for job, batch, its_error in settled:
+            job.settle(batch, its_error)
 
     for loop, settled in by_loop.items():
         try:

@@ -278,6 +278,11 @@ class Batch:
     """Of a snapshot: the hashes of those that it needs. The others of the agent are deleted."""
 
     @property
+    def last_seq(self) -> int:
+        """Of the last of `records`."""
+        return self.first_seq + len(self.records) - 1
+
+    @property
     def due_number(self) -> int | None:
         """The due time as a database keeps it."""
         return None if self.due is None else time_number(self.due)

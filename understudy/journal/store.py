@@ -13,7 +13,7 @@ from typing import Any, Protocol, TypeVar, cast, runtime_checkable
 from understudy._base.log_fields import about
 from understudy._base.worker_threads import WorkerThreads
 from understudy.errors import Fenced, StoreUnavailable, UnderstudyError, UsageError
-from understudy.journal.agent_journal import AgentJournal
+from understudy.journal.agent_journal import AgentJournal, JournalEnvironment
 from understudy.journal.asks import StoredAsk
 from understudy.journal.checkpoint_writer import CHECKPOINT_EVERY
 from understudy.journal.codec import MAX_RECORD_BYTES, encode
@@ -346,6 +346,7 @@ class DatabaseStore:
         self._terms: dict[str, int] = {}
         self._indexed_after: tuple[int | None, int | None] = (None, None)
         """How many hosts there had been when the agents of older ones were indexed last, twice."""
+        self._journals: JournalEnvironment  # as the committer; there is none before
         self.reader: StoreReader = StoreReader(backend, patience=patience)
         self._load_blobs = self.reader.load_blobs if isinstance(backend, KeepsBlobs) else None
         self.feed_hint: FeedHint = FeedHint()
@@ -393,6 +394,14 @@ class DatabaseStore:
 
         self._committer = Committer(self._backend, patience=self._patience)
         self._lease = Lease(self._backend, patience=self._patience)
+        self._journals = JournalEnvironment(
+            self._committer,
+            self._lease,
+            max_bytes=self._max_bytes,
+            feed=self,
+            checkpoint_every=self._checkpoint_every,
+            load_blobs=self._load_blobs,
+        )
 
         def begin() -> None:
             self._backend.open()
@@ -511,16 +520,11 @@ class DatabaseStore:
     ) -> AgentJournal:
         self._left.forget(owned.agent_id)  # it is in memory again
         return AgentJournal(
-            self._committer,
-            self._lease,
+            self._journals,
             owned,
             term=self._terms.pop(owned.agent_id, self._lease.term),
             index_entry=index_entry,
             on_durable=on_durable,
-            max_bytes=self._max_bytes,
-            feed=self,
-            checkpoint_every=self._checkpoint_every,
-            blobs=self._load_blobs,
         )
 
     async def load(self, agent_id: str, after: int = 0) -> Loaded | None:

@@ -80,12 +80,13 @@ class Plain:
         """Of each kind of thinking in them, one part and its message; None while there is none."""
 
 
-class _Log:
+class _Log(Plain):
     """What views share: the messages, and what is known of them."""
 
-    __slots__ = ("_call_ids", "_items", "_packed", "borrows", "length", "lineage", "plain")
+    __slots__ = ("_call_ids", "_items", "_packed", "borrows", "length", "lineage")
 
     def __init__(self, items: list[ModelMessage], packed: _Packed | None = None) -> None:
+        super().__init__()
         self._packed = packed
         self._items: list[ModelMessage]  # both are not set while the beginning is packed
         # A tuple while there are few: a set takes 0.2 KB from the first one on.
@@ -95,7 +96,6 @@ class _Log:
         """The same in copies, which begin with the same messages."""
         self.borrows: int = 0
         """The number of model calls that read the list now: meanwhile nothing is appended to it."""
-        self.plain: Plain = Plain()
         if packed is None:
             self._set_items(items)
 
@@ -175,21 +175,21 @@ class _Log:
 
         It looks at each of them once.
         """
-        plain, items = self.plain, self.items
-        for index in range(plain.count, length):
+        items = self.items
+        for index in range(self.count, length):
             message = items[index]
             if not is_plain(message, items[index - 1] if index else None):
                 return None
             if isinstance(message, ModelResponse):
                 for part in message.parts if ThinkingPart in map(type, message.parts) else ():
                     if isinstance(part, ThinkingPart) and part.content:
-                        kinds = plain.kinds_of_thinking = plain.kinds_of_thinking or {}
+                        kinds = self.kinds_of_thinking = self.kinds_of_thinking or {}
                         kinds[kind_of_thinking(message, part)] = message, part
             elif not index:
                 first = next(iter(message.parts), None)
-                plain.begins_with_system_prompt = isinstance(first, SystemPromptPart)
-            plain.count = index + 1
-        return plain
+                self.begins_with_system_prompt = isinstance(first, SystemPromptPart)
+            self.count = index + 1
+        return self
 
 
 class Messages(Sequence[ModelMessage]):

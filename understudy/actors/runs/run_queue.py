@@ -134,7 +134,8 @@ def cancel_message(slot: AgentSlot, message_id: str) -> bool:
     for queued in activation.queued_runs:
         request = queued.request
         if request.message is not None and request.message_id == message_id:
-            activation.queued_runs.remove(queued)
+            left = (each for each in activation.queued_runs if each is not queued)
+            activation.queued_runs = tuple(left)
             _refuse_cancelled(slot, request)
             return True
     if message_id not in state.message_ids or state.message_ids[message_id] is not None:
@@ -172,7 +173,8 @@ def start_next(slot: AgentSlot, *, only_occurrence: bool = False) -> None:
     if occurrence is not None and (only_occurrence or _is_next(slot, occurrence)):
         starts.start_occurrence(slot, occurrence, at)
     elif activation.queued_runs:
-        next_run = activation.queued_runs.pop(0)
+        next_run, *later = activation.queued_runs
+        activation.queued_runs = tuple(later)
         request = next_run.request
         if request.message is None and request.message_id not in queue:
             _answer_without_run(slot, request, next_run.options)

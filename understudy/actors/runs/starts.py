@@ -66,7 +66,7 @@ def start_run(
         own = queued_run.request.message
         if not _fit_one_record(slot, messages, own):
             # after a run of the messages ahead
-            activation.queued_runs = [queued_run, *activation.queued_runs]
+            activation.queued_runs = (queued_run, *activation.queued_runs)
             queued_run = None
     while len(messages) > 1 and not _fit_one_record(slot, messages, None):
         messages.pop()
@@ -80,7 +80,7 @@ def start_run(
         request, options = queued_run.request, queued_run.options
         callers = request.callers
         if request.message is not None:
-            parts += request.message.parts
+            parts = parts + list(request.message.parts)  # `+=` leaves room for more
             context = request.context
             ids += [request.message_id] if request.message_id is not None else []
         activation.outcome_futures += (request.future,)

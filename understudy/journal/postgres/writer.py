@@ -336,7 +336,7 @@ class PostgresWriter:
         self.fetch(sql.DELETE_SEGMENTS, [key, 0])
 
     def is_committed(self, batch: Batch) -> bool:
-        first, last = batch.first_seq, batch.first_seq + len(batch.records) - 1
+        first, last = batch.first_seq, batch.last_seq
         alone = not self._in_transaction
         if alone:
             self.begin()
@@ -564,7 +564,7 @@ def _columns(batches: Sequence[Batch], keys: Sequence[int], own_id: int) -> dict
         "incarnations": [batch.incarnation for batch in batches],
         "epochs": [batch.epoch for batch in batches],
         "befores": [batch.first_seq - 1 for batch in batches],
-        "last_seqs": [batch.first_seq - 1 + len(batch.records) for batch in batches],
+        "last_seqs": [batch.last_seq for batch in batches],
         "standings": [batch.index_status.value for batch in batches],
         "dues": [-1 if batch.due_number is None else batch.due_number for batch in batches],
         "statuses": [batch.status_word for batch in batches],

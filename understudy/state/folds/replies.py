@@ -99,8 +99,8 @@ def propagated(state: AgentState, record: r.Propagated) -> None:
         if result.escalate:
             run.escalated = True
     turn.propagated = True
-    parts += prompts
-    state.messages = state.messages.appending(ModelRequest(parts=parts, timestamp=record.at))
+    message = ModelRequest(parts=parts + prompts, timestamp=record.at)
+    state.messages = state.messages.appending(message)
 
 
 def turn_closed(state: AgentState, record: r.TurnClosed) -> None:
