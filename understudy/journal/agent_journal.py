@@ -147,6 +147,7 @@ class AgentJournal:
     __slots__ = (
         "_agent",
         "_appended",
+        "_at",
         "_buffer",
         "_checkpoints",
         "_durable",
@@ -175,6 +176,8 @@ class AgentJournal:
         self._owned = owned
         self._agent = _agent_of(index_entry, on_durable)
         self._appended = self._durable = owned.last_seq
+        self._at: datetime | None = None
+        """When the last record was recorded."""
         self._buffer: _Pending | None = None
         """On the loop, until the next push, which is scheduled while there is one."""
         self._failure: StoreError | None = None
@@ -206,7 +209,7 @@ class AgentJournal:
         for record, (kept, plain) in zip(records, encoded, strict=True):
             buffer.records.append(kept)
             self._appended += 1
-            buffer.at = record.at
+            buffer.at = self._at = record.at
             if not plain and checkpoints is not None:
                 checkpoints.plain = False
             if type(record) in MAY_BE_TOLD:  # no record of a step but its results
