@@ -45,6 +45,13 @@ class Watched(SqliteBackend):
         self._loop.call_soon_threadsafe(self.changed.set)
 
 
+@pytest.fixture
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A commit waits until somebody needs it, however long the loop takes to come to that."""
+    monkeypatch.setattr("understudy.journal.committer.LINGER", 60)
+
+
+@pytest.mark.usefixtures("patient")
 async def test_a_step_of_a_model_that_answers_at_once_is_one_commit(tmp_path: Path) -> None:
     """J2: the results of a turn, its end, the next reply and its calls' starts go together."""
     backend = Watched(tmp_path)
@@ -91,6 +98,7 @@ async def test_a_checkpoint_looks_at_no_message_again_that_its_records_were_look
     assert not [each for each in looked_at if isinstance(each, (ModelRequest, ModelResponse))]
 
 
+@pytest.mark.usefixtures("patient")
 async def test_all_calls_of_a_reply_start_in_the_commit_of_that_reply(tmp_path: Path) -> None:
     backend = Watched(tmp_path)
     commits: list[int] = []
