@@ -32,6 +32,18 @@ class Positional:
     size: int = 1
 
 
+class Labelled(Quick):
+    def label(self) -> str:
+        return f"{self.name} {self.size}"
+
+
+class Checked(Positional):
+    __slots__ = ()
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name.strip(), size=len(name))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Slow(Timed):
     name: str
@@ -70,6 +82,17 @@ def test_its_signature_and_the_errors_of_a_call_are_those_of_the_dataclass() -> 
         assert errors[0] == errors[1]
 
 
+def test_a_subclass_makes_objects_of_its_own() -> None:
+    labelled = Labelled(name="a", at=2.0)
+    assert type(labelled) is Labelled
+    assert (labelled.label(), labelled.at) == ("a 1", 2.0)
+    checked = Checked(" b ")
+    assert type(checked) is Checked
+    assert (checked.name, checked.size) == ("b", 3)
+    with pytest.raises(FrozenInstanceError):
+        checked.name = "c"  # type: ignore[misc]
+
+
 def test_copies_pickles_and_pydantic_make_it_as_any_other() -> None:
     made = Quick(name="a", size=3)
     assert replace(made, size=4) == Quick(name="a", size=4)
@@ -92,7 +115,7 @@ def test_what_it_could_not_keep_as_it_is_is_refused() -> None:
 
         @quickly_made
         @dataclass(frozen=True, slots=True)
-        class Checked:
+        class WithCheck:
             name: str
 
             def __post_init__(self) -> None:

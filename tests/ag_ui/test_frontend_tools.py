@@ -12,6 +12,7 @@ from tests.support.agents import by_turn, results
 from understudy import Agent, Interrupt, Runtime, ToolContext, UsageError, call, tool
 from understudy.ag_ui import ag_ui, frontend_tool
 from understudy.errors import DecisionError
+from understudy.interrupts import respond
 from understudy.middleware import SubAgent
 
 COLOR = {"type": "object", "properties": {"color": {"type": "string"}}, "required": ["color"]}
@@ -177,6 +178,35 @@ async def test_a_page_is_told_of_its_calls_beside_another_question() -> None:
     assert [part.content for part in results(state)] == ["painted", "Because."]
 
 
+class Overtaken:
+    """A runtime, or one of its refs: another page answers while an answer is on its way."""
+
+    def __init__(self, real: Any) -> None:
+        self._real = real
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._real, name)
+
+    def get(self, id: str) -> Any:
+        return Overtaken(self._real.get(id))
+
+    async def resume(self, given: Any, **options: Any) -> Any:
+        await self._real.decide({id: respond("by another") for id in given})
+        return await self._real.resume(given, **options)
+
+
+async def test_a_page_whose_result_is_overtaken_is_told_so_and_may_come_back() -> None:
+    async with Runtime([desk(call("paint", BLUE))]) as runtime:
+        (call_id,) = await waits_for(client_of(runtime), said("Paint it."))
+        late = result(call_id, "painted")
+        events = await client_of(Overtaken(runtime)).events(late, tools=OFFERED)
+        assert (events[-1]["type"], events[-1]["code"]) == ("RUN_ERROR", "AnsweredElsewhere")
+        again = await client_of(runtime).events(late, tools=OFFERED)
+        (snapshot,) = of_type(again, "MESSAGES_SNAPSHOT")
+    contents = [each["content"] for each in snapshot["messages"] if each["role"] == "tool"]
+    assert contents == ["by another"]
+
+
 async def test_tools_that_no_model_is_told_of_are_refused() -> None:
     async with Runtime([desk()]) as runtime:
         client = client_of(runtime)
@@ -210,6 +240,14 @@ async def test_who_comes_back_while_a_person_is_asked_gets_the_conversation_once
         (
             lambda: ag_ui(Runtime([]), agent="a", auth=by_header, frontend_tools=["paint"]),  # type: ignore[list-item]
             r"frontend_tools=.* got 'paint'",
+        ),
+        (
+            lambda: ag_ui(Runtime([]), agent="a", auth=by_header, frontend_tools=[pay]),
+            r"frontend_tools=.* got Tool\('pay'\)",
+        ),
+        (
+            lambda: ag_ui(Runtime([]), agent="a", auth=by_header, frontend_tools=paint),  # type: ignore[arg-type]
+            r"frontend_tools=.* a list of tools, got Tool\('paint'\)",
         ),
     ],
 )

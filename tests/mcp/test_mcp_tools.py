@@ -477,6 +477,11 @@ def test_a_file_that_is_no_such_list_is_refused(tmp_path: Path, content: Any, er
         load_mcp_tools(tmp_path / "none", shop().transport, id="shop")
 
 
+def test_an_unknown_option_of_a_saved_list_is_named(tmp_path: Path) -> None:
+    with pytest.raises(TypeError, match=r"^load_mcp_tools\(\) .* 'trsut'$"):
+        load_mcp_tools(tmp_path / "shop.json", shop().transport, id="shop", trsut=True)  # type: ignore[call-arg]
+
+
 # ------------------------------------------------------------------------ what a server asks
 
 

@@ -30,13 +30,20 @@ def quickly_made(cls: type[T]) -> type[T]:
     parameters = ["self", *(field.name for field in made if not field.kw_only)]
     if len(parameters) <= len(made):
         parameters += ["*", *(field.name for field in made if field.kw_only)]
+    passed = [f"{field.name}={field.name}" for field in made]
     lines = [
         f"def __init__({', '.join(parameters)}):",
+        f"if self.__class__ is not cls: return of_subclass(self, {', '.join(passed)})",
         "set_attribute(self, '__class__', twin)",
         *(f"self.{field.name} = {field.name}" for field in made),
         "self.__class__ = cls",
     ]
-    names: dict[str, Any] = {"set_attribute": object.__setattr__, "twin": twin, "cls": cls}
+    names: dict[str, Any] = {
+        "set_attribute": object.__setattr__,
+        "twin": twin,
+        "cls": cls,
+        "of_subclass": frozen.__init__,
+    }
     exec("\n  ".join(lines), names)  # noqa: S102  # as dataclasses makes the one before it
     quick: FunctionType = names["__init__"]
     for name in _KEPT:

@@ -283,9 +283,11 @@ class Conversation:
 
 
 def refusal_of(error: Exception) -> Exception:
-    """The error, with one name for an answer that came too late."""
+    """The error, with one name for an answer that came too late, and for one that was overtaken."""
     if isinstance(error, (DecisionError, NotInterrupted)) and "expired" in str(error):
         return refused(409, "InterruptExpired", "The time for an answer is over.")
+    if isinstance(error, NotInterrupted) and "was answered before" in str(error):
+        return refused(409, "AnsweredElsewhere", str(error))
     return error
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from ag_ui.core import ToolMessage
@@ -19,6 +20,20 @@ from understudy.tools import Tool, ToolContext
 
 WireIdOf = Callable[[Request], str]
 """The id of the call of a request, as clients know it."""
+
+
+@dataclass(frozen=True, slots=True)
+class _OfPage:
+    """The function of a frontend tool: it asks for the result of its call."""
+
+    question: dict[str, str]
+    schema: object
+    expires_after: float | None
+
+    def __call__(self, ctx: ToolContext, arguments: dict[str, Any]) -> Any:
+        if not ctx.resumed:
+            raise Interrupt(self.question, schema=self.schema, expires_after=self.expires_after)
+        return ctx.resume_value
 
 
 def frontend_tool(
@@ -40,7 +55,8 @@ def frontend_tool(
         description: for the model.
         parameters: the JSON schema of its arguments, of an object.
         answer: what the result must be: a JSON schema as a dict, a Pydantic model, or any other
-            type. Then the client sends JSON. By default the result is text.
+            type. Then the client sends JSON; a string is sent as it is. By default the result is
+            text.
         expires_after: seconds after which nobody is expected to answer; None = never.
 
     Raises:
@@ -51,30 +67,29 @@ def frontend_tool(
     question = {"question": description}
     Interrupt(question, schema=schema, expires_after=expires_after)  # refused now, not in a run
 
-    def call(ctx: ToolContext, arguments: dict[str, Any]) -> Any:
-        if not ctx.resumed:
-            raise Interrupt(question, schema=schema, expires_after=expires_after)
-        return ctx.resume_value
-
+    call = _OfPage(question, schema, expires_after)
     # It does nothing by itself, so a crash in its middle leaves no doubt.
     return Tool.from_schema(name, description, parameters, call, idempotent=True, inline=True)
 
 
-def checked_tools(given: Iterable[object]) -> frozenset[str]:
+def checked_tools(given: object) -> frozenset[str]:
     """The names of the tools that an endpoint lets pages execute.
 
     Raises:
-        UsageError: for what is no tool.
+        UsageError: for anything else: what another tool asks, a page must not answer.
 
     """
-    tools = list(given)
-    for each in tools:
-        if not isinstance(each, Tool):
+    names: set[str] = set()
+    if not isinstance(given, Iterable):
+        raise UsageError(f"ag_ui(frontend_tools=...) takes a list of tools, got {shown(given)}")
+    for each in given:
+        if not isinstance(each, Tool) or not isinstance(each.function, _OfPage):
             raise UsageError(
                 "ag_ui(frontend_tools=...) takes tools that frontend_tool() has made, got "
                 f"{shown(each)}"
             )
-    return frozenset(each.name for each in tools if isinstance(each, Tool))
+        names.add(each.name)
+    return frozenset(names)
 
 
 def is_for_page(request: Request, names: Collection[str]) -> bool:

@@ -161,6 +161,8 @@ def load_mcp_tools(
         UsageError: if the file cannot be read, or is that of another server; and as `mcp_tools`.
 
     """
+    for name in options.keys() - McpOptions.__annotations__.keys():
+        raise TypeError(f"load_mcp_tools() got an unexpected keyword argument {name!r}")
     source = McpServer(server, id=id, headers=headers)
     given = _Options(**options)
     _check_options(id, given)
