@@ -207,6 +207,25 @@ async def test_an_actor_that_is_stopped_before_its_first_turn_leaves_nobody_wait
         completed(await soon(run))
 
 
+@pytest.mark.parametrize("reason", [None, RuntimeError("killed")], ids=["stopped", "killed"])
+async def test_the_result_of_a_run_task_is_looked_at_whenever_its_actor_is_stopped(
+    reason: Exception | None,
+) -> None:
+    """A3, J9: the run has ended while no actor was there, and the one that was to look is gone."""
+    held = Held("done")
+    async with Runtime([Agent("a", ScriptedModel([held, "well again"]))]) as runtime:
+        ref = runtime.spawn("a")
+        run = ref.run("go")
+        await soon(held.entered.wait())
+        actors: list[Any] = LoopActorRegistry.get_by_class(AgentActor)
+        actors[0].stop_now()
+        held.release.set()
+        (new,) = await soon(_new_actors({actors[0].actor_urn}))
+        new.stop_now(reason)
+        assert completed(await soon(run)).text == "done"
+        await is_well(runtime, ref)
+
+
 async def _new_actors(before: set[str]) -> list[Any]:
     """Those of agents that were started since; in the turn of the loop in which they are."""
     while True:

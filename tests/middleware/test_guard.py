@@ -42,7 +42,7 @@ from understudy.models import ScriptedRequest
 
 
 def redact(text: str, run: Run) -> str | None:
-    return text.replace("4711", "****") if "4711" in text else None
+    return text.replace("pin-47-11", "****") if "pin-47-11" in text else None
 
 
 async def person(text: str, run: Run) -> Interrupt | None:
@@ -73,30 +73,30 @@ def test_what_passes_is_as_it_was() -> None:
 def test_a_text_of_a_user_is_changed_for_good_before_the_model_gets_it() -> None:
     model = by_turn("Noted.", "You told me.")
     agent = Agent("a", model, middleware=[Guard(input=redact)])
-    first = completed(agent.execute_sync("My pin is 4711."))
+    first = completed(agent.execute_sync("My pin is pin-47-11."))
     second = completed(agent.execute_sync("What is it?", state=reloaded(first.state)))
     assert said_to(model) == ["My pin is ****.", "What is it?"]
-    assert "4711" not in str(second.state.to_dict())
+    assert "pin-47-11" not in str(second.state.to_dict())
     assert [len(request.messages) for request in model.requests] == [1, 3]
 
 
 def test_the_request_of_another_middleware_is_checked_too() -> None:
     class Adds(Middleware):
         async def before_model(self, run: Run, request: ModelInput) -> ModelInput:
-            added = ModelRequest(parts=[UserPromptPart("And 4711.")])
+            added = ModelRequest(parts=[UserPromptPart("And pin-47-11.")])
             return request.replace(messages=[*request.messages, added])
 
     model = by_turn("Noted.")
     agent = Agent("a", model, middleware=[Adds(), Guard(input=redact)])
-    completed(agent.execute_sync("My pin is 4711."))
+    completed(agent.execute_sync("My pin is pin-47-11."))
     (request,) = model.requests
-    assert "4711" not in str([part for m in request.messages for part in m.parts])
+    assert "pin-47-11" not in str([part for m in request.messages for part in m.parts])
 
 
 def test_files_beside_a_text_stay() -> None:
     picture = BinaryContent(b"x", media_type="image/png")
     agent = Agent("a", by_turn("Nice."), middleware=[Guard(input=redact)])
-    done = completed(agent.execute_sync(["It is 4711.", picture]))
+    done = completed(agent.execute_sync(["It is pin-47-11.", picture]))
     (part,) = done.state.messages[0].parts
     assert isinstance(part, UserPromptPart)
     assert not isinstance(part.content, str)
@@ -113,11 +113,11 @@ def test_a_reply_is_changed_before_anybody_gets_it_and_its_calls_stay() -> None:
         did.append(n)
         return "noted"
 
-    model = by_turn(["The pin is 4711.", call("note", {"n": 1})], "It is 4711.")
+    model = by_turn(["The pin is pin-47-11.", call("note", {"n": 1})], "It is pin-47-11.")
     agent = Agent("a", model, tools=[note], middleware=[Guard(output=redact)])
     done = completed(agent.execute_sync("Hi."))
     assert (done.text, did) == ("It is ****.", [1])
-    assert "4711" not in str(done.state.to_dict())
+    assert "pin-47-11" not in str(done.state.to_dict())
 
 
 @pytest.mark.parametrize("side", ["input", "output"])
@@ -191,7 +191,7 @@ def test_an_agent_judges_and_is_asked_once(judgement: str, expected: Any) -> Non
 
 
 async def _texts(guard: Guard) -> list[str]:
-    async with Runtime([Agent("a", ScriptedModel(["My pin is 4711."]), middleware=[guard])]) as one:
+    async with Runtime([Agent("a", ScriptedModel(["My pin is pin-47-11."]), middleware=[guard])]) as one:
         ref = one.spawn("a", id="a1")
         events = ref.events()
         done = ref.run("Hi.")
@@ -207,7 +207,7 @@ async def _texts(guard: Guard) -> list[str]:
 
 async def test_text_is_held_back_for_a_check_of_replies_alone() -> None:
     assert await _texts(Guard(output=redact)) == ["My pin is ****."]
-    assert "".join(await _texts(Guard(input=redact))) == "My pin is 4711."
+    assert "".join(await _texts(Guard(input=redact))) == "My pin is pin-47-11."
     assert len(await _texts(Guard(input=redact))) > 1
 
 
@@ -256,8 +256,8 @@ async def test_a_guarded_agent_goes_on_in_another_process(place: Place) -> None:
 def test_a_guarded_run_is_cut_off_at_any_record() -> None:
     def agent() -> Agent:
         def reply(request: ScriptedRequest) -> str:
-            assert "4711" not in request.prompt
-            return "maybe 4711"
+            assert "pin-47-11" not in request.prompt
+            return "maybe pin-47-11"
 
         stack = [Guard(input=redact, name="Pins"), Guard(input=person, output=person)]
         return Agent("a", ScriptedModel(reply), middleware=stack)
@@ -269,12 +269,12 @@ def test_a_guarded_run_is_cut_off_at_any_record() -> None:
         return completed(outcome)
 
     whole = Disk()
-    end = live(whole, agent().execute_sync("maybe 4711", journal=whole))
+    end = live(whole, agent().execute_sync("maybe pin-47-11", journal=whole))
     assert (end.text, told(end.state)) == ("surely", ["surely", "surely"])
     for limit in range(1, len(whole.lines)):
         disk = Disk(limit)
         with pytest.raises(Crash):
-            live(disk, agent().execute_sync("maybe 4711", journal=disk))
+            live(disk, agent().execute_sync("maybe pin-47-11", journal=disk))
         again = live(None, agent().resume_sync(disk.load()))
         assert told(again.state) == told(end.state), limit
         assert again.usage.requests == 1 or limit < len(whole.lines)

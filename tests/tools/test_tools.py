@@ -573,11 +573,11 @@ def test_content_is_for_the_model_and_the_value_stays_in_the_process() -> None:
     """T4."""
 
     def lookup() -> ToolResult[dict[str, str]]:
-        return ToolResult("one order found", value={"secret": "4711"})
+        return ToolResult("one order found", value={"secret": "pin-47-11"})
 
     outcome, model = run_once(lookup)
     assert returns(outcome)[0].content == "one order found"
-    assert "4711" not in str(model.requests[1].messages)
+    assert "pin-47-11" not in str(model.requests[1].messages)
 
 
 def test_a_returned_value_is_told_to_the_model() -> None:

@@ -51,18 +51,18 @@ async def test_a_file_is_only_ever_text_or_a_download() -> None:
 
 async def test_what_is_hidden_is_hidden_in_files_as_well() -> None:
     def hide(path: tuple[str | int, ...], value: object) -> object:
-        return "hidden" if isinstance(value, str) and "4711" in value else value
+        return "hidden" if isinstance(value, str) and "pin-47-11" in value else value
 
     async with Runtime([desk(Done(), refund(), "ok")]) as runtime:
         ref = await asked(runtime)
-        await soon(Workspace.of(ref).write_all({"pin": "4711", "raw": b"4711\0"}))
+        await soon(Workspace.of(ref).write_all({"pin": "pin-47-11", "raw": b"pin-47-11\0"}))
         reader = logged_in("ann", frozenset({"read"}))
         async with site_of(runtime, redact=hide, auth=reader) as client:
             assert (await client.get("/api/agents/a1/file?path=pin")).json()["text"] == "hidden"
             assert (await client.get("/api/agents/a1/file?path=raw")).json()["base64"] is None
-            assert "4711" not in (await client.get("/agents/a1/files?path=pin")).text
+            assert "pin-47-11" not in (await client.get("/agents/a1/files?path=pin")).text
             kept = await client.get("/agents/a1/files/download?path=pin")
-            assert (kept.status_code, "4711" in kept.text) == (403, False)
+            assert (kept.status_code, "pin-47-11" in kept.text) == (403, False)
 
 
 async def test_an_observer_shows_the_files_beside_the_runtime(sqlite: SqlitePlace) -> None:

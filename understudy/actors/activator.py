@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import itertools
 import logging
 from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
@@ -140,7 +139,8 @@ class Activator:
             self._change(slot, partial(self._start_actor, slot))
         elif slot.phase.is_in_memory:
             # Its actor was stopped from outside while a run task was under way: start another.
-            self._change(slot, partial(self._running_supervisor.restart_child, slot.id))
+            restart = partial(self._running_supervisor.restart_child, slot.id)
+            self._change(slot, partial(_started, restart))
         # else its cancelled run task has to end before it is released, or it is being deleted
         # (test_messages_that_come_while_an_agent_is_deleted_wait_in_the_inbox)
 
@@ -152,11 +152,13 @@ class Activator:
             # the child before it is asked to delete it.
             if before is not None:
                 await before
+            has_failed = False
             try:
                 await work()
             except (asyncio.CancelledError, GeneratorExit):
                 raise
             except BaseException as error:  # a SystemExit of a store would end the loop
+                has_failed = True
                 logger.exception(
                     "agent %r could not be activated, or released", slot.id, extra=about(slot.id)
                 )
@@ -167,21 +169,17 @@ class Activator:
             finally:
                 if slot.change is task:
                     slot.change = None
-            if slot.inbox:
+            # Race: this against the end of the run task, or of the actor that was to look at its
+            # result. Who comes meanwhile leaves it to this change
+            # (test_the_result_of_a_run_task_is_looked_at_whenever_its_actor_is_stopped).
+            if slot.inbox or (slot.phase is Phase.ENDED and not has_failed):
                 self.check_inbox_here(slot)
 
         task = slot.change = self.start_task(change())
 
     async def _start_actor(self, slot: AgentSlot) -> None:
         spec = ChildSpec(slot.id, _StartActor(slot), restart="transient", shutdown=None)
-        for attempt in itertools.count(1):
-            try:
-                await self._running_supervisor.start_child(spec)
-            except ChildStartFailed:  # it was killed before it had started: try again
-                if attempt == START_ATTEMPTS:
-                    raise
-            else:
-                return
+        await _started(partial(self._running_supervisor.start_child, spec))
 
     # ------------------------------------------------------------------- releasing
 
@@ -291,6 +289,15 @@ class Activator:
         # (test_a_message_that_comes_while_its_agent_is_deleted_keeps_its_place).
         self._directory.drop_unless_needed(slot)
         return existed
+
+
+async def _started(start: Callable[[], Awaitable[object]]) -> None:
+    """Start an actor, again if it was killed before it had started."""
+    for _ in range(START_ATTEMPTS - 1):
+        with contextlib.suppress(ChildStartFailed):
+            await start()
+            return
+    await start()
 
 
 class _StartActor:
