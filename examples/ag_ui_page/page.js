@@ -12,6 +12,7 @@ const threadId = location.hash.slice(1);
 let messages = [];
 let calls = new Map();
 let asked = [];
+let asking = { of: "", form: null };
 let busy = false;
 
 function element(tag, attributes, ...children) {
@@ -39,12 +40,22 @@ function show() {
     for (const call of message.toolCalls ?? []) shown.push(callRow(call, results.get(call.id)));
   }
   rows.replaceChildren(...shown, ...(asked.length ? [askedForm()] : []));
+  for (const control of asking.form?.elements ?? []) {
+    control.disabled = busy || "fixed" in control.dataset;
+  }
   for (const control of form.elements) control.disabled = busy || asked.length > 0;
   rows.lastElementChild?.scrollIntoView({ block: "nearest" });
 }
 
-// All that is asked is answered at once: the endpoint takes all of it, or nothing.
+// All that is asked is answered at once: the endpoint takes all of it, or nothing. What was typed
+// stays as long as the same is asked: nobody approves other values than they see.
 function askedForm() {
+  const of = JSON.stringify(asked.map(({ id, metadata }) => [id, metadata.understudy.digest]));
+  if (asking.of !== of) asking = { of, form: madeForm() };
+  return asking.form;
+}
+
+function madeForm() {
   const made = element("form", { className: "asked" });
   for (const interrupt of asked) {
     const about = interrupt.metadata.understudy;
@@ -54,13 +65,13 @@ function askedForm() {
       const type = edited[name]?.type;
       const shown = typeof value === "string" ? value : JSON.stringify(value);
       const input = element("input", { name: `${interrupt.id}.${name}`, value: shown });
-      input.disabled = busy || !(name in edited);
+      if (!(name in edited)) input.dataset.fixed = "";
       if (type === "number" || type === "integer") input.inputMode = "decimal";
       made.append(element("label", {}, name, input));
     }
   }
-  const approve = element("button", { type: "button", className: "main", disabled: busy }, "Approve");
-  const reject = element("button", { type: "button", disabled: busy }, "Reject");
+  const approve = element("button", { type: "button", className: "main" }, "Approve");
+  const reject = element("button", { type: "button" }, "Reject");
   approve.onclick = () => answer(made, true);
   reject.onclick = () => answer(made, false);
   made.append(element("div", { className: "buttons" }, approve, reject));
@@ -154,7 +165,8 @@ async function* eventsOf(response) {
   }
 }
 
-async function run(more = {}) {
+async function run(more = {}, refused = "") {
+  let wrong = refused;
   busy = true;
   say("…");
   show();
@@ -168,13 +180,14 @@ async function run(more = {}) {
       apply(event);
       show();
     }
-    say(asked.length ? "Waiting for your answer." : "");
   } catch (error) {
-    say(error.message, true);
-  } finally {
-    busy = false;
-    show();
+    wrong = error.message;
   }
+  // An answer that was refused may be about what nobody asks any more.
+  if (wrong && more.resume) return run({}, wrong);
+  busy = false;
+  say(wrong || (asked.length ? "Waiting for your answer." : ""), wrong !== "");
+  show();
 }
 
 function say(what, isError = false) {

@@ -368,6 +368,12 @@ async def _later(name: str) -> bool:
         ([a_tool("look")], {"policy": {"look": True}}, "must be a dict of options"),
         ([a_tool("look")], {"policy": True}, "`policy` must be a dict"),
         ([a_tool("look")], {"include": "look"}, "`include` must be a list"),
+        ([a_tool("look")], {"include": [["look"]]}, "no tool \\['look'\\], which `include` names"),
+        (
+            [a_tool("look")],
+            {"policy": {"look": {"idempotent": "no"}}},
+            "'look': `idempotent` must be True or False, got 'no'",
+        ),
         ([a_tool("look")], {"include": lambda name: name[9]}, "tool 'look', raised IndexError"),
         ([a_tool("look")], {"include": _later}, "'shop'.*tool 'look', must be a plain function"),
         ([a_tool("look")], {"trust": "yes"}, "`trust` must be"),

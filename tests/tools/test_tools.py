@@ -822,6 +822,21 @@ def test_a_good_call_id_stays_as_it_is() -> None:
     assert ids_of(outcome) == (["toolu_01-X.y"], ["toolu_01-X.y"])
 
 
+@pytest.mark.parametrize(
+    ("options", "error"),
+    [
+        ({"idempotent": "no"}, "`idempotent` must be True or False, got 'no'"),
+        ({"sequential": 1}, "`sequential` must be True or False, got 1"),
+        ({"inline": None}, "`inline` must be True or False, got None"),
+        ({"version": 2}, "`version` must be text, got 2"),
+        ({"description": 2}, "`description` must be text, got 2"),
+    ],
+)
+def test_an_option_of_a_tool_that_is_of_another_type_is_refused(options: Any, error: str) -> None:
+    with pytest.raises(UsageError, match=f"Tool 'add': {error}"):
+        tool(name="add", **options)(lambda: 1)
+
+
 @pytest.mark.parametrize("name", ["", "a b", "a/b", "é", "a.b", "a\n", None, 3])
 def test_an_agents_name_that_does_not_fit_is_refused(name: Any) -> None:
     """T7."""

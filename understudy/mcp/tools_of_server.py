@@ -220,7 +220,7 @@ def _made(server: McpServer, listed: Mapping[str, ListedTool], options: _Options
     policy, include = options.policy or {}, options.include
     named = () if include is None or callable(include) else include
     for name, where in (*((n, "policy") for n in policy), *((n, "include") for n in named)):
-        if name not in listed:
+        if not isinstance(name, str) or name not in listed:
             close = get_close_matches(str(name), listed, n=1)
             hint = f": did you mean {close[0]!r}?" if close else f"; it lists {len(listed)} others"
             raise UsageError(f"{server} lists no tool {name!r}, which `{where}` names{hint}")

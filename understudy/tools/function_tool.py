@@ -130,7 +130,11 @@ class Tool(Generic[FunctionT_co]):
         if name is not None:
             checked_text(name, what="A tool's `name`")
         self.name: str = name or str(getattr(function, "__name__", type(function).__name__))
-        _check_options(self.name, timeout=timeout, on_unknown=on_unknown)
+        for option, given in {"description": description, "version": version}.items():
+            if given is not None:
+                checked_text(given, what=f"Tool {self.name!r}: `{option}`", may_be_empty=True)
+        flags = {"sequential": sequential, "idempotent": idempotent, "inline": inline}
+        _check_options(self.name, flags, timeout=timeout, on_unknown=on_unknown)
         self.sequential = sequential
         self.idempotent = idempotent
         self.timeout = timeout
@@ -367,7 +371,12 @@ def as_tools(given: object) -> list[Tool]:
     return [as_tool(given)]
 
 
-def _check_options(name: str, *, timeout: float | None, on_unknown: str | None) -> None:
+def _check_options(
+    name: str, flags: Mapping[str, object], *, timeout: float | None, on_unknown: str | None
+) -> None:
+    for option, given in flags.items():
+        if not isinstance(given, bool):  # "no", as a file of settings may say, would mean yes
+            raise UsageError(f"Tool {name!r}: `{option}` must be True or False, got {shown(given)}")
     if timeout is not None:
         checked_seconds(timeout, what=f"Tool {name!r}: `timeout`")
     if on_unknown not in (None, "ask", "tell"):

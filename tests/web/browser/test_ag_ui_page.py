@@ -65,6 +65,34 @@ def test_a_refund_is_asked_for_edited_and_approved_after_a_restart(
     assert not wrong, "\n".join(wrong)
 
 
+def test_a_refused_answer_keeps_what_was_typed_and_shows_what_has_become_of_the_request(
+    browser: Browser, tmp_path: Path, port: int
+) -> None:
+    context = browser.new_context(viewport={"width": 390, "height": 844})
+    context.set_default_timeout(SECONDS)
+    page = context.new_page()
+    with served(make_app(store=f"sqlite:///{tmp_path / 'desk.db'}"), port) as url:
+        page.goto(url)
+        page.get_by_label("Your message").fill("Refund order 17, please.")
+        page.keyboard.press("Enter")
+        page.get_by_label("amount").fill("forty")
+        page.get_by_role("button", name="Approve").click()
+        page.locator("#status.error", has_text="valid number").wait_for()
+        assert page.get_by_label("amount").input_value() == "forty"
+
+        other = context.new_page()
+        other.goto(page.url)
+        other.get_by_role("button", name="Reject").click()
+        other.get_by_text("That is all for order 17.").wait_for()
+        page.get_by_label("amount").fill("40")
+        page.get_by_role("button", name="Approve").click()
+        page.locator("#status.error", has_text="answered").wait_for()
+        page.get_by_text("That is all for order 17.").wait_for()
+        assert page.get_by_role("heading", name=ASKED).count() == 0
+        assert page.get_by_label("Your message").is_enabled()
+    context.close()
+
+
 def faults(page: Page, what: str) -> list[str]:
     """What axe-core finds wrong, and what is wider than the window."""
     found = []
