@@ -12,7 +12,7 @@ from tests.support.agents import Held, by_turn, completed, interrupted
 from tests.support.loops import soon, until
 from tests.support.postgres import Hosts
 from understudy import Agent, ScriptedModel, Status, ToolContext, approve, call, reject, tool
-from understudy.errors import NotInterrupted, UsageError
+from understudy.errors import NotInterrupted, UnknownAgent, UsageError
 from understudy.journal.contracts import Owned
 
 
@@ -184,3 +184,28 @@ async def test_an_agent_that_is_made_anew_before_it_is_claimed_is_not_taken_for_
         assert outcome.text == {"desk": "b", "clerk": "d"}[name]
         state = await soon(ref.state())
         assert "the new one" in repr(state.messages[0])
+
+
+async def test_an_agent_that_is_deleted_before_it_is_claimed_is_not_made_anew(
+    hosts: Hosts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = host(hosts, "first")
+    async with (
+        opened(store, desk("a", "b")) as first,
+        opened(host(hosts, "second"), desk("a", "b")) as second,
+    ):
+        shared = store.shared
+        assert shared is not None
+        take = shared.take
+
+        async def take_what_is_deleted(agent_id: str, agent: str | None) -> Owned | None:
+            await soon(second.delete("t"))
+            return await take(agent_id, agent)
+
+        there = second.spawn("desk", "t")
+        completed(await soon(there.run("go")))
+        await soon(there.stop(block=False))
+        monkeypatch.setattr(shared, "take", take_what_is_deleted)
+        with pytest.raises(UnknownAgent):
+            await soon(first.get("t").run("go"))
+        assert await soon(second.agents()) == []

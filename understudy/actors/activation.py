@@ -514,6 +514,11 @@ class _Claiming:
             # Race: this against other hosts, between the load and the claim. They may have written,
             # or have deleted the agent and made another one, with as many records say
             # (test_an_agent_that_is_made_anew_before_it_is_claimed_is_not_taken_for_the_old_one).
+            if wanted is None and not owned.last_seq and owned.incarnation != before[0]:
+                # Deleted, and this claim has begun another one, which nobody has asked for
+                # (test_an_agent_that_is_deleted_before_it_is_claimed_is_not_made_anew).
+                await store.delete(agent_id)
+                raise UnknownAgent(agent_id=agent_id)
             if not is_made and owned.agent == name:
                 loaded = await load_latest(store, agent_id)
                 assert loaded is not None, "only its owner deletes an agent"
