@@ -46,7 +46,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         has_limit = limited or item.get_closest_marker("timeout") is not None
         if item.get_closest_marker("faults") and not has_limit:
-            item.add_marker(pytest.mark.timeout(600))
+            item.add_marker(pytest.mark.timeout(1500))
         fixtures = getattr(item, "fixturenames", ())
         if "postgres_url" in fixtures or "postgres_server" in fixtures:
             item.add_marker(pytest.mark.postgres)

@@ -449,7 +449,7 @@ def test_a_run_that_is_cut_off_ends_the_same_way_elsewhere(scenario: Scenario) -
 
 @pytest.mark.slow
 @pytest.mark.faults
-@drawn(100)
+@drawn(60)
 @given(scenarios)
 def test_a_run_cut_off_after_any_record_ends_the_same_way_elsewhere(scenario: Scenario) -> None:
     cut_off_anywhere(scenario)
