@@ -8,11 +8,12 @@ import pytest
 
 from tests.actors.test_agent_hosts import desk, host, opened, pay
 from tests.actors.test_posted_calls import running
-from tests.support.agents import Held, completed, interrupted
+from tests.support.agents import Held, by_turn, completed, interrupted
 from tests.support.loops import soon, until
 from tests.support.postgres import Hosts
 from understudy import Agent, ScriptedModel, Status, ToolContext, approve, call, reject, tool
 from understudy.errors import NotInterrupted, UsageError
+from understudy.journal.contracts import Owned
 
 
 def inbox(hosts: Hosts) -> list[tuple[object, ...]]:
@@ -148,3 +149,38 @@ async def test_a_refusal_of_the_owner_is_raised_with_its_own_type(hosts: Hosts) 
             await soon(there.revoke("pay"))
         held.release.set()
         await soon(run)
+
+
+@pytest.mark.parametrize("name", ["desk", "clerk"])
+async def test_an_agent_that_is_made_anew_before_it_is_claimed_is_not_taken_for_the_old_one(
+    hosts: Hosts, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """It has as many records as the one that was read, and perhaps another definition."""
+    store = host(hosts, "first")
+    agents = [desk("a", "b"), Agent("clerk", by_turn("c", "d"))]
+    async with (
+        opened(store, *agents) as first,
+        opened(host(hosts, "second"), *agents) as second,
+    ):
+        shared = store.shared
+        assert shared is not None
+        take = shared.take
+
+        async def make(name: str, text: str) -> None:
+            ref = second.spawn(name, "t")
+            completed(await soon(ref.run(text)))
+            await soon(ref.stop(block=False))
+
+        async def take_another(agent_id: str, agent: str | None) -> Owned | None:
+            monkeypatch.setattr(shared, "take", take)
+            await soon(second.delete("t"))
+            await make(name, "the new one")
+            return await take(agent_id, agent)
+
+        await make("desk", "the old one")
+        monkeypatch.setattr(shared, "take", take_another)
+        ref = first.get("t")
+        outcome = completed(await soon(ref.run("go")))
+        assert outcome.text == {"desk": "b", "clerk": "d"}[name]
+        state = await soon(ref.state())
+        assert "the new one" in repr(state.messages[0])

@@ -220,6 +220,20 @@ async def test_a_state_that_is_ahead_of_the_store_is_not_kept(hosts: Hosts) -> N
         assert (await found(a, "x")).checkpoint is None
 
 
+async def test_a_state_of_which_no_checkpoint_can_be_written_is_not_kept(hosts: Hosts) -> None:
+    """A hook has put an object into what it was given to read: no record has it."""
+    async with host(hosts, "a", every=2) as a, host(hosts, "b") as b:
+        first = await Writer.of(a)
+        given: list[Any] = []
+        await first.keep({"given": given})
+        given.append(object())
+        await first.record("one")
+        second = await Writer.of(b)
+        first.lose()
+        await second.record("three")
+        assert (await found(a, "x")).checkpoint is None
+
+
 async def test_of_an_agent_that_is_in_memory_again_no_other_state_is_kept(hosts: Hosts) -> None:
     async with host(hosts, "a") as a, host(hosts, "b") as b:
         first = await Writer.of(a)
@@ -282,8 +296,11 @@ class Writer:
         return cls(store, owned, loaded)
 
     async def record(self, *values: str) -> None:
-        for value in values:
-            record = r.ValuesMerged(delta={value: 1}, source="test", at=datetime.now(UTC))
+        await self.keep(*({value: 1} for value in values))
+
+    async def keep(self, *deltas: dict[str, Any]) -> None:
+        for delta in deltas:
+            record = r.ValuesMerged(delta=delta, source="test", at=datetime.now(UTC))
             self.journal.append([record])
             self.state = replay([record], self.state)
         await soon(self.journal.durable())

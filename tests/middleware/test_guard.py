@@ -191,7 +191,9 @@ def test_an_agent_judges_and_is_asked_once(judgement: str, expected: Any) -> Non
 
 
 async def _texts(guard: Guard) -> list[str]:
-    async with Runtime([Agent("a", ScriptedModel(["My pin is pin-47-11."]), middleware=[guard])]) as one:
+    async with Runtime(
+        [Agent("a", ScriptedModel(["My pin is pin-47-11."]), middleware=[guard])]
+    ) as one:
         ref = one.spawn("a", id="a1")
         events = ref.events()
         done = ref.run("Hi.")

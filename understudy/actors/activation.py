@@ -506,14 +506,19 @@ class _Claiming:
                     agent_id, name, unfit, values, needs=needs
                 ) from unfit
             assert owned is not None, "a claim with a definition creates the agent"
-            if owned.last_seq == (0 if loaded is None else loaded.agent.last_seq):
+            before = owned.incarnation, 0
+            if loaded is not None:
+                before = loaded.agent.incarnation, loaded.agent.last_seq
+            if (owned.incarnation, owned.last_seq) == before:
                 return agent, owned, loaded
-            # Another host wrote between the load and the claim.
-            if not is_made:
+            # Race: this against other hosts, between the load and the claim. They may have written,
+            # or have deleted the agent and made another one, with as many records say
+            # (test_an_agent_that_is_made_anew_before_it_is_claimed_is_not_taken_for_the_old_one).
+            if not is_made and owned.agent == name:
                 loaded = await load_latest(store, agent_id)
                 assert loaded is not None, "only its owner deletes an agent"
                 return agent, owned, loaded
-            await store.release(owned)  # what is made depends on what was written
+            await store.release(owned)  # its definition depends on what was written
 
     async def _made(self, name: str, loaded: Loaded | None) -> Agent:
         """What the factory makes, if this host may run it."""

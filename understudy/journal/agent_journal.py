@@ -297,18 +297,22 @@ class AgentJournal:
                 committer.flush_now()
 
     def left_state(self) -> LeftState | None:
-        """The state that its records fold to; None where not all of them are durable."""
+        """The state that its records fold to; None where it may be another one."""
         # Else the state is ahead of the store, which has refused what was appended last
         # (test_a_state_that_is_ahead_of_the_store_is_not_kept).
         if self._checkpoints is None or self.has_unflushed or self._at is None:
             return None
         owned = self.owned
+        woken = self._checkpoints.left(owned, self._agent.ledger_state())
+        # (test_a_state_of_which_no_checkpoint_can_be_written_is_not_kept)
+        if woken is None:
+            return None
         return LeftState(
             agent_id=owned.agent_id,
             incarnation=owned.incarnation,
             at=self._at,
             in_store=self._checkpoints.in_store,
-            woken=self._checkpoints.left(owned, self._agent.ledger_state()),
+            woken=woken,
         )
 
     def check_owner(self) -> None:

@@ -125,8 +125,13 @@ class CheckpointWriter:
         """The number of the record that the store's checkpoint is of; 0 = it has none."""
         return 0 if self._kept is None else self._seq
 
-    def left(self, owned: Owned, state: AgentState) -> WokenState:
-        """The state at the newest record, from which another writer may continue."""
+    def left(self, owned: Owned, state: AgentState) -> WokenState | None:
+        """The state at the newest record, from which another writer may continue.
+
+        None where no checkpoint of it can be written: it may hold what its records do not.
+        """
+        if self._seq == sys.maxsize:
+            return None
         return WokenState(state, owned.last_seq, self._kept, self._seq)
 
     def stop(self) -> None:
