@@ -496,6 +496,7 @@ async def asked_over_the_network(reply: ModelResponse) -> Decimal:
         lambda: Runtime(pricing=asked_over_the_network),  # type: ignore[arg-type]
         lambda: Prices(published=False),
         lambda: Prices({}, published=False),
+        lambda: Prices(published="no"),  # type: ignore[arg-type]
         lambda: Prices({"m": 0.5}),  # type: ignore[dict-item]
         lambda: Runtime(pricing="genai-prices"),  # type: ignore[call-overload]
         lambda: costs_of([], pricing=7),  # type: ignore[arg-type]

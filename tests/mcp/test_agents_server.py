@@ -123,6 +123,9 @@ async def test_nobody_decides_but_by_the_flag_and_a_login(runtime: Runtime) -> N
     for options in ({"user": everything}, {"read_only": True}):
         with pytest.raises(UsageError, match="logged in"):
             agents_server(lambda: runtime, decisions=True, **options)
+    for flag in ("read_only", "decisions"):
+        with pytest.raises(UsageError, match=f"{flag}=.* must be True or False, got 'no'"):
+            agents_server(lambda: runtime, **{flag: "no"})  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="must be a function"):
         agents_app(lambda: runtime, auth=None)  # type: ignore[arg-type]
 

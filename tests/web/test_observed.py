@@ -128,6 +128,12 @@ async def test_what_a_host_hides_is_in_no_page_and_in_no_answer() -> None:
     assert done.calls[0][1]["reason"] == SECRET
 
 
+@pytest.mark.parametrize("given", ["no", 0, None])
+def test_whether_a_page_is_for_reading_only_is_a_bool(given: Any) -> None:
+    with pytest.raises(UsageError, match="read_only"):
+        ui(Runtime([]), auth=logged_in(), read_only=given)
+
+
 def test_what_is_no_function_cannot_hide_anything(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="redact"):
         ui(Runtime([]), auth=logged_in(), redact="reason")  # type: ignore[arg-type]

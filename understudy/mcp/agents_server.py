@@ -18,7 +18,7 @@ from pydantic_core import to_jsonable_python
 from starlette.applications import Starlette
 from starlette.routing import Mount
 
-from understudy._base.json_values import text_of
+from understudy._base.json_values import shown, text_of
 from understudy.actors import Runtime
 from understudy.errors import UnderstudyError, UsageError
 from understudy.interrupts import Decision
@@ -53,9 +53,13 @@ def agents_server(
         decisions: with a tool that answers requests, in the name of the user of the request.
 
     Raises:
-        UsageError: for `decisions` without a user of the request, or with `read_only`.
+        UsageError: for `decisions` without a user of the request, or with `read_only`; for one of
+            these that is no bool.
 
     """
+    for name, flag in (("read_only", read_only), ("decisions", decisions)):
+        if not isinstance(flag, bool):
+            raise UsageError(f"agents_server({name}=...) must be True or False, got {shown(flag)}")
     if decisions and (user is not None or read_only):
         raise UsageError(
             "decisions=True needs a person who is logged in: they are for agents_app(auth=...), "

@@ -112,7 +112,7 @@ class Prices:
         published: whether models that `own` does not know are looked up in `genai-prices`.
 
     Raises:
-        UsageError: for another `own`, or if nothing would have a price.
+        UsageError: for another `own` or `published`, or if nothing would have a price.
 
     """
 
@@ -135,6 +135,8 @@ class Prices:
             getattr(own, "__call__", None)  # noqa: B004
         ):
             raise UsageError(f"Prices: `own` must be a plain function, not async, got {shown(own)}")
+        if not isinstance(published, bool):
+            raise UsageError(f"Prices: `published` must be True or False, got {shown(published)}")
         if not own and not published:
             raise UsageError("Prices: no model would have a price: give `own`, or published=True")
         self._own: dict[str, Price] = dict(own) if isinstance(own, Mapping) else {}

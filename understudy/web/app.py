@@ -76,6 +76,8 @@ def ui(
         )
     if not isinstance(title, str) or not title.strip():
         raise UsageError(f"ui(title=...) must be a text, got {shown(title)}")
+    if not isinstance(read_only, bool):
+        raise UsageError(f"ui(read_only=...) must be True or False, got {shown(read_only)}")
     if redact is not None and not callable(redact):
         raise UsageError(f"ui(redact=...) takes a function, got {shown(redact)}")
     hosts = Hosts(allowed_hosts)
