@@ -311,7 +311,7 @@ class Subscription:
         """What is emitted while records before it are read from the store; None: none are read."""
         self._reply_ends: dict[tuple[str, ...], int] = {}
         """By agent, the last record read from the store that ends a reply of it."""
-        self.has_read = False
+        self.has_read: bool = False
         """Whether a record was read from the store: there was such an agent."""
         self._failure: BaseException | None = None
         self._deltas = 0

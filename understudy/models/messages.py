@@ -87,7 +87,7 @@ class _Log(Plain):
 
     def __init__(self, items: list[ModelMessage], packed: _Packed | None = None) -> None:
         super().__init__()
-        self._packed = packed
+        self._packed: _Packed | None = packed
         self._items: list[ModelMessage]  # both are not set while the beginning is packed
         # A tuple while there are few: a set takes 0.2 KB from the first one on.
         self._call_ids: tuple[str, ...] | set[str]
@@ -175,21 +175,22 @@ class _Log(Plain):
 
         It looks at each of them once.
         """
+        plain: Plain = self
         items = self.items
-        for index in range(self.count, length):
+        for index in range(plain.count, length):
             message = items[index]
             if not is_plain(message, items[index - 1] if index else None):
                 return None
             if isinstance(message, ModelResponse):
                 for part in message.parts if ThinkingPart in map(type, message.parts) else ():
                     if isinstance(part, ThinkingPart) and part.content:
-                        kinds = self.kinds_of_thinking = self.kinds_of_thinking or {}
+                        kinds = plain.kinds_of_thinking = plain.kinds_of_thinking or {}
                         kinds[kind_of_thinking(message, part)] = message, part
             elif not index:
                 first = next(iter(message.parts), None)
-                self.begins_with_system_prompt = isinstance(first, SystemPromptPart)
-            self.count = index + 1
-        return self
+                plain.begins_with_system_prompt = isinstance(first, SystemPromptPart)
+            plain.count = index + 1
+        return plain
 
 
 class Messages(Sequence[ModelMessage]):
@@ -198,8 +199,8 @@ class Messages(Sequence[ModelMessage]):
     __slots__ = ("_length", "_log")
 
     def __init__(self, messages: Iterable[ModelMessage] = ()) -> None:
-        self._log = _Log(list(messages))
-        self._length = self._log.length
+        self._log: _Log = _Log(list(messages))
+        self._length: int = self._log.length
 
     @classmethod
     def packed(cls, segments: Sequence[bytes], count: int) -> Messages:
@@ -298,10 +299,10 @@ class _Borrowed:
     __slots__ = ("_is_newest", "_items", "_length", "_log")
 
     def __init__(self, log: _Log, length: int) -> None:
-        self._log = log
-        self._length = length
-        self._items = log.items
-        self._is_newest = len(self._items) == length
+        self._log: _Log = log
+        self._length: int = length
+        self._items: list[ModelMessage] = log.items
+        self._is_newest: bool = len(self._items) == length
 
     def __enter__(self) -> list[ModelMessage]:
         if not self._is_newest:
