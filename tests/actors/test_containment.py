@@ -22,6 +22,7 @@ from understudy import (
     Completed,
     Interrupted,
     Observer,
+    Outcome,
     Paused,
     Runtime,
     ScriptedModel,
@@ -33,6 +34,7 @@ from understudy import (
 from understudy.actors import Future
 from understudy.errors import JournalFailed, OtherAgent, UnknownAgent, UsageError
 from understudy.journal import IndexStatus, Loaded, MemoryStore, StoredAgent
+from understudy.loop_actors.future import refuse
 from understudy.middleware import HumanInTheLoop, Middleware
 
 ENDS = [SystemExit, KeyboardInterrupt, MemoryError]
@@ -305,6 +307,30 @@ async def test_an_agent_that_is_spawned_while_a_call_of_its_id_is_refused_runs()
         store.held.release.set()
         assert isinstance(await soon(run), Completed)
         assert len((await soon(early)).messages) in (0, 2)
+
+
+async def test_what_is_asked_for_while_a_call_before_it_is_refused_is_not_refused_with_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Another thread hears at once that there is no such agent, and makes it."""
+    runs: list[Future[Outcome]] = []
+
+    async with Runtime([healthy()]) as runtime:
+
+        def spawn_and_run() -> None:
+            runs.append(runtime.spawn("healthy", "h-1").run("go"))
+
+        def refuse_and_spawn(future: Future[Any], error: BaseException) -> None:
+            refuse(future, error)
+            if not runs:
+                thread = threading.Thread(target=spawn_and_run)
+                thread.start()
+                thread.join(60)
+
+        monkeypatch.setattr("understudy.actors.agent_slot.refuse", refuse_and_spawn)
+        with pytest.raises(UnknownAgent):
+            await soon(runtime.get("h-1").pause())
+        assert isinstance(await soon(runs[0]), Completed)
 
 
 def two_agents(seen: list[object]) -> list[Agent]:

@@ -142,8 +142,9 @@ class AgentActor(LoopActor):
     async def _load(self) -> bool:
         """Read the agent from the store; False if that failed, and all waiters know."""
         slot = self._slot
+        agent = slot.agent
         try:
-            activation = await self._activation_of(slot.agent)
+            activation = await self._activation_of(agent)
             # Closes the race of the load with the end of this actor: the next one reads it anew.
             if self.actor_stopped.is_set():
                 return False
@@ -165,6 +166,14 @@ class AgentActor(LoopActor):
         except (asyncio.CancelledError, GeneratorExit):
             raise
         except BaseException as failure:  # given to all waiters; the next message tries again
+            # Races: these against a `spawn` in another thread, and what is asked for behind it.
+            # First how many wait, then whether it was spawned: who is behind them came later
+            # (test_what_is_asked_for_while_a_call_before_it_is_refused_is_not_refused_with_it,
+            # test_an_agent_that_is_spawned_while_a_call_of_its_id_is_refused_runs).
+            there = len(slot.inbox)
+            was_unknown = isinstance(failure, UnknownAgent) and slot.activation is None
+            if was_unknown and slot.agent is not agent and not self.actor_stopped.is_set():
+                return await self._load()
             error = failure.error if isinstance(failure, HookFailed) else failure
             error = as_exception(slot.id, error)
             if not isinstance(error, (UnderstudyError, pykka.ActorDeadError)):
@@ -173,15 +182,17 @@ class AgentActor(LoopActor):
                 if isinstance(error, OtherAgent):
                     slot.services.settle_definition(slot, None)
                     slot.refuse_expecting(error)
-                    if slot.inbox:  # of callers who mean the agent that there is
+                    there = len(slot.inbox)
+                    if there:  # of callers who mean the agent that there is
                         return await self._load()
-                asked = {type(message) for message in slot.inbox}
+                asked = {type(message) for message in slot.inbox[:there]}
                 if asked and asked <= {CheckDue, AnswerWait}:
                     # A due is tried again, and a webhook is sent again: who waits for the run waits
                     # on (test_an_activation_that_fails_by_a_due_leaves_the_run_open).
-                    slot.refuse_inbox(error)
+                    slot.refuse_inbox(error, there)
                 else:
-                    slot.refuse_all(error)
+                    slot.refuse_inbox(error, there)
+                    slot.refuse_waiters(error)
             return False
         return True
 
@@ -241,25 +252,15 @@ class AgentActor(LoopActor):
 
     async def _activation_of(self, agent: Agent | MadeAtActivation | None) -> Activation:
         slot = self._slot
-        try:
-            return await activate(
-                slot.id,
-                agent,
-                slot.services,
-                values=slot.values,
-                make=self._made,
-                audience=slot,
-                take=any(
-                    not isinstance(message, (CheckDue, WaitOutcome)) for message in slot.inbox
-                ),
-            )
-        except UnknownAgent:
-            # Closes the race of a `get` of an id with its `spawn`: the message that came with the
-            # spawn is in the same inbox, and must not be refused with the one that came before
-            # (test_an_agent_that_is_spawned_while_a_call_of_its_id_is_refused_runs).
-            if slot.agent is agent:
-                raise
-            return await self._activation_of(slot.agent)
+        return await activate(
+            slot.id,
+            agent,
+            slot.services,
+            values=slot.values,
+            make=self._made,
+            audience=slot,
+            take=any(not isinstance(message, (CheckDue, WaitOutcome)) for message in slot.inbox),
+        )
 
     def _loaded(self, loading: asyncio.Task[bool]) -> None:
         with contextlib.suppress(pykka.ActorDeadError):  # stopped meanwhile

@@ -468,9 +468,13 @@ class AgentSlot:
         self.refuse_inbox(error)
         self.refuse_waiters(error)
 
-    def refuse_inbox(self, error: BaseException) -> None:
-        """Give an error to all messages in the inbox."""
-        while self.inbox:  # the list stays: another thread may be about to append to it
+    def refuse_inbox(self, error: BaseException, count: int | None = None) -> None:
+        """Give an error to the first messages in the inbox; None: to all that are there now.
+
+        What another thread adds meanwhile is no part of what has failed, and is looked at for
+        itself (test_what_is_asked_for_while_a_call_before_it_is_refused_is_not_refused_with_it).
+        """
+        for _ in range(len(self.inbox) if count is None else count):
             message = self.inbox.pop(0)
             if look_in(message) is not None and not self.services.closing:
                 self.services.looks.answer(self, message)  # the store has what it looks for
@@ -485,6 +489,8 @@ class AgentSlot:
     def abandon(self, error: BaseException) -> None:
         """Give an error to everything that waits: the runtime has stopped."""
         self.refuse_all(error)
+        while self.inbox:  # of other threads: nobody looks at it any more
+            self.refuse_inbox(error)
         if self.activation is not None:
             self.activation.answer_released(error)
         self.log.close()
