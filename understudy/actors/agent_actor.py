@@ -186,12 +186,10 @@ class AgentActor(LoopActor):
                     if there:  # of callers who mean the agent that there is
                         return await self._load()
                 asked = {type(message) for message in slot.inbox[:there]}
-                if asked and asked <= {CheckDue, AnswerWait}:
-                    # A due is tried again, and a webhook is sent again: who waits for the run waits
-                    # on (test_an_activation_that_fails_by_a_due_leaves_the_run_open).
-                    slot.refuse_inbox(error, there)
-                else:
-                    slot.refuse_inbox(error, there)
+                slot.refuse_inbox(error, there)
+                # A due is tried again, and a webhook is sent again: who waits for the run waits on
+                # (test_an_activation_that_fails_by_a_due_leaves_the_run_open).
+                if not asked or not asked <= {CheckDue, AnswerWait}:
                     slot.refuse_waiters(error)
             return False
         return True
