@@ -37,6 +37,17 @@ def desk(*turns: Any, **options: Any) -> Agent:
     return Agent("desk", by_turn(*turns), **options)
 
 
+def at_work(held: Held, *before: Any) -> Agent:
+    """After these replies it calls a tool that works until `held` is released."""
+
+    @tool
+    async def work() -> str:
+        await held.wait()
+        return "worked"
+
+    return desk(*before, call("work", {}), "done", tools=[work])
+
+
 def opened(store: Store, *agents: Agent, **options: Any) -> Runtime:
     options.setdefault("idle_timeout", None)
     options.setdefault("sweep", None)
@@ -182,19 +193,11 @@ async def test_a_run_that_is_given_to_a_host_with_a_stale_copy_goes_on_there(hos
     """J53: the copy is of no use, and must not keep the host from going on with the run."""
     held = Held("done")
 
-    @tool
-    async def work() -> str:
-        await held.wait()
-        return "worked"
-
-    def agent() -> Agent:
-        return desk("first", call("work", {}), "done", tools=[work])
-
     stale = DatabaseStore(hosts.new("stale"))
     deaf_to(stale, "taken")
     async with (
-        opened(stale, agent()) as first,
-        opened(DatabaseStore(hosts.new("drained")), agent()) as second,
+        opened(stale, at_work(held, "first")) as first,
+        opened(DatabaseStore(hosts.new("drained")), at_work(held, "first")) as second,
     ):
         completed(await soon(first.spawn("desk", "t").run("go")))
         await soon(second.get("t").send("more"))
@@ -215,19 +218,11 @@ async def test_a_host_that_hears_again_goes_on_with_what_it_was_given_meanwhile(
     """J53: it was not told, and does not wait for a sweep to find that out."""
     held = Held("done")
 
-    @tool
-    async def work() -> str:
-        await held.wait()
-        return "worked"
-
-    def agent() -> Agent:
-        return desk(call("work", {}), "done", tools=[work])
-
     deaf = DatabaseStore(hosts.new("deaf"))
     deaf_to(deaf, "given")
     async with (
-        opened(deaf, agent(), sweep=1000) as first,
-        opened(DatabaseStore(hosts.new("drained")), agent()) as second,
+        opened(deaf, at_work(held), sweep=1000) as first,
+        opened(DatabaseStore(hosts.new("drained")), at_work(held)) as second,
     ):
         await soon(second.spawn("desk", "t").send("go"))
         await soon(held.entered.wait())
