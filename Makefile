@@ -4,6 +4,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 
 TESTS := $(BIN)/python -m pytest -n 2 --dist worksteal
+# Where it is set, each process would compile what it imports, and pytest each test, in each worker.
+unexport PYTHONDONTWRITEBYTECODE
 # What takes minutes is cut off by itself, later than a test is.
 LONG := --timeout 3600 -o faulthandler_timeout=3700
 
@@ -53,7 +55,7 @@ test-fast: $(VENV)/.ready  ## of `make test` what needs no host, store or server
 check: $(VENV)/.ready
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy
+	$(BIN)/mypy --num-workers 2
 	$(BIN)/lint-imports
 
 bench: $(VENV)/.bench  ## our speed beside the rivals', in one run

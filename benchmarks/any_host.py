@@ -22,8 +22,8 @@ from understudy import (
     call,
     tool,
 )
+from understudy.journal.database_store import DatabaseStore
 from understudy.journal.postgres.backend import PostgresBackend
-from understudy.journal.store import DatabaseStore
 
 DECISIONS = 100
 AGENTS = 50

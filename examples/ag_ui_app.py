@@ -107,4 +107,4 @@ def make_app(model: Model | str | None = None, *, store: str | None = None) -> S
 if __name__ == "__main__":
     import uvicorn
 
-    uvicorn.run(make_app(), host="127.0.0.1", port=8000, log_level="warning")
+    uvicorn.run(make_app(), host="127.0.0.1", port=8000)

@@ -97,7 +97,8 @@ async def until(ref: AgentRef, status: Status) -> None:
 async def main() -> None:
     clock = SimulatedClock()
     async with Runtime([make_agent()], clock=clock) as runtime:
-        app = WaitRoute(runtime)  # app.mount("/waits", WaitRoute(runtime)) in FastAPI or Starlette
+        # In FastAPI or Starlette: app.mount("/waits", WaitRoute(lambda: app.state.runtime))
+        app = WaitRoute(runtime)
         seventeen = runtime.spawn("shop", id="order-17")
         eighteen = runtime.spawn("shop", id="order-18")
         first, second = seventeen.run("17"), eighteen.run("18")

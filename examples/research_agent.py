@@ -20,6 +20,7 @@ from understudy import (
     Runtime,
     ScriptedModel,
     ToolContext,
+    UsageError,
     approve,
     call,
     respond,
@@ -137,7 +138,8 @@ def main() -> None:
         outcome = ref.run("Write a short report on kettles, and publish it.").get()
         while isinstance(outcome, Interrupted):
             outcome = ref.resume({each.id: answer(each) for each in outcome.requests}).get()
-        assert isinstance(outcome, Completed), outcome
+        if not isinstance(outcome, Completed):
+            raise SystemExit(outcome.explain())
 
         # 5. All of it is facts: the list, the files, the summary, and what was said before it.
         print(outcome.text)
@@ -152,4 +154,7 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except UsageError as error:  # of MODEL, which names no model, or one whose key is not set
+        raise SystemExit(str(error)) from None

@@ -32,7 +32,7 @@ from understudy import (
     tool,
 )
 from understudy.interrupts import Request
-from understudy.journal.store import DatabaseStore
+from understudy.journal.database_store import DatabaseStore
 
 
 class Address(BaseModel):

@@ -6,15 +6,14 @@ import ast
 import re
 import tomllib
 from collections.abc import Iterator
-from functools import cache
 from pathlib import Path
 
 import pytest
 
 from docs.pictures.draw import USUAL, pictures
+from tests.support.sources import ROOT, parsed
 from understudy.actors.phase import NEXT_PHASES, Phase
 
-ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "understudy"
 ARCHITECTURE = ROOT / "docs" / "architecture.md"
 README = ROOT / "README.md"
@@ -46,11 +45,6 @@ def table(title: str) -> list[list[str]]:
 
 
 # ------------------------------------------------------------- names, read without imports
-
-
-@cache
-def parsed(path: Path) -> ast.Module:
-    return ast.parse(read(path))
 
 
 def names_in(scope: Scope) -> Iterator[tuple[str, ast.stmt]]:

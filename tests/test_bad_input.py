@@ -30,6 +30,7 @@ from understudy import (
 from understudy.errors import MissingValue, SchemaVersionError
 from understudy.middleware import HumanInTheLoop, Middleware, Prepared
 from understudy.modes import Mode
+from understudy.tools import Tool
 
 HALF = "half \ud800"
 """Text that is not valid Unicode, as that of an undecodable file name."""
@@ -211,9 +212,9 @@ def test_a_tool_that_takes_any_number_of_arguments_is_refused(function: Any, tol
 @pytest.mark.parametrize(
     ("options", "told"),
     [
-        ({"name": ""}, ["name", "not empty"]),
+        ({"name": ""}, ["name", "1 to 500"]),
         ({"name": 3}, ["name", "3"]),
-        ({"name": HALF}, ["name", "valid Unicode"]),
+        ({"name": HALF}, ["name", "1 to 500"]),
         ({"timeout": 0}, ["timeout", "above 0"]),
         ({"timeout": -1}, ["timeout", "-1"]),
         ({"timeout": "5"}, ["timeout", "'5'"]),
@@ -583,3 +584,28 @@ def test_a_mode_that_cannot_work_is_refused(make: Callable[[], Mode], told: list
     with pytest.raises(UsageError) as raised:
         make()
     assert all(word in str(raised.value) for word in told)
+
+
+@pytest.mark.parametrize("store", [None, 7, "", "support.db"])
+def test_what_names_no_store_is_refused_with_the_names_that_there_are(store: Any) -> None:
+    """None is what an environment variable that is not set gives."""
+    with pytest.raises(UsageError, match=r"`store` must be 'memory:', 'sqlite:///path'.*, got"):
+        Runtime([Agent("a", ScriptedModel(["hi"]))], store=store)
+
+
+@pytest.mark.parametrize("given", ["no", "yes", 1, None])
+async def test_a_message_whose_steer_is_no_bool_is_refused_and_not_queued(given: Any) -> None:
+    model = ScriptedModel(["Hello."])
+    async with Runtime([Agent("desk", model)]) as runtime:
+        ref = runtime.spawn("desk", id="1")
+        with pytest.raises(UsageError, match=r"send\(steer=...\) must be True or False"):
+            ref.send("hi", steer=given)
+        assert not (await ref.state()).queue
+    assert model.requests == []
+
+
+def test_a_lambda_is_no_tool_without_a_name() -> None:
+    """`<lambda>` is none that a provider takes."""
+    with pytest.raises(UsageError, match=r"A lambda has no name.*name="):
+        Agent("a", ScriptedModel(["hi"]), tools=[lambda: "x"])
+    assert Tool(lambda: "x", name="other").name == "other"

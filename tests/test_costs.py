@@ -212,6 +212,26 @@ def test_attempts_inside_a_model_are_priced_too() -> None:
     assert attempt.usage.cost is None, "the object of the model stays as it is"
 
 
+async def test_an_attempt_of_unknown_cost_is_unknown_after_it_was_stored_too(
+    tmp_path: Path,
+) -> None:
+    attempt = ModelRequestAttempt(
+        model_name="unheard of",
+        outcome="rejected",
+        timestamp=AT,
+        duration=AT - AT,
+        usage=RequestUsage(input_tokens=7),
+    )
+    agent = Agent("desk", ScriptedModel([reply("hi", failed_attempts=[attempt])]))
+    url = f"sqlite:///{tmp_path / 'agents.db'}"
+    async with Runtime([agent], store=url, pricing=CENTS) as runtime:
+        before = completed(await runtime.spawn(agent, "d").run("go")).cost
+    async with Runtime([agent], store=url, pricing=CENTS) as runtime:
+        after = (await runtime.spawn(agent, "d").state()).cost
+    assert (before.usd, before.unknown, before.requests) == (None, 1, 2)
+    assert after == before
+
+
 @pytest.mark.parametrize("compacted", [False, True])
 async def test_a_reply_that_waits_for_a_person_is_counted_once(compacted: bool) -> None:
     class Asks(Middleware):

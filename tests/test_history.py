@@ -9,11 +9,29 @@ from typing import Any
 
 import pytest
 
-from tests.support.agents import by_turn, completed, interrupted
-from understudy import Agent, Runtime, ScriptedModel, ToolContext, UsageError, approve, call
+from tests.support.agents import (
+    agent_of_two_sleepers,
+    by_turn,
+    completed,
+    interrupted,
+    until_status,
+)
+from tests.support.loops import soon
+from understudy import (
+    Agent,
+    Runtime,
+    ScriptedModel,
+    SimulatedClock,
+    Status,
+    ToolContext,
+    UsageError,
+    approve,
+    call,
+)
 from understudy.actors import AgentRef, HistoryEntry
 from understudy.errors import UnknownAgent
 from understudy.history import history_of
+from understudy.journal import Loaded, MemoryStore
 from understudy.state import records as r
 from understudy.state.records import record_from_dict
 
@@ -105,6 +123,121 @@ async def test_pages_read_like_one_list_and_keep_the_entries_of_a_record_togethe
             assert read == list(whole.entries)
 
 
+class Counts(MemoryStore):
+    """Counts the records that are read, and brings never all of them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.limits: list[int] = []
+
+    async def load(self, agent_id: str, after: int = 0) -> Loaded | None:
+        assert after, "all of them are read"
+        return await super().load(agent_id, after)
+
+    async def load_part(self, agent_id: str, after: int, limit: int) -> Loaded | None:
+        self.limits.append(limit)
+        return await super().load_part(agent_id, after, limit)
+
+
+async def test_pages_back_from_the_newest_read_like_one_list_and_never_all_records() -> None:
+    def ask(number: int) -> str:
+        return str(number)
+
+    calls = [call("ask", {"number": number}) for number in range(5)]
+    agent = Agent("desk", by_turn(calls, "done"), tools=[ask], interrupt_on={"ask": True})
+    async with Runtime([agent]) as runtime:
+        ref = runtime.spawn(agent, "desk-1")
+        asked = interrupted(await ref.run("go"))
+        completed(await ref.resume(asked.decide(*[approve()] * 5)))
+        whole = await ref.history(limit=1000)
+        for limit in (1, 2, 3, 7, 1000):
+            read: list[HistoryEntry] = []
+            before: int | None = 1 << 40
+            while before is not None:
+                page = await ref.history(before=before, limit=limit)
+                assert len({entry.seq for entry in page.entries}) <= limit
+                read[:0] = page.entries
+                before = page.next
+            assert [(e.seq, e.what) for e in read] == [(e.seq, e.what) for e in whole.entries]
+        assert read == list(whole.entries)
+
+
+async def test_a_page_back_reads_twice_its_records_and_no_more() -> None:
+    store = Counts()
+    agent = Agent("desk", by_turn("one", "two", "three", "four"))
+    async with Runtime([agent], store=store) as runtime:
+        ref = runtime.spawn(agent, "desk-1")
+        for _ in range(4):
+            completed(await ref.run("go"))
+        newest = await ref.history(before=1 << 40, limit=4)
+        assert (await ref.history(before=newest.next, limit=4)).next is not None
+        assert store.limits == [8, 8]
+        # What began in the records before the page has its run and its duration.
+        (ended,) = (entry for entry in newest.entries if entry.what == "run_ended")
+        assert ended.run_id is not None
+        assert ended.seconds is not None
+
+
+async def test_a_page_back_of_a_compacted_agent_begins_with_its_snapshot() -> None:
+    agent = Agent("desk", by_turn("one", "two"))
+    async with Runtime([agent]) as runtime:
+        ref = runtime.spawn(agent, "desk-1")
+        await ref.run("go")
+        await ref.compact()
+        await ref.run("go")
+        page = await ref.history(before=1 << 40)
+        assert (page.entries[0].what, page.next) == ("compacted", None)
+        assert page == await ref.history()
+        early = await ref.history(before=page.entries[0].seq)
+        assert (early.entries, early.next) == ((), None)
+
+
+async def runs_of_sleepers(*, compacted: bool) -> tuple[str, list[HistoryEntry]]:
+    """The id of the outer run, and the entries of that and of those inside it."""
+    clock = SimulatedClock()
+    async with Runtime([agent_of_two_sleepers()], clock=clock) as runtime:
+        ref = runtime.spawn("desk", "desk-1")
+        outcome = ref.run("go")
+        await until_status(ref, Status.WAITING)
+        if compacted:
+            await soon(ref.compact())
+        await soon(clock.advance(10))
+        await until_status(ref, Status.WAITING)
+        await soon(clock.advance(10))
+        run_id = completed(await soon(outcome)).run_id
+        found = await entries(ref, limit=1_000)
+    own = {"status", "compacted", "agent_created"}
+    return run_id, [entry for entry in found if entry.what not in own]
+
+
+@pytest.mark.parametrize("compacted", [False, True])
+async def test_agents_of_one_name_that_run_at_once_are_told_apart(compacted: bool) -> None:
+    run_id, found = await runs_of_sleepers(compacted=compacted)
+    inner = [entry for entry in found if entry.agent_path == ("desk", "sleeper")]
+    for number in range(2):
+        own = [entry for entry in inner if entry.run_id == f"{run_id}.0.{number}"]
+        assert [entry.what for entry in own][-1] == "run_ended"
+        assert own[-1].seconds == (None if compacted else 10 * (number + 1))
+    assert {entry.run_id for entry in inner} == {f"{run_id}.0.0", f"{run_id}.0.1"}
+    assert {entry.run_id for entry in found if entry not in inner} == {run_id}
+
+
+async def test_what_took_how_long_is_unknown_where_the_clock_was_set_back() -> None:
+    clock = Clock()
+
+    def look() -> str:
+        clock.seconds -= 3600
+        return "seen"
+
+    agent = Agent("desk", ScriptedModel([call("look"), "done"]), tools=[look])
+    async with Runtime([agent], clock=clock) as runtime:
+        ref = runtime.spawn(agent, "desk-1")
+        completed(await ref.run("go"))
+        found = await entries(ref)
+    assert of_kind(found, "tool_ended").seconds is None
+    assert of_kind(found, "run_ended").seconds is None
+
+
 async def test_what_a_nested_agent_does_has_its_path_and_its_durations() -> None:
     clock = Clock()
 
@@ -141,7 +274,18 @@ async def test_reading_a_history_activates_nothing(tmp_path: Path) -> None:
             await runtime.get("nobody").history()
 
 
-@pytest.mark.parametrize("page", [{"after": -1}, {"after": True}, {"limit": 0}, {"limit": 2.5}])
+@pytest.mark.parametrize(
+    "page",
+    [
+        {"after": -1},
+        {"after": True},
+        {"limit": 0},
+        {"limit": 2.5},
+        {"before": 0},
+        {"before": "9"},
+        {"before": 9, "after": 3},
+    ],
+)
 async def test_a_page_that_cannot_be_is_refused(page: Any) -> None:
     agent = Agent("desk", ScriptedModel(["done"]))
     async with Runtime([agent]) as runtime:

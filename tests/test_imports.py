@@ -11,6 +11,7 @@ LATER = (
     "understudy.actors",
     "understudy.loop_actors.future",
     "understudy.loop_actors.supervisor",
+    "understudy.journal.database_store",
     "understudy.journal.store",
     "understudy.journal.memory",
     "understudy.journal.committer",

@@ -53,6 +53,7 @@ from understudy import (
     respond,
     tool,
 )
+from understudy.errors import AlreadyDecided
 from understudy.journal import MemoryJournal
 from understudy.middleware import Middleware
 from understudy.state.fold import replay
@@ -528,7 +529,7 @@ def test_another_answer_to_an_answered_request_is_refused(
     outcome = interrupted(stage.start())
     after = stage.resume(outcome, {outcome.requests[0].id: first})
     did = list(shop.did)
-    with pytest.raises(NotInterrupted, match="answered before"):
+    with pytest.raises(AlreadyDecided, match="answered before"):
         stage.resume(after, {outcome.requests[0].id: second})
     assert shop.did == did
     if not finished:

@@ -6,14 +6,13 @@ import ast
 import logging
 import re
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from tests.support.agents import completed
+from tests.support.sources import ROOT, parsed, sources
 from understudy import Agent, Failed, Retry, Runtime, ScriptedModel, call, tool
 
-ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs" / "logging.md").read_text(encoding="utf-8")
 
 
@@ -59,7 +58,7 @@ def test_the_page_names_each_part_that_logs() -> None:
     named = set(re.findall(r"`(understudy\.\w+)`", PAGE.partition("## Loggers")[2]))
     parts = {
         f"understudy.{path.relative_to(ROOT / 'understudy').parts[0].removesuffix('.py')}"
-        for path in (ROOT / "understudy").rglob("*.py")
+        for path in sources("understudy")
         if "logging.getLogger(__name__)" in path.read_text(encoding="utf-8")
     }
 
@@ -68,8 +67,8 @@ def test_the_page_names_each_part_that_logs() -> None:
 
 def log_calls() -> Iterator[tuple[str, ast.Call]]:
     """All calls of the library that log, with their texts."""
-    for path in (ROOT / "understudy").rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for path in sources("understudy"):
+        for node in ast.walk(parsed(path)):
             if (
                 isinstance(node, ast.Call)
                 and isinstance(node.func, ast.Attribute)

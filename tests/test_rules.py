@@ -8,17 +8,14 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[1]
+from tests.support.sources import ROOT, parsed, sources
+
 PAGE = ROOT / "docs" / "rules.md"
 RULE = re.compile(r"^### (?P<id>[A-Z]\d+)$\n(?P<text>.*?)(?=^##|\Z)", re.DOTALL | re.MULTILINE)
 ID = re.compile(r"\b[RUTISPWAJO]\d{1,2}\b")
 TEST = re.compile(r"`(test_\w+)`")
+DEFINED = re.compile(r"^ *(?:async )?def (test_\w+)\(", re.MULTILINE)
 RULES = [(found["id"], found["text"]) for found in RULE.finditer(PAGE.read_text(encoding="utf-8"))]
-
-
-def sources(*folders: str) -> Iterator[Path]:
-    for folder in folders:
-        yield from sorted((ROOT / folder).rglob("*.py"))
 
 
 def pages() -> list[Path]:
@@ -29,11 +26,9 @@ def pages() -> list[Path]:
 def existing() -> set[str]:
     """The names of all test functions, read without importing them."""
     return {
-        node.name
+        name
         for path in sources("tests")
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
-        and node.name.startswith("test_")
+        for name in DEFINED.findall(path.read_text(encoding="utf-8"))
     }
 
 
@@ -83,7 +78,7 @@ def test_no_docstring_of_the_library_cites_a_rule() -> None:
     cited = [
         f"{path.relative_to(ROOT)}:{line}: {rule}"
         for path in sources("understudy")
-        for line, text in strings_as_statements(ast.parse(path.read_text(encoding="utf-8")))
+        for line, text in strings_as_statements(parsed(path))
         for rule in ID.findall(text)
     ]
     assert cited == []

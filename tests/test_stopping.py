@@ -652,6 +652,14 @@ def test_what_is_no_signal_fails_the_hook_that_gave_it() -> None:
     assert "takes a StopSignal" in outcome.error.message
 
 
+@pytest.mark.parametrize("answer", ["no", 1, None])
+def test_a_signal_whose_answer_is_no_bool_fails_its_hook(answer: Any) -> None:
+    hook = At("before_step", lambda run: run.signal(SIGNAL, answer=answer))
+    outcome, _ = run_with(hook, turns=[])
+    assert isinstance(outcome, Failed)
+    assert "run.signal(answer=...) must be True or False" in outcome.error.message
+
+
 @pytest.mark.parametrize(
     ("hook", "step"), [("before_step", "check_stop"), ("after_step", "continue_or_finish")]
 )

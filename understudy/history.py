@@ -93,7 +93,8 @@ class HistoryEntry:
     """How long it took.
 
     Of a tool and of a run: since it was started. Of a decision: since the request. Of a reply:
-    since what was recorded before it. None where one of the two times is unknown.
+    since what was recorded before it. None where one of the two times is unknown, or the clock was
+    set back between them.
     """
     detail: dict[str, Any] = field(default_factory=dict)
     """The rest of it, by `what`; JSON-able."""
@@ -111,12 +112,16 @@ class HistoryPage:
 
     entries: tuple[HistoryEntry, ...]
     next: int | None
-    """The `after` of the next page; None if there is nothing more now."""
+    """The `after` of the next page, or the `before` of the page of earlier ones; None if there is
+    nothing more now."""
 
 
-def check_page(after: object, limit: object) -> None:
-    """Raise `UsageError` for what cannot be the `after` or the `limit` of a page."""
-    for what, given, least in (("after", after, 0), ("limit", limit, 1)):
+def check_page(after: object, limit: object, before: object = None) -> None:
+    """Raise `UsageError` for what cannot be the `after`, `limit` or `before` of a page."""
+    if before is not None and after != 0:
+        raise UsageError("`after` and `before` exclude each other: give one of them")
+    number = 1 if before is None else before
+    for what, given, least in (("after", after, 0), ("limit", limit, 1), ("before", number, 1)):
         if not isinstance(given, int) or isinstance(given, bool) or given < least:
             raise UsageError(f"`{what}` must be an integer from {least} on, got {shown(given)}")
 
@@ -149,44 +154,57 @@ def history_of(
         yield from reader.read(seq, record, (agent,))
 
 
+_Place = tuple[str, ...]
+"""Of which run a record is: the keys of the children from the outermost agent down to its own. Two
+agents of one name may run at once, so their path does not tell."""
+
+
 class _Reader:
     """Reads records in order, and keeps the times from which durations are counted."""
 
     def __init__(self) -> None:
-        self._started: dict[tuple[tuple[str, ...], str], datetime | None] = {}
-        """When calls and runs were started, by path, and by call key or run id."""
+        self._started: dict[tuple[_Place, str], datetime | None] = {}
+        """When calls and runs were started, by call key or run id."""
         self._asked: dict[str, datetime] = {}
         """When requests were made, by id."""
-        self._latest: dict[tuple[str, ...], datetime | None] = {}
-        self._runs: dict[tuple[str, ...], str] = {}
-        self._held: set[tuple[str, ...]] = set()
+        self._latest: dict[_Place, datetime | None] = {}
+        self._runs: dict[_Place, str] = {}
+        self._held: set[_Place] = set()
         """Where a reply is held: the request for it is told of already."""
 
     def read(
-        self, seq: int, record: r.Record, path: tuple[str, ...], at: datetime | None = None
+        self,
+        seq: int,
+        record: r.Record,
+        path: tuple[str, ...],
+        place: _Place = (),
+        at: datetime | None = None,
     ) -> Iterator[HistoryEntry]:
         at = record.at or at
         if isinstance(record, r.ChildRecord):
-            yield from self.read(seq, record.record, (*path, record.name), at)
+            inner = *path, record.name
+            yield from self.read(seq, record.record, inner, (*place, record.child), at)
             return
-        for what, fields in self._entries(record, path, at):
-            run_id = self._runs.get(path)
+        for what, fields in self._entries(record, place, at):
+            run_id = self._runs.get(place)
             yield HistoryEntry(
                 **{"seq": seq, "what": what, "at": at, "agent_path": path, "run_id": run_id}
                 | fields
             )
-        self._latest[path] = at
+        self._latest[place] = at
 
     def _since(self, start: datetime | None, at: datetime | None) -> float | None:
-        return None if start is None or at is None else (at - start).total_seconds()
+        if start is None or at is None or at < start:
+            return None
+        return (at - start).total_seconds()
 
     def _entries(
-        self, record: r.Record, path: tuple[str, ...], at: datetime | None
+        self, record: r.Record, place: _Place, at: datetime | None
     ) -> Iterator[tuple[What, dict[str, Any]]]:
         match record:
             case r.RunStarted():
-                self._runs[path] = record.run_id
-                self._started[path, record.run_id] = at
+                self._runs[place] = record.run_id
+                self._started[place, record.run_id] = at
                 text = None if record.message is None else _text(record.message)
                 detail: dict[str, Any] = {"text": text, "agent": record.agent}
                 if record.occurrence is not None:
@@ -194,28 +212,28 @@ class _Reader:
                 detail |= _context(record.context)
                 yield "run_started", {"detail": detail}
             case r.RunEnded(end=end):
-                run_id = self._runs.pop(path, None)
-                self._held.discard(path)
-                seconds = self._since(self._started.pop((path, run_id or ""), None), at)
+                run_id = self._runs.pop(place, None)
+                self._held.discard(place)
+                seconds = self._since(self._started.pop((place, run_id or ""), None), at)
                 yield "run_ended", {"run_id": run_id, "seconds": seconds, "detail": _end(end)}
             case r.Reply():
-                seconds = self._since(self._latest.get(path), at)
+                seconds = self._since(self._latest.get(place), at)
                 reply = _reply(record) | {"seconds": seconds}
-                if path in self._held:
-                    self._held.discard(path)
+                if place in self._held:
+                    self._held.discard(place)
                     reply["detail"]["model_requests"] = []
                 yield "reply", reply
             case r.ReplyHeld():
-                self._held.add(path)
+                self._held.add(place)
                 detail = {"turn": record.turn, "text": record.response.text}
                 detail["model_requests"] = _model_requests(record.response)
                 yield "reply_held", {"detail": detail}
             case r.Started():
-                self._started[path, record.call_key] = at
+                self._started[place, record.call_key] = at
                 call = {"call_key": record.call_key, "tool_name": record.tool_name}
                 yield "tool_started", {**call, "detail": {"attempt": record.attempt}}
             case r.Result():
-                seconds = self._since(self._started.pop((path, record.call_key), None), at)
+                seconds = self._since(self._started.pop((place, record.call_key), None), at)
                 yield "tool_ended", _result(record) | {"seconds": seconds}
                 if record.files:
                     call = {"call_key": record.call_key, "tool_name": record.part.tool_name}
@@ -234,7 +252,8 @@ class _Reader:
             case r.Snapshot():
                 self._started.clear()
                 state = AgentState.from_dict(record.state)
-                self._held = set(_holding(state, path))
+                self._runs = dict(_open_runs(state))
+                self._held = set(_holding(state))
                 yield "compacted", {"detail": _compacted(state)}
             case _:
                 yield from _simple(record)
@@ -367,14 +386,25 @@ def _line(line: CostLine) -> dict[str, Any]:
     return {**asdict(line), "cost": usd_text(line.cost)}
 
 
-def _holding(state: AgentState, path: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
-    """The agents of which a reply is held."""
-    run = state.run
-    if run is not None and run.model_call is not None and run.model_call.held is not None:
-        yield path
-    for child in state.children.values():
-        if child.run is not None:
-            yield from _holding(child, (*path, child.run.agent))
+def _states(state: AgentState, place: _Place = ()) -> Iterator[tuple[_Place, AgentState]]:
+    """The agent and all that it runs."""
+    yield place, state
+    for key, child in state.children.items():
+        yield from _states(child, (*place, key))
+
+
+def _open_runs(state: AgentState) -> Iterator[tuple[_Place, str]]:
+    for place, inner in _states(state):
+        if inner.run is not None and not inner.run.over:
+            yield place, inner.run.run_id
+
+
+def _holding(state: AgentState) -> Iterator[_Place]:
+    """Where a reply is held."""
+    for place, inner in _states(state):
+        run = inner.run
+        if run is not None and run.model_call is not None and run.model_call.held is not None:
+            yield place
 
 
 def _compacted(state: AgentState) -> dict[str, Any]:

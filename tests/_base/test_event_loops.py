@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import pytest
 
-from understudy._base.event_loops import call_on, call_soon_on
+from understudy._base.event_loops import call_on, call_on_and_wait, call_soon_on
 
 name = contextvars.ContextVar("name", default="nobody")
 
@@ -98,3 +98,29 @@ async def test_call_soon_on_calls_in_the_context_given() -> None:
     await asyncio.to_thread(lambda: call_soon_on(loop, note, context=context))
     await asyncio.sleep(0)
     assert said == ["somebody", "nobody", "somebody"]
+
+
+async def test_a_thread_waits_for_what_is_called_on_the_loop_and_gets_its_error() -> None:
+    loop, said = asyncio.get_running_loop(), list[threading.Thread]()
+
+    def fail() -> None:
+        said.append(threading.current_thread())
+        raise LookupError("not there")
+
+    with pytest.raises(LookupError, match="not there"):
+        await asyncio.to_thread(call_on_and_wait, loop, fail)
+    with pytest.raises(LookupError, match="not there"):
+        call_on_and_wait(loop, fail)
+    assert said == [threading.current_thread()] * 2
+
+
+def test_a_thread_does_not_wait_for_a_loop_that_is_closed_or_does_not_run() -> None:
+    said: list[str] = []
+    assert not call_on_and_wait(closed_loop(), lambda: said.append("called"))
+    stopped = asyncio.new_event_loop()
+    try:
+        assert not call_on_and_wait(stopped, lambda: said.append("called"))
+        stopped.run_until_complete(asyncio.sleep(0))
+    finally:
+        stopped.close()
+    assert said == []

@@ -466,12 +466,14 @@ async def test_a_call_that_goes_on_after_its_limit_does_not_hold_the_run_up(
 async def test_a_call_that_ends_after_its_limit_is_waited_for(place: Place) -> None:
     """T6: as long as anything else that is cancelled, and the run goes on where it is."""
 
+    tidying = Held()
+
     @tool(timeout=0.01)
     async def tidy() -> str:
         try:
             await never()
         finally:
-            await asyncio.sleep(0.02)
+            await tidying.wait()
         return "never"
 
     @tool
@@ -480,7 +482,10 @@ async def test_a_call_that_ends_after_its_limit_is_waited_for(place: Place) -> N
 
     model = by_turn([call("tidy"), call("quick")], "went on")
     async with Runtime([Agent("a", model, tools=[tidy, quick])], store=place.store()) as runtime:
-        outcome = completed(await soon(runtime.spawn("a", id="x").run("go")))
+        run = runtime.spawn("a", id="x").run("go")
+        await soon(tidying.entered.wait())
+        tidying.release.set()
+        outcome = completed(await soon(run))
         assert [part.outcome for part in results(outcome.state)] == ["interrupted", "success"]
         assert outcome.state.run is not None
         assert outcome.state.run.attempts == 1

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Collection, Mapping
 from typing import Any
 
 import pytest
@@ -29,8 +29,9 @@ from understudy import (
 )
 from understudy.actors import AgentFactory
 from understudy.errors import AgentNotMade, OtherAgent
-from understudy.journal import Store
-from understudy.journal.store import DatabaseStore
+from understudy.journal import IndexStatus, Store, StoredAgent
+from understudy.journal.contracts import Backend
+from understudy.journal.database_store import DatabaseStore
 from understudy.middleware import Middleware
 
 TURNS = ("one", "two", "three")
@@ -355,6 +356,54 @@ async def test_an_agent_that_is_handed_over_to_a_host_that_does_not_make_it_is_f
             outcome = await soon(third.get("a").outcome())
             assert outcome is not None
             assert completed(outcome).text == "third"
+
+
+class Looked(DatabaseStore):
+    """Says that its host has looked for what nobody runs."""
+
+    def __init__(self, backend: Backend) -> None:
+        super().__init__(backend)
+        self.has_looked = asyncio.Event()
+
+    async def agents(
+        self, index_statuses: Collection[IndexStatus] | None = None
+    ) -> AsyncIterator[StoredAgent]:
+        async for agent in super().agents(index_statuses):
+            yield agent
+        self.has_looked.set()
+
+
+async def test_a_run_that_is_given_back_goes_on_where_it_can(hosts: Hosts) -> None:
+    """A11: who gives it back says so to the others, and no sweep is waited for."""
+    held, asked, ended = Held(), Held(), asyncio.Event()
+
+    @tool(idempotent=True)
+    async def work() -> str:
+        await held.wait()
+        return "worked"
+
+    def makes(name: str, agent_id: str, values: Mapping[str, Any]) -> Agent:
+        return Agent(name, by_turn(call("work"), "made"), tools=[work], middleware=[Ends(ended)])
+
+    async def fails_late(name: str, agent_id: str, values: Mapping[str, Any]) -> Agent | None:
+        await asked.wait()
+        return None
+
+    stores = [DatabaseStore(hosts.new(name)) for name in ("first", "second")]
+    third = Looked(hosts.new("third"))
+    async with opened(stores[0], makes) as first, opened(stores[1], fails_late):
+        first.spawn("desk", "a").run("go")
+        await soon(held.entered.wait())
+        drained = first.drain()
+        assert await soon(first.drain(timeout=0.01)) is False, "the call goes on"
+        held.release.set()
+        assert await soon(drained)
+        await soon(asked.entered.wait())
+        async with opened(third, makes, sweep=1000) as runtime:
+            await soon(third.has_looked.wait())
+            asked.release.set()
+            await soon(ended.wait())
+            assert [info.host for info in await soon(runtime.agents())] == ["third"]
 
 
 async def test_a_call_that_is_handed_over_to_a_host_that_does_not_make_its_agent_may_be_made_again(

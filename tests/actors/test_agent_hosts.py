@@ -34,8 +34,8 @@ from understudy import (
 from understudy.errors import Fenced, OwnedElsewhere, StoreInUse, StoreUnavailable
 from understudy.journal import IndexEntry, IndexStatus, Store
 from understudy.journal.contracts import Backend
+from understudy.journal.database_store import DatabaseStore
 from understudy.journal.postgres.backend import PostgresBackend
-from understudy.journal.store import DatabaseStore
 
 
 @pytest.fixture
@@ -53,6 +53,7 @@ def desk(*turns: Any, **options: Any) -> Agent:
 def opened(store: Store, *agents: Agent, **options: Any) -> Runtime:
     options.setdefault("stop_timeout", 0.001)
     options.setdefault("idle_timeout", None)
+    options.setdefault("sweep", None)  # what is to be continued is asked for
     return Runtime(agents, store=store, **options)
 
 
@@ -207,6 +208,7 @@ async def test_a_second_runtime_on_one_sqlite_file_is_told_who_has_it(sqlite: Sq
         assert await soon(runtime.agents()) == []
 
 
+@pytest.mark.slow
 async def test_a_server_that_stops_for_a_moment_is_waited_for(
     server_hosts: Hosts, postgres_server: Server, ran: list[str]
 ) -> None:
@@ -225,6 +227,7 @@ async def test_a_server_that_stops_for_a_moment_is_waited_for(
         assert ran == ["pay"] * 4
 
 
+@pytest.mark.slow
 async def test_a_server_that_stays_away_is_told_and_the_agent_goes_on_when_it_is_back(
     server_hosts: Hosts, postgres_server: Server, ran: list[str]
 ) -> None:
@@ -342,13 +345,17 @@ async def test_a_recovery_names_the_agents_that_another_runtime_has(hosts: Hosts
 AGENTS = 50
 
 
-def payers(ran: list[str]) -> Agent:
-    """Each run makes three rounds of two calls; a call that is cut off is in doubt."""
+def payers(ran: list[str], outage: asyncio.Event) -> Agent:
+    """Each run makes three rounds of two calls; a call that is cut off is in doubt.
+
+    From half of the first calls on they end when the outage has begun.
+    """
 
     @tool
     async def pay(context: ToolContext) -> str:
         ran.append(context.call_key)
-        await asyncio.sleep(0.01)
+        if len(ran) > AGENTS:
+            await outage.wait()
         return "paid"
 
     return desk(*[[call("pay"), call("pay")]] * 3, "done", tools=[pay])
@@ -364,17 +371,22 @@ OUTAGES = [(5, 2), (20, 2), (60, 2), (1, 10), (20, 10), (60, 10)]
 
 @pytest.mark.parametrize(
     ("seconds", "lease"),
-    [(1, 2), *(pytest.param(*n, marks=[pytest.mark.slow, pytest.mark.faults]) for n in OUTAGES)],
+    [
+        pytest.param(1, 2, marks=pytest.mark.slow),
+        *(pytest.param(*n, marks=[pytest.mark.slow, pytest.mark.faults]) for n in OUTAGES),
+    ],
 )
 async def test_an_owner_goes_on_after_an_outage_that_is_longer_than_its_lease(
     server_hosts: Hosts, postgres_server: Server, ran: list[str], seconds: int, lease: int
 ) -> None:
     """J6, J8, J16: no other host has claimed anything meanwhile, so nothing is in doubt."""
     store = DatabaseStore(server_hosts.new("first", lease=lease), patience=max(30.0, 2 * seconds))
-    async with opened(store, payers(ran)) as runtime:
+    outage = asyncio.Event()
+    async with opened(store, payers(ran, outage)) as runtime:
         runs = [runtime.spawn("desk", id=f"t{n}").run("go") for n in range(AGENTS)]
-        await until(lambda: len(ran) >= AGENTS)
+        await until(lambda: len(ran) > AGENTS)
         await asyncio.to_thread(postgres_server.crash)
+        outage.set()
         try:
             await asyncio.sleep(seconds)  # the outage itself
             behind = [runtime.spawn("desk", id=f"new{n}").run("go") for n in range(3)]

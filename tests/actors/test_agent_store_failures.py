@@ -61,7 +61,7 @@ from understudy.errors import (
     UnknownAgent,
 )
 from understudy.journal import Store
-from understudy.journal.store import DatabaseStore
+from understudy.journal.database_store import DatabaseStore
 from understudy.middleware import Haltable, SubAgent
 from understudy.modes import Mode
 

@@ -33,7 +33,7 @@ from understudy import (
     tool,
 )
 from understudy.actors import AgentActor, LoopActorRegistry, Schedules
-from understudy.journal.store import DatabaseStore
+from understudy.journal.database_store import DatabaseStore
 from understudy.middleware import Middleware, Next, SubAgent
 from understudy.run.tool_call import ToolCall
 

@@ -2,18 +2,31 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
+from pydantic_ai.messages import UserPromptPart
 
 from tests.actors.test_agent_hosts import desk, host, opened, pay
-from tests.actors.test_posted_calls import running
-from tests.support.agents import Held, by_turn, completed, interrupted
+from tests.actors.test_posted_calls import may_be_taken, running
+from tests.support.agents import Held, by_turn, completed, interrupted, wake
 from tests.support.loops import soon, until
 from tests.support.postgres import Hosts
-from understudy import Agent, ScriptedModel, Status, ToolContext, approve, call, reject, tool
+from understudy import (
+    Agent,
+    Paused,
+    ScriptedModel,
+    Status,
+    ToolContext,
+    approve,
+    call,
+    reject,
+    tool,
+)
+from understudy.actors import calls_elsewhere, watch
 from understudy.errors import NotInterrupted, UnknownAgent, UsageError
-from understudy.journal.contracts import Owned
+from understudy.journal.shared import Hint, Taken, Told
 
 
 def inbox(hosts: Hosts) -> list[tuple[object, ...]]:
@@ -49,6 +62,262 @@ async def test_a_request_is_answered_at_a_host_that_did_not_ask(
         with pytest.raises(NotInterrupted):
             await soon(first.get("t").resume(asked.decide(reject())))
         assert ran == ["pay"]
+
+
+def asking(held: Held, requests: int = 1) -> Agent:
+    """It works until it is released, and then asks a person."""
+
+    @tool
+    async def work() -> str:
+        await held.wait()
+        return "worked"
+
+    @tool
+    async def pay() -> str:
+        return "paid"
+
+    turns = [call("work"), [call("pay")] * requests, "first", "second"]
+    return desk(*turns, tools=[work, pay], interrupt_on={"pay": True})
+
+
+@pytest.mark.parametrize("where", ["here", "there"])
+async def test_an_agent_behind_whose_run_another_one_waits_stays_where_it_is(
+    hosts: Hosts, where: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """J6: that run is in the memory of its host alone. Nothing that is asked is withdrawn."""
+    monkeypatch.setattr(calls_elsewhere, "PATIENCE", -1.0)
+    monkeypatch.setattr(calls_elsewhere, "POLL", 0.01)
+    held = Held()
+    async with (
+        opened(host(hosts, "first"), asking(held, requests=2)) as first,
+        opened(host(hosts, "second"), asking(held, requests=2)) as second,
+    ):
+        run = first.spawn("desk", "t").run("go")
+        await soon(held.entered.wait())
+        behind = (first if where == "here" else second).get("t").run("more")
+        # What is posted is read in order.
+        await soon(second.get("t").send("steered", steer=True))
+        held.release.set()
+        asked = interrupted(await soon(run))
+        for request in asked.requests:
+            outcome = await soon(second.get("t").resume({request.id: approve()}))
+            assert [info.host for info in await soon(second.agents())] == ["first"]
+        assert completed(outcome).text == "first"
+        assert completed(await soon(behind)).text == "second"
+
+
+@pytest.mark.parametrize("is_queued", [False, True], ids=["in memory", "in the queue"])
+async def test_a_run_behind_one_that_asks_withdraws_nothing_where_it_is_asked_for_anew(
+    hosts: Hosts, is_queued: bool
+) -> None:
+    """A2: who sent it has not seen the request."""
+    held = Held()
+    async with (
+        opened(host(hosts, "first"), asking(held, requests=2)) as first,
+        opened(host(hosts, "second"), asking(held, requests=2)) as second,
+    ):
+        ref = first.spawn("desk", "t")
+        run = ref.run("go")
+        await soon(held.entered.wait())
+        if is_queued:
+            await soon(ref.send("more", message_id="m"))
+        behind = ref.run("more", message_id="m")
+        held.release.set()
+        one, other = interrupted(await soon(run)).requests
+        await soon(ref.stop(block=False))
+        interrupted(await soon(second.get("t").resume({one.id: approve()})))
+        # What is asked for anew takes the agent back, and is handled there.
+        await hosts.found(
+            "SELECT 1 FROM agents a JOIN hosts h ON h.id = a.owner"
+            " WHERE h.name = 'first' AND NOT a.takeable"
+        )
+        completed(await soon(second.get("t").resume({other.id: approve()})))
+        assert completed(await soon(behind)).text == "second"
+
+
+async def test_a_run_behind_one_that_is_paused_withdraws_nothing_where_it_is_asked_for_anew(
+    hosts: Hosts,
+) -> None:
+    """A2: who sent it has not seen the pause."""
+    held = Held()
+    async with (
+        opened(host(hosts, "first"), asking(held)) as first,
+        opened(host(hosts, "second"), asking(held)) as second,
+    ):
+        ref = first.spawn("desk", "t")
+        run = ref.run("go")
+        await soon(held.entered.wait())
+        behind = ref.run("more")
+        await soon(ref.pause("lunch"))
+        held.release.set()
+        asked = await soon(run)
+        assert isinstance(asked, Paused)
+        await soon(ref.stop(block=False))
+        await soon(second.get("t").pause("dinner"))  # it is the second one's now
+        async with asyncio.timeout(60):
+            while (await first.agents())[0].host != "first":  # noqa: ASYNC110  # sets no event
+                await asyncio.sleep(0.01)
+        await soon(second.get("t").unpause())
+        (info,) = await soon(first.pending())
+        completed(await soon(second.get("t").resume({info.request.id: approve()})))
+        assert completed(await soon(behind)).text == "second"
+
+
+async def test_a_run_behind_one_that_lacks_its_deps_withdraws_nothing(hosts: Hosts) -> None:
+    """A2: its host is drained, and no other one can go on with the run before it."""
+    held = Held()
+    async with (
+        opened(host(hosts, "first"), asking(held), deps_for=lambda _: "deps") as first,
+        opened(host(hosts, "second"), asking(held)) as second,
+    ):
+        ref = first.spawn("desk", "t")
+        run = ref.run("go")
+        await soon(held.entered.wait())
+        behind = ref.run("more")
+        assert await soon(first.drain(timeout=0.01)) is False
+        held.release.set()
+        assert await soon(first.drain()) is True
+        outcome = await soon(run)
+        assert isinstance(outcome, Paused)
+        assert outcome.reason == "needs deps"
+        await hosts.found("SELECT 1 FROM inbox WHERE kind = 'run'")
+        await soon(ref.pause("read behind it"))
+        assert second.get("t").status() is Status.PAUSED
+        await soon(second.get("t").cancel())
+        again = interrupted(await soon(behind))
+        assert again.run_id != outcome.run_id
+
+
+async def test_an_agent_for_whose_queued_message_a_caller_waits_stays_where_it_is(
+    hosts: Hosts,
+) -> None:
+    """J6: each host with such a caller would take it from the other one again and again."""
+
+    @tool
+    async def nap(ctx: ToolContext) -> str:
+        await ctx.sleep("nap", 3600)
+        return "slept"
+
+    async with (
+        opened(host(hosts, "first"), desk(call("nap"), "done", tools=[nap])) as first,
+        opened(host(hosts, "second"), desk(call("nap"), "done", tools=[nap])) as second,
+    ):
+        ref = first.spawn("desk", "t")
+        await soon(ref.send("go"))
+        await may_be_taken(hosts)
+        await soon(ref.send("more", message_id="m"))
+        ref.run("more", message_id="m")
+        await hosts.found("SELECT 1 FROM agents WHERE NOT takeable")
+        await soon(second.get("t").send("still more"))
+        assert [info.host for info in await soon(second.agents())] == ["first"]
+
+
+async def test_an_agent_that_is_taken_as_its_run_goes_on_has_not_crashed(
+    hosts: Hosts, caplog: pytest.LogCaptureFixture
+) -> None:
+    """J6, J8: its host hears of that before the run task has begun."""
+    store, loop = host(hosts, "first"), asyncio.get_running_loop()
+    assert store.shared is not None
+    hears: list[Told] = []
+    listen = store.shared.listen
+
+    def listen_to_none(told: Told | None) -> None:
+        assert told is not None
+        hears.append(told)
+        listen(lambda text: told(None) if text is None else None)
+
+    store.shared.listen = listen_to_none  # type: ignore[method-assign]
+
+    def deps_for(id: str) -> None:
+        """Called right before the run task is made."""
+        if hears and hosts.sql("SELECT 1 FROM agents WHERE epoch = 2"):
+            loop.call_soon(hears.pop(), str(Hint("taken", 2, id)))
+
+    agent = {"tools": [pay([])], "interrupt_on": {"pay": True}}
+    async with (
+        opened(store, desk(call("pay"), "done", **agent), deps_for=deps_for) as first,
+        opened(host(hosts, "second"), desk(call("pay"), "done", **agent)) as second,
+    ):
+        asked = interrupted(await soon(first.spawn("desk", "t").run("go")))
+        await may_be_taken(hosts)
+        await wake(second.get("t"))
+        outcome = await soon(first.get("t").resume(asked.decide(approve())))
+        assert completed(outcome).text == "done"
+        assert first.tree().restarts == 0
+    assert [record.getMessage() for record in caplog.records if record.levelname == "ERROR"] == []
+
+
+async def test_a_run_that_goes_on_elsewhere_is_not_begun_again_by_a_later_call(
+    hosts: Hosts,
+) -> None:
+    """J70: who waits for it where it began is not told what that call is refused with."""
+    held = {1: Held(), 2: Held()}
+
+    def agent() -> Agent:
+        @tool
+        async def work(part: int) -> str:
+            await held[part].wait()
+            return "worked"
+
+        turns = [call("work", {"part": part}) for part in held]
+        return desk(*turns, "first", "second", tools=[work])
+
+    async with (
+        opened(host(hosts, "first"), agent()) as first,
+        opened(host(hosts, "second"), agent()) as second,
+    ):
+        ref = first.spawn("desk", "t")
+        run = ref.run("go")
+        await soon(held[1].entered.wait())
+        stopped = ref.stop(block=False)
+        held[1].release.set()
+        await soon(stopped)
+        await soon(second.recover())
+        await soon(held[2].entered.wait())
+        await soon(ref.send("more", steer=True))
+        held[2].release.set()
+        assert completed(await soon(run)).text == "first"
+        parts = [part for each in (await soon(ref.state())).messages for part in each.parts]
+        said = [part.content for part in parts if isinstance(part, UserPromptPart)]
+        assert said == ["go", "more"]
+
+
+async def test_a_posted_run_that_was_taken_back_is_not_done_again_by_its_owner(
+    hosts: Hosts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """J70: it waits there for its turn, and that host has not seen who has the agent meanwhile."""
+    monkeypatch.setattr(watch, "POLL", 3600.0)
+    held = Held()
+
+    def agent() -> Agent:
+        @tool
+        async def work() -> str:
+            await held.wait()
+            return "worked"
+
+        return desk(call("work"), "first", "second", "third", tools=[work])
+
+    async with (
+        opened(host(hosts, "first"), agent()) as first,
+        opened(host(hosts, "second"), agent()) as second,
+    ):
+        await soon(first.spawn("desk", "t").send("go"))
+        await soon(held.entered.wait())
+        behind = second.get("t").run("more")
+        await soon(second.get("t").pause("read behind it"))
+        await soon(second.get("t").unpause())
+        stopped = first.get("t").stop(block=False)
+        held.release.set()
+        await soon(stopped)
+        await soon(second.recover())
+        assert completed(await soon(behind)).text == "second"
+        await may_be_taken(hosts)
+        assert completed(await soon(first.get("t").run("third"))).text == "third"
+        parts = [
+            part for each in (await soon(second.get("t").state())).messages for part in each.parts
+        ]
+        said = [part.content for part in parts if isinstance(part, UserPromptPart)]
+        assert said == ["go", "more", "third"]
 
 
 async def test_the_copy_of_a_host_that_lost_an_agent_leaves_its_memory(hosts: Hosts) -> None:
@@ -171,7 +440,7 @@ async def test_an_agent_that_is_made_anew_before_it_is_claimed_is_not_taken_for_
             completed(await soon(ref.run(text)))
             await soon(ref.stop(block=False))
 
-        async def take_another(agent_id: str, agent: str | None) -> Owned | None:
+        async def take_another(agent_id: str, agent: str | None) -> Taken | None:
             monkeypatch.setattr(shared, "take", take)
             await soon(second.delete("t"))
             await make(name, "the new one")
@@ -198,7 +467,7 @@ async def test_an_agent_that_is_deleted_before_it_is_claimed_is_not_made_anew(
         assert shared is not None
         take = shared.take
 
-        async def take_what_is_deleted(agent_id: str, agent: str | None) -> Owned | None:
+        async def take_what_is_deleted(agent_id: str, agent: str | None) -> Taken | None:
             await soon(second.delete("t"))
             return await take(agent_id, agent)
 

@@ -213,6 +213,7 @@ async def test_a_run_that_is_queued_in_a_passive_agent_is_followed_where_that_go
         assert completed(await soon(queued)).text in ("here", "there")
 
 
+@pytest.mark.slow
 async def test_a_cancel_behind_a_call_is_for_the_run_of_that_call(hosts: Hosts) -> None:
     """J70: its owner goes away before it has replied; the next one has another run by then."""
     first_held, second_held = Held("first"), Held("second")

@@ -11,6 +11,7 @@ from typing import Any
 import pykka
 import pytest
 
+from tests.actors.test_posted_calls import may_be_taken
 from tests.support.agents import Held, by_turn, completed, interrupted
 from tests.support.loops import soon, until
 from tests.support.places import NewStore
@@ -20,7 +21,9 @@ from understudy import (
     Fenced,
     Runtime,
     ScriptedModel,
+    SimulatedClock,
     Status,
+    ToolContext,
     UnfitHost,
     UsageError,
     WouldDeadlock,
@@ -29,8 +32,8 @@ from understudy import (
     tool,
 )
 from understudy.journal import Store
+from understudy.journal.database_store import DatabaseStore
 from understudy.journal.shared import Told
-from understudy.journal.store import DatabaseStore
 
 
 def desk(*turns: Any, **options: Any) -> Agent:
@@ -78,13 +81,7 @@ def deaf_to(store: DatabaseStore, kind: str) -> None:
 
 async def at_rest(hosts: Hosts) -> None:
     """Until nothing of the one agent goes on any more."""
-    await found(hosts, "SELECT 1 FROM agents WHERE standing = 'rest' AND indexed_seq = last_seq")
-
-
-async def found(hosts: Hosts, statement: str) -> None:
-    """Until it finds a row."""
-    while not hosts.sql(statement):  # noqa: ASYNC110  # a table sets no event
-        await asyncio.sleep(0.01)
+    await hosts.found("SELECT 1 FROM agents WHERE standing = 'rest' AND indexed_seq = last_seq")
 
 
 async def test_a_drained_runtime_has_no_agent_and_takes_none(new_store: NewStore) -> None:
@@ -189,6 +186,64 @@ async def test_a_run_goes_on_at_another_host_at_once_and_its_caller_gets_the_out
     assert sorted(ran) == ["begins 1"] * 3 + ["begins 2"] * 3
 
 
+def work_of(held: dict[str, Held]) -> Agent:
+    """Its tool works until that of its agent is released."""
+
+    @tool
+    async def work(ctx: ToolContext) -> str:
+        await held[ctx.agent_id].wait()
+        return "worked"
+
+    return desk(call("work", {}), "done", tools=[work])
+
+
+async def at_rest_elsewhere(hosts: Hosts, host: str, id: str) -> None:
+    """Until the run of this agent has ended at that host."""
+    await hosts.found(
+        "SELECT 1 FROM agents a JOIN hosts h ON h.id = a.owner"
+        f" WHERE a.agent_id = '{id}' AND h.name = '{host}' AND a.status = 'idle'"
+    )
+
+
+async def test_a_run_goes_on_elsewhere_while_another_one_keeps_the_drain_waiting(
+    hosts: Hosts,
+) -> None:
+    """J53: a long step holds up its own agent alone."""
+    held = {"long": Held("done"), "short": Held("done")}
+    async with (
+        opened(DatabaseStore(hosts.new("old")), work_of(held)) as old,
+        opened(DatabaseStore(hosts.new("new")), work_of(held)),
+    ):
+        for id in held:
+            await soon(old.spawn("desk", id).send("go"))
+            await soon(held[id].entered.wait())
+        drained = old.drain()
+        assert await soon(old.drain(timeout=0.01)) is False
+        held["short"].release.set()
+        await at_rest_elsewhere(hosts, "new", "short")
+        assert old.status().running == 1
+        held["long"].release.set()
+        assert await soon(drained) is True
+        await at_rest_elsewhere(hosts, "new", "long")
+
+
+async def test_what_ends_its_step_after_the_time_of_a_drain_goes_on_elsewhere_too(
+    hosts: Hosts,
+) -> None:
+    """J53: the draining goes on, though nobody waits for it."""
+    held = {"t": Held("done")}
+    async with (
+        opened(DatabaseStore(hosts.new("old")), work_of(held)) as old,
+        opened(DatabaseStore(hosts.new("new")), work_of(held)),
+    ):
+        await soon(old.spawn("desk", "t").send("go"))
+        await soon(held["t"].entered.wait())
+        assert await soon(old.drain(timeout=0.01)) is False
+        held["t"].release.set()
+        await at_rest_elsewhere(hosts, "new", "t")
+        assert await soon(old.drain()) is True
+
+
 async def test_a_run_that_is_given_to_a_host_with_a_stale_copy_goes_on_there(hosts: Hosts) -> None:
     """J53: the copy is of no use, and must not keep the host from going on with the run."""
     held = Held("done")
@@ -200,6 +255,7 @@ async def test_a_run_that_is_given_to_a_host_with_a_stale_copy_goes_on_there(hos
         opened(DatabaseStore(hosts.new("drained")), at_work(held, "first")) as second,
     ):
         completed(await soon(first.spawn("desk", "t").run("go")))
+        await may_be_taken(hosts)  # else the message is posted to the first one, which runs it
         await soon(second.get("t").send("more"))
         await soon(held.entered.wait())
         drained = second.drain()
@@ -207,7 +263,7 @@ async def test_a_run_that_is_given_to_a_host_with_a_stale_copy_goes_on_there(hos
         held.release.set()
         assert await soon(drained)
         # Nobody asks for it, only the store.
-        await soon(at_rest(hosts))
+        await at_rest(hosts)
         (info,) = await soon(second.agents())
         assert (info.host, info.status) == ("stale", Status.IDLE)
 
@@ -233,7 +289,7 @@ async def test_a_host_that_hears_again_goes_on_with_what_it_was_given_meanwhile(
         (info,) = await soon(first.agents())
         assert (info.host, info.status) == ("deaf", Status.RUNNING)
         assert hosts.sql(CUT_EAR, "deaf") == [(True,)]
-        await soon(at_rest(hosts))
+        await at_rest(hosts)
 
 
 async def test_a_run_that_a_host_leaves_goes_on_elsewhere_without_a_sweep(hosts: Hosts) -> None:
@@ -253,19 +309,45 @@ async def test_a_run_that_a_host_leaves_goes_on_elsewhere_without_a_sweep(hosts:
             await soon(leaves.spawn("desk", "t").send("go"))
             await soon(held.entered.wait())
         held.release.set()
-        await soon(at_rest(hosts))
+        await at_rest(hosts)
         (info,) = await soon(stays.agents())
         assert (info.host, info.status) == ("stays", Status.IDLE)
+
+
+async def test_a_run_that_no_host_may_run_goes_on_at_the_first_one_that_may(hosts: Hosts) -> None:
+    """J10: nobody could be told of it; who starts looks, and waits for no sweep."""
+    held = Held("done")
+
+    @tool(idempotent=True)
+    async def work() -> str:
+        await held.wait()
+        return "worked"
+
+    def host(name: str, *labels: str) -> Runtime:
+        agent = desk(call("work", {}), "done", tools=[work], needs={"gpu"})
+        return opened(DatabaseStore(hosts.new(name)), agent, labels=labels, sweep=1000)
+
+    async with host("lacks it"):
+        async with host("had it", "gpu") as first:
+            await soon(first.spawn("desk", "t").send("go"))
+            await soon(held.entered.wait())
+        held.release.set()
+        async with host("has it", "gpu") as second:
+            await soon(at_rest(hosts))
+            (info,) = await soon(second.agents())
+            assert (info.host, info.status) == ("has it", Status.IDLE)
 
 
 async def test_what_is_due_at_a_host_that_leaves_comes_at_another_one(hosts: Hosts) -> None:
     """J10: no other host has read that it is due."""
     async with opened(DatabaseStore(hosts.new("stays")), desk("done"), sweep=1000) as stays:
-        async with opened(DatabaseStore(hosts.new("leaves")), desk("done"), sweep=1000) as leaves:
-            soon_due = datetime.now(UTC) + timedelta(seconds=1)
+        clock = SimulatedClock(datetime.now(UTC))  # it does not come there, however long it takes
+        store = DatabaseStore(hosts.new("leaves"))
+        async with opened(store, desk("done"), sweep=1000, clock=clock) as leaves:
+            soon_due = clock.now() + timedelta(milliseconds=1)
             await soon(leaves.spawn("desk", "t").send("later", message_id="m", at=soon_due))
-        await soon(found(hosts, "SELECT 1 FROM records WHERE kind = 'run_ended'"))
-        await soon(at_rest(hosts))
+        await hosts.found("SELECT 1 FROM records WHERE kind = 'run_ended'")
+        await at_rest(hosts)
         (info,) = await soon(stays.agents())
         assert (info.host, info.status) == ("stays", Status.IDLE)
 

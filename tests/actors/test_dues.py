@@ -36,9 +36,9 @@ from understudy import (
     tool,
 )
 from understudy.actors import Subscription, dues
-from understudy.errors import DecisionError, UsageError
+from understudy.errors import DecisionError, RequestExpired, UsageError
 from understudy.journal import MemoryStore, index_entry_of, replay
-from understudy.journal.store import DatabaseStore
+from understudy.journal.database_store import DatabaseStore
 from understudy.middleware import HumanInTheLoop, Middleware, SubAgent
 from understudy.modes import Parallel
 
@@ -220,8 +220,9 @@ async def test_a_late_decision_is_refused(shop: Shop, clock: SimulatedClock, lat
         (pending,) = await runtime.pending()
         await soon(clock.advance(DAY))
         completed(await outcome_of(ref))
-        with pytest.raises(DecisionError, match="expired"):
+        with pytest.raises(RequestExpired, match="counts as rejected") as raised:
             await soon(ref.resume({pending.request.id: late}))
+        assert raised.value.request_id == pending.request.id
     assert shop.refunded == []
 
 
@@ -263,6 +264,7 @@ async def test_a_thread_advances_the_clock_as_well(shop: Shop, clock: SimulatedC
     await asyncio.to_thread(use)
 
 
+@pytest.mark.slow
 async def test_a_clock_that_is_set_forward_is_noticed(shop: Shop) -> None:
     clock = FakeClock()
     async with Runtime([shop.agent()], clock=clock) as runtime:
@@ -498,8 +500,12 @@ async def test_an_agent_that_does_not_answer_keeps_no_other_waiting(
 
 
 async def test_an_agent_that_cannot_be_told_is_tried_again_and_logged_once(
-    shop: Shop, clock: SimulatedClock, caplog: pytest.LogCaptureFixture
+    shop: Shop,
+    clock: SimulatedClock,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(dues, "LONGEST_BACKOFF", 0.01)
     starts: list[str] = []
 
     class Broken(Middleware):

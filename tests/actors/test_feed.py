@@ -167,6 +167,51 @@ async def test_what_is_in_the_feed_until_now_ends(new_store: NewStore) -> None:
         assert await soon(until_now(events[-1].cursor)) == []
 
 
+async def test_a_deletion_has_the_time_of_the_clock_of_its_runtime(new_store: NewStore) -> None:
+    clock = SimulatedClock()
+    async with Runtime([talker()], store=new_store(), clock=clock, feed=True) as runtime:
+        await soon(runtime.spawn("talker", id="a1").run("hi"))
+        await soon(runtime.delete("a1"))
+        events = await until_deleted(runtime.events(start="oldest"))
+    assert {event.at for event in events} == {clock.now()}
+
+
+async def test_a_loop_until_now_ends_behind_what_is_there_when_it_begins(
+    new_store: NewStore,
+) -> None:
+    async with Runtime([talker()], store=new_store(), feed=True) as runtime:
+        feed = runtime.events()
+        await soon(feed.position())
+        until_now = feed.until_now()
+        for id in ("a1", "a2"):
+            await soon(runtime.spawn("talker", id=id).run("hi"))
+            await soon(runtime.delete(id))
+            events = [event async for event in until_now]
+            assert {event.agent_id for event in events} == {id}
+            assert events[-1].event.kind == "agent_deleted"
+            assert await asyncio.to_thread(list, until_now) == []
+
+
+async def test_a_loop_until_now_goes_on_behind_rows_that_tell_nothing() -> None:
+    @tool
+    async def look() -> str:
+        return "nothing"
+
+    model = by_turn(*[call("look", {}) for _ in range(510)])
+    gate = HumanInTheLoop({"look": True})
+    agent = Agent("desk", model, tools=[look], middleware=[gate], max_runs=600)
+    async with Runtime([agent], feed=True) as runtime:
+        ref = runtime.spawn("desk", id="a1")
+        asked = interrupted(await soon(ref.run("Go.")))
+        completed(await soon(ref.resume(asked.decide(approve(always=True)))))
+        decided = (await first(runtime.events(start="oldest"), 5))[-1]
+        feed = runtime.events(after=decided.cursor).until_now()
+        events = [event async for event in feed]
+        again = runtime.events(after=decided.cursor).until_now()
+        assert await asyncio.to_thread(list, again) == events
+    assert kinds([decided, *events]) == ["running", "run_finished", "idle"]
+
+
 async def test_a_feed_begins_now_and_wakes_for_what_is_written_here(new_store: NewStore) -> None:
     async with Runtime([talker()], store=new_store(), feed=True) as runtime:
         await soon(runtime.spawn("talker", "before").run("Go."))

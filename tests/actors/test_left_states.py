@@ -6,10 +6,11 @@ What the other host has recorded meanwhile is read and folded; nothing before th
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 import pytest
@@ -19,8 +20,15 @@ from tests.support.agents import completed
 from tests.support.loops import soon, until
 from tests.support.postgres import Hosts
 from understudy import AgentRef, AgentState, Status
-from understudy.errors import Fenced
-from understudy.journal import DatabaseStore, Loaded, index_entry_of, left_states, replay
+from understudy.errors import Fenced, SchemaVersionError, StoreBroken
+from understudy.journal import (
+    DatabaseStore,
+    Loaded,
+    index_entry_of,
+    left_states,
+    replay,
+    shared_database,
+)
 from understudy.journal.checkpoints import WokenState
 from understudy.journal.contracts import Owned
 from understudy.journal.left_states import LeftState, LeftStates
@@ -38,19 +46,24 @@ class Reads:
         """The agents that were read from their checkpoints or from their first records on."""
         self.behind: list[int] = []
         """How many records each of the other reads brought."""
-        latest, behind = backend.load_latest, backend.load_behind
+        self.claimed: list[int] = []
+        """The same of those that were part of a claim."""
+        latest = backend.load_latest
 
         def load_latest(agent_id: str) -> Any:
             self.whole.append(agent_id)
             return latest(agent_id)
 
-        def load_behind(agent_id: str, after: int) -> Any:
-            found = behind(agent_id, after)
-            self.behind.append(0 if found is None else len(found[1].records))
+        def counted(
+            counts: list[int], load: Callable[[str, int], Any], agent_id: str, after: int
+        ) -> Any:
+            found = load(agent_id, after)
+            counts.append(0 if found is None else len(found[1].records))
             return found
 
         monkeypatch.setattr(backend, "load_latest", load_latest)
-        monkeypatch.setattr(backend, "load_behind", load_behind)
+        for counts, name in ((self.behind, "load_behind"), (self.claimed, "load_claimed")):
+            monkeypatch.setattr(backend, name, partial(counted, counts, getattr(backend, name)))
 
 
 @asynccontextmanager
@@ -86,9 +99,12 @@ async def found(store: DatabaseStore, id: str = "t") -> Loaded:
     return latest
 
 
+@pytest.mark.parametrize("few", [64, 1])
 async def test_an_agent_that_is_taken_back_is_read_from_where_it_was_left(
-    hosts: Hosts, monkeypatch: pytest.MonkeyPatch
+    hosts: Hosts, monkeypatch: pytest.MonkeyPatch, few: int
 ) -> None:
+    """With the claim, if few records are to be read: many would hold up the commits of others."""
+    monkeypatch.setattr(shared_database, "FEW_RECORDS", few)
     backend = hosts.new("first")
     async with (
         opened(DatabaseStore(backend), desk(*TURNS)) as first,
@@ -103,7 +119,55 @@ async def test_an_agent_that_is_taken_back_is_read_from_where_it_was_left(
         reads = Reads(backend, monkeypatch)
         assert completed(await soon(here.run("go"))).text == "e"
         assert reads.whole == []
-        assert reads.behind == [1 + recorded], "its last record is compared"
+        brought = reads.claimed if few == 64 else reads.behind
+        assert brought == reads.claimed + reads.behind
+        assert brought == [1 + recorded], "its last record is compared"
+
+
+async def test_a_read_that_breaks_a_claim_is_not_made_with_the_next_one(
+    hosts: Hosts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its transaction is that of others, too."""
+    backend = hosts.new("first")
+    async with (
+        opened(DatabaseStore(backend), desk(*TURNS)) as first,
+        opened(DatabaseStore(hosts.new("second")), desk(*TURNS)) as second,
+    ):
+        here = first.spawn("desk", "t")
+        assert completed(await soon(here.run("go"))).text == "a"
+        there = second.get("t")
+        await run_there(there, "b", here)
+        await soon(there.info())  # its rest is in the store
+
+        def broken(agent_id: str, after: int) -> Any:
+            raise StoreBroken(cause="a page is damaged", remedy="Restore it.")
+
+        monkeypatch.setattr(backend, "load_claimed", broken)
+        with pytest.raises(StoreBroken):
+            await soon(here.run("go"))
+        assert completed(await soon(here.run("go"))).text == "c"
+
+
+async def test_records_of_a_later_version_break_no_commit_beside_the_claim(
+    hosts: Hosts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """J51: whoever asks for that agent is told, and nobody else."""
+    first = DatabaseStore(hosts.new("first"))
+    async with (
+        opened(first, desk(*TURNS)) as runtime,
+        opened(DatabaseStore(hosts.new("second")), desk(*TURNS)) as second,
+    ):
+        here = runtime.spawn("desk", "t")
+        assert completed(await soon(here.run("go"))).text == "a"
+        there = second.get("t")
+        await run_there(there, "b", here)
+        await soon(there.info())  # its rest is in the store
+        hosts.sql("UPDATE records SET version = 999 WHERE seq > 2")
+        broken: list[Exception | None] = []
+        first.tell_commits(lambda _, error: broken.append(error))
+        with pytest.raises(SchemaVersionError):
+            await soon(here.run("go"))
+        assert [error for error in broken if error is not None] == []
 
 
 async def test_states_go_on_from_host_to_host_with_their_checkpoints(hosts: Hosts) -> None:
@@ -290,10 +354,10 @@ class Writer:
     async def of(cls, store: DatabaseStore) -> Writer:
         """Of an agent that is taken, or is new."""
         assert store.shared is not None
-        owned = await soon(store.shared.take("x", "support"))
-        assert owned is not None
-        loaded = await soon(store.load_latest("x")) if owned.last_seq else None
-        return cls(store, owned, loaded)
+        taken = await soon(store.shared.take("x", "support"))
+        assert taken is not None
+        loaded = await soon(store.load_latest("x")) if taken.owned.last_seq else None
+        return cls(store, taken.owned, loaded)
 
     async def record(self, *values: str) -> None:
         await self.keep(*({value: 1} for value in values))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 from contextlib import closing, suppress
-from datetime import datetime, timezone
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
@@ -320,6 +320,31 @@ async def test_agents_are_found_by_status_definition_and_prefix(new_store: NewSt
 
 def _raises(_: object) -> str:
     raise ValueError("no")
+
+
+async def test_times_before_1970_are_kept_as_they_are(new_store: NewStore) -> None:
+    clock = SimulatedClock(datetime(1961, 4, 12, tzinfo=timezone.utc))
+    asked = []
+    agent = desk("desk", call("deploy", {"version": "1"}))
+    async with Runtime([agent], store=new_store(), clock=clock, feed=True) as runtime:
+        feed = runtime.events(start="oldest")
+        for id in ("c", "a", "b"):
+            asked.append(clock.now())
+            await ask(runtime, id)
+            await soon(clock.advance(10))
+        expiries = [at + timedelta(seconds=5 * MINUTE) for at in asked]
+
+        for order in ("oldest", "expiring"):
+            found = [request async for request in runtime.pending(order=order, limit=1)]
+            assert names(found) == ["c", "a", "b"]
+            assert [pending.request.created_at for pending in found] == asked
+            assert [pending.request.expires_at for pending in found] == expiries
+        changed = [info async for info in runtime.agents(updated_since=asked[1], limit=1)]
+        assert [(info.id, info.status_at) for info in changed] == [("a", asked[1]), ("b", asked[2])]
+        assert [info.due for info in changed] == [at + timedelta(minutes=1) for at in asked[1:]]
+        assert list(dict.fromkeys([told.at async for told in feed.until_now()])) == asked
+        await soon(clock.advance(6 * MINUTE))
+        assert await soon(runtime.pending()) == []
 
 
 async def test_agents_are_found_by_when_their_status_changed(new_store: NewStore) -> None:

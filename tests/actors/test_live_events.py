@@ -24,9 +24,9 @@ from understudy.actors import live_events as live
 from understudy.actors.agent_events import EventLog, OnEventsRead, StoredEvents
 from understudy.display import Row
 from understudy.events import ReplyEnded, RunFinished, TextDelta, ToolEmitted
+from understudy.journal.database_store import DatabaseStore
 from understudy.journal.parcels import Parcels, pieces_of
 from understudy.journal.shared import hint_of
-from understudy.journal.store import DatabaseStore
 
 Pieces = AsyncIterator[str | DeltaToolCalls]
 

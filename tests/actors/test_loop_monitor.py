@@ -14,6 +14,7 @@ from understudy._base.clock import SystemClock
 from understudy.actors import LoopBlocked, loop_monitor
 
 
+@pytest.mark.slow
 async def test_whoever_holds_the_loop_up_is_named_in_the_log_and_to_subscribers(
     caplog: pytest.LogCaptureFixture,
 ) -> None:

@@ -17,9 +17,9 @@ from tests.support.postgres import Hosts
 from understudy import Agent, Runtime, ScriptedModel
 from understudy.actors.call_bodies import body_of
 from understudy.actors.messages import Send
-from understudy.journal.postgres import inbox, sql
+from understudy.journal.database_store import DatabaseStore
+from understudy.journal.postgres import inbox, lease_sql
 from understudy.journal.shared import Post, Wanted, to_reply
-from understudy.journal.store import DatabaseStore
 from understudy.loop_actors.future import Future
 
 MANY = 100
@@ -73,7 +73,7 @@ class Crowd:
             connection = self._of(number)
             connection.execute(f'LISTEN "crowd {number}"')
             ((id, *_),) = connection.execute(
-                sql.INSERT_HOST, [f"crowd {number}", f"crowd {number}", 60.0]
+                lease_sql.INSERT_HOST, [f"crowd {number}", f"crowd {number}", 60.0]
             ).fetchall()
             self.ids.append(int(str(id)))
         # Processes of this machine that live, as far as anybody can see: they are this one.

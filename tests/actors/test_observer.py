@@ -150,6 +150,27 @@ def test_a_store_that_is_not_there_is_not_made(tmp_path: Path) -> None:
     assert not path.exists()
 
 
+@pytest.mark.parametrize("looks", [Observer, lambda store: Runtime(store=store)])
+@pytest.mark.parametrize("options", ["mode=ro", "cache=shared&mode=rwc", "immutable=1"])
+def test_options_in_the_url_of_a_file_are_refused_and_nothing_is_made(
+    tmp_path: Path, options: str, looks: Callable[[str], Any]
+) -> None:
+    """They would be part of the file's name."""
+    with (
+        pytest.raises(
+            UsageError, match=rf"no options .* got '\?{options}': leave them out.*Observer"
+        ),
+        looks(f"sqlite:///{tmp_path / 'store.db'}?{options}"),
+    ):
+        pass
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_may_have_a_question_mark_in_its_name(tmp_path: Path) -> None:
+    with Runtime(store=f"sqlite:///{tmp_path / 'why?.db'}"):
+        assert (tmp_path / "why?.db").exists()
+
+
 def test_a_store_of_another_version_is_refused_and_left_as_it_is(tmp_path: Path) -> None:
     path = tmp_path / "store.db"
     with Runtime(store=f"sqlite:///{path}"):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import closing
 from datetime import datetime, timezone
 
 import pytest
@@ -13,10 +15,17 @@ from tests.support.loops import soon
 from tests.support.postgres import Hosts
 from understudy import Agent, OwnedElsewhere, Runtime, approve, call, tool
 from understudy.journal import StoredAgent
-from understudy.journal.store import DatabaseStore
+from understudy.journal.database_store import DatabaseStore
 from understudy.state.records import StatusNoted
 
 NOTED = StatusNoted(status="idle", at=datetime(2026, 1, 1, tzinfo=timezone.utc))
+
+
+@pytest.fixture
+def hosts(postgres_url: str) -> Iterator[Hosts]:
+    """Of tables that the version before makes."""
+    with closing(Hosts(postgres_url)) as hosts:
+        yield hosts
 
 
 def desk() -> Agent:

@@ -24,8 +24,8 @@ from tests.support.loops import soon, until
 from tests.support.postgres import Hosts
 from understudy import Agent, AgentRef, Runtime, ScriptedModel
 from understudy.actors import post_office, posted_calls
+from understudy.journal.database_store import DatabaseStore
 from understudy.journal.shared import Hint
-from understudy.journal.store import DatabaseStore
 
 MOST = 200
 """Messages that are sent at a time."""

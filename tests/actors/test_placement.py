@@ -13,6 +13,7 @@ from typing import Any
 import psycopg
 import pytest
 
+from tests.cluster.conftest import new_database
 from tests.support.agents import by_turn, completed, interrupted
 from tests.support.loops import soon
 from tests.support.places import NewStore, Place, SqlitePlace
@@ -30,7 +31,7 @@ from understudy import (
     tool,
 )
 from understudy.journal import Store
-from understudy.journal.store import DatabaseStore
+from understudy.journal.database_store import DatabaseStore
 from understudy.modes import Sequential
 
 
@@ -55,20 +56,16 @@ async def test_the_lease_the_name_and_the_labels_are_in_the_table_of_hosts(
     postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """J51: other hosts read them there."""
-    with psycopg.connect(postgres_url, autocommit=True) as connection:
-        connection.execute("DROP SCHEMA IF EXISTS understudy CASCADE")
-        try:
-            options: dict[str, Any] = {"lease": 77, "host": "worker 3", "labels": ["gpu", "eu"]}
-            async with opened(postgres_url, desk(needs=["eu"]), **options):
-                rows = connection.execute(
-                    "SELECT name, labels, extract(epoch FROM lease_until - clock_timestamp()) > 70,"
-                    " cardinality(definitions) FROM understudy.hosts"
-                ).fetchall()
-                needs = connection.execute("SELECT needs FROM understudy.definitions").fetchall()
-            assert rows == [("worker 3", ["eu", "gpu"], True, 1)]
-            assert needs == [(["eu"],)]
-        finally:
-            connection.execute("DROP SCHEMA IF EXISTS understudy CASCADE")
+    with new_database(postgres_url) as url, psycopg.connect(url, autocommit=True) as connection:
+        options: dict[str, Any] = {"lease": 7777, "host": "worker 3", "labels": ["gpu", "eu"]}
+        async with opened(url, desk(needs=["eu"]), **options):
+            rows = connection.execute(
+                "SELECT name, labels, extract(epoch FROM lease_until - clock_timestamp()) > 7000,"
+                " cardinality(definitions) FROM understudy.hosts"
+            ).fetchall()
+            needs = connection.execute("SELECT needs FROM understudy.definitions").fetchall()
+    assert rows == [("worker 3", ["eu", "gpu"], True, 1)]
+    assert needs == [(["eu"],)]
 
 
 @pytest.mark.parametrize("lease", [0, -1, 0.05, 86_401, "10", True, float("nan"), float("inf"), []])
@@ -361,6 +358,24 @@ async def test_a_run_waits_for_a_host_that_has_its_definition(new_store: NewStor
         assert completed(outcome).text == "done"
 
 
+async def test_a_host_that_lacks_a_label_and_the_definition_of_a_run_names_both(
+    hosts: Hosts,
+) -> None:
+    """J52: one with the label lives, and would not help."""
+
+    def gpu(name: str, version: int, *labels: str) -> Runtime:
+        agent = asking(version=version, needs={"gpu"}, on_version="wait")
+        return opened(host(hosts, name), agent, labels=labels)
+
+    async with gpu("old", 1, "gpu") as old:
+        asked = interrupted(await soon(old.spawn("desk", "t").run("go")))
+    async with gpu("new", 2, "gpu"), gpu("plain", 2) as plain:
+        with pytest.raises(UnfitHost, match=r"labels={'gpu'}.*on_version='newest'") as refused:
+            await soon(plain.get("t").resume(asked.decide(approve())))
+    began = asking(version=1, needs={"gpu"}, on_version="wait").definition.fingerprint
+    assert (refused.value.missing, refused.value.version) == (["gpu"], began)
+
+
 async def test_a_run_never_moves_back(hosts: Hosts) -> None:
     """J52: a host that still has the older definition leaves it alone, also when it recovers."""
     async with (
@@ -417,7 +432,7 @@ import asyncio, sys
 from tests.actors.test_placement import desk
 from understudy import Runtime, call, tool
 from understudy.journal.postgres.backend import PostgresBackend
-from understudy.journal.store import DatabaseStore
+from understudy.journal.database_store import DatabaseStore
 
 @tool(idempotent=True)
 async def work() -> str:

@@ -28,9 +28,9 @@ from understudy import (
 )
 from understudy.actors import calls_elsewhere, post_office, watch
 from understudy.errors import Fenced, NotInterrupted, RecordRefused, UnknownAgent, UsageError
-from understudy.journal.postgres import sql
+from understudy.journal.database_store import DatabaseStore
+from understudy.journal.postgres import inbox_sql, sql
 from understudy.journal.shared import Hint
-from understudy.journal.store import DatabaseStore
 from understudy.middleware import Middleware
 
 Point = Callable[..., Awaitable[Any]]
@@ -435,7 +435,7 @@ async def may_be_taken(hosts: Hosts, id: str = "t") -> None:
 
 def keep_stale_copies(monkeypatch: pytest.MonkeyPatch) -> None:
     """A host is not told that another one has taken an agent, and does not look by itself."""
-    monkeypatch.setattr(sql, "TELL_OWNER", unheard(sql.TELL_OWNER))
+    monkeypatch.setattr(sql, "CLAIM", unheard(sql.CLAIM))
     monkeypatch.setattr(post_office, "BEAT", 1000.0)
 
 
@@ -443,8 +443,9 @@ async def test_calls_are_done_though_no_hint_arrives(
     hosts: Hosts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A NOTIFY that is lost costs time: owner and asker look by themselves."""
+    monkeypatch.setattr(sql, "CLAIM", unheard(sql.CLAIM))
     for name in ("POST", "REPLY", "RETELL", "TELL_OWNER", "TELL_ASKERS"):
-        monkeypatch.setattr(sql, name, unheard(getattr(sql, name)))
+        monkeypatch.setattr(inbox_sql, name, unheard(getattr(inbox_sql, name)))
     monkeypatch.setattr(post_office, "BEAT", 0.1)
     held = Held("first")
     here, there = stores(hosts, "here", "there")
@@ -576,7 +577,7 @@ async def test_a_call_that_crosses_a_change_of_owner_is_told_to_the_new_one(
     hosts: Hosts, hints_alone: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The one who was told is not the owner any more; the claim of the next one did not see it."""
-    monkeypatch.setattr(sql, "POST", unheard(sql.POST))
+    monkeypatch.setattr(inbox_sql, "POST", unheard(inbox_sql.POST))
     held, again = Held("first"), Held("second")
     here, there, third = stores(hosts, "here", "there", "third")
     asker = Stopping(there, "post")
@@ -631,7 +632,7 @@ async def test_what_was_posted_while_nobody_listened_is_done_when_somebody_does(
     hosts: Hosts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It does not wait for the next look."""
-    monkeypatch.setattr(sql, "POST", unheard(sql.POST))
+    monkeypatch.setattr(inbox_sql, "POST", unheard(inbox_sql.POST))
     monkeypatch.setattr(post_office, "BEAT", 1000.0)
     monkeypatch.setattr(calls_elsewhere, "PATIENCE", 1000.0)
     held = Held("first")

@@ -14,7 +14,7 @@ from tests.support.agents import completed
 from tests.support.loops import soon, until
 from tests.support.postgres import Hosts
 from understudy import Agent, Interrupted, Runtime, ScriptedModel, ToolContext, approve, call, tool
-from understudy.journal.store import DatabaseStore
+from understudy.journal.database_store import DatabaseStore
 
 AGENTS = 4
 CALLS = 60

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -12,8 +13,9 @@ from tests.actors.test_agent_hosts import desk, host, opened, pay
 from tests.actors.test_posted_calls import keep_stale_copies, may_be_taken
 from tests.support.agents import Held, completed, interrupted
 from tests.support.loops import soon
+from tests.support.places import Place
 from tests.support.postgres import Hosts
-from understudy import Agent, Runtime, ScriptedModel, Stopped, approve, call
+from understudy import Agent, Runtime, ScriptedModel, SimulatedClock, Stopped, approve, call
 from understudy.errors import UnknownAgent
 
 
@@ -34,6 +36,43 @@ async def test_a_message_id_sent_again_brings_the_outcome_of_its_run_as_it_stand
             assert completed(await soon(ref.run("more"))).text == "later"
             again = completed(await soon(ref.run("go", message_id="m")))
             assert (again.text, again.run_id) == ("done", asked.run_id)
+
+
+async def test_the_outcome_of_a_message_whose_run_was_withdrawn_says_so(place: Place) -> None:
+    """J14: it was `Completed`, without a text. In memory, and in the next runtime."""
+    async with Runtime([paying()], store=place.store()) as runtime:
+        ref = runtime.spawn("desk", "t")
+        interrupted(await soon(ref.run("go", message_id="m")))
+        completed(await soon(ref.run("no, wait", message_id="n")))
+        outcomes = [
+            await soon(ref.outcome(message_id="m")),
+            await soon(ref.run("go", message_id="m")),
+        ]
+    async with Runtime([paying()], store=place.store()) as runtime:
+        outcomes.append(await soon(runtime.outcome("t", message_id="m")))
+    for outcome in outcomes:
+        assert isinstance(outcome, Stopped)
+        assert outcome.signals.highest is not None
+        assert outcome.signals.highest.source == "withdrawn"
+        assert "a new message took the place of the run" in outcome.explain()
+
+
+@pytest.mark.parametrize("how", ["run", "send"])
+async def test_a_message_withdraws_what_was_asked_before_the_clock_was_set_back(
+    place: Place, how: str
+) -> None:
+    """A2: who sends it here has seen the request, whatever the times of both are."""
+    now = SimulatedClock()
+    ahead = SimulatedClock(now.now() + timedelta(hours=1))
+    async with Runtime([paying()], store=place.store(), clock=ahead) as runtime:
+        asked = interrupted(await soon(runtime.spawn("desk", "t").run("go")))
+    async with Runtime([paying()], store=place.store(), clock=now) as runtime:
+        ref = runtime.get("t")
+        sent = await soon(ref.send("no, wait")) if how == "send" else None
+        outcome = ref.run("no, wait") if sent is None else ref.outcome(message_id=sent)
+        answer = await soon(outcome)
+        assert answer is not None
+        assert completed(answer).run_id != asked.run_id
 
 
 async def test_a_message_id_sent_again_is_not_answered_from_a_stale_copy(

@@ -105,6 +105,7 @@ async def test_a_call_under_way_is_cut_off_when_the_time_comes() -> None:
         ended_in_time(await soon(runtime.spawn(agent, id="a").run("Go.", ends_at=ends_at)))
 
 
+@pytest.mark.slow
 async def test_a_clock_that_is_set_forward_ends_a_call_under_way(clock: SimulatedClock) -> None:
     held = Held()
 

@@ -386,6 +386,44 @@ async def test_a_paused_schedule_does_not_occur_until_it_is_resumed(
     assert desk.told == [["Report."]]
 
 
+async def test_a_schedule_that_is_resumed_after_the_clock_was_set_back_repeats_nothing(
+    desk: Desk, clock: SimulatedClock, tmp_path: Path
+) -> None:
+    store, before = f"sqlite:///{tmp_path / 'store.db'}", SimulatedClock(clock.now())
+    async with Runtime([desk.agent()], store=store, clock=clock) as runtime:
+        ref = await scheduled(runtime)
+        await days(clock, ref, 1)
+        assert await occurrences(ref) == [(day(2), None)]
+    async with Runtime([desk.agent()], store=store, clock=before) as runtime:
+        await soon(runtime.schedules("a").pause("daily"))
+        resumed = await soon(runtime.schedules("a").resume("daily"))
+        await soon(runtime.schedules("a").remove("daily"))
+        await scheduled(runtime)
+        again = await one(runtime)
+    assert resumed.next_due is not None
+    assert resumed.next_due.isoformat() == day(3)
+    assert again.next_due is not None
+    assert again.next_due.isoformat() == day(2)
+
+
+async def test_what_is_overdue_comes_in_the_order_of_its_times(
+    desk: Desk, clock: SimulatedClock, tmp_path: Path
+) -> None:
+    store = f"sqlite:///{tmp_path / 'store.db'}"
+    async with Runtime([desk.agent()], store=store, clock=clock) as runtime:
+        ref = runtime.spawn("desk", id="a")
+        each: dict[str, Any] = {"missed": "all", "overlap": "queue"}
+        await soon(runtime.schedule(ref, "late", cron="0 10 * * *", input="late", **each))
+        await soon(runtime.schedule(ref, "early", cron="0 8 * * *", input="early", **each))
+        await soon(ref.send("between", at=datetime(2030, 1, 3, 9, tzinfo=timezone.utc)))
+    again = SimulatedClock(later(clock, 2 * DAY))
+    async with Runtime([desk.agent()], store=store, clock=again) as runtime:
+        ref = runtime.get("a")
+        await soon(again.advance(1))
+        await outcome_of_all(ref)
+    assert desk.told == [["early"], ["late"], ["early"], ["between"], ["late"]]
+
+
 async def test_a_schedule_is_triggered_also_while_it_is_paused(
     desk: Desk, clock: SimulatedClock, store: str
 ) -> None:

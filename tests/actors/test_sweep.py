@@ -9,14 +9,17 @@ from typing import Any
 
 import pytest
 
-from tests.actors.test_posted_calls import unheard
+from tests.actors.test_posted_calls import may_be_taken, unheard
 from tests.support.agents import Held, completed
 from tests.support.loops import soon, until
 from tests.support.postgres import Hosts
-from understudy import Agent, Runtime, ScriptedModel, UsageError
+from understudy import Agent, Run, Runtime, ScriptedModel, UsageError
+from understudy.actors import sweep
+from understudy.errors import OwnedElsewhere
 from understudy.journal import IndexStatus, MemoryStore, StoredAgent
+from understudy.journal.contracts import Owned
+from understudy.journal.database_store import DatabaseStore
 from understudy.journal.postgres import sql
-from understudy.journal.store import DatabaseStore
 from understudy.middleware import Middleware
 
 
@@ -39,7 +42,7 @@ def clerk(answer: Any = "done", **options: Any) -> Agent:
     return Agent("clerk", ScriptedModel(lambda request: answer), **options)
 
 
-async def cut_off(store: Any, *ids: str) -> None:
+async def cut_off(store: Any, *ids: str, **options: Any) -> None:
     """Leave agents behind, each in the middle of its first model call."""
     asked = asyncio.Semaphore(0)
 
@@ -47,7 +50,7 @@ async def cut_off(store: Any, *ids: str) -> None:
         asked.release()
         return await asyncio.Future()
 
-    agent = Agent("clerk", ScriptedModel(never))
+    agent = Agent("clerk", ScriptedModel(never), **options)
     async with Runtime([agent], store=store, stop_timeout=0, sweep=None) as runtime:
         runs = [runtime.spawn("clerk", id=id).run("go") for id in ids]
         for _ in ids:
@@ -57,15 +60,17 @@ async def cut_off(store: Any, *ids: str) -> None:
             await run
 
 
-async def is_over(runtime: Runtime, id: str) -> bool:
-    found = {info.id: info.index_status for info in await runtime.agents()}
-    return found[id] is IndexStatus.REST
+class Ended(Middleware):
+    """Says when a run has ended here, though nobody asks for it."""
 
+    def __init__(self) -> None:
+        self._ended = asyncio.Semaphore(0)
 
-async def until_over(runtime: Runtime, id: str) -> None:
-    async with asyncio.timeout(60):
-        while not await is_over(runtime, id):  # noqa: ASYNC110  # the index sets no event
-            await asyncio.sleep(0.01)
+    async def on_run_end(self, run: Run, outcome: object) -> None:
+        self._ended.release()
+
+    async def next(self) -> None:
+        await soon(self._ended.acquire())
 
 
 @pytest.mark.parametrize("kind", ["memory", "sqlite"])
@@ -74,9 +79,11 @@ async def test_a_run_that_was_cut_off_is_continued_without_a_call_of_recover(
 ) -> None:
     store: Any = MemoryStore() if kind == "memory" else f"sqlite:///{tmp_path / 'store.db'}"
     await cut_off(store, "a", "b")
-    async with Runtime([clerk()], store=store, sweep=0.05) as runtime:
+    ended = Ended()
+    async with Runtime([clerk(middleware=[ended])], store=store, sweep=0.05) as runtime:
+        for _ in range(2):
+            await ended.next()
         for id in ("a", "b"):
-            await until_over(runtime, id)
             outcome = await soon(runtime.get(id).outcome())
             assert outcome is not None
             assert completed(outcome).text == "done"
@@ -155,25 +162,92 @@ def test_a_sweep_that_is_no_time_is_refused(seconds: Any) -> None:
 
 
 async def test_another_host_continues_what_a_host_has_left_behind(hosts: Hosts) -> None:
-    there = DatabaseStore(hosts.new("there"))
-    async with Runtime([clerk()], store=there, sweep=0.05) as runtime:
-        await cut_off(DatabaseStore(hosts.new("here")), "a")
-        await until_over(runtime, "a")
+    ended, there = Ended(), DatabaseStore(hosts.new("there"))
+    async with Runtime([clerk(middleware=[ended])], store=there, sweep=0.05):
+        await cut_off(DatabaseStore(hosts.new("here")), "a", middleware=[Ended()])
+        await ended.next()
+
+
+async def test_a_run_that_another_host_was_first_to_go_on_with_is_gone_on_with_behind_it(
+    hosts: Hosts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """J10: that one leaves at once. What is to be waited for after a failure is not waited for."""
+    await cut_off(DatabaseStore(hosts.new("gone")), "a", middleware=[Ended()])
+    monkeypatch.setattr(sweep, "DUES_SECONDS", 1000.0)
+    held, ended = Held("never"), Ended()
+    store = DatabaseStore(hosts.new("later"))
+    claim, begun, later, lost = store.claim, *(asyncio.Event() for _ in range(3))
+
+    async def claim_later(agent_id: str, agent: str | None = None) -> Owned | None:
+        begun.set()
+        await later.wait()
+        try:
+            return await claim(agent_id, agent)
+        except OwnedElsewhere:
+            lost.set()
+            raise
+
+    monkeypatch.setattr(store, "claim", claim_later)
+    agent = Agent("clerk", ScriptedModel(held), middleware=[Ended()])
+    options: dict[str, Any] = {"sweep": 1000.0}
+    async with Runtime([clerk(middleware=[ended])], store=store, **options):
+        await soon(begun.wait())
+        first = DatabaseStore(hosts.new("first"))
+        async with Runtime([agent], store=first, stop_timeout=0, **options):
+            await soon(held.entered.wait())
+            later.set()
+            await soon(lost.wait())
+        await ended.next()
+
+
+async def test_a_look_that_fails_is_not_the_last_one(
+    hosts: Hosts, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """J10: a host goes on to look for what others have left, whatever its store raised once."""
+    ended, store = Ended(), DatabaseStore(hosts.new("stays"))
+    agents, failed = store.agents, asyncio.Event()
+
+    def fail_once(index_statuses: Collection[IndexStatus] | None = None) -> Any:
+        if not failed.is_set():
+            failed.set()
+            raise RuntimeError("no")
+        return agents(index_statuses)
+
+    monkeypatch.setattr(store, "agents", fail_once)
+    async with Runtime([clerk(middleware=[ended])], store=store, sweep=1000.0):
+        await soon(failed.wait())  # as soon as it listens
+        await cut_off(DatabaseStore(hosts.new("leaves")), "a", middleware=[Ended()])
+        await ended.next()
+    assert "the sweep failed" in caplog.text
+
+
+async def test_an_agent_that_hosts_leave_one_after_the_other_is_gone_on_with_each_time(
+    hosts: Hosts,
+) -> None:
+    """J10: as in a rolling deploy. Only what gets no further is tried less and less often."""
+    ended = Ended()
+    options: dict[str, Any] = {"store": DatabaseStore(hosts.new("stays")), "sweep": 1000.0}
+    async with Runtime([clerk(middleware=[ended])], **options):
+        for name in ("first", "second"):
+            await cut_off(DatabaseStore(hosts.new(name)), "a", middleware=[Ended()])
+            await ended.next()
+            await may_be_taken(hosts, "a")
 
 
 async def test_a_stale_copy_does_not_keep_a_sweep_from_going_on_with_the_run(
     hosts: Hosts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where nobody is heard, the one that is left has a copy of what the other one has run."""
-    monkeypatch.setattr(sql, "TELL_OWNER", unheard(sql.TELL_OWNER))
-    held = Held("never")
+    monkeypatch.setattr(sql, "CLAIM", unheard(sql.CLAIM))
+    held, ended = Held("never"), Ended()
     first, second = (DatabaseStore(hosts.new(name)) for name in ("here", "there"))
-    async with Runtime([clerk()], store=first, sweep=0.05) as here:
+    async with Runtime([clerk(middleware=[ended])], store=first, sweep=0.05) as here:
         assert completed(await soon(here.spawn("clerk", "a").run("go"))).text == "done"
-        agent = Agent("clerk", ScriptedModel(held))
+        await ended.next()
+        agent = Agent("clerk", ScriptedModel(held), middleware=[Ended()])
         async with Runtime([agent], store=second, sweep=None) as there:
             await soon(there.get("a").send("more"))
             await soon(held.entered.wait())
             hosts.end_lease("there")
-            await until_over(here, "a")
+            await ended.next()
             held.release.set()

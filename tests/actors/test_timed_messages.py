@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.actors.test_drain import deaf_to
 from tests.support.agents import Held, completed, interrupted, told_by_users
 from tests.support.loops import soon, until
 from tests.support.plans import DAY, HOUR, Desk, kinds, later, left_after, outcome_of
@@ -394,3 +396,24 @@ async def test_two_hosts_that_see_one_message_due_queue_it_once(hosts: Hosts) ->
             await until(lambda: desk.told == [["Later."]])
             assert (await kinds(second)).count("message_due") == 1
     assert desk.told == [["Later."]]
+
+
+async def test_a_host_whose_agent_is_taken_as_it_is_due_reports_no_trouble(
+    hosts: Hosts, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A10: the host that has it now queues the message; this one has lost nothing."""
+    desk, clock, other = Desk(), SimulatedClock(), SimulatedClock()
+    here, there = DatabaseStore(hosts.new("here")), DatabaseStore(hosts.new("there"))
+    deaf_to(here, "taken")
+    async with (
+        Runtime([desk.agent()], store=here, clock=clock, sweep=None) as first,
+        Runtime([desk.agent()], store=there, clock=other, sweep=None) as second,
+    ):
+        await soon(first.spawn("desk", id="a").send("Later.", at=later(clock, HOUR)))
+        completed(await soon(second.get("a").run("Now.")))
+        await soon(clock.advance(HOUR))
+        assert desk.told == [["Now."]]
+        await soon(other.advance(HOUR))
+        await until(lambda: len(desk.told) == 2)
+    troubles = [record.getMessage() for record in caplog.records if record.levelno > logging.INFO]
+    assert [text for text in troubles if "fsync" not in text] == []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import httpx
@@ -44,7 +44,7 @@ def shop() -> Shop:
     return Shop()
 
 
-def client_of(runtime: Runtime, **options: Any) -> httpx.AsyncClient:
+def client_of(runtime: Runtime | Callable[[], Runtime], **options: Any) -> httpx.AsyncClient:
     """A client of the route, mounted below a path as frameworks do it."""
     route = WaitRoute(runtime, **options)
     transport = httpx.ASGITransport(route, root_path="/waits")
@@ -64,6 +64,15 @@ async def test_a_post_answers_a_wait_once(shop: Shop) -> None:
             answer = await soon(client.post(f"/{shop.tokens[0]}", json=value))
             assert (answer.status_code, answer.json()) == (200, {"status": "accepted"})
         assert await result_of(ref) == {"by": "ann"}
+
+
+async def test_a_route_may_be_made_before_its_runtime(shop: Shop) -> None:
+    made: list[Runtime] = []  # as in the lifespan of an application, which mounts the route before
+    async with client_of(lambda: made[0]) as client, Runtime([shop.agent]) as runtime:
+        made.append(runtime)
+        ref = await shop.waiting(runtime)
+        answer = await soon(client.post(f"/{shop.tokens[0]}", json="yes"))
+        assert (answer.status_code, await result_of(ref)) == (200, "yes")
 
 
 async def test_a_post_to_reject_rejects(shop: Shop) -> None:

@@ -16,6 +16,7 @@ import pytest
 
 from tests.support.agents import Held, by_turn, completed, interrupted, results, until_status, wake
 from tests.support.loops import soon
+from tests.support.places import NewStore
 from tests.support.plans import left_after
 from tests.support.postgres import Hosts
 from understudy import (
@@ -39,8 +40,8 @@ from understudy import (
 )
 from understudy.errors import Expired, RecordRefused, UnknownToken, UsageError
 from understudy.journal import IndexStatus, MemoryStore
+from understudy.journal.database_store import DatabaseStore
 from understudy.journal.sqlite.backend import SqliteBackend
-from understudy.journal.store import DatabaseStore
 from understudy.middleware import HumanInTheLoop, Middleware, SubAgent
 from understudy.modes import Parallel, Sequential
 
@@ -125,6 +126,23 @@ async def test_a_tool_sleeps_and_the_run_ends_when_it_has_slept(
         await soon(clock.advance(1))
         assert texts(await soon(outcome)) == ["slept"]
         assert await runtime.waiting() == []
+
+
+async def test_a_point_may_have_any_name(clock: SimulatedClock, new_store: NewStore) -> None:
+    names = ["a\0b", "".join(chr(0x4E00 + n * 7919 % 20_000) for n in range(20_000))]
+
+    @tool
+    async def name_it(ctx: ToolContext, number: int) -> str:
+        await ctx.sleep(names[number], HOUR)
+        return "slept"
+
+    turns = [[call("name_it", {"number": number}) for number in range(len(names))]]
+    agent = Agent("shop", by_turn(*turns, "Done."), tools=[name_it])
+    async with Runtime([agent], store=new_store(), clock=clock) as runtime:
+        _, outcome = await waiting(runtime)
+        assert [wait.name for wait in await runtime.waiting()] == names
+        await soon(clock.advance(HOUR))
+        assert texts(await soon(outcome)) == ["slept", "slept"]
 
 
 async def test_a_sleeping_agent_is_passive_and_wakes_by_itself(
@@ -674,6 +692,38 @@ async def test_a_run_that_waits_can_be_cancelled(bank: Bank, clock: SimulatedClo
         assert ref.status() is Status.CANCELLED
 
 
+@pytest.mark.parametrize("is_passive", [False, True])
+async def test_an_answer_is_given_before_what_is_asked_after_it(
+    bank: Bank, new_store: NewStore, is_passive: bool
+) -> None:
+    """J22: the calls of one caller, which waits for none of them. A guess among them is refused."""
+    async with Runtime([bank.agent()], store=new_store()) as runtime:
+        ref, outcome = await waiting(runtime)
+        if is_passive:
+            await soon(ref.stop(block=False))
+        guess = bank.tokens[0].partition(".")[0] + ".guessed"
+        guessed, answered = runtime.resolve(guess, "bob"), runtime.resolve(bank.tokens[0], "ann")
+        cancelled = ref.cancel()
+        assert await soon(answered)
+        with pytest.raises(UnknownToken):
+            await soon(guessed)
+        assert isinstance(await soon(outcome), Stopped)
+        assert await soon(cancelled) is not None
+        assert [entry.what for entry in (await soon(ref.history())).entries].count("wait_over") == 1
+        assert await soon(runtime.resolve(bank.tokens[0], "ann"))
+
+
+async def test_a_cancel_before_an_answer_ends_its_wait(bank: Bank, new_store: NewStore) -> None:
+    async with Runtime([bank.agent()], store=new_store()) as runtime:
+        ref, outcome = await waiting(runtime)
+        await soon(ref.stop(block=False))
+        cancelled, answered = ref.cancel(), runtime.resolve(bank.tokens[0], "ann")
+        assert isinstance(await soon(outcome), Stopped)
+        assert await soon(cancelled) is not None
+        with pytest.raises(Expired):
+            await soon(answered)
+
+
 async def test_a_paused_agent_that_waits_goes_on_when_both_are_over(
     bank: Bank, clock: SimulatedClock
 ) -> None:
@@ -1011,6 +1061,48 @@ async def test_an_answer_that_comes_while_the_run_comes_to_rest_is_not_lost() ->
         assert bank.created == ["17"]
 
 
+@pytest.mark.parametrize("where", ["beside", "inside"])
+async def test_what_ends_a_wait_while_another_call_of_the_reply_runs_is_not_lost(
+    bank: Bank, clock: SimulatedClock, new_store: NewStore, where: str
+) -> None:
+    """J22: an answer, and a sleep that is over, in this agent or in one that a call of it runs."""
+    held = Held()
+
+    @tool
+    async def work() -> str:
+        await held.wait()
+        return "worked"
+
+    both = [call("pay", {"order": "17"}), call("nap", {})]
+    agent = bank.agent(nap, work, turns=[*both, call("work", {})])
+    if where == "inside":
+        inner = Agent("inner", by_turn(both, "Paid."), tools=[bank.pay, nap])
+
+        @tool
+        async def delegate(ctx: ToolContext) -> list[Any]:
+            return texts(await ctx.run_agent(inner, "Pay."))
+
+        turns = [call("delegate", {}), call("work", {})]
+        agent = Agent("shop", by_turn(turns, "Done."), tools=[delegate, work])
+    async with Runtime([agent], clock=clock, store=new_store()) as runtime:
+        ref = runtime.spawn("shop", id="a")
+        told = ref.events()
+        outcome = ref.run("Go.")
+        began = 0
+        async for each in told:
+            began += isinstance(each.event, events.WaitStarted)
+            if began == 2:
+                break
+        await soon(held.entered.wait())
+        assert await soon(runtime.resolve(bank.tokens[0], "ann"))
+        await soon(clock.advance(HOUR))
+        held.release.set()
+        waited = ["paid by ann", "slept"]
+        expected = [*waited, "worked"] if where == "beside" else [waited, "worked"]
+        assert texts(await soon(outcome)) == expected
+    assert bank.created == ["17"]
+
+
 async def test_waking_often_is_no_crash(clock: SimulatedClock, store: str) -> None:
     """A run that wakes again and again, in process after process, is not quarantined."""
 
@@ -1041,6 +1133,7 @@ async def test_an_observer_sees_what_agents_wait_for(bank: Bank, tmp_path: Path)
         assert [wait.name for wait in listed] == ["paid"]
 
 
+@pytest.mark.slow
 async def test_an_activation_that_fails_by_a_due_leaves_the_run_open(
     clock: SimulatedClock, store: str
 ) -> None:

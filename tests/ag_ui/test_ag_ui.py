@@ -11,19 +11,23 @@ from typing import Any
 import pytest
 from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart
 from pydantic_ai.models.function import AgentInfo, DeltaThinkingPart, FunctionModel
+from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
 
 from tests.support.ag_ui_client import (
     Client,
     answer,
     by_header,
+    events_in,
     of_type,
     said,
     text_of,
     types,
+    working,
 )
 from tests.support.agents import Held, by_turn
-from tests.support.loops import soon
+from tests.support.loops import soon, until
+from tests.support.odd_values import LAST, emit_odd_values, odd_values, strict_json
 from tests.support.places import SqlitePlace
 from tests.support.postgres import Hosts
 from understudy import (
@@ -32,6 +36,7 @@ from understudy import (
     Interrupt,
     Run,
     Runtime,
+    ScriptedModel,
     SimulatedClock,
     Status,
     ToolContext,
@@ -137,6 +142,21 @@ async def test_a_run_is_a_stream_of_text_calls_and_results(desk: Desk) -> None:
     assert ended["content"] == "noted"
     assert of_type(events, "CUSTOM")[0]["value"]["data"] == {"noted": "hm"}
     assert events[-1]["outcome"] == {"type": "success"}
+
+
+async def test_whatever_a_tool_emits_is_told_and_the_stream_goes_on() -> None:
+    model = by_turn(call("emit_odd_values"), "Done.")
+    async with Runtime([Agent("desk", model, tools=[emit_odd_values])]) as runtime:
+        client = client_of(runtime)
+        response = await client.post(client.body(said("hello")))
+    for line in response.text.splitlines():
+        if line.startswith("data: "):
+            strict_json(line.removeprefix("data: "))
+    events = events_in(response.text)
+    emitted = [event["value"]["data"] for event in of_type(events, "CUSTOM")]
+    assert len(emitted) == len(odd_values()) + 1
+    assert (emitted[0], emitted[-1]) == ({"left": "NaN"}, LAST)
+    assert text_of(events) == "Done."
 
 
 async def test_thinking_is_reasoning_in_the_stream_and_in_the_snapshot() -> None:
@@ -385,6 +405,19 @@ async def test_nothing_new_is_said_while_something_is_asked(desk: Desk) -> None:
         assert len((await runtime.get("desk:ann:t1").state()).requests) == 2
 
 
+async def test_what_is_about_something_expired_is_not_taken_for_an_expired_request() -> None:
+    @tool(ask=True)
+    def renew_expired(days: int) -> str:
+        return "renewed"
+
+    agent = Agent("desk", by_turn(call("renew_expired", {"days": 1})), tools=[renew_expired])
+    async with Runtime([agent]) as runtime:
+        client = client_of(runtime)
+        (asked,) = await client.interrupts(said("hello"))
+        payload = {"approved": True, "editedArgs": {"days": "many"}}
+        assert code(await client.events(resume=[answer(asked, payload)])) == "DecisionError"
+
+
 async def test_an_answer_after_the_expiry_is_refused(desk: Desk) -> None:
     clock = SimulatedClock()
     agent = Agent(
@@ -585,14 +618,7 @@ async def test_a_lost_connection_does_not_stop_the_run_and_who_comes_back_sees_i
     desk: Desk,
 ) -> None:
     held = Held()
-
-    @tool
-    async def work() -> str:
-        """Work."""
-        await held.wait()
-        return "worked"
-
-    agent = Agent("desk", by_turn(["Now. ", call("work", {})], "Done."), tools=[work])
+    agent = Agent("desk", by_turn(["Now. ", call("work", {})], "Done."), tools=[working(held)])
     async with Runtime([agent]) as runtime:
         app = ag_ui(runtime, agent="desk", auth=by_header)
         client = Client(app)
@@ -601,9 +627,7 @@ async def test_a_lost_connection_does_not_stop_the_run_and_who_comes_back_sees_i
         assert ref.status() is Status.RUNNING
         assert ref.subscribers() == 0
         back = asyncio.create_task(client.events(said("hello")))
-        async with asyncio.timeout(60):
-            while not ref.subscribers():  # noqa: ASYNC110  # it sets no event
-                await asyncio.sleep(0)
+        await until(lambda: ref.subscribers() > 0)
         held.release.set()
         events = await soon(back)
     assert types(events)[:2] == ["RUN_STARTED", "MESSAGES_SNAPSHOT"]
@@ -616,23 +640,14 @@ async def test_a_lost_connection_does_not_stop_the_run_and_who_comes_back_sees_i
 
 async def test_two_clients_of_one_thread_both_see_all(desk: Desk) -> None:
     held = Held()
-
-    @tool
-    async def work() -> str:
-        """Work."""
-        await held.wait()
-        return "worked"
-
-    agent = Agent("desk", by_turn(call("work", {}), "First.", "Second."), tools=[work])
+    agent = Agent("desk", by_turn(call("work", {}), "First.", "Second."), tools=[working(held)])
     async with Runtime([agent]) as runtime:
         app = ag_ui(runtime, agent="desk", auth=by_header)
         one = asyncio.create_task(Client(app).events(said("a", "m1")))
         await soon(held.entered.wait())
         ref = runtime.get("desk:ann:t1")
         other = asyncio.create_task(Client(app).events(said("b", "m2")))
-        async with asyncio.timeout(60):
-            while ref.subscribers() < 2:  # noqa: ASYNC110  # it sets no event
-                await asyncio.sleep(0)
+        await until(lambda: ref.subscribers() > 1)
         held.release.set()
         first, second = await soon(one), await soon(other)
     assert "First." in text_of(first)
@@ -695,14 +710,7 @@ async def test_a_cancelled_run_is_told_as_the_client_understands_it(
     desk: Desk, version: str | None
 ) -> None:
     held = Held()
-
-    @tool
-    async def work() -> str:
-        """Work."""
-        await held.wait()
-        return "worked"
-
-    agent = Agent("desk", by_turn(call("work", {})), tools=[work])
+    agent = Agent("desk", by_turn(call("work", {})), tools=[working(held)])
     async with Runtime([agent]) as runtime:
         client = client_of(runtime)
         running = asyncio.create_task(client.events(said("hello"), version=version))
@@ -842,6 +850,15 @@ async def test_a_page_of_an_origin_that_is_named_may_use_it(desk: Desk, around: 
     assert nobody.headers["access-control-allow-origin"] == APP, "its page can read why"
 
 
+async def test_what_the_function_for_ids_says_of_a_refused_thread_is_told(desk: Desk) -> None:
+    def archived(user: User, thread: str) -> str:
+        raise HTTPException(404, f"{thread} is archived.")
+
+    async with Runtime([desk.agent("Hi.")]) as runtime:
+        response = await client_of(runtime, agent_id=archived).post({"threadId": "x"}, "/cancel")
+    assert response.json() == {"error": "NotFound", "detail": "x is archived."}
+
+
 async def test_what_is_no_conversation_of_this_endpoint_is_not_cancelled(desk: Desk) -> None:
     agents = [desk.agent("Hi."), desk.agent(refund(), "Paid.", name="other")]
     async with Runtime(agents) as runtime:
@@ -961,3 +978,21 @@ async def test_text_that_is_void_is_replaced_by_a_snapshot(desk: Desk) -> None:
     (streamed,) = of_type(events, "TEXT_MESSAGE_START")
     last = snapshot["messages"][-1]
     assert (last["id"], last["content"]) == (streamed["messageId"], "[hidden]")
+
+
+async def test_a_server_that_stops_does_not_end_the_stream_as_if_the_run_were_over(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    held = Held("done")
+    async with Runtime([Agent("desk", ScriptedModel(held))]) as runtime:
+        client = Client(ag_ui(runtime, agent="desk", auth=by_header))
+        stream = asyncio.create_task(client.post(client.body(said("go"))))
+        await soon(held.entered.wait())
+        monkeypatch.setattr("sse_starlette.sse.AppStatus.should_exit", True)
+        response = await soon(stream)
+        monkeypatch.setattr("sse_starlette.sse.AppStatus.should_exit", False)
+        held.release.set()
+        last = events_in(response.text)[-1]
+        assert (last["type"], last.get("code")) == ("RUN_ERROR", "ServerStops")
+        assert "connect again" in last["message"]
+        assert (await client.events(said("go")))[-1]["type"] == "RUN_FINISHED"

@@ -8,10 +8,20 @@ from typing import Any
 
 import pytest
 
-from tests.support.ag_ui_client import Client, by_header, events_in
+from tests.support.ag_ui_client import Client, by_header, events_in, working
 from tests.support.agents import Held, by_turn
-from tests.support.loops import soon
-from understudy import Agent, Interrupt, Runtime, ToolContext, UsageError, call, tool
+from tests.support.loops import soon, until
+from tests.support.odd_values import LAST, emit_odd_values
+from understudy import (
+    Agent,
+    Interrupt,
+    Runtime,
+    ScriptedModel,
+    ToolContext,
+    UsageError,
+    call,
+    tool,
+)
 from understudy.ag_ui import vercel
 from understudy.middleware import SubAgent
 
@@ -108,6 +118,15 @@ async def test_a_run_is_a_stream_of_parts() -> None:
     assert chat.done == ["1"]
 
 
+async def test_whatever_a_tool_emits_is_told_and_the_stream_goes_on() -> None:
+    model = by_turn(call("emit_odd_values"), "Done.")
+    async with Runtime([Agent("desk", model, tools=[emit_odd_values])]) as runtime:
+        chunks = await sent(client_of(runtime), user("hello"))
+    emitted = [chunk["data"]["data"] for chunk in of_type(chunks, "data-understudy-emitted")]
+    assert (emitted[0], emitted[-1]) == ({"left": "NaN"}, LAST)
+    assert chunks[-1]["type"] == "finish"
+
+
 async def test_a_rejection_is_told_to_the_model_and_the_client() -> None:
     chat = Chat()
     async with Runtime([chat.agent(refund(), "Then not.")]) as runtime:
@@ -193,14 +212,7 @@ async def test_a_wrong_answer_runs_nothing(wrong: str) -> None:
 
 async def test_a_reply_that_is_being_written_goes_on_for_who_comes_back() -> None:
     held = Held()
-
-    @tool
-    async def work() -> str:
-        """Work."""
-        await held.wait()
-        return "worked"
-
-    agent = Agent("desk", by_turn(["Now. ", call("work", {})], "Done."), tools=[work])
+    agent = Agent("desk", by_turn(["Now. ", call("work", {})], "Done."), tools=[working(held)])
     async with Runtime([agent]) as runtime:
         client = client_of(runtime)
         assert (await client.http.get("/t1/stream")).status_code == 204
@@ -212,9 +224,7 @@ async def test_a_reply_that_is_being_written_goes_on_for_who_comes_back() -> Non
             return await client.http.get("/t1/stream")
 
         again = asyncio.create_task(back())
-        async with asyncio.timeout(60):
-            while ref.subscribers() < 2:  # noqa: ASYNC110  # it sets no event
-                await asyncio.sleep(0)
+        await until(lambda: ref.subscribers() > 1)
         held.release.set()
         await soon(running)
         response = await soon(again)
@@ -270,3 +280,19 @@ async def test_a_run_that_is_paused_says_so_whenever_it_is_asked_for() -> None:
                 await sent(client_of(runtime), user("hello")), "data-understudy-paused"
             )
             assert told["data"] == {"reason": "tea"}
+
+
+async def test_a_server_that_stops_does_not_end_the_stream_as_if_the_run_were_over(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    held = Held("done")
+    async with Runtime([Agent("desk", ScriptedModel(held))]) as runtime:
+        stream = asyncio.create_task(
+            client_of(runtime).post({"id": "t1", "messages": [user("go")]})
+        )
+        await soon(held.entered.wait())
+        monkeypatch.setattr("sse_starlette.sse.AppStatus.should_exit", True)
+        response = await soon(stream)
+        held.release.set()
+        (error,) = [chunk for chunk in events_in(response.text) if chunk["type"] == "error"]
+        assert error["errorText"].startswith("ServerStops: ")

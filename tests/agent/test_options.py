@@ -13,10 +13,10 @@ from understudy import Agent, AgentRef, Tool
 from understudy._base.type_variables import DepsT, DepsT_contra
 from understudy.actors.agent_ref import RefExtractOptions
 from understudy.agent.agent import ExecuteOptions, ExtractOptions
-from understudy.agent.runner import EnvironmentOptions
+from understudy.agent.run_environment import EnvironmentOptions
 from understudy.mcp import mcp_tools
 from understudy.mcp.tools_of_server import McpOptions
-from understudy.tools.function_tool import ToolOptions
+from understudy.tools.tool_options import ToolOptions
 
 UNTIL = {"until_tool", "until_tool_success"}
 

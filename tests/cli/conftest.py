@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from tests.support.web_server import served
 from understudy import Agent, Runtime, ScriptedModel, ToolContext, call, tool
 from understudy.cli.app import app
 from understudy.cli.servers import Server, announced, store_name
+from understudy.middleware import Limits
 from understudy.web import TokenAuth, ui
 
 TOKEN = "a token that is long enough"
@@ -61,10 +63,11 @@ def agents(paid: list[tuple[str, int]]) -> list[Agent[Any, str]]:
     async def consult(ctx: ToolContext) -> str:
         return completed(await ctx.run_agent(inner, "pay 7")).text
 
+    look_17 = call("look", {"order": "17"})
     payment = call("pay", {"order": "17", "amount": 20})
     desk = Agent(
         "desk",
-        by_turn(["Let me see.", call("look", {"order": "17"})], payment, "It is paid."),
+        by_turn(["Let me see.", look_17], payment, "It is paid."),
         tools=[look, pay],
         interrupt_on={"pay": True},
     )
@@ -73,7 +76,12 @@ def agents(paid: list[tuple[str, int]]) -> list[Agent[Any, str]]:
     def broken(_: Any) -> Any:
         raise RuntimeError("no model today")
 
-    return [desk, boss, Agent("broken", ScriptedModel(broken)), Agent("echo", by_turn("Hello."))]
+    brief = Agent("brief", by_turn(look_17), tools=[look], middleware=[Limits(max_steps=1)])
+    return [
+        *(desk, boss, brief),
+        Agent("broken", ScriptedModel(broken)),
+        Agent("echo", by_turn("Hello.")),
+    ]
 
 
 @pytest.fixture(autouse=True)
@@ -86,11 +94,20 @@ def own_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name, raising=False)
 
 
-def run(*arguments: str, code: int = 0, input: str | None = None, **env: str) -> Result:
+def run(*arguments: str, code: int = 0, input: str | bytes | None = None, **env: str) -> Result:
     """Run a command; it ends with this code."""
     result = CliRunner().invoke(app, list(arguments), input=input, env=env, prog_name="understudy")
     assert result.exit_code == code, (result.exit_code, result.output, result.exception)
     return result
+
+
+@contextmanager
+def found_by_commands(runtime: Runtime, store: str) -> Iterator[str]:
+    """The URL of a runtime's pages, which ann may use; commands find them by their file."""
+    with served(ui(runtime, auth=TokenAuth(TOKEN, name="ann"))) as url:
+        server = Server(url=url, token=TOKEN, pid=os.getpid(), store=store_name(store))
+        with announced(server):
+            yield url
 
 
 @pytest.fixture
@@ -98,12 +115,11 @@ def desk(tmp_path: Path) -> Iterator[Desk]:
     """A runtime with its pages, and the file by which commands find them."""
     store = f"sqlite:///{tmp_path / 'desk.db'}"
     paid: list[tuple[str, int]] = []
-    with Runtime(agents(paid), store=store, feed=True) as runtime:
-        site = ui(runtime, auth=TokenAuth(TOKEN, name="ann"))
-        with served(site) as url:
-            server = Server(url=url, token=TOKEN, pid=os.getpid(), store=store_name(store))
-            with announced(server):
-                yield Desk(store, url, runtime, paid)
+    with (
+        Runtime(agents(paid), store=store, feed=True) as runtime,
+        found_by_commands(runtime, store) as url,
+    ):
+        yield Desk(store, url, runtime, paid)
 
 
 @pytest.fixture

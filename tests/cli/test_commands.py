@@ -5,18 +5,19 @@ from __future__ import annotations
 import json
 import os
 import socket
+import sqlite3
 import sys
 import types
+from contextlib import closing
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.cli.conftest import TOKEN, Desk, agents, run
+from tests.cli.conftest import Desk, agents, found_by_commands, run
 from tests.support.agents import by_turn, interrupted, results
 from tests.support.programs import PIPE, started
-from tests.support.web_server import served
 from understudy import (
     Agent,
     Completed,
@@ -32,9 +33,8 @@ from understudy import (
 )
 from understudy.cli.demo_desk import new_runtime, set_up
 from understudy.cli.serve import listening, url_of
-from understudy.cli.servers import Server, announced, running, store_name
+from understudy.cli.servers import running
 from understudy.middleware import AskUser, HumanInTheLoop
-from understudy.web import TokenAuth, ui
 
 
 def ask(desk: Desk, id: str = "t-1", agent: str = "desk") -> str:
@@ -237,8 +237,7 @@ def test_an_answer_that_does_not_fit_its_schema_is_refused(tmp_path: Path) -> No
     store = f"sqlite:///{tmp_path / 'desk.db'}"
     with (
         Runtime([agent], store=store) as runtime,
-        served(ui(runtime, auth=TokenAuth(TOKEN, name="ann"))) as url,
-        announced(Server(url=url, token=TOKEN, pid=os.getpid(), store=store_name(store))),
+        found_by_commands(runtime, store),
     ):
         request = interrupted(runtime.spawn("counter", "c-1").run("Count.").get()).requests[0].id
         refused = run("respond", request, "--value", "many", "-y", code=4)
@@ -263,8 +262,7 @@ def test_the_questions_of_ask_user_are_answered_by_a_document(tmp_path: Path) ->
     store = f"sqlite:///{tmp_path / 'desk.db'}"
     with (
         Runtime([agent], store=store) as runtime,
-        served(ui(runtime, auth=TokenAuth(TOKEN, name="ann"))) as url,
-        announced(Server(url=url, token=TOKEN, pid=os.getpid(), store=store_name(store))),
+        found_by_commands(runtime, store),
     ):
         request = interrupted(runtime.spawn("shop", "s-1").run("Order.").get()).requests[0].id
         for wrong, field in (
@@ -354,6 +352,8 @@ def test_a_paused_and_a_stopped_run_have_exit_codes_of_their_own(desk: Desk) -> 
     run("pause", "t-2", code=3)
     desk.runtime.spawn("desk", "t-2").pause("for lunch").get()
     assert "for lunch" in run("run", "t-2", "Pay 17.", "--wait", code=11).stderr
+    stopped = run("run", "t-3", "Look 17 up.", "--agent", "brief", "--wait", code=12)
+    assert "1 of 1 steps were made" in stopped.stderr
     run("unpause", "t-2")
     assert desk.json("cancel", "t-2", "-m", "not today")["done"] is True
     assert "not today" in run("show", "t-2").stdout
@@ -388,7 +388,7 @@ def test_an_agent_is_exported_deleted_and_imported(desk: Desk, tmp_path: Path) -
     assert [row["id"] for row in desk.json("ls")["agents"]] == ["t-7"]
 
 
-def test_the_rest_of_the_actions(desk: Desk) -> None:
+def test_an_action_that_has_nothing_to_do_says_so(desk: Desk) -> None:
     run("run", "t-1", "hi", "--agent", "echo", "--wait")
     run("compact", "t-1")
     assert "Hello." in run("show", "t-1").stdout
@@ -422,8 +422,50 @@ def test_a_store_that_cannot_be_read_is_said(tmp_path: Path) -> None:
     damaged.write_bytes(b"this is no database" * 100)
     for command in ("ls", "pending", "doctor"):
         run(command, "--store", f"sqlite:///{damaged}", code=5)
-    run("ls", "--store", f"sqlite:///{tmp_path / 'none.db'}", code=5)
+    missing = run("ls", "--store", f"sqlite:///{tmp_path / 'none.db'}", code=5)
+    assert "cannot be used: there is no SQLite file" in missing.stderr  # nobody wants to write
     run("ls", "--store", "mysql://x/y", code=2)
+
+
+def test_doctor_tells_all_that_it_found_of_a_damaged_store(tmp_path: Path) -> None:
+    path = tmp_path / "damaged.db"
+    with Runtime(agents([]), store=f"sqlite:///{path}") as before:
+        before.spawn("desk", "t-1").run("Pay 17.").get(timeout=60)
+    with closing(sqlite3.connect(path)) as database:
+        of_agents = "SELECT rootpage FROM sqlite_schema WHERE name = 'agents'"
+        ((page,), (size,)) = [*database.execute(of_agents), *database.execute("PRAGMA page_size")]
+    with path.open("r+b") as file:
+        file.seek((page - 1) * size)
+        file.write(b"\xff" * size)
+    told = run("doctor", "--store", f"sqlite:///{path}", "--json", code=5).stdout
+    found = [(check["check"], check["state"]) for check in json.loads(told)["checks"]]
+    assert {("disk", "ok"), ("database", "bad"), ("store", "bad")} <= set(found)
+
+
+@pytest.mark.parametrize(
+    ("attribute", "options", "message"),
+    [
+        ("number", [], "program_of_serve:number must be a Runtime or agents, got 7"),
+        ("later", [], "program_of_serve:later is async: name a plain function"),
+        ("agents", ["--auth", "program_of_serve:number"], "--auth program_of_serve:number must be"),
+    ],
+)
+def test_serve_says_what_is_wrong_with_what_it_is_given(
+    attribute: str,
+    options: list[str],
+    message: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def later() -> list[Agent]:
+        return agents([])
+
+    program = types.ModuleType("program_of_serve")
+    vars(program).update(number=7, later=later, agents=agents([]))
+    monkeypatch.setitem(sys.modules, "program_of_serve", program)
+    store = ["--store", f"sqlite:///{tmp_path / 'new.db'}", "--port", "0"]
+    refused = run("serve", f"program_of_serve:{attribute}", *store, *options, code=2)
+    assert message in refused.stderr
 
 
 def test_wrong_arguments_are_usage(desk: Desk) -> None:
@@ -439,6 +481,18 @@ def test_wrong_arguments_are_usage(desk: Desk) -> None:
         ["nonsense"],
     ):
         assert run(*wrong, code=2).stdout == ""
+
+
+@pytest.mark.parametrize("given", [b"\xff", b"[" * 100_000], ids=["bytes", "too deep"])
+def test_what_cannot_be_read_from_standard_input_is_usage(desk: Desk, given: bytes) -> None:
+    request = ask(desk, "t-1")
+    commands = [["edit", request, "--args", "-", "-y"], ["import", "-"]]
+    if given == b"\xff":  # else it is a text
+        commands += [["send", "t-1", "-"], ["respond", request, "--value", "-", "-y"]]
+    for command in commands:
+        result = run(*command, input=given, code=2)
+        assert result.stderr.startswith("understudy: "), command
+    assert desk.paid == []
 
 
 def test_doctor_tells_what_needs_somebody(desk: Desk) -> None:
@@ -459,8 +513,7 @@ def test_doctor_names_the_definitions_that_the_server_lacks(desk: Desk, tmp_path
         before.spawn("desk", "t-1").run("Pay 17.").get(timeout=60)
     with (
         Runtime([], store=store) as runtime,
-        served(ui(runtime, auth=TokenAuth(TOKEN, name="ann"))) as url,
-        announced(Server(url=url, token=TOKEN, pid=os.getpid(), store=store_name(store))),
+        found_by_commands(runtime, store),
     ):
         found = desk.json("doctor", "--store", store, code=1)
     checks = {check["check"]: check for check in found["checks"]}

@@ -46,9 +46,9 @@ def database(postgres_url: str) -> Iterator[str]:
 
 
 def needs_ray() -> None:
-    """Skip where Ray is not installed: `make cluster` installs it."""
+    """Skip where Ray is not installed: `make test-ray` installs it."""
     if importlib.util.find_spec("ray") is None:
-        pytest.skip("Ray is not installed: make cluster installs it")
+        pytest.skip("Ray is not installed: make test-ray installs it")
 
 
 class Clusters:

@@ -35,12 +35,20 @@ def cluster(hosts: Any = "app:make", count: Any = 1, **options: Any) -> Cluster:
         (lambda: cluster(count=2, store="sqlite:///x.db"), "'postgresql://"),
         (lambda: cluster(engine="threads"), "`engine` must be"),
         (lambda: cluster(hang_timeout=-1), "`hang_timeout`"),
+        (lambda: cluster(labels="gpu"), "`labels` must be a set"),
+        (lambda: cluster([Hosts("app:make", options={"lease": -1})]), "`lease` must be"),
     ],
 )
 def test_what_is_wrong_is_named_with_its_remedy(make: Callable[[], Any], told: str) -> None:
     with pytest.raises(UsageError) as error:
         make()
     assert told in str(error.value)
+
+
+@pytest.mark.parametrize("name", ["nothing", "store", "factory", "deps_for"])
+def test_an_option_that_hosts_do_not_have_is_no_argument(name: str) -> None:
+    with pytest.raises(TypeError, match=name):
+        cluster([Hosts("app:make", options={name: None})])
 
 
 def test_a_password_is_not_told() -> None:

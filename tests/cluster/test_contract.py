@@ -22,6 +22,7 @@ from understudy import AgentRef, Runtime, Status, approve, reject, respond
 from understudy.actors import FeedEvent, Future, Schedules
 from understudy.cluster import Cluster, ClusterRef, ClusterSchedules, Hosts
 from understudy.errors import (
+    AlreadyDecided,
     DecisionError,
     NotInterrupted,
     UnknownAgent,
@@ -127,7 +128,7 @@ def test_errors_are_of_their_own_types(runtime: Runtime) -> None:
     assert type(raised(lambda: ref.resume({"unknown": approve()}))) is DecisionError
     assert type(raised(lambda: ref.run("again", if_interrupted="error"))) is NotInterrupted
     ref.resume({request.id: reject("no")}).get(timeout=SECONDS)
-    assert type(raised(lambda: ref.resume({request.id: approve()}))) is NotInterrupted
+    assert type(raised(lambda: ref.resume({request.id: approve()}))) is AlreadyDecided
     assert type(raised(lambda: runtime.resolve("no-token", 1))) is UnknownToken
     assert type(raised(lambda: runtime.spawn("nobody"))) is UsageError
     assert type(raised(lambda: runtime.get("a/b"))) is UsageError
@@ -286,6 +287,15 @@ def test_schedules_are_set_listed_and_removed(runtime: Runtime) -> None:
     runtime.schedules(ref).remove("daily").get(timeout=SECONDS)
     assert runtime.schedules(ref).list().get(timeout=SECONDS) == []
     assert type(raised(lambda: runtime.schedules(ref).pause("daily"))) is UsageError
+
+
+def test_the_agent_of_another_runtime_is_not_scheduled(runtime: Runtime) -> None:
+    with Runtime(cluster_app.desks()) as other:
+        for one, ref in ((runtime, desk(other)), (other, desk(runtime))):
+            with pytest.raises(UsageError, match=rf"{ref.id}.*another runtime.*get\('{ref.id}'\)"):
+                one.schedule(ref, "daily", cron="0 9 * * *", input="Report.")
+            with pytest.raises(UsageError, match="another runtime"):
+                one.schedules(ref)
 
 
 def test_an_agent_is_exported_deleted_and_imported(runtime: Runtime) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
 from collections.abc import AsyncIterator, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -13,8 +15,16 @@ from tests.cluster.conftest import APP
 from tests.support.agents import completed
 from tests.support.inline_engine import Inline
 from tests.support.loops import soon
-from understudy.cluster import Cluster, ClusterStatus, HostPhase
-from understudy.errors import CallLost, UsageError
+from understudy.cluster import (
+    Cluster,
+    ClusterStatus,
+    HostLine,
+    HostPhase,
+    Hosts,
+    HostSpec,
+    RunningHost,
+)
+from understudy.errors import CallLost, StoreUnavailable, UsageError
 
 SECONDS = 60.0
 
@@ -54,6 +64,40 @@ def test_an_engine_is_opened_and_closed_with_its_cluster(tmp_path: Path) -> None
         cluster.get("ann")
 
 
+class NeverGreets:
+    """A host whose process ends as it starts."""
+
+    def __init__(self, line: HostLine) -> None:
+        asyncio.get_running_loop().call_soon(line.lost, "exit code 4")
+
+    def send(self, frame: bytes) -> None: ...
+    def restart(self, why: str) -> None: ...
+    async def end(self, timeout: float) -> None: ...
+
+
+class StartsNone(Inline):
+    async def start(self, spec: HostSpec, pool: Hosts, line: HostLine) -> RunningHost:
+        return NeverGreets(line)
+
+
+def test_a_cluster_whose_hosts_end_as_they_start_says_how(tmp_path: Path) -> None:
+    store = f"sqlite:///{tmp_path}/store.db"
+    with (
+        pytest.raises(StoreUnavailable, match=rf"{APP}-1' ends as it starts \(exit code 4\)"),
+        Cluster(f"{APP}:desks", 1, store=store, engine=StartsNone(), start_timeout=0.1),
+    ):
+        pass
+
+
+def test_a_host_that_has_ended_has_no_pid(cluster: Cluster, engine: Inline) -> None:
+    before: ClusterStatus = cluster.status().get(timeout=SECONDS)
+    assert [(h.phase, h.pid) for h in before.hosts] == [(HostPhase.RUNNING, os.getpid())]
+    (host,) = engine.hosts.values()
+    cluster._calls.loop.call_soon_threadsafe(host._line.lost, "gone")
+    after: ClusterStatus = cluster.status().get(timeout=SECONDS)
+    assert [(h.phase, h.pid) for h in after.hosts] == [(HostPhase.STARTING, None)]
+
+
 def test_calls_wait_for_a_host_and_keep_their_order(cluster: Cluster, engine: Inline) -> None:
     ref = cluster.spawn("desk", "ann")
     ref.run("Hello!").get(timeout=SECONDS)
@@ -68,6 +112,42 @@ def test_calls_wait_for_a_host_and_keep_their_order(cluster: Cluster, engine: In
     assert texts == ["Hello!", *(f"number {n}" for n in range(50))]
     status: ClusterStatus = cluster.status().get(timeout=SECONDS)
     assert status.restarts == 1
+
+
+def test_calls_wait_while_a_cluster_has_no_hosts(cluster: Cluster) -> None:
+    """J62: it knows what its hosts have, and takes calls as ever."""
+    ref = cluster.spawn("desk", "ann")
+    assert completed(ref.run("hello you").get(timeout=SECONDS)).text == "heard you"
+    cluster.scale(0).get(timeout=SECONDS)
+    more = ref.run("hello again")
+    new = cluster.spawn("desk", "bob").run("hello bob")
+    with pytest.raises(UsageError, match="the hosts have: 'desk'"):
+        cluster.spawn("dsek")
+    status: ClusterStatus = cluster.status().get(timeout=SECONDS)
+    assert (list(status.hosts), more.done(), new.done()) == ([], False, False)
+    cluster.scale(1).get(timeout=SECONDS)
+    assert completed(more.get(timeout=SECONDS)).text == "heard again"
+    assert completed(new.get(timeout=SECONDS)).text == "heard bob"
+
+
+def test_calls_wait_for_the_pool_that_has_their_definition(tmp_path: Path) -> None:
+    """J62: also where that has no host yet, and while it has none again."""
+    pools = [Hosts(f"{APP}:desks", 1, name="desk"), Hosts(f"{APP}:vision", 0, name="vision")]
+    store = f"sqlite:///{tmp_path}/store.db"  # of one host at a time
+    with Cluster(pools, store=store, engine=Inline(), drain_timeout=5) as cluster:
+        before = cluster.spawn("vision", "v").run("hello one")
+        assert sum(cluster.count().get(timeout=SECONDS).values()) == 0
+        cluster.scale(0, "desk").get(timeout=SECONDS)
+        cluster.scale(1, "vision").get(timeout=SECONDS)
+        assert completed(before.get(timeout=SECONDS)).text == "heard one"
+        cluster.scale(0, "vision").get(timeout=SECONDS)
+        cluster.scale(1, "desk").get(timeout=SECONDS)
+        again = cluster.spawn("vision", "v").run("hello two")
+        cluster.count().get(timeout=SECONDS)
+        assert not again.done()
+        cluster.scale(0, "desk").get(timeout=SECONDS)
+        cluster.scale(1, "vision").get(timeout=SECONDS)
+        assert completed(again.get(timeout=SECONDS)).text == "heard two"
 
 
 def test_a_call_that_names_its_run_is_repeated_and_others_are_lost(

@@ -214,8 +214,14 @@ def test_a_host_that_cannot_start_says_why(database: str, caplog: pytest.LogCapt
         ("other", UsageError, "must return a list of agents"),
         ("absent", UsageError, "cannot be imported"),
     ]:
-        with pytest.raises(error, match=text), Cluster(f"{APP}:{factory}", 1, store=database):
+        with (
+            pytest.raises(error, match=text) as raised,
+            Cluster(f"{APP}:{factory}", 1, store=database),
+        ):
             pass
+        (note,) = raised.value.__notes__
+        assert f"of '{APP}:{factory}'" in note
+        assert "Traceback" in note, "of the host, which says where"
 
 
 def test_a_cluster_whose_hosts_do_not_come_up_says_so(database: str) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse
+from pydantic_ai.messages import ModelMessage, ModelResponse
 from pydantic_ai.models import ModelRequestParameters
 from pydantic_ai.settings import ModelSettings
 
@@ -17,7 +17,7 @@ from understudy import Agent, Completed, Runtime, ScriptedModel
 from understudy.errors import Fenced, StoreConflict
 from understudy.journal import DatabaseStore
 from understudy.journal.contracts import Batch
-from understudy.journal.readable import is_surely_readable
+from understudy.journal.readable import readable_data
 from understudy.journal.sqlite.backend import SqliteBackend
 from understudy.models import call
 
@@ -66,36 +66,6 @@ async def test_a_step_of_a_model_that_answers_at_once_is_one_commit(tmp_path: Pa
         assert isinstance(await runtime.spawn("clerk").run("go"), Completed)
 
     assert commits == list(range(commits[0], commits[0] + 10))
-
-
-async def test_a_checkpoint_looks_at_no_message_again_that_its_records_were_looked_at_for(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Each message is in a record too, which was found to be plain when it was made."""
-    looked_at: list[object] = []
-
-    def counted(record: Any) -> bool:
-        looked_at.append(record)
-        return is_surely_readable(record)
-
-    async def see() -> str:
-        return "seen"
-
-    monkeypatch.setattr("understudy.journal.codec.is_surely_readable", counted)
-    agent = Agent("clerk", by_turn(*[call("see", {})] * 10), tools=[see])
-    store = DatabaseStore(Watched(tmp_path), checkpoint_every=10)
-    async with Runtime([agent], store=store) as runtime:
-        ref = runtime.spawn("clerk")
-        await ref.run("go")
-    again = DatabaseStore(Watched(tmp_path))  # checkpoints are written behind the run
-    await again.open(lambda: None)
-    loaded = await again.load_latest(ref.id)
-    await again.close()
-    assert loaded is not None
-    assert loaded.checkpoint is not None
-    assert loaded.checkpoint.kept is not None
-    assert loaded.checkpoint.kept.messages  # else there was nothing to look at
-    assert not [each for each in looked_at if isinstance(each, (ModelRequest, ModelResponse))]
 
 
 @pytest.mark.usefixtures("patient")
@@ -154,14 +124,15 @@ async def test_no_record_of_a_plain_run_is_read_back_when_it_is_encoded(
     """What is surely readable is not decoded again, which takes longer than to encode it."""
     found: list[tuple[str, bool]] = []
 
-    def looked(record: Any) -> bool:
-        found.append((type(record).__name__, is_surely_readable(record)))
-        return found[-1][1]
+    def looked(record: Any) -> dict[str, Any] | None:
+        data = readable_data(record)
+        found.append((type(record).__name__, data is not None))
+        return data
 
     async def see(number: int) -> str:
         return f"seen {number}"
 
-    monkeypatch.setattr("understudy.journal.codec.is_surely_readable", looked)
+    monkeypatch.setattr("understudy.journal.codec.readable_data", looked)
     agent = Agent("clerk", by_turn(*[call("see", {"number": 1})] * 3), tools=[see])
     async with Runtime([agent], store=DatabaseStore(Watched(tmp_path))) as runtime:
         ref = runtime.spawn("clerk")

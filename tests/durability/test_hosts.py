@@ -104,7 +104,8 @@ def test_a_server_that_stops_in_the_middle_of_a_recovery_strands_nobody(
 
     poster = Agent("poster", ScriptedModel(reply), tools=[note])
     backend = PostgresBackend(postgres_server.url, host="next", schema=hosts.schema)
-    with Runtime([poster], store=DatabaseStore(backend), deps_for=lambda _: "any") as runtime:
+    store = DatabaseStore(backend)
+    with Runtime([poster], store=store, deps_for=lambda _: "any", sweep=None) as runtime:
         refs = runtime.recover().get(timeout=SOON)
         assert sorted(ref.id for ref in refs) == sorted(left["agents"])
         recovered.set()

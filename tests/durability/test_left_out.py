@@ -22,7 +22,7 @@ from tests.support.plans import Desk
 from understudy import SimulatedClock
 from understudy.journal import agent_journal, asks, checkpoints, feed
 from understudy.journal.sqlite import writer
-from understudy.modes.steps import tool_invocation
+from understudy.modes.steps import tool_body
 from understudy.state import fold
 from understudy.state import records as r
 
@@ -42,7 +42,7 @@ def _end_is_forgotten(patch: Patch) -> None:
 
 
 def _nothing_is_retried(patch: Patch) -> None:
-    patch.setattr(tool_invocation, "with_retries", lambda _run, _call, _policy, body, _: body())
+    patch.setattr(tool_body, "with_retries", lambda _run, _call, _policy, body, _: body())
 
 
 def _answered_rows_stay(patch: Patch) -> None:

@@ -247,6 +247,21 @@ def test_an_example_runs_as_it_stands_and_prints_what_it_shows(name: str) -> Non
         place = printed.index(told, place) + len(told)
 
 
+@pytest.mark.parametrize(
+    ("model", "why"),
+    [
+        ("openai:gpt-5-mini", "OPENAI_API_KEY is not set in the environment"),
+        ("kettle", "a name is 'provider:model'"),
+    ],
+)
+def test_a_model_that_cannot_be_asked_is_told_in_a_line(model: str, why: str) -> None:
+    env = {key: value for key, value in ENVIRONMENT.items() if key != "OPENAI_API_KEY"}
+    done = ran("-m", "examples.research_agent", env={**env, "MODEL": model})
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith(f"Model {model!r} cannot be used: {why}")
+    assert len(done.stderr.splitlines()) == 1
+
+
 def test_no_example_repeats_the_effect_of_a_finished_call() -> None:
     """J3: the approved refunds run once each, the rejected one never, the sibling only once."""
     assert run_example("approval").count("... refunding") == 2

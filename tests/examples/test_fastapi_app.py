@@ -260,7 +260,7 @@ def test_what_does_not_fit_is_a_4xx_that_says_why_and_a_right_answer_still_works
     # The same answer again gives the same run, another one is too late.
     assert server.ask(f"{answer}?wait=true", {"type": "approve"}) == (200, outcome)
     status, error = server.ask(answer, {"type": "reject"})
-    assert (status, error["error"]) == (409, "NotInterrupted")
+    assert (status, error["error"]) == (409, "AlreadyDecided")
     assert "answered before" in error["detail"]
 
 

@@ -34,6 +34,7 @@ from understudy.journal.contracts import (
     FindsText,
     IndexEntry,
     IndexStatus,
+    LoadsParts,
     Owned,
     StatusIndex,
     StoredAgent,
@@ -112,6 +113,26 @@ def test_a_claim_changes_neither_the_standing_nor_the_records(backend: Backend) 
     claim(backend)
     assert stored(backend).index_status is WAITS
     assert texts(backend) == ["one"]
+
+
+def test_a_part_of_the_records_is_read_by_their_numbers(backend: Backend) -> None:
+    """As many as are wanted, and no more."""
+    assert isinstance(backend, LoadsParts)
+    agent_with(backend, "a", *"1234567")
+
+    def part(after: int, limit: int) -> tuple[int, list[EncodedRecord]]:
+        found = backend.load_part("a", after, limit)
+        assert found is not None
+        return found.first_seq, list(found.records)
+
+    whole = backend.load("a", 0)
+    assert whole is not None
+    for after in range(8):
+        for limit in (0, 1, 3, 7, 100):
+            expected = after + 1, list(whole.records[after : after + limit])
+            assert part(after, limit) == expected
+    assert backend.load_part("nobody", 0, 3) is None
+    assert backend.load_part("\x00", 0, 3) is None
 
 
 def test_a_text_is_found_in_the_records_of_one_agent(backend: Backend) -> None:

@@ -14,6 +14,10 @@ from hypothesis import strategies as st
 from pydantic_ai.messages import (
     BinaryContent,
     FilePart,
+    ImageUrl,
+    ModelMessagesTypeAdapter,
+    ModelRequest,
+    ModelRequestAttempt,
     ModelResponse,
     TextPart,
     ThinkingPart,
@@ -23,8 +27,16 @@ from pydantic_ai.messages import (
 from pydantic_ai.usage import RequestUsage
 
 from understudy.errors import RecordRefused
-from understudy.journal.codec import EncodedRecord, decode, encode
-from understudy.state.records import Reply, Result, record_from_dict, record_to_dict
+from understudy.journal.codec import EncodedRecord, decode, encode, encode_messages
+from understudy.models.messages import Messages
+from understudy.state.records import (
+    ChildRecord,
+    HistoryReplaced,
+    Reply,
+    Result,
+    record_from_dict,
+    record_to_dict,
+)
 
 NOW = datetime(2026, 11, 21, 12, 30, 15, 123456, tzinfo=timezone.utc)
 
@@ -188,10 +200,62 @@ def test_a_counter_of_the_provider_comes_back() -> None:
     assert vars(found.response.usage)["web_searches"] == 2
 
 
+def test_a_counter_of_a_provider_comes_back_of_an_attempt_inside_a_reply_too() -> None:
+    attempt = ModelRequestAttempt(
+        model_name="first",
+        outcome="rejected",
+        timestamp=NOW,
+        duration=timedelta(seconds=1),
+        usage=RequestUsage(input_tokens=3, web_searches=2, cost=Decimal("0.1234567890123456789")),
+    )
+    failed = dataclasses.replace(attempt, usage=None)
+    record = reply(failed_attempts=[attempt, failed])
+    (kept,) = encode_messages([record.response])
+
+    (held,) = Messages.packed([b"[" + kept + b"]"], 1)
+    assert isinstance(held, ModelResponse)
+    found = decode(encode(record))
+    assert isinstance(found, Reply)
+    replaced = decode(encode(HistoryReplaced(messages=(record.response,))))
+    assert isinstance(replaced, HistoryReplaced)
+    for response in (found.response, held, replaced.messages[0]):
+        assert response == record.response
+        assert isinstance(response, ModelResponse)
+        assert response.failed_attempts is not None
+        assert vars(response.failed_attempts[0].usage)["web_searches"] == 2
+
+
 def test_a_cost_which_no_json_number_holds_exactly_comes_back_exactly() -> None:
     record = reply(usage=RequestUsage(cost=Decimal("0.1234567890123456789")))
 
     assert decode(encode(record)) == record
+
+
+PICTURE = {"kind": "image-url", "url": "https://example.com/a.png", "media_type": "image/png"}
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        PICTURE,
+        {**PICTURE, "force_download": True, "title": "a kettle"},
+        [PICTURE, "text"],
+        {"found": [{**PICTURE, "kind": "document-url"}]},
+        {"kind": "uploaded-file", "file_id": "f", "provider_name": "openai"},
+        {"kind": ["image-url"]},
+        [ImageUrl("https://example.com/a.png"), {**PICTURE, "title": "a kettle"}],
+    ],
+    ids=["alone", "more_keys", "in_a_list", "deep", "uploaded", "unhashable", "beside_a_file"],
+)
+def test_a_mapping_that_looks_like_a_file_stays_what_the_tool_returned(content: Any) -> None:
+    part = ToolReturnPart("t", content, tool_call_id="c", timestamp=NOW)
+    result = Result(call_key="r.0.0", part=part)
+    message = ModelRequest(parts=[part], timestamp=NOW)
+    (kept,) = encode_messages([message])
+
+    assert decode(encode(result)) == result
+    assert decode(encode(child := ChildRecord(child="k", name="a", record=result))) == child
+    assert ModelMessagesTypeAdapter.validate_json(b"[" + kept + b"]") == [message]
 
 
 @pytest.mark.parametrize(

@@ -455,3 +455,20 @@ def test_a_field_of_a_reply_with_a_value_of_a_wrong_type_is_refused_or_can_be_re
     except RecordRefused:
         return
     decode(encoded)
+
+
+@pytest.mark.parametrize("kind", ["reply", 5, None])
+def test_a_record_of_another_kind_than_that_of_its_class_is_refused(kind: Any) -> None:
+    with pytest.raises(RecordRefused, match="could not be read again"):
+        encode(r.Released(kind=kind))
+
+
+@pytest.mark.parametrize("nested", [False, True])
+@pytest.mark.parametrize("gone", ["usage", "parts"])
+def test_a_record_with_a_message_that_lacks_a_field_is_refused(gone: str, nested: bool) -> None:
+    reply = copy.deepcopy(EXACT)
+    delattr(reply.response, gone)
+    record = r.ChildRecord(child="k", name="a", record=reply) if nested else reply
+
+    with pytest.raises(RecordRefused, match="cannot be written as JSON"):
+        encode(record)

@@ -26,6 +26,7 @@ from understudy import Agent, Outcome, Runtime, UsageError, call, tool
 from understudy.cli.app import app as command
 from understudy.login import User
 from understudy.mcp.agents_server import agents_app, agents_server
+from understudy.middleware import SubAgent
 
 ROOT = Path(__file__).parents[2]
 
@@ -77,6 +78,18 @@ async def test_a_program_lists_reads_and_writes(runtime: Runtime) -> None:
         assert len(seen) == len(page["entries"]) + len(rest["entries"])
 
 
+async def test_what_an_agent_inside_asks_is_of_the_agent_that_is_answered() -> None:
+    clerk = Agent("clerk", by_turn(call("pay", {"amount": 3}), "Paid."), tools=[pay])
+    task = call("task", {"task_name": "clerk", "instructions": "go"})
+    front = Agent("front", by_turn(task, "Done."), middleware=[SubAgent([clerk])])
+    user = User("a program", frozenset({"read"}))
+    async with Runtime([front]) as runtime:
+        interrupted(await runtime.spawn("front", id="a").run("go"))
+        async with Client(agents_server(lambda: runtime, user=user)) as client:
+            (request,) = data_of(await client.call_tool("list_pending", {}))["requests"]
+        assert (request["agent_id"], request["agent_path"]) == ("a", ["front", "clerk"])
+
+
 @pytest.mark.parametrize(
     ("name", "arguments", "told"),
     [
@@ -126,7 +139,7 @@ async def test_nobody_decides_but_by_the_flag_and_a_login(runtime: Runtime) -> N
     for flag in ("read_only", "decisions"):
         with pytest.raises(UsageError, match=f"{flag}=.* must be True or False, got 'no'"):
             agents_server(lambda: runtime, **{flag: "no"})  # type: ignore[arg-type]
-    with pytest.raises(UsageError, match="must be a function"):
+    with pytest.raises(UsageError, match="give a function"):
         agents_app(lambda: runtime, auth=None)  # type: ignore[arg-type]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gzip
 import json
 from collections.abc import Iterator
@@ -13,7 +14,7 @@ from mcp.server.mcpserver import Context, MCPServer
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from tests.support.agents import by_turn, completed, interrupted, results
-from tests.support.web_server import served
+from tests.support.web_server import held_port, served
 from understudy import Agent, Runtime, call
 from understudy.mcp import mcp_tools
 
@@ -182,16 +183,15 @@ async def test_a_page_of_html_is_no_server(url: str, site: tuple[str, Spoiled]) 
 async def test_a_server_that_has_gone_between_two_calls_leaves_no_doubt() -> None:
     policy = {"pay": {"ask": False}}
     turns = [call("pay", {"amount": 1})]
-    with served(bank().streamable_http_app(host="127.0.0.1")) as url:
-        port = int(url.rpartition(":")[2])
+    with held_port() as port, contextlib.ExitStack() as server:
+        url = server.enter_context(served(bank().streamable_http_app(host="127.0.0.1"), port))
         tools = await mcp_tools(f"{url}/mcp", id="bank", policy=policy)
-        runtime = Runtime([Agent("a", by_turn(*turns), tools=[*tools])])
-        await runtime.__aenter__()
-        first = completed(await runtime.spawn("a", id="1").run("go"))
-    gone = completed(await runtime.spawn("a", id="2").run("go"))
-    with served(bank().streamable_http_app(host="127.0.0.1"), port):
-        back = completed(await runtime.spawn("a", id="3").run("go"))
-        await runtime.__aexit__(None, None, None)
+        async with Runtime([Agent("a", by_turn(*turns), tools=[*tools])]) as runtime:
+            first = completed(await runtime.spawn("a", id="1").run("go"))
+            server.close()
+            gone = completed(await runtime.spawn("a", id="2").run("go"))
+            server.enter_context(served(bank().streamable_http_app(host="127.0.0.1"), port))
+            back = completed(await runtime.spawn("a", id="3").run("go"))
     told = [results(outcome.state)[0] for outcome in (first, gone, back)]
     assert [part.outcome for part in told] == ["success", "failed", "success"]
     assert "cannot be reached" in str(told[1].content)

@@ -1000,6 +1000,17 @@ def test_prepare_adds_instructions_and_tools() -> None:
         ("wrap_tool_calls", "wrap_tool_call"),
         ("before_llm", "before_model"),
         ("transform_quantum", "the hooks are"),
+        ("befor_model", "before_model"),
+        ("efore_model", "before_model"),
+        ("befroe_model", "before_model"),
+        ("beforeModel", "before_model"),
+        ("wrap_toolcall", "wrap_tool_call"),
+        ("wraptool_call", "wrap_tool_call"),
+        ("warp_model_call", "wrap_model_call"),
+        ("chek_tool_calls", "check_tool_calls"),
+        ("onRunEnd", "on_run_end"),
+        ("n_message", "on_message"),
+        ("afterr_step", "after_step"),
     ],
 )
 def test_a_method_that_looks_like_a_hook_and_is_none_is_refused(name: str, meant: str) -> None:
@@ -1010,10 +1021,121 @@ def test_a_method_that_looks_like_a_hook_and_is_none_is_refused(name: str, meant
         Agent("a", ScriptedModel(["done"]), middleware=[misspelt()])
 
 
-def test_a_middleware_may_have_methods_of_its_own() -> None:
-    class Own(Middleware):
-        def _check_anything(self) -> None: ...
+@pytest.mark.parametrize(
+    "name",
+    [
+        "_check_anything",
+        "_befor_model",
+        "helper",
+        "start",
+        "resume",
+        "run_end",
+        "message",
+        "step",
+        "model",
+        "tool_calls",
+        "checked_tool_calls",
+        "unwrap_tool_call",
+        "restart",
+        "message_of",
+        "only_message",
+        "restore_model",
+        "prepared",
+        "checks",
+        "names",
+    ],
+)
+def test_a_middleware_may_have_methods_of_its_own(name: str) -> None:
+    def own(self: Any, *_: Any) -> None: ...
 
-        def helper(self) -> None: ...
+    Agent("a", ScriptedModel(["done"]), middleware=[type("Own", (Middleware,), {name: own})()])
 
-    Agent("a", ScriptedModel(["done"]), middleware=[Own()])
+
+def test_what_is_no_method_may_have_a_name_close_to_a_hook() -> None:
+    Agent(
+        "a", ScriptedModel(["done"]), middleware=[type("Own", (Middleware,), {"befor_step": 3})()]
+    )
+
+
+# ------------------------------------------------------------- results around results
+
+
+class Keeps(Middleware):
+    """Adds a value to each result, whatever the tool returned: as the docs show it."""
+
+    def __init__(self, name: str, state: dict[str, Any] | None = None, **more: Any) -> None:
+        self.label = name
+        self.state = {"seen": {name: True}} if state is None else state
+        self.more = more
+
+    async def wrap_tool_call(self, run: Run, call: ToolCall, next: Next) -> Any:
+        return ToolResult(await next(call), state=self.state, **self.more)
+
+
+def reserve() -> ToolResult[int]:
+    return ToolResult("reserved", value=7, state={"seen": {"tool": True}, "last": "tool"})
+
+
+def test_what_a_middleware_adds_to_a_result_replaces_nothing_of_it() -> None:
+    stack = [Keeps("outer", {"seen": {"outer": True}, "last": "outer"}), Keeps("inner")]
+    agent = Agent("a", ScriptedModel([call("reserve")]), tools=[reserve], middleware=stack)
+    outcome = agent.execute_sync("go", until_tool=reserve)
+    assert isinstance(outcome, Completed)
+    assert outcome.tool_result is not None
+    assert (outcome.tool_result.content, outcome.tool_result.value) == ("reserved", 7)
+    assert outcome.state.values == {
+        "seen": {"tool": True, "inner": True, "outer": True},
+        "last": "outer",
+    }
+
+
+def test_a_middleware_may_give_another_value_for_the_program() -> None:
+    agent = Agent(
+        "a",
+        ScriptedModel([call("reserve")]),
+        tools=[reserve],
+        middleware=[Keeps("outer", value=8)],
+    )
+    outcome = agent.execute_sync("go", until_tool=reserve)
+    assert isinstance(outcome, Completed)
+    assert outcome.tool_result is not None
+    assert (outcome.tool_result.content, outcome.tool_result.value) == ("reserved", 8)
+
+
+def test_a_tool_that_ends_the_run_with_its_turn_does_so_below_a_middleware() -> None:
+    def finish() -> ToolResult[str]:
+        return ToolResult("the end", skip_summarization=True)
+
+    model = ScriptedModel([call("finish")])  # a second request would find no reply
+    outcome = Agent("a", model, tools=[finish], middleware=[Keeps("outer")]).execute_sync("go")
+    assert isinstance(outcome, Completed), outcome.explain()
+
+
+@pytest.mark.parametrize(
+    ("reply", "expected"),
+    [("from below", ("success", "from below")), (OSError("no line"), ("failed", "no line"))],
+)
+def test_a_middleware_adds_to_what_became_of_an_agent(
+    reply: Any, expected: tuple[str, str]
+) -> None:
+    below = Agent("below", ScriptedModel([reply]))
+
+    async def ask(ctx: ToolContext) -> Any:
+        return await ctx.run_agent(below, "go")
+
+    model = ScriptedModel([call("ask"), "done"])
+    outcome = Agent("a", model, tools=[ask], middleware=[Keeps("outer")]).execute_sync("go")
+    (part,) = returns(outcome)
+    assert (part.outcome, str(part.content)[-len(expected[1]) :]) == expected
+
+
+def test_a_delta_that_is_no_mapping_is_an_error_below_a_middleware_too() -> None:
+    def wrong() -> ToolResult[str]:
+        return ToolResult("put", state=[1])  # type: ignore[arg-type]
+
+    model = ScriptedModel([call("wrong"), "done"])
+    outcome = Agent("a", model, tools=[wrong], middleware=[Keeps("outer")]).execute_sync("go")
+    (part,) = returns(outcome)
+    assert part.outcome == "failed"
+    assert "ToolResult(state=...)" in str(part.content)
+    assert outcome.state.values == {}

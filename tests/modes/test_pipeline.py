@@ -250,6 +250,26 @@ def test_a_step_that_raises_fails_the_run_naming_the_step(before: str) -> None:
     assert isinstance(after, Completed)
 
 
+@pytest.mark.parametrize(
+    ("end", "message"),
+    [
+        (lambda run: run.completed(5), "run.completed(text) must be text, got 5"),
+        (lambda run: run.paused(None), "run.paused(reason) must be text, got None"),
+        (lambda run: run.failed(OSError("x")), "run.failed(error) takes an UnderstudyError, got"),
+    ],
+)
+def test_an_outcome_that_cannot_be_fails_the_run_with_what_is_wrong(end: Any, message: str) -> None:
+    async def wrong(run: Run) -> Outcome | None:
+        outcome: Outcome = end(run)
+        return outcome
+
+    mode = AgentExecution().inserting(before="call_llm", step=wrong)
+    outcome = Agent("a", noting(), tools=[note], mode=mode).execute_sync("go")
+    assert isinstance(outcome, Failed)
+    assert isinstance(outcome.error, UsageError)
+    assert message in str(outcome.error)
+
+
 @pytest.mark.parametrize("name", [name for name in STEPS if name != "call_llm"])
 def test_a_step_that_finds_no_open_turn_does_nothing(name: str) -> None:
     """A step looks before it acts: here the pipeline has none that asks the model."""

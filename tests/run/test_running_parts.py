@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from tests.support.loops import soon
-from understudy.run.run import RunningParts
+from understudy.run.running_parts import RunningParts
 
 
 async def test_who_waits_for_the_parts_no_longer_disturbs_nobody_else() -> None:

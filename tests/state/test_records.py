@@ -48,6 +48,17 @@ def test_a_record_goes_through_copies_pickle_and_json() -> None:
     assert dataclasses.replace(started, attempt=3).attempt == 3
 
 
+@pytest.mark.parametrize("kind", RECORDS)
+def test_a_record_that_was_pickled_before_is_read(kind: Any) -> None:
+    """When all kinds were in one module they were pickled by the name of what is a package now."""
+    pickled = f"cunderstudy.state.records\n{kind.__qualname__}\n.".encode()
+    assert pickle.loads(pickled) is kind
+
+
+def test_a_reader_finds_a_record_where_its_topic_says() -> None:
+    assert "A call is about to run." in inspect.getsource(Started)
+
+
 def test_every_kind_of_record_changes_the_state() -> None:
     """A kind that is not folded would fail the first run that records it."""
     missing = [kind.__name__ for kind in RECORDS if kind not in fold._APPLY]

@@ -6,6 +6,7 @@ import pytest
 
 from tests.support.agents import by_turn
 from understudy import Agent, call, tool
+from understudy.middleware import Limits
 from understudy.modes import Sequential
 from understudy.state.why import why
 
@@ -33,3 +34,12 @@ def test_a_run_says_how_many_model_calls_it_made(agent: Agent, calls: str) -> No
     outcome = agent.execute_sync("go")
     assert why(outcome.state) == f"Its last run is completed, after {calls}"
     assert outcome.explain().startswith(f"Completed after {calls[:-1]}: ")
+
+
+def test_a_run_that_was_stopped_says_what_stopped_it() -> None:
+    limit = Limits(max_steps=1)
+    agent = Agent("brief", by_turn(call("work", {})), tools=[work], middleware=[limit])
+    outcome = agent.execute_sync("go")
+    told = "steps_limit: 1 of 1 steps were made (from 'limits.max_steps')."
+    assert why(outcome.state) == f"Its last run was stopped: {told}"
+    assert outcome.explain() == f"Stopped after 1 model call: {told}"

@@ -13,6 +13,8 @@ from pydantic import TypeAdapter
 from starlette.requests import Request
 from starlette.types import ASGIApp
 
+from tests.support.agents import Held
+from understudy import Tool, tool
 from understudy.ag_ui import User
 
 EVENTS: TypeAdapter[Any] = TypeAdapter(Event)
@@ -36,6 +38,18 @@ def answer(interrupt: Mapping[str, Any], payload: Any = None, **more: Any) -> di
     status = "cancelled" if payload is None else "resolved"
     given = {} if payload is None else {"payload": payload}
     return {"interruptId": interrupt["id"], "status": status, **given, **more}
+
+
+def working(held: Held) -> Tool[Any]:
+    """A tool `work` that is held in its middle."""
+
+    @tool
+    async def work() -> str:
+        """Work."""
+        await held.wait()
+        return "worked"
+
+    return work
 
 
 class Client:

@@ -26,6 +26,9 @@ from understudy import (
     Outcome,
     ScriptedModel,
     Status,
+    ToolContext,
+    call,
+    tool,
 )
 from understudy.models import ScriptedRequest
 
@@ -49,6 +52,28 @@ def by_turn(*turns: Any) -> ScriptedModel:
 def reloaded(state: AgentState) -> AgentState:
     """The state as another process reads it: nothing crosses but JSON text."""
     return AgentState.from_dict(json.loads(json.dumps(state.to_dict())))
+
+
+def agent_of_two_sleepers() -> Agent:
+    """An agent that runs two of one name at once: one sleeps for 10 seconds, one for 20."""
+
+    @tool
+    async def nap(ctx: ToolContext, seconds: int) -> str:
+        await ctx.sleep("nap", seconds)
+        return "slept"
+
+    def reply(request: ScriptedRequest) -> Any:
+        asked = any(isinstance(message, ModelResponse) for message in request.messages)
+        return "done" if asked else call("nap", {"seconds": int(request.prompt)})
+
+    sleeper = Agent("sleeper", ScriptedModel(reply), tools=[nap])
+
+    @tool
+    async def wait(ctx: ToolContext, seconds: int) -> str:
+        return completed(await ctx.run_agent(sleeper, str(seconds))).text
+
+    calls = [call("wait", {"seconds": seconds}) for seconds in (10, 20)]
+    return Agent("desk", by_turn(calls), tools=[wait])
 
 
 class Stage:

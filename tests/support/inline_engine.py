@@ -44,6 +44,9 @@ class InlineHost:
             self._spec, node="here", send=lambda frame: self._received(host, frame, loop)
         )
         self._task = loop.create_task(host.serve())
+        # How it ended is told by its frames. Else a later test's garbage tells it again, and there
+        # it may break the parsing of code, by a defect of Python 3.11.
+        self._task.add_done_callback(_look_at)
 
     def _received(self, host: Host, frame: bytes, loop: asyncio.AbstractEventLoop) -> None:
         def received() -> None:
@@ -64,3 +67,8 @@ class InlineHost:
         _, going_on = await asyncio.wait([self._task], timeout=timeout)
         for task in going_on:
             task.cancel()
+
+
+def _look_at(task: asyncio.Task[None]) -> None:
+    if not task.cancelled():
+        task.exception()

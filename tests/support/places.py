@@ -13,9 +13,9 @@ import pytest
 
 from tests.support.postgres import Hosts
 from understudy.journal import Store
+from understudy.journal.database_store import DatabaseStore
 from understudy.journal.memory import MemoryStore
 from understudy.journal.sqlite.backend import SqliteBackend
-from understudy.journal.store import DatabaseStore
 
 __all__ = ["NewStore", "Place", "SqlitePlace", "new_store", "place", "sqlite"]
 

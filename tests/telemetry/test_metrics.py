@@ -144,7 +144,7 @@ def test_a_collection_waits_once_for_a_loop_that_is_blocked(
         waits.append(futures)
         return concurrent.futures.wait(futures, timeout=0)
 
-    monkeypatch.setattr("understudy.telemetry.gauges._wait", gives_up)
+    monkeypatch.setattr("understudy.telemetry.gauges.wait", gives_up)
     told, entered, release = Told(), threading.Event(), threading.Event()
 
     @tool(inline=True)

@@ -390,7 +390,7 @@ async def test_without_content_no_text_of_anybody_is_told() -> None:
     assert attributes_of(tool_call)["error.type"] == "tool_failed"
 
 
-async def test_with_content_it_is() -> None:
+async def test_with_content_what_was_said_is_told() -> None:
     told = Told(content=True)
     async with Runtime([failing(told)], telemetry=told.telemetry) as runtime:
         await soon(runtime.spawn("desk", id="a").run(SECRET))

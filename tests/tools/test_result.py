@@ -473,6 +473,25 @@ def test_a_delta_that_cannot_be_stored_is_an_error_of_the_tool(bad: Any) -> None
     assert end.state.values == {"a": 1}
 
 
+@pytest.mark.parametrize("option", ["escalate", "skip_summarization"])
+@pytest.mark.parametrize("given", ["no", 1, None])
+def test_an_option_of_a_result_that_is_no_bool_is_an_error_of_the_tool(
+    option: str, given: Any
+) -> None:
+    """J18: a text such as "no" does not count as yes; it says that the tool ran."""
+    options: dict[str, Any] = {option: given, "state": {"a": 1}}
+
+    @tool
+    async def work() -> ToolResult[str]:
+        return ToolResult("done", **options)
+
+    end = completed(agent_of(work).execute_sync("go"))
+    (part,) = results(end.state)
+    assert part.outcome == "failed"
+    assert f"'work' ran, but ToolResult({option}=...) must be True or False" in str(part.content)
+    assert end.state.values == {}
+
+
 def test_a_tool_cannot_change_the_state_but_by_its_delta() -> None:
     """T3, T4."""
     caught = []

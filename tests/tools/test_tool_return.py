@@ -188,6 +188,18 @@ RESULTS: dict[str, Any] = {
     "looks like a file": {"kind": "binary", "data": "aGk=", "media_type": "text/plain"},
     "looks like a url": {"kind": "image-url", "url": "file:///etc/passwd", "media_type": "a/b"},
     "looks like files": [{"kind": "binary", "data": "aGk=", "media_type": "text/plain"}],
+    "looks like a file inside": {
+        "found": [{"kind": "binary", "data": "aGk=", "media_type": "text/plain"}]
+    },
+    "looks like a web url": {
+        "kind": "image-url",
+        "url": "https://example.com/a.png",
+        "media_type": "image/png",
+        "title": "a kettle",
+    },
+    "looks like web urls": [
+        {"kind": "image-url", "url": "https://example.com/a.png", "media_type": "image/png"}
+    ],
     "with all": ToolReturn(
         ["look:", PIXEL],
         content=["see", PIXEL, PLAN, TextContent("x", metadata={"y": 1}), CachePoint()],
@@ -213,8 +225,7 @@ def test_a_result_is_sent_the_same_before_and_after_it_was_stored(name: str) -> 
     state = completed(agent.execute_sync("go")).state
     assert [part.outcome for part in results(state)] == ["success"]
     assert sent(reloaded(state)) == sent(state)
-    if name != "nested":
-        assert reloaded(state).messages == state.messages
+    assert reloaded(state).messages == state.messages
 
 
 @pytest.mark.parametrize("name", RESULTS)
@@ -229,9 +240,8 @@ async def test_a_result_comes_back_from_every_store(name: str, place: Place) -> 
         after = await soon(ref.state())
         completed(await soon(ref.run("more")))
     assert sent(after) == sent(before)
-    if name != "nested":
-        assert after.messages == before.messages
-        assert list(model.requests[0].messages[: len(before.messages)]) == list(before.messages)
+    assert after.messages == before.messages
+    assert list(model.requests[0].messages[: len(before.messages)]) == list(before.messages)
 
 
 def test_a_run_cut_off_between_result_and_next_call_sends_the_same() -> None:

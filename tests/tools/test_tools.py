@@ -837,14 +837,20 @@ def test_an_option_of_a_tool_that_is_of_another_type_is_refused(options: Any, er
         tool(name="add", **options)(lambda: 1)
 
 
-@pytest.mark.parametrize("name", ["", "a b", "a/b", "é", "a.b", "a\n", None, 3])
+@pytest.mark.parametrize("name", ["", "a\0b", "x" * 501, "\ud800", 3])
+def test_a_name_of_a_tool_that_no_store_can_find_is_refused(name: Any) -> None:
+    with pytest.raises(UsageError, match="A tool's `name` must be text of 1 to 500 characters"):
+        tool(name=name)(lambda: 1)
+
+
+@pytest.mark.parametrize("name", ["", "a b", "a/b", "é", "a.b", "a\n", "x" * 501, None, 3])
 def test_an_agents_name_that_does_not_fit_is_refused(name: Any) -> None:
     """T7."""
     with pytest.raises(UsageError, match=r"letters, digits, _ and -"):
         Agent(name, ScriptedModel([]))
 
 
-@pytest.mark.parametrize("name", ["a", "Support-Desk_2", "0", "-"])
+@pytest.mark.parametrize("name", ["a", "Support-Desk_2", "0", "-", "x" * 500])
 def test_an_agents_name_that_fits_is_kept(name: str) -> None:
     """T7."""
     assert Agent(name, ScriptedModel([])).name == name

@@ -7,10 +7,11 @@ from typing import Any
 import httpx
 import pytest
 
+from tests.support.agents import by_turn
 from tests.support.loops import soon
 from tests.support.places import Place
 from tests.support.web_site import Done, asked, desk, logged_in, only_request, refund, rest, site_of
-from understudy import Runtime, Status, approve, call, reject
+from understudy import Agent, Runtime, Status, approve, call, reject, tool
 
 
 def answer_to(row: dict[str, Any], type: str = "approve", **more: Any) -> dict[str, Any]:
@@ -161,6 +162,21 @@ async def test_a_decision_that_does_not_fit_is_refused_and_the_request_stands() 
             assert (await post(client, row, **unknown)).status_code == 409
         assert ref.status() is Status.INTERRUPTED
         await soon(ref.resume({row["id"]: reject()}))
+
+
+async def test_what_is_about_something_expired_is_not_taken_for_an_expired_request() -> None:
+    @tool(ask=True)
+    def renew_expired(days: int) -> str:
+        return "renewed"
+
+    agent = Agent("desk", by_turn(call("renew_expired", {"days": 1})), tools=[renew_expired])
+    async with Runtime([agent]) as runtime:
+        await asked(runtime)
+        async with site_of(runtime) as client:
+            row = await only_request(client)
+            wrong = await post(client, row, **answer_to(row, "edit", arguments={"days": "many"}))
+    assert (wrong.status_code, wrong.json()["error"]) == (422, "DecisionError")
+    assert "days" in wrong.json()["detail"]
 
 
 async def test_of_a_reply_with_three_calls_nothing_starts_until_all_are_answered() -> None:

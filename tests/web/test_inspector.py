@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.support.agents import by_turn
+from tests.support.agents import Held, agent_of_two_sleepers, by_turn, until_status
 from tests.support.faulty import FaultyBackend
 from tests.support.loops import soon
 from tests.support.places import Place, PostgresPlace, SqlitePlace
@@ -27,23 +27,46 @@ from tests.support.web_site import (
     rest,
     site_of,
 )
-from understudy import Agent, Runtime, Status, UnknownAgent, call, tool
-from understudy.journal import DatabaseStore
+from understudy import (
+    Agent,
+    AgentState,
+    Runtime,
+    ScriptedModel,
+    SimulatedClock,
+    Status,
+    UnknownAgent,
+    call,
+    tool,
+)
+from understudy.journal import DatabaseStore, Loaded, MemoryStore
 from understudy.middleware import SubAgent
 from understudy.web import User, ui
+from understudy.web.outcome import outcome_of
+
+
+@tool
+def note() -> str:
+    """Note it."""
+    return "noted"
+
 
 TABS = ("", "/timeline", "/decisions", "/schedules", "/usage", "/state", "/files", "/history")
 
 
 async def test_the_timeline_has_what_ran_side_by_side_what_failed_and_who_was_waited_for() -> None:
+    short_ends, long_ends = asyncio.Event(), asyncio.Event()
+    begun = asyncio.Barrier(3)
+
     @tool
     async def short() -> str:
-        await asyncio.sleep(0.05)
+        await begun.wait()
+        await short_ends.wait()
         return "short"
 
     @tool
     async def long() -> str:
-        await asyncio.sleep(0.2)
+        await begun.wait()
+        await long_ends.wait()
         raise RuntimeError("it broke")
 
     done = Done()
@@ -55,8 +78,19 @@ async def test_the_timeline_has_what_ran_side_by_side_what_failed_and_who_was_wa
         tools=[short, long],
         middleware=[SubAgent([clerk])],
     )
-    async with Runtime([front]) as runtime:
-        ref = await asked(runtime, "front")
+    clock = SimulatedClock()
+    async with Runtime([front], clock=clock) as runtime:
+        ref = runtime.spawn("front", id="a1")
+        events, running = ref.events(), ref.run("go")
+        await soon(begun.wait())
+        await clock.advance(2)
+        short_ends.set()
+        async for event in events:
+            if event.event.kind == "tool_ended":
+                break
+        await clock.advance(6)
+        long_ends.set()
+        await soon(running)
         async with site_of(runtime) as client:
             row = (await client.get("/api/pending")).json()["requests"][0]
             assert (row["agent_id"], row["agent_path"]) == ("a1", ["front", "clerk"])
@@ -70,8 +104,8 @@ async def test_the_timeline_has_what_ran_side_by_side_what_failed_and_who_was_wa
             await rest(ref)
             found = (await client.get("/api/agents/a1/timeline")).json()["bars"]
             bars = {(bar["kind"], bar["label"]): bar for bar in found}
-            assert abs(bars["call", "short"]["seconds"] - 0.05) < 0.05
-            assert abs(bars["call", "long"]["seconds"] - 0.2) < 0.05
+            assert bars["call", "short"]["seconds"] == 2
+            assert bars["call", "long"]["seconds"] == 8
             assert bars["call", "long"]["outcome"] == "failed"
             assert bars["call", "long"]["look"] == "failed"
             assert bars["call", "short"]["look"] == ""
@@ -89,6 +123,27 @@ async def test_the_timeline_has_what_ran_side_by_side_what_failed_and_who_was_wa
             assert [r["text"] for r in rows if r["kind"] == "text"][-1] == "done"
             audit = (await client.get("/api/agents/a1/decisions")).json()["decisions"]
             assert [(d["by"], d["tool_name"]) for d in audit] == [("ann", "refund")]
+
+
+async def test_the_timeline_tells_agents_of_one_name_apart() -> None:
+    clock = SimulatedClock()
+    async with Runtime([agent_of_two_sleepers()], clock=clock) as runtime:
+        ref = runtime.spawn("desk", id="d1")
+        running = ref.run("Go.")
+        await until_status(ref, Status.WAITING)
+        await soon(clock.advance(10))
+        await until_status(ref, Status.WAITING)
+        await soon(clock.advance(10))
+        await soon(running)
+        async with site_of(runtime) as client:
+            bars = (await client.get("/api/agents/d1/timeline")).json()["bars"]
+    ended = [(bar["kind"], bar["seconds"], bar["outcome"]) for bar in bars if bar["depth"] >= 2]
+    assert ("run", 10, "completed") in ended
+    assert ("run", 20, "completed") in ended
+    assert [each for each in ended if each[0] == "wait"] == [
+        ("wait", 10, "over"),
+        ("wait", 20, "over"),
+    ]
 
 
 async def test_a_call_in_doubt_is_shown_and_settled() -> None:
@@ -174,6 +229,31 @@ async def test_actions_do_what_they_say_and_say_why_they_cannot() -> None:
             await soon(ref.state())
 
 
+@pytest.mark.parametrize("feed", [True, None])
+async def test_who_waits_for_an_outcome_gets_it_as_soon_as_the_run_is_at_rest(
+    feed: bool | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the feed of the store, else by looking."""
+    monkeypatch.setattr("understudy.web.outcome.SLOWEST", 3600.0, raising=False)
+    monkeypatch.setattr("understudy.web.outcome.POLL", 3600.0 if feed else 0.01)
+    held, looked = Held("done"), asyncio.Event()
+
+    def look(state: AgentState) -> dict[str, Any]:
+        looked.set()
+        return outcome_of(state)
+
+    monkeypatch.setattr("understudy.web.outcome.outcome_of", look)
+    async with Runtime([Agent("holder", ScriptedModel(held))], feed=feed) as runtime:
+        running = runtime.spawn("holder", id="h1").run("go")
+        await soon(held.entered.wait())
+        async with site_of(runtime) as client:
+            waiting = asyncio.create_task(client.get("/api/agents/h1/outcome?wait=60"))
+            await soon(looked.wait())  # the run is under way
+            held.release.set()
+            assert (await soon(waiting)).json()["text"] == "done"
+        await soon(running)
+
+
 async def test_the_address_of_a_page_cannot_make_it_say_what_it_likes() -> None:
     async with Runtime([desk(Done(), "hello", "again")]) as runtime:
         await soon(runtime.spawn("desk", id="a1").run("hi"))
@@ -250,7 +330,10 @@ async def test_nothing_that_is_asked_for_wrongly_breaks_a_page() -> None:
                 "/agents?prefix=%F0%9F%A6%8A": 200,
                 "/agents/a1/history?after=-1": 400,
                 "/agents/a1/history?after=999999": 200,
-                "/agents/a1/timeline?page=7": 200,
+                "/agents/a1/timeline?before=7": 200,
+                "/agents/a1/timeline?before=x": 400,
+                "/agents/a1/usage?before=1": 200,
+                "/agents/a1/decisions?before=999999": 200,
                 "/agents/a1?page=7": 200,
                 f"/agents/{'x' * 3000}": 400,
                 "/agents/%00": 400,
@@ -275,7 +358,7 @@ async def test_nothing_that_is_asked_for_wrongly_breaks_a_page() -> None:
             assert (await client.get("/agents/a1")).status_code == 200
             told = {
                 ("GET", "/agents?status=flying"): "'idle', 'running', 'interrupted'",
-                ("GET", "/nothing"): '"NotFound"',
+                ("GET", "/nothing"): "There is nothing at this address",
                 ("PUT", "/pending"): '"MethodNotAllowed"',
             }
             for (method, path), text in told.items():
@@ -456,6 +539,156 @@ async def test_a_run_that_was_cut_off_has_a_mark_and_what_was_under_way_is_told(
                 text = (await client.get(f"/agents/p1/requests/{row['id']}")).text
                 assert "It is not known what this call did" in text
         goes_on.set()
+
+
+async def test_of_two_calls_of_one_tool_the_one_in_doubt_is_shown_so(sqlite: SqlitePlace) -> None:
+    entered, goes_on = asyncio.Event(), asyncio.Event()
+
+    @tool(on_unknown="ask")
+    async def pay(amount: int) -> str:
+        if amount == 1:
+            entered.set()
+            await goes_on.wait()
+        return "paid"
+
+    def agent() -> Agent:
+        calls = [call("pay", {"amount": 1}), call("pay", {"amount": 2})]
+        return Agent("payer", by_turn(calls, "ok"), tools=[pay])
+
+    async with Runtime([agent()], store=sqlite.store()) as runtime:
+        ref = runtime.spawn("payer", id="p1")
+        events = ref.events()
+        await ref.send("go")
+        await soon(entered.wait())
+        async for found in events:
+            if found.event.kind == "tool_ended":
+                break
+        async with Runtime([agent()], store=sqlite.after_crash()) as next_one:
+            await soon(next_one.recover())
+            await rest(next_one.get("p1"), Status.INTERRUPTED)
+            async with site_of(next_one) as client:
+                found = (await client.get("/api/agents/p1/timeline")).json()
+        goes_on.set()
+    calls = [bar for bar in found["bars"] if bar["kind"] == "call"]
+    assert [(bar["in_doubt"], bar["outcome"]) for bar in calls] == [
+        (True, "in doubt"),
+        (False, "success"),
+    ]
+
+
+async def test_each_page_of_the_timeline_has_the_bars_and_marks_of_its_records(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("understudy.web.timeline.PAGE", 20)
+    turns = 12
+    agent = Agent("noter", by_turn(*[call("note"), "ok"] * turns), tools=[note])
+    async with Runtime([agent]) as runtime, site_of(runtime) as client:
+        ref = runtime.spawn("noter", id="n1")
+
+        async def paused() -> None:
+            await soon(ref.pause("look"))
+            await soon(ref.run("go"))
+            await soon(ref.unpause())
+            await rest(ref)
+
+        await paused()
+        for _ in range(turns - 2):
+            await soon(ref.run("go"))
+        await paused()
+        pages = [(await client.get("/api/agents/n1/timeline")).json()]
+        while (before := pages[0]["earlier"]) is not None:
+            shown = (await client.get(f"/agents/n1/timeline?before={before}")).text
+            assert 'href="?">Newest</a>' in shown
+            pages.insert(0, (await client.get(f"/api/agents/n1/timeline?before={before}")).json())
+        assert len(pages) > 3
+        assert [page["is_newest"] for page in pages] == [False] * (len(pages) - 1) + [True]
+        monkeypatch.setattr("understudy.web.timeline.PAGE", 1000)
+        whole = (await client.get("/api/agents/n1/timeline")).json()
+    found = [bar for page in pages for bar in page["bars"]]
+    same = ("kind", "label", "start", "end", "seconds", "outcome", "depth")
+    assert [[bar[name] for name in same] for bar in found] == [
+        [bar[name] for name in same] for bar in whole["bars"]
+    ]
+    assert [[mark["kind"] for mark in page["marks"]] for page in (pages[0], pages[-1])] == [
+        ["paused", "unpaused"]
+    ] * 2
+
+
+async def test_a_bar_that_ends_long_after_its_page_does_not_seem_to_go_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("understudy.web.timeline.PAGE", 4)
+    agent = Agent("noter", by_turn(*[call("note")] * 6, "ok"), tools=[note])
+    async with Runtime([agent]) as runtime, site_of(runtime) as client:
+        await soon(runtime.spawn("noter", id="n1").run("go"))
+        page: dict[str, Any] = {"earlier": 1 << 40, "bars": []}
+        while not any(bar["kind"] == "run" for bar in page["bars"]):
+            before = page["earlier"]
+            page = (await client.get(f"/api/agents/n1/timeline?before={before}")).json()
+        (run,) = (bar for bar in page["bars"] if bar["kind"] == "run")
+        assert (run["end"], run["outcome"]) == (None, "ends later")
+        shown = (await client.get(f"/agents/n1/timeline?before={before}")).text
+        assert "ends later" in shown
+        assert "goes on" not in shown
+
+
+class Reads(MemoryStore):
+    """Counts the records that are read."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.most = 0
+
+    async def load(self, agent_id: str, after: int = 0) -> Loaded | None:
+        self.most = 1 << 40
+        return await super().load(agent_id, after)
+
+    async def load_part(self, agent_id: str, after: int, limit: int) -> Loaded | None:
+        self.most = max(self.most, limit)
+        return await super().load_part(agent_id, after, limit)
+
+
+async def test_the_tabs_read_a_page_of_the_history_and_link_to_what_is_older(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("understudy.web.timeline.PAGE", 10)
+    monkeypatch.setattr("understudy.web.agents.DECISIONS", 2)
+    monkeypatch.setattr("understudy.web.look_back.STEP", 10)
+    store = Reads()
+    turns = [turn for number in range(6) for turn in (refund(str(number)), "ok")]
+    async with Runtime([desk(Done(), *turns)], store=store) as runtime:
+        ref = runtime.spawn("desk", id="a1")
+        asked_ids = []
+        for _ in range(6):
+            await soon(ref.run("go"))
+            (request,) = (await ref.state()).requests
+            asked_ids.append(request.id)
+            await soon(ref.resume({request.id: {"type": "approve", "by": "ann"}}))
+        replies = 0
+        decided: list[dict[str, Any]] = []
+        async with site_of(runtime) as client:
+            for tab in ("decisions", "usage", "timeline"):
+                found = (await client.get(f"/api/agents/a1/{tab}")).json()
+                assert found["is_newest"], tab
+                count = 0
+                while True:
+                    decided += found.get("decisions", [])
+                    replies += sum(row["replies"] for row in found.get("by_model", {}).values())
+                    before = found["earlier"]
+                    if before is None:
+                        break
+                    shown = (await client.get(f"/agents/a1/{tab}")).text
+                    assert '<a href="?before=' in shown
+                    found = (await client.get(f"/api/agents/a1/{tab}?before={before}")).json()
+                    assert not found["is_newest"], tab
+                    count += 1
+                assert count >= 2, tab
+            assert store.most <= 60  # three pages of a tab, and as many records before them
+            for id, status in ((asked_ids[0], 200), ("none", 404)):
+                assert (await client.get(f"/agents/a1/requests/{id}")).status_code == status
+    assert [row["request_id"] for row in decided] == asked_ids[::-1]
+    assert {(row["by"], row["tool_name"]) for row in decided} == {("ann", "refund")}
+    assert replies == 12
 
 
 async def test_an_action_is_for_the_run_that_was_shown() -> None:

@@ -3,21 +3,37 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
-from collections.abc import AsyncIterator
+import re
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
+from sse_starlette import ServerSentEvent
 
+from tests.support.agents import by_turn
 from tests.support.faulty import FaultyBackend
-from tests.support.loops import soon
+from tests.support.loops import never, own_tasks, skip, soon, until
+from tests.support.odd_values import LAST, emit_odd_values, strict_json
 from tests.support.places import SqlitePlace
-from tests.support.web_site import ALL, Done, asked, desk, logged_in, only_request, refund
-from understudy import Runtime, call, reject
-from understudy.journal import DatabaseStore
+from tests.support.web_site import (
+    ALL,
+    Done,
+    asked,
+    client_of,
+    desk,
+    logged_in,
+    only_request,
+    refund,
+)
+from understudy import Agent, Runtime, call, reject, tool
+from understudy.journal import DatabaseStore, MemoryStore
+from understudy.journal.feed import FeedKey, FeedPage
+from understudy.login.event_stream import EventStream
 from understudy.web import ui
 
 
@@ -27,6 +43,8 @@ class Stream:
     def __init__(self) -> None:
         self.events: asyncio.Queue[dict[str, str]] = asyncio.Queue()
         self.status: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        self.is_whole: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        """Set when the application has returned: whether it said that the answer is complete."""
         self._text = ""
 
     def feed(self, chunk: str) -> None:
@@ -45,12 +63,10 @@ class Stream:
         return await soon(self.events.get())
 
 
-@asynccontextmanager
-async def opened(app: Any, path: str, **headers: str) -> AsyncIterator[Stream]:
-    """A stream of an application in this process. `ASGITransport` would wait for its end."""
-    stream = Stream()
+def get(path: str, **headers: str) -> dict[str, Any]:
+    """The scope of a request."""
     url = httpx.URL(f"http://localhost:8420{path}")
-    scope = {
+    return {
         "type": "http",
         "method": "GET",
         "path": url.path,
@@ -64,7 +80,27 @@ async def opened(app: Any, path: str, **headers: str) -> AsyncIterator[Stream]:
         "headers": [(b"host", b"localhost:8420")]
         + [(k.replace("_", "-").encode(), v.encode()) for k, v in headers.items()],
     }
+
+
+def name_of(task: asyncio.Task[Any]) -> str:
+    """The name of the function that it runs."""
+    return getattr(task.get_coro(), "__name__", "")
+
+
+async def end_watcher() -> None:
+    """End what sse-starlette starts once for each loop, to see the end of a server."""
+    for task in asyncio.all_tasks():
+        if name_of(task) == "_shutdown_watcher":
+            task.cancel()
+            await asyncio.wait([task])
+
+
+@asynccontextmanager
+async def opened(app: Any, path: str, **headers: str) -> AsyncIterator[Stream]:
+    """A stream of an application in this process. `ASGITransport` would wait for its end."""
+    stream = Stream()
     left = asyncio.Event()
+    said_last: list[bool] = []
 
     async def receive() -> dict[str, Any]:
         await left.wait()
@@ -75,18 +111,17 @@ async def opened(app: Any, path: str, **headers: str) -> AsyncIterator[Stream]:
             stream.status.set_result(message["status"])
         else:
             stream.feed(message["body"].decode())
+            if not message.get("more_body", False):
+                said_last.append(True)
 
-    serving = asyncio.create_task(app(scope, receive, send))
+    serving = asyncio.create_task(app(get(path, **headers), receive, send))
+    serving.add_done_callback(lambda _: stream.is_whole.set_result(said_last == [True]))
     try:
         yield stream
     finally:
         left.set()
         await soon(serving)
-        # One of sse-starlette looks for the end of a server, as long as the loop.
-        for task in asyncio.all_tasks():
-            if getattr(task.get_coro(), "__name__", "") == "_shutdown_watcher":
-                task.cancel()
-                await asyncio.wait([task])
+        await end_watcher()
 
 
 @pytest.mark.parametrize("feed", [True, None])
@@ -105,6 +140,34 @@ async def test_a_request_arrives_on_an_open_inbox(
             (found,) = await soon(runtime.pending())
             await soon(ref.resume({found.request.id: reject()}))
             assert "Nothing waits" in (await stream.next())["data"]
+
+
+class LateFeed(MemoryStore):
+    """Tells only after a while where its feed begins."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.answers = asyncio.Event()
+
+    async def read_feed(self, after: FeedKey | None, limit: int) -> FeedPage | None:
+        await self.answers.wait()
+        return await super().read_feed(after, limit)
+
+
+async def test_what_happens_while_an_open_page_begins_to_follow_is_on_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("understudy.web.live.SLOWEST", 3600.0)
+    monkeypatch.setattr("understudy.web.live.POLL", 3600.0)
+    store = LateFeed()
+    async with (
+        Runtime([desk(Done(), refund(), "ok")], store=store, feed=True) as runtime,
+        opened(ui(runtime, auth=logged_in()), "/live") as stream,
+    ):
+        assert "Nothing waits" in (await stream.next())["data"]
+        await asked(runtime)
+        store.answers.set()
+        assert "order_id=17" in (await stream.next())["data"]
 
 
 async def test_who_comes_back_gets_what_has_changed_and_nothing_twice() -> None:
@@ -159,6 +222,21 @@ async def test_the_page_of_an_agent_that_is_deleted_ends_its_stream() -> None:
             pass  # it has ended by itself
 
 
+async def test_the_page_of_a_request_is_live_whatever_its_id_begins_with() -> None:
+    ids = (f"~{number}" for number in itertools.count())
+    async with Runtime([desk(Done(), refund())], new_id=lambda: next(ids)) as runtime:
+        await asked(runtime)
+        app = ui(runtime, auth=logged_in())
+        async with client_of(app) as client:
+            (link,) = re.findall(
+                r'href="(/agents/a1/requests/[^"]+)"', (await client.get("/")).text
+            )
+            page = (await client.get(link)).text
+        (live,) = re.findall(r'hx-sse:connect="([^"?]+)', page)
+        async with opened(app, live) as stream:
+            assert "asked" in (await stream.next())["data"]
+
+
 async def test_the_events_of_the_api_go_on_behind_the_last_one() -> None:
     done = Done()
     async with Runtime([desk(done, refund(), "ok")], feed=True) as runtime:
@@ -179,6 +257,171 @@ async def test_the_events_of_the_api_go_on_behind_the_last_one() -> None:
             while (found := await stream.next())["event"] != "request_made":
                 pass
             assert json.loads(found["data"])["agent_id"] == "a2"
+
+
+@pytest.mark.parametrize("path", ["/events", "/conversation/events"])
+async def test_whatever_a_tool_emits_is_told_and_the_stream_goes_on(path: str) -> None:
+    entered, goes_on = asyncio.Event(), asyncio.Event()
+
+    @tool
+    async def hold() -> str:
+        entered.set()
+        await goes_on.wait()
+        return "held"
+
+    model = by_turn(call("hold"), call("emit_odd_values"), "done")
+    worker = Agent("worker", model, tools=[hold, emit_odd_values])
+    async with Runtime([worker]) as runtime:
+        running = runtime.spawn("worker", id="w1").run("go")
+        await soon(entered.wait())
+        app = ui(runtime, auth=logged_in())
+        async with opened(app, f"/api/agents/w1{path}") as stream:
+            strict_json((await stream.next())["data"])
+            goes_on.set()
+            while LAST not in (data := (await stream.next())["data"]):
+                strict_json(data)
+        await soon(running)
+
+
+async def test_an_open_page_looks_now_and_then_however_much_happens(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("understudy.web.live.SHORTEST", 3600.0)
+    looks = 0
+
+    def count(path: tuple[str | int, ...], value: Any) -> Any:
+        nonlocal looks
+        looks += not path  # the whole of a page
+        return value
+
+    async with Runtime([Agent("talker", by_turn(*["ok"] * 20))], feed=True) as runtime:
+        app = ui(runtime, auth=logged_in(), redact=count)
+        async with opened(app, "/live") as stream:
+            shown = await stream.next()
+        async with opened(app, f"/live?seen={shown['id']}") as stream:
+            await until(lambda: looks == 2)
+            for _ in range(20):  # nothing of it changes what the page shows
+                await soon(runtime.spawn("talker", id="t1").run("go"))
+    assert looks == 2
+
+
+async def test_a_page_that_cannot_follow_says_so_in_the_log_and_looks_all_the_same(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("understudy.web.live.POLL", 0.02)
+
+    async def broken(visit: Any, signal: asyncio.Event) -> None:
+        raise RuntimeError("a mistake of ours")
+
+    monkeypatch.setattr("understudy.web.conversation.follow", broken)
+    async with Runtime([Agent("talker", by_turn("hello", "again"))]) as runtime:
+        ref = runtime.spawn("talker", id="t1")
+        await soon(ref.run("go"))
+        async with opened(ui(runtime, auth=logged_in()), "/agents/t1/live") as stream:
+            assert "hello" in (await stream.next())["data"]
+            await soon(ref.run("go on"))
+            while "again" not in (await stream.next())["data"]:
+                pass
+    assert "a mistake of ours" in caplog.text
+
+
+async def test_a_client_that_goes_while_it_is_sent_to_leaves_no_task() -> None:
+    begun = asyncio.Event()
+
+    async def receive() -> dict[str, Any]:
+        await begun.wait()
+        return {"type": "http.disconnect"}
+
+    async def send(message: Any) -> None:
+        if b"data:" in message.get("body", b""):
+            begun.set()
+            await never()
+
+    async with Runtime([desk(Done(), refund())], feed=True) as runtime:
+        await asked(runtime)
+        before = own_tasks()
+        await soon(ui(runtime, auth=logged_in())(get("/agents/a1/live"), receive, send))
+        left = own_tasks() - before
+        await end_watcher()
+    assert {name_of(task) for task in left} <= {"_shutdown_watcher"}
+
+
+async def test_a_stream_ends_in_order_also_while_it_is_sent_to(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    sending, goes_on = asyncio.Event(), asyncio.Event()
+    sent: list[Any] = []
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+        if b"data:" in message.get("body", b""):
+            sending.set()
+            await goes_on.wait()
+
+    monkeypatch.setattr("understudy.login.event_stream.SEND_SECONDS", None)
+    async with Runtime([desk(Done(), refund())], feed=True) as runtime:
+        await asked(runtime)
+        app = ui(runtime, auth=logged_in())
+        serving: asyncio.Task[None] = asyncio.create_task(app(get("/live"), never, send))  # type: ignore[arg-type]
+        await soon(sending.wait())
+        skip(asyncio.get_running_loop(), 301)
+        for _ in range(9):  # what the time that has passed ends ends now
+            await asyncio.sleep(0)
+        goes_on.set()
+        await soon(serving)
+        await end_watcher()
+    assert sent[-1] == {"type": "http.response.body", "body": b"", "more_body": False}
+
+
+async def test_a_stream_whose_events_never_wait_ends_in_time() -> None:
+    async def events() -> AsyncGenerator[ServerSentEvent, None]:
+        for number in range(9):
+            yield ServerSentEvent(number)
+
+    sent = [sent async for sent in EventStream(events(), longest=0.0).body_iterator]
+
+    assert len(sent) == 1  # that it is open
+
+
+async def test_what_has_ended_when_the_server_stops_ends_as_ever() -> None:
+    """What is there is sent; only what is waited for does not come, and the client is told so."""
+
+    async def farewell() -> AsyncGenerator[ServerSentEvent, None]:
+        yield ServerSentEvent("farewell")
+
+    async def sent(*, ends: bool) -> list[Any]:
+        async def events() -> AsyncGenerator[ServerSentEvent, None]:
+            for number in range(3):
+                yield ServerSentEvent(number)
+            if not ends:
+                await never()
+
+        stream = EventStream(events(), farewell=farewell)
+        found = []
+        async for event in stream.body_iterator:
+            found.append(event.data)  # type: ignore[union-attr]
+            if len(found) == 1:
+                stream.server_stops.set()
+                for _ in range(9):  # what the stop ends ends now
+                    await asyncio.sleep(0)
+        return found
+
+    assert await soon(sent(ends=True)) == [0, 1, 2]
+    assert await soon(sent(ends=False)) == [0, 1, 2, "farewell"]
+
+
+@pytest.mark.parametrize("path", ["/live", "/api/events"])
+async def test_a_server_that_stops_ends_its_streams_as_complete_answers(
+    path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else the server logs an error for each open page, and its client one of the connection."""
+    async with (
+        Runtime([desk(Done(), "ok")], feed=True) as runtime,
+        opened(ui(runtime, auth=logged_in()), path) as stream,
+    ):
+        await stream.next()
+        monkeypatch.setattr("sse_starlette.sse.AppStatus.should_exit", True)
+        assert await soon(stream.is_whole)
 
 
 async def test_without_the_feed_its_stream_says_so() -> None:

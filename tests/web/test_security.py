@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html.parser
 import re
+from collections.abc import Callable
 from typing import Any
 from urllib.parse import quote
 
@@ -26,6 +27,7 @@ from tests.support.web_site import (
     refund,
     site_of,
 )
+from tests.web.test_live import get
 from understudy import Runtime, Status, UsageError, call
 from understudy.middleware import Workspace
 from understudy.web import Auth, HideToken, TokenAuth, User, loopback_only, token_auth, ui
@@ -51,6 +53,8 @@ async def decide(client: httpx.AsyncClient, **headers: str) -> httpx.Response:
 def test_pages_without_a_login_are_refused_when_they_are_made() -> None:
     with pytest.raises(UsageError, match=r"ui\(auth=\.\.\.\) is missing"):
         ui(lambda: Runtime())
+    with pytest.raises(UsageError, match=r"ui\(auth=\.\.\.\) cannot be 7: give a function"):
+        ui(lambda: Runtime(), auth=7)  # type: ignore[arg-type]
 
 
 async def test_nobody_sees_anything_and_changes_nothing() -> None:
@@ -374,6 +378,27 @@ async def test_a_page_that_fails_says_nothing_of_how() -> None:
             assert "Traceback" not in answer.text
 
 
+async def test_a_client_that_goes_in_the_middle_of_its_request_is_no_error_of_ours(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    scope = {
+        **get("/api/agents/a1/messages", content_type="application/json"),
+        "method": "POST",
+    }
+    sent: list[Any] = []
+
+    async def receive() -> dict[str, Any]:
+        return {"type": "http.disconnect"}
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    async with Runtime() as runtime:
+        await soon(ui(runtime, auth=logged_in())(scope, receive, send))
+    assert sent[0]["status"] == 400
+    assert caplog.records == []
+
+
 async def test_what_is_too_large_is_refused() -> None:
     async with Runtime([desk(Done(), refund())]) as runtime:
         await asked(runtime)
@@ -495,10 +520,13 @@ async def test_loopback_only_lets_in_this_machine_alone(
     assert (found == User("local", ALL)) is is_in
 
 
-@pytest.mark.parametrize("wrong", [{"may": {"read", "fly"}}, {"may": "read"}, {"name": " "}])
-def test_a_user_that_cannot_be_is_refused(wrong: Any) -> None:
+@pytest.mark.parametrize(
+    "wrong", [{"may": {"read", "fly"}}, {"may": "read"}, {"may": 7}, {"name": " "}]
+)
+@pytest.mark.parametrize("of", [User, token_auth, loopback_only])
+def test_a_user_that_cannot_be_is_refused(of: Callable[..., object], wrong: Any) -> None:
     with pytest.raises(UsageError, match="User"):
-        User(**{"name": "ann", **wrong})
+        of(**{"name": "ann", **wrong})
 
 
 async def test_two_mounts_in_one_process_know_nothing_of_each_other() -> None:

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import contextvars
 from collections.abc import Callable
 from typing import TypeVarTuple
 
 Ts = TypeVarTuple("Ts")
+
+_LOOK = 0.1
+"""Seconds between two looks whether a loop that was given a call still runs."""
 
 
 def call_on(loop: asyncio.AbstractEventLoop, function: Callable[[*Ts], object], *args: *Ts) -> bool:
@@ -23,6 +27,39 @@ def call_on(loop: asyncio.AbstractEventLoop, function: Callable[[*Ts], object], 
         function(*args)
         return True
     return _call_soon_threadsafe(loop, function, *args, context=None)
+
+
+def call_on_and_wait(loop: asyncio.AbstractEventLoop, function: Callable[[], None]) -> bool:
+    """Call `function` on `loop`, and wait for it in this thread; raise what it raises.
+
+    Returns:
+        False if the loop does not run any more: `function` is not called.
+
+    """
+    if asyncio._get_running_loop() is loop:
+        function()
+        return True
+    done: concurrent.futures.Future[None] = concurrent.futures.Future()
+
+    def call() -> None:
+        if done.set_running_or_notify_cancel():
+            try:
+                function()
+            except BaseException as error:  # for the thread that waits
+                done.set_exception(error)
+            else:
+                done.set_result(None)
+
+    is_called = call_on(loop, call)
+    # Race: the loop may stop after it took the call, and then never makes it. Whether it runs is
+    # looked at while the thread waits; a call that has begun is waited for
+    # (test_a_signal_after_the_loop_of_the_run_has_ended_is_refused).
+    while is_called and not done.done():
+        concurrent.futures.wait((done,), timeout=_LOOK)
+        is_called = loop.is_running() or not done.cancel()
+    if is_called:
+        done.result()
+    return is_called
 
 
 def call_soon_on(

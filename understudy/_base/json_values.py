@@ -160,12 +160,28 @@ def check_text(value: object, *, what: str) -> None:
 
 
 def shown(value: object) -> str:
-    """The `repr` of a value for an error message, whatever its `repr` is or raises."""
+    """The `repr` of a value for an error message, whatever its `repr` is or raises.
+
+    It can be stored and sent: the half of a surrogate pair in it is U+FFFD.
+    """
     try:
-        text = repr(value)
+        text = storable_text(repr(value))
     except Exception:  # a long integer, deep data, or the object's own code
         return f"<{type(value).__name__}>"
     return text if len(text) <= 1000 else f"{text[:1000]}..."
+
+
+def jsonable(value: object) -> Any:
+    """A value as plain JSON data for people and programs that look; what JSON lacks as text.
+
+    Nothing raises: what a tool emits may hold itself, bytes, or objects with code of their own.
+    """
+    if value is None or (type(value) is str and value.isascii()):
+        return value
+    try:
+        return from_json(to_json(value, fallback=shown, inf_nan_mode="strings"))
+    except Exception:
+        return shown(value)
 
 
 def text_of(error: BaseException) -> str:
@@ -329,6 +345,18 @@ def checked_limit_seconds(given: object, *, what: str, may_be_zero: bool = False
         return given  # type: ignore[return-value]  # it is one of the three
     least = "from 0 on" if may_be_zero else "above 0"
     raise UsageError(f"{what} must be a number of seconds {least}, or None, got {shown(given)}")
+
+
+def checked_flag(given: object, *, what: str) -> bool:
+    """`given`, if it is True or False. A text such as "no", of a file of settings, would mean yes.
+
+    Raises:
+        UsageError: for anything else.
+
+    """
+    if not isinstance(given, bool):
+        raise UsageError(f"{what} must be True or False, got {shown(given)}")
+    return given
 
 
 def checked_callable(given: Any, *, what: str, takes: str) -> Any:

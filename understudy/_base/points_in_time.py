@@ -29,6 +29,11 @@ def checked_time(given: object, *, what: str) -> datetime:
         raise UsageError(f"{what} is outside the calendar in UTC, got {shown(given)}") from error
 
 
+def time_text(time: datetime | None) -> str | None:
+    """The time in ISO 8601; None where it is not known."""
+    return None if time is None else time.isoformat()
+
+
 def checked_clock(given: Clock | None, *, what: str) -> Clock | None:
     """`given`, if it is a clock that tells a time with a time zone, or None.
 

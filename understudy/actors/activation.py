@@ -11,7 +11,7 @@ from understudy.actors.agent_factory import MadeAtActivation
 from understudy.actors.messages import OnRun, RunRequest, WaitOutcome
 from understudy.actors.services import RuntimeServices
 from understudy.agent.agent import Agent
-from understudy.agent.runner import RunOptions
+from understudy.agent.run_environment import RunOptions
 from understudy.errors import (
     AgentNotMade,
     Fenced,
@@ -22,7 +22,6 @@ from understudy.errors import (
     UsageError,
 )
 from understudy.journal import (
-    CheckpointJournal,
     IndexEntry,
     Loaded,
     LostAttempt,
@@ -32,7 +31,8 @@ from understudy.journal import (
     index_entry_of,
     load_latest,
 )
-from understudy.journal.shared import host_of, is_shared, shared_part
+from understudy.journal.shared import Hint, Sent, Taken
+from understudy.journal.store import checkpoints_of
 from understudy.loop_actors.future import Future, refuse
 from understudy.outcomes import Outcome
 from understudy.run.hooks import Passivation
@@ -240,14 +240,17 @@ class Activation:
         """Whether another host may take it, as far as no record tells."""
         if self.notifying or (self.place is not None and self.place.has_deps()):
             return False
+        if self.queued_runs:  # they are in this memory alone, and others would ask for them anew
+            return False
         return self.agent.definition.movable
 
     def write_last_checkpoint(self) -> None:
         """The agent leaves memory: keep what the next activation begins from, if worth it."""
         if self.delete_futures or self.compact_futures:
             return  # it would be deleted at once
-        if isinstance(self.journal, CheckpointJournal):
-            self.journal.write_last_checkpoint()
+        checkpoints = checkpoints_of(self.journal)
+        if checkpoints is not None:
+            checkpoints.write_last_checkpoint()
 
     def on_durable(self, seq: int) -> None:
         """The records up to this number are durable: emit their events."""
@@ -373,9 +376,7 @@ async def activate(
         StoreError: if it cannot be read.
 
     """
-    store = services.store
-    shared = shared_part(store) if take and services.placement.any_host else None
-    claim = store.claim if shared is None else shared.take
+    claim = _claim_of(services, take=take)
     try:
         if isinstance(agent, Agent):
             agent, owned, loaded = await _claim_or_create(agent_id, agent, services, claim, values)
@@ -400,13 +401,14 @@ async def activate(
         clock=services.clock,
         last_seq=owned.last_seq,
         epoch=owned.epoch,
-        host=host_of(services.store) if is_shared(services.store) else None,
+        host=services.host if services.shared_store is not None else None,
     )
     ledger.outlives_run = True
     if services.instrument is not None:
         services.instrument.follow(ledger)
-    if isinstance(journal, CheckpointJournal):
-        journal.write_checkpoints(activation.ledger_state, loaded)
+    checkpoints = checkpoints_of(journal)
+    if checkpoints is not None:
+        checkpoints.write_checkpoints(activation.ledger_state, loaded)
     if state.run is not None and state.run.fruitless and not state.run.over:
         lost = await services.store.lost_attempts(agent_id, state.run.run_id)
         activation.lost_attempts = lost
@@ -415,7 +417,24 @@ async def activate(
     return activation
 
 
-Claim = Callable[[str, str | None], Awaitable[Owned | None]]
+class Claim(Protocol):
+    """As of `SharedStore.take`."""
+
+    async def __call__(
+        self, agent_id: str, agent: str | None, *, loads: bool = False
+    ) -> Taken | None: ...
+
+
+def _claim_of(services: RuntimeServices[Any, Any], *, take: bool) -> Claim:
+    shared = services.shared_store
+    if take and shared is not None and services.placement.any_host:
+        return shared.take
+
+    async def claim(agent_id: str, agent: str | None, *, loads: bool = False) -> Taken | None:
+        owned = await services.store.claim(agent_id, agent)
+        return None if owned is None else Taken(owned)
+
+    return claim
 
 
 async def _claim_or_create(
@@ -429,26 +448,30 @@ async def _claim_or_create(
     store = services.store
     try:
         await _prepare(agent_id, agent, services)
-        owned = await claim(agent_id, agent.name)
+        taken = await claim(agent_id, agent.name, loads=True)
     except UnfitHost as unfit:
         raise await services.placement.elsewhere(agent_id, agent.name, unfit, values) from unfit
-    assert owned is not None, "a claim with a definition creates the agent where there is none"
+    assert taken is not None, "a claim with a definition creates the agent where there is none"
+    owned, loaded = taken
     if owned.agent != agent.name:
         await store.release(owned)
         raise OtherAgent(agent_id=agent_id, agent=owned.agent, wanted=agent.name)
-    return agent, owned, await load_latest(store, agent_id) if owned.last_seq else None
+    if loaded is None and owned.last_seq:
+        loaded = await load_latest(store, agent_id)
+    return agent, owned, loaded
 
 
 async def _give_back(agent_id: str, services: RuntimeServices[Any, Any]) -> None:
     """Release an agent that another host has given to this one, which cannot run it.
 
     Else it is this host's for as long as that lives, and a run that was handed over stands still
-    (test_an_agent_that_is_handed_over_to_a_host_that_does_not_make_it_is_free_again).
+    (test_an_agent_that_is_handed_over_to_a_host_that_does_not_make_it_is_free_again). The others
+    are told: one of them may run it (test_a_run_that_is_given_back_goes_on_where_it_can).
     """
     if not services.placement.is_shared:
         return
     stored = await find_agent(services.store, agent_id)
-    if stored is not None and stored.host == host_of(services.store):
+    if stored is not None and stored.host == services.host:
         owned = Owned(
             agent_id=agent_id,
             agent=stored.agent,
@@ -457,6 +480,9 @@ async def _give_back(agent_id: str, services: RuntimeServices[Any, Any]) -> None
             last_seq=stored.last_seq,
         )
         await services.store.release(owned)
+        shared = services.shared_store
+        if shared is not None:
+            await shared.send([Sent(None, str(Hint("left")))])
 
 
 async def _prepare(agent_id: str, agent: Agent, services: RuntimeServices[Any, Any]) -> None:
@@ -498,14 +524,15 @@ class _Claiming:
             try:
                 if not is_made:
                     await _prepare(agent_id, agent, self.services)
-                owned = await self.claim(agent_id, name)
+                taken = await self.claim(agent_id, name)
             except UnfitHost as unfit:
                 placement = self.services.placement
                 needs = agent.definition.all_needs if is_made else None
                 raise await placement.elsewhere(
                     agent_id, name, unfit, values, needs=needs
                 ) from unfit
-            assert owned is not None, "a claim with a definition creates the agent"
+            assert taken is not None, "a claim with a definition creates the agent"
+            owned = taken.owned
             before = owned.incarnation, 0
             if loaded is not None:
                 before = loaded.agent.incarnation, loaded.agent.last_seq

@@ -21,14 +21,7 @@ from understudy.actors.messages import Delete
 from understudy.actors.phase import Phase
 from understudy.actors.replies import as_exception, runtime_stopped
 from understudy.actors.services import RuntimeServices
-from understudy.errors import (
-    Fenced,
-    JournalFailed,
-    OwnedElsewhere,
-    UnderstudyError,
-    UnknownAgent,
-)
-from understudy.journal.shared import shared_part
+from understudy.errors import Fenced, JournalFailed, OwnedElsewhere, UnderstudyError, UnknownAgent
 from understudy.loop_actors.future import Future
 from understudy.loop_actors.loop_actor import loop_for_start
 from understudy.loop_actors.ref import LoopActorRef
@@ -124,7 +117,7 @@ class Activator:
         """The same, on the loop."""
         if not slot.phase.is_in_memory and not self.services.closing:
             slot.answer_looks()
-            if not slot.inbox:
+            if not slot.is_needed_in_memory():
                 return
         ref = slot.actor_ref
         if ref is not None:
@@ -152,13 +145,12 @@ class Activator:
             # the child before it is asked to delete it.
             if before is not None:
                 await before
-            has_failed = False
             try:
                 await work()
             except (asyncio.CancelledError, GeneratorExit):
                 raise
             except BaseException as error:  # a SystemExit of a store would end the loop
-                has_failed = True
+                has_result = False
                 logger.exception(
                     "agent %r could not be activated, or released", slot.id, extra=about(slot.id)
                 )
@@ -166,13 +158,15 @@ class Activator:
                 slot.actor_ref = None  # it is dead, and the supervisor starts no other
                 if slot.phase is Phase.ACTIVATING:
                     slot.enter(Phase.PASSIVE)
+            else:
+                has_result = slot.phase is Phase.ENDED
             finally:
                 if slot.change is task:
                     slot.change = None
             # Race: this against the end of the run task, or of the actor that was to look at its
             # result. Who comes meanwhile leaves it to this change
             # (test_the_result_of_a_run_task_is_looked_at_whenever_its_actor_is_stopped).
-            if slot.inbox or (slot.phase is Phase.ENDED and not has_failed):
+            if slot.inbox or has_result:
                 self.check_inbox_here(slot)
 
         task = slot.change = self.start_task(change())
@@ -208,8 +202,8 @@ class Activator:
     async def _release_stored(self, slot: AgentSlot, activation: Activation) -> None:
         """Delete the agent or compact it where that was requested, and give it up."""
         store, owned = self.services.store, activation.journal.owned
-        shared = shared_part(store) if activation.is_taken else None
-        if shared is not None:
+        shared = self.services.shared_store
+        if shared is not None and activation.is_taken:
             shared.keep_left(activation.journal)
         failure: BaseException | None = None
         try:

@@ -71,7 +71,6 @@ from understudy.errors import (
     UnderstudyError,
     UnknownAgent,
 )
-from understudy.journal import is_shared
 from understudy.loop_actors.future import Future, refuse
 from understudy.loop_actors.loop_actor import LoopActor
 from understudy.run.hooks import Hook, HookFailed, Passivation
@@ -396,7 +395,7 @@ class AgentActor(LoopActor):
     def _followed(self, message: AgentMessage) -> AgentMessage:
         """The message; of a look, one that the store answers if the agent is not ours any more."""
         found, slot = look_in(message), self._slot
-        if found is None or not is_shared(slot.services.store):
+        if found is None or slot.services.shared_store is None:
             return message
         look, expectation = found
         here: Future[Any] = Future()

@@ -7,12 +7,13 @@ import enum
 import threading
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import datetime
-from typing import Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 from understudy._base import forks
-from understudy._base.json_values import text_of
+from understudy._base.json_values import jsonable, text_of
+from understudy._base.points_in_time import time_text
 from understudy._base.quickly_made import quickly_made
 from understudy.errors import ForkedRuntime, StoreDamaged
 from understudy.events import (
@@ -113,6 +114,20 @@ class AgentEvent:
 
     None for events that are not stored, and for those from before records had times.
     """
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON; what JSON lacks as text."""
+        return {
+            "agent_id": self.agent_id,
+            "seq": self.seq,
+            "at": time_text(self.at),
+            "event": event_to_dict(self.event),
+        }
+
+
+def event_to_dict(event: Any) -> dict[str, Any]:
+    """The fields of an event as JSON; what JSON lacks as text."""
+    return {field.name: jsonable(getattr(event, field.name)) for field in fields(event)}
 
 
 def agent_events_of(

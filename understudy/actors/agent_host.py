@@ -5,18 +5,20 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Coroutine, Iterable, Sequence
 from dataclasses import replace
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 from understudy._base.abandoned_tasks import AbandonedTasks
 from understudy._base.clock import Clock, NewId
 from understudy._base.context_codecs import ContextCodecs
+from understudy._base.json_values import text_of
 from understudy._base.worker_threads import WorkerThreads
 from understudy.actors.activation import Activation
 from understudy.actors.activator import Activator
-from understudy.actors.agent_directory import Directory, checked_id
+from understudy.actors.agent_directory import Directory
 from understudy.actors.agent_events import LoopBlocked
 from understudy.actors.agent_factory import AgentFactory
 from understudy.actors.agent_slot import AgentSlot
@@ -24,7 +26,7 @@ from understudy.actors.dues import DueClock
 from understudy.actors.export import mark_restored
 from understudy.actors.live_events import LiveEvents
 from understudy.actors.loop_monitor import LoopMonitor
-from understudy.actors.messages import AnswerWait, Passivate
+from understudy.actors.messages import AnswerWait, GivenToken, Passivate
 from understudy.actors.phase import Phase
 from understudy.actors.placement import Placement
 from understudy.actors.post_office import PostOffice
@@ -34,10 +36,19 @@ from understudy.actors.shared_host import SharedHost
 from understudy.actors.stored_looks import StoredLooks
 from understudy.actors.tree import agent_tree
 from understudy.agent.agent import Agent
-from understudy.errors import Expired, Fenced, UnfitHost, UnknownAgent, UnknownToken, UsageError
+from understudy.errors import (
+    Expired,
+    Fenced,
+    JournalFailed,
+    UnfitHost,
+    UnknownAgent,
+    UnknownToken,
+    UsageError,
+)
 from understudy.journal import AgentFinder, IndexStatus, Store
+from understudy.journal.feed import FeedStore
 from understudy.journal.parcels import PARCELS
-from understudy.journal.shared import hint_of, shared_part
+from understudy.journal.shared import hint_of
 from understudy.journal.store import TextStore
 from understudy.loop_actors.future import Future
 from understudy.loop_actors.monitor import Lifetime
@@ -92,6 +103,7 @@ class AgentHost:
         self._loop_monitor: LoopMonitor | None = None
         self._office: PostOffice | None = None
         self._live: LiveEvents | None = None
+        self._draining: asyncio.Task[None] | None = None
         self._make_services: Callable[
             [asyncio.AbstractEventLoop], RuntimeServices[AgentSlot, Activation]
         ]
@@ -125,12 +137,14 @@ class AgentHost:
         self.services = self.directory.services = self.activator.services = services
         services.looks = StoredLooks(services, self.directory)
         self.placement.introduce()
-        shared = shared_part(services.store)
+        shared = services.shared_store
         if shared is not None and self.placement.any_host:
             host = SharedHost(services, self.directory, shared)
             self._office = services.calls = PostOffice(host)
             self._live = services.live = LiveEvents(host)
             shared.listen(self._told)
+        if isinstance(services.store, FeedStore):
+            services.store.feed_clock = services.clock
         await services.store.open(self._lost_lease)
         try:
             await self.placement.register(self.directory.definitions())
@@ -217,33 +231,46 @@ class AgentHost:
 
     async def drain(self, timeout: float | None) -> bool:
         """As `Runtime.drain`."""
-        drained: set[str] = set()
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(timeout):
-                await asyncio.gather(self.placement.drain(), self._passivate_active(drained))
-                # Race: this against an agent that was being activated when the draining began
-                # (test_an_agent_that_is_being_activated_is_passivated_too).
-                while await self._passivate_active(drained):
-                    pass
-                await self._hand_over(drained)
-                for slot in self.directory.all_slots():
-                    why = "this runtime is being drained"
-                    slot.refuse_waiters(Fenced(agent_id=slot.id, why=why))
-                return True
-        return False
+        if self._draining is None or self._draining.done():
+            self._draining = self.activator.start_task(self._drain())
+        # What ends its step later is handed over, too: the task goes on
+        # (test_what_ends_its_step_after_the_time_of_a_drain_goes_on_elsewhere_too).
+        done, _ = await asyncio.wait([self._draining], timeout=timeout)
+        for task in done:
+            task.result()
+        return bool(done)
 
-    async def _passivate_active(self, drained: set[str]) -> bool:
-        """Passivate all agents that are in memory, and add them to `drained`; False for none."""
-        slots = self.directory.slots()
-        active = [slot for slot in slots if slot.phase is not Phase.PASSIVE]
-        drained.update(slot.id for slot in active)
-        await asyncio.gather(*map(self._passivate, active))
-        return bool(active)
+    async def _drain(self) -> None:
+        await asyncio.gather(self.placement.drain(), self._give_up_active())
+        # Race: this against an agent that was being activated when the draining began
+        # (test_an_agent_that_is_being_activated_is_passivated_too).
+        while await self._give_up_active():
+            pass
+        for slot in self.directory.all_slots():
+            slot.refuse_waiters(Fenced(agent_id=slot.id, why="this runtime is being drained"))
+
+    async def _give_up_active(self) -> bool:
+        """Give up all agents that are in memory; False for none."""
+        slots = [slot for slot in self.directory.slots() if slot.phase is not Phase.PASSIVE]
+        at_rest = [slot for slot in slots if slot.phase is Phase.IDLE]
+        # Each of the others alone: a long step of one holds up no other
+        # (test_a_run_goes_on_elsewhere_while_another_one_keeps_the_drain_waiting).
+        others = [[slot] for slot in slots if slot.phase is not Phase.IDLE]
+        await asyncio.gather(*map(self._give_up, [at_rest, *others]))
+        return bool(slots)
+
+    async def _give_up(self, slots: Sequence[AgentSlot]) -> None:
+        """Passivate agents, then have other hosts go on with their runs at once."""
+        await asyncio.gather(*map(self._passivate, slots))
+        try:
+            await self._hand_over([slot.id for slot in slots])
+        except JournalFailed as error:  # sweeps of other hosts find them
+            logger.warning("agents are not handed over to other hosts: %s", text_of(error))
 
     async def _hand_over(self, agent_ids: Collection[str]) -> None:
         """Have other hosts go on with the runs of these agents at once, if they can be reached."""
         store = self.services.store
-        if not (self.placement.is_shared and isinstance(store, AgentFinder)):
+        if not (agent_ids and self.placement.is_shared and isinstance(store, AgentFinder)):
             return
         for stored in await store.find_agents(agent_ids):
             if stored.host is None and stored.index_status in TO_GO_ON:
@@ -254,7 +281,9 @@ class AgentHost:
 
     async def _passivate(self, slot: AgentSlot) -> None:
         """Passivate an agent, and wait until the store has it."""
-        if slot.phase is not Phase.RELEASING:
+        # By now it may be passive, and a message would activate it again and again
+        # (test_an_agent_that_is_being_activated_is_passivated_too).
+        if slot.phase not in (Phase.PASSIVE, Phase.RELEASING):
             future: Future[bool] = Future()
             slot.post(Passivate(future))
             with contextlib.suppress(Exception):  # it could not be read: it is passive
@@ -270,22 +299,35 @@ class AgentHost:
 
     # ------------------------------------------------------------------- agents
 
-    async def answer_wait(self, token: str, answer: Answer) -> bool:
-        """As `Runtime.resolve` and `Runtime.reject`.
+    def answer_wait(self, token: str, answer: Answer) -> Callable[[], Coroutine[Any, Any, bool]]:
+        """As `Runtime.resolve` and `Runtime.reject`; the result waits for what comes of it.
 
-        A token that no wait has activates no agent: whoever can guess ids must not do that.
+        From any thread: what the caller asks of this agent afterwards is done after it. A token
+        that no wait has activates no agent: whoever can guess ids must not do that.
         """
-        agent_id, token_hash = agent_of(token), hash_of(token)
         try:
-            checked_id(agent_id)
-        except UsageError:
-            raise UnknownToken from None
+            slot = self.directory.get(agent_of(token))._slot
+        except (UnknownToken, UsageError):
+            return _unknown_token
+        given = GivenToken()
+        asked = AnswerWait(hash_of(token), answer, Future(), given)
+        slot.ask(asked)
+        return partial(self._answered, slot, asked, given)
+
+    async def _answered(self, slot: AgentSlot, asked: AnswerWait, given: GivenToken) -> bool:
+        agent_id, token_hash, answer = slot.id, asked.token_hash, asked.answer
         if not self.directory.is_active(agent_id):
-            await self._made_token(agent_id, token_hash)
-        future: Future[bool | None] = Future()
-        self.directory.get(agent_id)._slot.ask(AnswerWait(token_hash, answer, future))
+            try:
+                await self._made_token(agent_id, token_hash)
+            except Exception as error:
+                slot.refuse_guess(given, error)
+                if slot.phase is Phase.PASSIVE:
+                    self.directory.drop_unless_needed(slot)
+            # Also of a guess that was not in the inbox: it goes along with other calls.
+            given.is_checked = True
+            self.activator.check_inbox_here(slot)
         try:
-            known = await future
+            known = await asked.future
         except UnknownAgent:
             raise UnknownToken from None
         if known is not None:
@@ -321,3 +363,7 @@ class AgentHost:
         tree = self.activator.tree()
         actors = (agent_tree(child, self.directory.find(child.id)) for child in tree.children)
         return replace(tree, children=tuple(actors))
+
+
+async def _unknown_token() -> bool:
+    raise UnknownToken

@@ -9,7 +9,7 @@ from typing import Any, Generic, Literal, TypeVar, Unpack, overload
 import pykka
 
 from understudy._base import forks
-from understudy._base.json_values import checked_text
+from understudy._base.json_values import checked_flag, checked_text
 from understudy._base.points_in_time import checked_time
 from understudy._base.type_variables import OutputT_co
 from understudy.actors.agent_actor import AgentActor
@@ -43,7 +43,7 @@ from understudy.actors.replies import answer_with
 from understudy.actors.stored_agents import AgentInfo, stored_history
 from understudy.agent.agent import Agent, RunLimits
 from understudy.agent.build_definition import check_ends_at
-from understudy.agent.runner import refuse_inside_run
+from understudy.agent.decisions import refuse_inside_run
 from understudy.agent.value_of_tool import refuse_until, value_of
 from understudy.display import DisplayUpdate
 from understudy.errors import ForkedRuntime, UsageError, WouldDeadlock
@@ -211,11 +211,13 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
                 same id again is not queued again: its future resolves to the same id.
 
         Raises:
-            UsageError: if the message is empty, `message_id` is not text, or `at` is no time with a
-                time zone. The future raises it where 1,000 messages wait for their times already.
+            UsageError: if the message is empty, `message_id` is not text, `steer` is no bool, or
+                `at` is no time with a time zone. The future raises it where 1,000 messages wait for
+                their times already.
 
         """
         _check_message_id(message_id)
+        checked_flag(steer, what="send(steer=...)")
         due = None if at is None else checked_time(at, what="send(at=...)")
         future: Future[str] = self._future()
         self._post(
@@ -657,7 +659,9 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
             future.set(False)
         return future.get(timeout=timeout) if block else future
 
-    def history(self, *, after: int = 0, limit: int = 100) -> Future[HistoryPage]:
+    def history(
+        self, *, after: int = 0, limit: int = 100, before: int | None = None
+    ) -> Future[HistoryPage]:
         """What happened to the agent, oldest first, from the store. The agent is not activated.
 
         Unlike events, the entries are complete without what came before them, are JSON-able, and
@@ -667,14 +671,21 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
             after: the `next` of the page before; 0 for the first one.
             limit: how many entries, from 1 on. Those of one record stay together, so a page may
                 have some more.
+            before: the `next` of the page of later entries; for the newest page any number above
+                all. The page has the entries of the last `limit` records below it, and no more than
+                twice as many are read, however many there are. What began before those has no
+                duration, and its run may be unknown (None).
 
         Raises:
-            UsageError: if `after` is below 0 or `limit` below 1.
+            UsageError: if `after` is below 0, or `limit` or `before` below 1, or `after` is given
+                beside `before`.
 
         """
-        check_page(after, limit)
+        check_page(after, limit, before)
         slot = self._slot
-        return self._from_store(lambda: stored_history(slot.services.store, slot.id, after, limit))
+        return self._from_store(
+            lambda: stored_history(slot.services.store, slot.id, after, limit, before)
+        )
 
     def display(self, *, after: int = 0, limit: int | None = None) -> Future[DisplayUpdate]:
         """What happened as rows for a chat screen, from the store. The agent is not activated.

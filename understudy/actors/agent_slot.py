@@ -34,12 +34,20 @@ from understudy.actors.agent_events import (
     agent_events_of,
 )
 from understudy.actors.agent_factory import MadeAtActivation
-from understudy.actors.messages import AgentKey, AgentMessage, Expecting, look_in
+from understudy.actors.messages import (
+    AgentKey,
+    AgentMessage,
+    AnswerWait,
+    Expecting,
+    GivenToken,
+    is_guess,
+    look_in,
+)
 from understudy.actors.phase import NEXT_PHASES, Phase
 from understudy.actors.services import RuntimeServices
 from understudy.actors.stored_agents import stored_events
 from understudy.agent.agent import Agent
-from understudy.agent.runner import RunEnvironment
+from understudy.agent.run_environment import RunEnvironment
 from understudy.errors import JournalFailed, OtherAgent, UnknownAgent
 from understudy.events import Event
 from understudy.loop_actors.future import refuse
@@ -485,6 +493,17 @@ class AgentSlot:
         """Have the store answer the looks before the first message that needs the agent itself."""
         while self.inbox and look_in(self.inbox[0]) is not None:
             self.services.looks.answer(self, self.inbox.pop(0))
+
+    def is_needed_in_memory(self) -> bool:
+        """Whether a message in the inbox activates the agent."""
+        return any(not is_guess(message) for message in self.inbox)
+
+    def refuse_guess(self, given: GivenToken, error: BaseException) -> None:
+        """Give the error to the message with this token, if it is still in the inbox."""
+        for message in list(self.inbox):
+            if isinstance(message, AnswerWait) and message.given is given:
+                self.inbox.remove(message)
+                refuse(message.future, error)
 
     def abandon(self, error: BaseException) -> None:
         """Give an error to everything that waits: the runtime has stopped."""

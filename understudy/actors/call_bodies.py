@@ -194,11 +194,12 @@ def _message(
                 refuse_if_interrupted=data["refuse_if_interrupted"],
                 on_run=on_run,
                 context=queued.context,
+                was_elsewhere=True,
             )
         case "send":
             queued = _queued(data)
             what = queued.message, queued.message_id, queued.steer, queued.self_sent
-            return Send(*what, future, queued.due, queued.context)
+            return Send(*what, future, queued.due, queued.context, was_elsewhere=True)
         case "cancel_message":
             return CancelMessage(data["message_id"], future)
         case "plans":

@@ -24,9 +24,8 @@ from understudy.actors.agent_directory import Directory
 from understudy.actors.agent_slot import AgentSlot
 from understudy.actors.messages import CheckDue
 from understudy.actors.services import RuntimeServices
-from understudy.errors import OwnedElsewhere, UnfitHost, UnknownAgent
-from understudy.journal import DueStore, StoredAgent, is_shared
-from understudy.journal.shared import host_of
+from understudy.errors import Fenced, OwnedElsewhere, UnfitHost, UnknownAgent
+from understudy.journal import DueStore, StoredAgent
 from understudy.loop_actors.future import Future
 
 logger: logging.Logger = logging.getLogger(__name__)
@@ -109,7 +108,7 @@ class DueClock:
         if not isinstance(store, DueStore):
             return
         try:
-            here, until, found = host_of(store), _NEVER, 0
+            here, until, found = self._services.host, _NEVER, 0
             async for stored in store.due(until):
                 if stored.host not in (None, here) or not self._is_to_be_told(stored):
                     continue
@@ -154,7 +153,7 @@ class DueClock:
     async def index_others(self) -> None:
         """Index what hosts of an older version have written, where hosts share the store."""
         store = self._services.store
-        if is_shared(store) and isinstance(store, DueStore):
+        if self._services.shared_store is not None and isinstance(store, DueStore):
             await self._index_agents(store)
 
     async def _index_agents(self, store: DueStore) -> None:
@@ -353,10 +352,14 @@ class DueClock:
         self.tell(agent_id, due)
 
     def _try_again(self, agent_id: str, error: BaseException) -> None:
-        """Later, and later each time. Only the first failure in a row is logged."""
+        """Later, and later each time. Only the first failure in a row is logged.
+
+        It is no trouble that another host has taken the agent meanwhile: that one tells it.
+        """
         tries = self._tries[agent_id] = self._tries.get(agent_id, 0) + 1
         if tries == 1:
-            logger.error(
+            logger.log(
+                logging.INFO if isinstance(error, Fenced) else logging.ERROR,
                 "agent %r is due, and could not be told: %s",
                 agent_id,
                 text_of(error),

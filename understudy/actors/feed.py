@@ -8,10 +8,11 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from copy import copy
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 from understudy._base.json_values import checked_seconds, shown, text_of
 from understudy._base.log_fields import about
+from understudy._base.points_in_time import time_text
 from understudy.actors.agent_events import (
     EventsDropped,
     Gap,
@@ -19,6 +20,7 @@ from understudy.actors.agent_events import (
     SelfRunsBounded,
     StatusChanged,
     agent_events_of,
+    event_to_dict,
 )
 from understudy.actors.listing import Calls, Cursors
 from understudy.errors import SchemaVersionError, StoreDamaged, UsageError
@@ -106,6 +108,17 @@ class FeedEvent:
     at: datetime | None
     """When it was recorded."""
 
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON; what JSON lacks as text."""
+        return {
+            "agent_id": self.agent_id,
+            "agent": self.agent,
+            "seq": self.seq,
+            "at": time_text(self.at),
+            "event": event_to_dict(self.event),
+            "cursor": self.cursor,
+        }
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FeedOptions:
@@ -156,6 +169,10 @@ class ReadsFeed(Protocol):
         """As of `FeedIndex`."""
 
 
+_Read = tuple[list[FeedEvent], _Place, _Place | None]
+"""Some events, where the feed goes on behind them, and where a loop until now ends."""
+
+
 class Feed:
     """The events of all agents, to iterate with `async for`, or with `for` in a thread.
 
@@ -182,13 +199,26 @@ class Feed:
         self._place: _Place | None = None if key is None else _Place(*key)
         self._start = start
         # Asked at once: what happens from now on is told.
-        self._begun: Future[tuple[_Place, FeedKey]] = call(self._begin)
+        self._begun: Future[_Place] = call(self._begin)
         self._follows = True
         self._last: str | None = None
         """The cursor of the last event that it has brought."""
 
-    async def _begin(self) -> tuple[_Place, FeedKey]:
-        """Where it begins, and where it ended then."""
+    async def _begin(self) -> _Place:
+        """Where it begins."""
+        bounds = await self._bounds()
+        if self._place is not None:
+            return self._place
+        return _Place(bounds.feed, *(bounds.floor if self._start == "oldest" else bounds.end))
+
+    async def _bounds(self) -> FeedPage:
+        """A page without rows.
+
+        Raises:
+            UsageError: if the feed is off.
+            StoreDamaged: if it ends before it begins.
+
+        """
         page = await self._store().read_feed(None, 0)
         if page is None:
             raise UsageError(
@@ -198,27 +228,24 @@ class Feed:
         if page.floor > page.end:
             what = f"it was removed up to {page.floor}, and ends at {page.end}"
             raise StoreDamaged(what="the feed", cause=what)
-        place = self._place
-        if place is None:
-            place = _Place(page.feed, *(page.floor if self._start == "oldest" else page.end))
-        return place, page.end
+        return page
 
     def until_now(self) -> Feed:
-        """The same, which ends behind the last event that was there when it was asked for."""
+        """The same; a loop over it ends behind the last event that is there when it begins."""
         found = copy(self)
         found._follows = False
         return found
 
     def position(self) -> Future[str]:
         """The cursor before the first event that it brings. Once it is known, nothing is missed."""
-        return self._begun.map(lambda begun: self._cursor(begun[0]))
+        return self._begun.map(self._cursor)
 
     async def __aiter__(self) -> AsyncIterator[FeedEvent]:
-        begun, end = await self._begun
-        place = self._behind_last(begun)
+        place, end = self._behind_last(await self._begun), None
         while not self._is_over(place, end):
+            before = place
             try:
-                events, place = await self._next(place)
+                events, place, end = await self._next(place, end)
             except Exception:
                 if self._has_ended():
                     return
@@ -226,15 +253,15 @@ class Feed:
             for event in events:
                 self._last = event.cursor
                 yield event
-            if not events and not self._follows:
+            if place is before and not self._follows:
                 return
 
     def __iter__(self) -> Iterator[FeedEvent]:
-        begun, end = self._begun.get()
-        place = self._behind_last(begun)
+        place, end = self._behind_last(self._begun.get()), None
         while not self._is_over(place, end):
+            before = place
             try:
-                events, place = self._next(place).get()
+                events, place, end = self._next(place, end).get()
             except Exception:
                 if self._has_ended():
                     return
@@ -242,22 +269,28 @@ class Feed:
             for event in events:
                 self._last = event.cursor
                 yield event
-            if not events and not self._follows:
+            if place is before and not self._follows:
                 return
 
-    def _is_over(self, place: _Place, end: FeedKey) -> bool:
-        # The end need not be the place of a row: in PostgreSQL it is a transaction's.
-        return self._has_ended() or (not self._follows and place.key >= end)
+    def _is_over(self, place: _Place, end: _Place | None) -> bool:
+        # The end need not be the place of a row: in PostgreSQL it is a transaction's. So a loop
+        # ends where nothing is read, too. A page may have rows and no events
+        # (test_a_loop_until_now_goes_on_behind_rows_that_tell_nothing).
+        is_behind = end is not None and place.feed == end.feed and place.key >= end.key
+        return self._has_ended() or is_behind
 
     def _behind_last(self, begun: _Place) -> _Place:
         key = self._cursors.key(self._last, str, int, int, int)
         return begun if key is None else _Place(*key)
 
-    def _next(self, place: _Place) -> Future[tuple[list[FeedEvent], _Place]]:
-        """The next events, or none after some time; and where it goes on."""
-        return self._call(lambda: self._read(place))
+    def _next(self, place: _Place, end: _Place | None) -> Future[_Read]:
+        """The next events, or none after some time; where it goes on, and where it ends."""
+        return self._call(lambda: self._read(place, end))
 
-    async def _read(self, place: _Place) -> tuple[list[FeedEvent], _Place]:
+    async def _read(self, place: _Place, end: _Place | None) -> _Read:
+        if end is None and not self._follows:
+            bounds = await self._bounds()
+            end = _Place(bounds.feed, *bounds.end)
         page = await self._read_page(place)
         if not page.rows and page.feed == place.feed and self._follows:
             await self._wait()
@@ -275,7 +308,7 @@ class Feed:
                 behind = _Place(page.feed, *row.key)
                 events.append(self._event(behind if part == len(found) else ahead, event, row))
             place = _Place(page.feed, *row.key)
-        return events, place
+        return events, place, end
 
     async def _wait(self) -> None:
         store = self._store()

@@ -182,5 +182,5 @@ def _are(values: list[Any], types: tuple[type, ...]) -> bool:
 
 def _is_comparable(value: Any) -> bool:
     if isinstance(value, int):
-        return 0 <= value < 1 << 63
+        return -1 << 63 <= value < 1 << 63
     return is_storable_text(value) and "\0" not in value

@@ -16,9 +16,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import fields
 from typing import Any
 
-from pydantic_core import to_jsonable_python
-
-from understudy._base.json_values import shown, text_of
+from understudy._base.json_values import jsonable, text_of
 from understudy.actors.agent_events import MAX_DELTAS, AgentEvent, EventLog, EventsDropped
 from understudy.actors.agent_slot import AgentSlot
 from understudy.actors.shared_host import SharedHost
@@ -61,11 +59,7 @@ _SENT = tuple(_KINDS.values())
 def _data_of(event: Any) -> dict[str, Any]:
     data = {field.name: getattr(event, field.name) for field in fields(event)}
     if isinstance(event, ToolEmitted):  # a tool emits what it likes
-        try:
-            plain = to_jsonable_python(event.data, fallback=shown, inf_nan_mode="strings")
-        except Exception:  # it holds itself, or its own code raises: others are sent all the same
-            plain = shown(event.data)
-        data["data"] = plain
+        data["data"] = jsonable(event.data)
     return data
 
 

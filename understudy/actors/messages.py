@@ -13,7 +13,8 @@ from understudy._base.context_codecs import Context
 from understudy.actors.agent_factory import MadeAtActivation
 from understudy.actors.plans import PlanChange
 from understudy.agent.agent import Agent
-from understudy.agent.runner import Decisions, RunOptions
+from understudy.agent.decisions import Decisions
+from understudy.agent.run_environment import RunOptions
 from understudy.loop_actors.future import Future
 from understudy.outcomes import Outcome
 from understudy.run.answers import Answer
@@ -77,6 +78,8 @@ class RunRequest:
     """Gets the id of its run when that begins."""
     context: Context = field(default_factory=dict)
     """Of the caller."""
+    was_elsewhere: bool = False
+    """Other hosts may have gone on with the agent since it was sent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +94,8 @@ class Send:
     due: datetime | None = None
     context: Context = field(default_factory=dict)
     """Of the caller."""
+    was_elsewhere: bool = False
+    """As of `RunRequest`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,6 +274,16 @@ class AnswerWait:
     token_hash: str
     answer: Answer
     future: Future[bool | None]
+    given: GivenToken | None = None
+    """How its token was given; None where another host has looked at that."""
+
+
+@dataclass(slots=True, eq=False)
+class GivenToken:
+    """A token that somebody has given, and that may be a guess: that activates no agent."""
+
+    is_checked: bool = False
+    """Whether the store was asked who has made it."""
 
 
 @dataclass(slots=True)
@@ -334,6 +349,12 @@ AgentMessage = (
     | Expecting
     | FromHost
 )
+
+
+def is_guess(message: AgentMessage) -> bool:
+    """Whether a message comes with a token that nobody may have made."""
+    given = message.given if isinstance(message, AnswerWait) else None
+    return given is not None and not given.is_checked
 
 
 def look_in(message: AgentMessage) -> tuple[Query | WaitOutcome, Expectation | None] | None:

@@ -130,16 +130,18 @@ class Observer(Looking):
 
         return self._call(info)
 
-    def history(self, id: str, *, after: int = 0, limit: int = 100) -> Future[HistoryPage]:
+    def history(
+        self, id: str, *, after: int = 0, limit: int = 100, before: int | None = None
+    ) -> Future[HistoryPage]:
         """As `ref.history`.
 
         Raises:
-            UsageError: for a bad id, `after` below 0 or `limit` below 1.
+            UsageError: for a bad id, and as `ref.history`.
 
         """
         checked_id(id)
-        check_page(after, limit)
-        return self._call(lambda: stored_history(self._reader, id, after, limit))
+        check_page(after, limit, before)
+        return self._call(lambda: stored_history(self._reader, id, after, limit, before))
 
     def display(
         self, id: str, *, after: int = 0, limit: int | None = None

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Literal
 
 from pydantic_ai.messages import UserPromptPart
@@ -59,6 +60,14 @@ class PlanChange:
         return change(self.id)
 
 
+@dataclass(frozen=True, slots=True)
+class _Coming:
+    """Something that is due, and what records it."""
+
+    due: datetime
+    record: Callable[[], object]
+
+
 class Plans:
     """The plans of one agent, where its records are written.
 
@@ -88,14 +97,21 @@ class Plans:
         if due is None or due > now:
             return False
         plans = self._state.plans or NO_PLANS
-        messages = [m for m in plans.timed.values() if m.due is not None and m.due <= now]
-        messages.sort(key=lambda queued: queued.due or now)
-        for message in messages:
-            self._ledger.record(MessageDue(message_id=message.message_id, at=now))
+        coming: list[_Coming] = []
+        for message in plans.timed.values():
+            if message.due is not None and message.due <= now:
+                record = MessageDue(message_id=message.message_id, at=now)
+                coming.append(_Coming(message.due, partial(self._ledger.record, record)))
+        has_message = bool(coming)
         for schedule in plans.schedules.values():
             if not schedule.paused and schedule.next_due is not None and schedule.next_due <= now:
-                self._record_occurrences(schedule, schedule.next_due, now)
-        return bool(messages)
+                coming.extend(self._occurrences(schedule, schedule.next_due, now))
+        # One plan may rest on another
+        # (test_what_is_overdue_comes_in_the_order_of_its_times).
+        coming.sort(key=lambda each: each.due)
+        for each in coming:
+            each.record()
+        return has_message
 
     def check_room(self) -> None:
         """Raise `UsageError` if one more message cannot wait for its time."""
@@ -150,10 +166,14 @@ class Plans:
 
     def resume(self, schedule_id: str) -> Schedule:
         """Record that a paused schedule has occurrences again, from now on."""
-        schedule = self.get(schedule_id)
+        schedule, now = self.get(schedule_id), self._clock.now()
         if not schedule.paused:
             return schedule
-        next_due = next_time(schedule.cron, schedule.timezone, self._clock.now())
+        next_due = schedule.next_due
+        # A later one stays: where the clock was set back, those before it have come
+        # (test_a_schedule_that_is_resumed_after_the_clock_was_set_back_repeats_nothing).
+        if next_due is not None and next_due <= now:
+            next_due = next_time(schedule.cron, schedule.timezone, now)
         return self._record(replace(schedule, paused=False, next_due=next_due))
 
     def trigger(self, schedule_id: str, at: datetime, message_id: str) -> Occurrence:
@@ -175,8 +195,8 @@ class Plans:
 
     # ------------------------------------------------------------------ occurrences
 
-    def _record_occurrences(self, schedule: Schedule, first: datetime, now: datetime) -> None:
-        """Record all occurrences of a schedule up to now, each once."""
+    def _occurrences(self, schedule: Schedule, first: datetime, now: datetime) -> Iterator[_Coming]:
+        """All occurrences of a schedule up to now, to be recorded in order, each once."""
         most = MAX_WAITING if schedule.missed == "all" else 1
         cron, zone = schedule.cron, schedule.timezone
         times = times_until(cron, zone, first, now, most=most) or [first]
@@ -189,9 +209,11 @@ class Plans:
             missed = Occurrence(schedule_id=schedule.id, due=missed_until, skipped="missed")
             then = times[0] if times else following[-1]
             since = first if first < missed_until else None
-            self._ledger.record(Occurred(occurrence=missed, since=since, next_due=then, at=now))
+            record = Occurred(occurrence=missed, since=since, next_due=then, at=now)
+            yield _Coming(missed_until, partial(self._ledger.record, record))
         for due, then in zip(times, following, strict=False):
-            self._occur(Occurrence(schedule_id=schedule.id, due=due), then, self._new_id())
+            occurrence = Occurrence(schedule_id=schedule.id, due=due)
+            yield _Coming(due, partial(self._occur, occurrence, then, self._new_id()))
 
     def _occur(
         self, occurrence: Occurrence, next_due: datetime | None, message_id: str

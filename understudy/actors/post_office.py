@@ -176,12 +176,14 @@ class PostOffice:
                 return
             if isinstance(error, Fenced):
                 call.fences += 1
-                call.in_doubt = True
             elif error.must_post:
                 call.not_here = error
+            # Who waits for a run gets whatever error a later call meets, which the agent's next
+            # owner refuses (test_a_run_that_goes_on_elsewhere_is_not_begun_again_by_a_later_call).
+            call.in_doubt = isinstance(error, Fenced) or call.run_id is not None
             self.again(call)
         except UnfitHost as error:
-            call.not_here = error
+            call.not_here, call.in_doubt = error, call.run_id is not None
             self.again(call)
         except OtherRun as error:
             self._start(self.of_other_run(call, error))
@@ -277,6 +279,8 @@ class PostOffice:
                 return  # they have come meanwhile, and may go before all others
             calls += sorted(line, key=lambda call: call.number)
             line.clear()
+            for call in calls:
+                call.was_elsewhere = True
             if place is None or place.host is None:
                 # Nobody has it who could be asked.
                 calls[:] = [call for call in calls if not self._is_refused(call)]

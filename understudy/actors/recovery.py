@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeVar
 
 from tenacity import (
     AsyncRetrying,
@@ -24,14 +24,16 @@ from understudy.actors.replies import runtime_stopped
 from understudy.actors.services import RuntimeServices, StartTask
 from understudy.errors import Fenced, OwnedElsewhere, StoreUnavailable, UnfitHost
 from understudy.journal import IndexStatus
-from understudy.journal.shared import host_of
 from understudy.loop_actors.future import Future
 from understudy.outcomes import Outcome
 
 logger: logging.Logger = logging.getLogger(__name__)
+T = TypeVar("T")
 
 WHILE_AWAY = retry_if_exception_type((StoreUnavailable, Fenced))
 """Errors after which the store may have the agent for this runtime again."""
+OnEnd = Callable[[Outcome | Exception | None], None]
+"""Gets the outcome of a run that was continued, or why it is not continued any further."""
 BACKOFF = wait_random_exponential(multiplier=0.1, max=10)
 """Seconds between two attempts at one agent; the store itself waits for its `patience` in each."""
 
@@ -100,7 +102,7 @@ async def recover(
     others: list[AgentRef] = []
     suspects: list[AgentRef] = []
     left: dict[str, Exception] = {}
-    here = host_of(services.store)
+    here = services.host
     async for stored in services.store.agents(
         {IndexStatus.OPEN, IndexStatus.QUEUED, IndexStatus.SUSPECT}
     ):
@@ -123,17 +125,25 @@ async def recover(
     return recovery
 
 
-async def continue_one(start_task: StartTask, ref: AgentRef) -> None:
+async def continue_one(start_task: StartTask, ref: AgentRef, on_end: OnEnd | None = None) -> None:
     """Continue one agent, and wait until its run makes progress or ends."""
-    await _Recovering(start_task, Recovery([ref]), at_once=1).run([ref], [])
+    recovering = _Recovering(start_task, Recovery([ref]), at_once=1, on_end=on_end)
+    await recovering.run([ref], [])
 
 
 class _Recovering:
     """Continues agents in the background."""
 
-    def __init__(self, start_task: StartTask, recovery: Recovery, at_once: int) -> None:
+    def __init__(
+        self,
+        start_task: StartTask,
+        recovery: Recovery,
+        at_once: int,
+        on_end: OnEnd | None = None,
+    ) -> None:
         self._start_task = start_task
         self._recovery = recovery
+        self._on_end = on_end
         self._places = asyncio.Semaphore(at_once)
 
     async def run(self, others: Sequence[AgentRef], suspects: Sequence[AgentRef]) -> None:
@@ -165,8 +175,9 @@ class _Recovering:
             logger.warning("agent %r is not recovered yet: %s", ref.id, error, extra=about(ref.id))
 
         retry = AsyncRetrying(retry=WHILE_AWAY, wait=BACKOFF, before_sleep=failed)
+        end: Outcome | Exception | None = None
         try:
-            await retry(self._attempt, ref, settled)
+            end = await retry(self._attempt, ref, settled)
         except Exception as error:  # logged, and told: the others are recovered all the same
             if isinstance(error, OwnedElsewhere | UnfitHost):
                 logger.info("%s", error, extra=about(ref.id))
@@ -180,10 +191,13 @@ class _Recovering:
             else:
                 logger.error("agent %r was not recovered: %s", ref.id, error, extra=about(ref.id))
             self._recovery._settle(ref.id, error)
+            end = error
         finally:
             settled.set()
+        if self._on_end is not None:
+            self._on_end(end)
 
-    async def _attempt(self, ref: AgentRef, settled: asyncio.Event) -> None:
+    async def _attempt(self, ref: AgentRef, settled: asyncio.Event) -> Outcome | None:
         """Activate it and wait for its outcome; a place is taken until its run makes progress."""
         slot = ref._slot
         outcome: Future[Outcome | None] = Future()
@@ -204,11 +218,12 @@ class _Recovering:
             if not outcome.done():
                 self._recovery._settle(ref.id)
                 settled.set()
-            await ended
+            result = await ended
             self._recovery._settle(ref.id)
+            return result
         finally:
             ended.cancel()
 
 
-async def _result(outcome: Future[Any]) -> None:
-    await outcome
+async def _result(outcome: Future[T]) -> T:
+    return await outcome

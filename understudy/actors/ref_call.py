@@ -15,6 +15,7 @@ from understudy.actors.messages import (
     Pause,
     Retry,
     RunRequest,
+    Send,
     Unpause,
 )
 from understudy.errors import OwnedElsewhere, UnfitHost
@@ -39,6 +40,7 @@ class RefCall:
         "posted_at",
         "run_id",
         "slot",
+        "was_elsewhere",
         "was_handled",
     )
 
@@ -58,6 +60,8 @@ class RefCall:
         """Something of it may be recorded, which is to be found out."""
         self.not_here: OwnedElsewhere | UnfitHost | None = None
         """Why this host must not run the agent: only its owner does the call, if it has one."""
+        self.was_elsewhere: bool = False
+        """It was not done at once: other hosts may have gone on with the agent meanwhile."""
         self.was_handled: bool = False
         """It was begun by an owner who then lost the agent."""
         self.run_id: str | None = None
@@ -83,6 +87,8 @@ class RefCall:
         message = replace(asked, future=future)
         if isinstance(message, RunRequest | Cancel | Pause | Unpause | Retry):
             message = replace(message, on_run=self.on_run)
+        if isinstance(message, RunRequest | Send):
+            message = replace(message, was_elsewhere=self.was_elsewhere)
         if isinstance(message, Notify):
             message = replace(message, on_begun=self.on_begun)
         if isinstance(message, Cancel | Pause | Unpause | Retry) and self.run_id is not None:

@@ -15,7 +15,7 @@ from understudy.actors.agent_events import Status
 from understudy.actors.agent_slot import AgentSlot
 from understudy.actors.messages import ChangeFiles, Notify
 from understudy.errors import JournalFailed, UsageError
-from understudy.journal import IndexJournal, find_agent, is_shared
+from understudy.journal import IndexJournal, find_agent
 from understudy.loop_actors.errors import ActorDied
 from understudy.loop_actors.future import Future, refuse
 from understudy.outcomes import Completed, Failed, Interrupted, Outcome, Paused, Stopped, Waiting
@@ -35,7 +35,7 @@ def answer_when_durable(slot: AgentSlot, future: Future[T], value: T) -> None:
     a copy that another host has gone on from. Then it is `Fenced`, and the copy leaves memory.
     """
     activation = slot.current
-    if not activation.ledger.has_unflushed and not is_shared(slot.services.store):
+    if not activation.ledger.has_unflushed and slot.services.shared_store is None:
         future.set(value)
         return
 
@@ -49,7 +49,7 @@ def answer_when_durable(slot: AgentSlot, future: Future[T], value: T) -> None:
 def refuse_when_confirmed(slot: AgentSlot, future: Future[Any], error: Exception) -> None:
     """Give the error to a caller, if this host is still the one that can say so."""
     activation = slot.activation
-    if activation is None or isinstance(error, JournalFailed) or not is_shared(slot.services.store):
+    if activation is None or isinstance(error, JournalFailed) or slot.services.shared_store is None:
         refuse(future, error)
         return
 
@@ -65,7 +65,7 @@ async def confirm(slot: AgentSlot, activation: Activation) -> None:
     if activation.ledger.has_unflushed:
         await activation.ledger.durable()  # its commit compares the epochs
         return
-    if not is_shared(slot.services.store):
+    if slot.services.shared_store is None:
         return
     owned, row = activation.journal.owned, await find_agent(slot.services.store, slot.id)
     if row is None or (row.incarnation, row.epoch) != (owned.incarnation, owned.epoch):
@@ -169,16 +169,24 @@ def notify(slot: AgentSlot, message: Notify) -> None:
 
     def ended(task: asyncio.Task[None]) -> None:
         activation.notifying = tuple(pair for pair in activation.notifying if pair[0] is not task)
-        if slot.services.calls is not None and slot.activation is activation:
-            slot.start_task(note_end())
-
-    async def note_end() -> None:
-        with suppress(JournalFailed):  # whoever waits for a record is told
-            await note_index(activation)
+        if slot.activation is activation:
+            note_later(slot)
 
     task = answer_with(slot, message.future, call_hooks)
     activation.notifying += ((task, message.future),)
     task.add_done_callback(ended)
+
+
+def note_later(slot: AgentSlot) -> None:
+    """As `note_index`, in a task, where hosts take agents from each other."""
+
+    async def note() -> None:
+        with suppress(JournalFailed):  # whoever waits for a record is told
+            await note_index(activation)
+
+    activation = slot.current
+    if slot.services.calls is not None:
+        slot.start_task(note())
 
 
 async def note_index(activation: Activation) -> None:

@@ -13,7 +13,7 @@ from understudy.actors.activation import Activation, RunTaskResult
 from understudy.actors.agent_slot import AgentSlot, running_agents
 from understudy.actors.messages import AgentKey
 from understudy.actors.phase import Phase
-from understudy.errors import JournalFailed
+from understudy.errors import Fenced, JournalFailed
 from understudy.outcomes import Outcome
 from understudy.run.run import AttemptEnded
 from understudy.state.records import AttemptClosed
@@ -35,10 +35,12 @@ def start_run_task(
     def ended(task: asyncio.Task[None]) -> None:
         # Closes the race of a cancel with the task's first step: a task that is cancelled before
         # it has run nothing of `_run`, and no code would learn that the run is over.
-        # tests: test_cancel_right_behind_going_on_ends_the_run
+        # tests: test_cancel_right_behind_going_on_ends_the_run,
+        # test_an_agent_that_is_taken_as_its_run_goes_on_has_not_crashed
         if activation.task is task:
             coroutine.close()
-            slot.run_task_ended(activation, RunTaskResult(crash=asyncio.CancelledError()))
+            error = _why_cancelled(activation, asyncio.CancelledError())
+            slot.run_task_ended(activation, RunTaskResult(crash=error))
 
     activation.task = slot.services.loop.create_task(
         _run(slot, activation, coroutine, callers), name=f"agent {slot.id}"
@@ -63,9 +65,12 @@ async def _run(
     except BaseException as error:
         if activation.task is asyncio.current_task():  # else that it was abandoned is logged
             run = activation.state.run
-            logger.warning(
-                "the run of agent %r crashed: %s",
+            is_lost = isinstance(error, Fenced)  # it goes on at another host
+            logger.log(
+                logging.INFO if is_lost else logging.WARNING,
+                "the run of agent %r %s: %s",
                 slot.id,
+                "is cut off here" if is_lost else "crashed",
                 shown(error),
                 extra=about(slot.id, None if run is None else run.run_id),
             )
@@ -86,6 +91,16 @@ def _ended_between_steps(activation: Activation) -> RunTaskResult:
     return RunTaskResult()
 
 
+def _why_cancelled(activation: Activation, error: BaseException) -> BaseException:
+    """The error of a run task that is cancelled: that its agent is lost, if it is."""
+    try:
+        activation.ledger.check_fence()
+        activation.journal.check_owner()
+    except Exception as lost:
+        return lost
+    return error
+
+
 async def _cancelled(
     slot: AgentSlot, activation: Activation, error: BaseException
 ) -> RunTaskResult:
@@ -98,8 +113,7 @@ async def _cancelled(
         activation.ledger.check_fence()
         run = activation.state.run
         if run is None or run.cancelled is None:
-            activation.journal.check_owner()
-            return RunTaskResult(crash=error)
+            return RunTaskResult(crash=_why_cancelled(activation, error))
         # The lease may have run out and be renewed: the cancellation waits for that, as everything
         # that waits for the store does (test_a_cancel_while_the_lease_has_run_out_waits_as_well).
         await activation.journal.wait_for_owner()

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Literal, Self, TypeVar, overload
+from typing import Any, Literal, Self, overload
 
-from understudy._base import forks
 from understudy._base.abandoned_tasks import AbandonedTasks
 from understudy._base.clock import Clock, NewId, SharedClock, SystemClock, new_random_id
 from understudy._base.context_codecs import ContextCodec
 from understudy._base.json_values import (
     checked_callable,
+    checked_flag,
     checked_limit_seconds,
     checked_seconds,
     shown,
@@ -28,24 +27,23 @@ from understudy.actors.agent_events import Status
 from understudy.actors.agent_factory import AgentFactory
 from understudy.actors.agent_host import AgentHost
 from understudy.actors.agent_ref import AgentRef
-from understudy.actors.agent_slot import running_agents
 from understudy.actors.export import import_
 from understudy.actors.feed import Feed, FeedOptions, Start, checked_feed
 from understudy.actors.lists import RuntimeLists
 from understudy.actors.looking import Looking
 from understudy.actors.recovery import Recovery, recover
-from understudy.actors.schedules import Schedules, schedules_of
+from understudy.actors.runtime_loop import RuntimeLoop
+from understudy.actors.schedules import Schedules, own_ref
 from understudy.actors.services import RuntimeTelemetry, checked_runtime_telemetry, codecs_with
 from understudy.actors.sweep import Sweep
 from understudy.agent.agent import Agent
-from understudy.errors import ForkedRuntime, UsageError, WouldDeadlock
+from understudy.errors import UsageError
 from understudy.interrupts import Request
 from understudy.journal import Store
 from understudy.journal.feed import FeedStore
 from understudy.journal.opening import Durability, open_store
 from understudy.journal.shared import shared_part
-from understudy.loop_actors.future import Future, refuse_on_its_loop
-from understudy.loop_actors.loop_thread import LoopThread
+from understudy.loop_actors.future import Future
 from understudy.loop_actors.supervisor import SupervisorTree
 from understudy.models.messages import UserInput
 from understudy.models.prices import Prices, Pricing
@@ -53,9 +51,6 @@ from understudy.outcomes import Outcome
 from understudy.run.answers import Answer, rejected, resolved
 from understudy.state.plans import Missed, Overlap, Schedule
 from understudy.tools import Tool
-
-logger: logging.Logger = logging.getLogger(__name__)
-T = TypeVar("T")
 
 IDLE_TIMEOUT = 300.0
 SWEEP_SECONDS = 30.0
@@ -101,7 +96,8 @@ class Runtime(Looking):
         idle_timeout: seconds after which an idle agent is passivated; None = never.
         sweep: seconds between two looks at the store for agents that nobody runs although they
             have something to continue: their process ended, here or on another host. They are
-            continued as by `recover()`. The first look comes as long after the start. None = none.
+            continued as by `recover()`. The first look comes as long after the start; where hosts
+            share the store, at once. None = none.
         stop_timeout: seconds that steps in progress may take when the runtime stops; None = no
             limit.
         cancel_timeout: seconds that async code may take to end once it is cancelled: by `cancel`,
@@ -215,8 +211,8 @@ class Runtime(Looking):
     ) -> None:
         idle_timeout = checked_limit_seconds(idle_timeout, what="`idle_timeout`")
         self._sweep_seconds = checked_limit_seconds(sweep, what="`sweep`")
-        self._stop_timeout = _checked_timeout(stop_timeout, "`stop_timeout`")
-        self._cancel_timeout = checked_seconds(cancel_timeout, what="`cancel_timeout`")
+        stop_timeout = _checked_timeout(stop_timeout, "`stop_timeout`")
+        checked_seconds(cancel_timeout, what="`cancel_timeout`")
         checked_callable(deps_for, what="`deps_for`", takes="of an agent's id")
         checked_callable(factory, what="`factory`", takes="of an agent's name, id and values")
         checked_callable(new_id, what="`new_id`", takes="without arguments")
@@ -225,8 +221,7 @@ class Runtime(Looking):
             raise UsageError(
                 f"`agents` must be a list of agents: Runtime([agent]), got {shown(agents)}"
             )
-        if not isinstance(any_host, bool):
-            raise UsageError(f"`any_host` must be True or False, got {shown(any_host)}")
+        checked_flag(any_host, what="`any_host`")
         telemetry = checked_runtime_telemetry(telemetry)
         self.prices: Prices | None = Prices.given(pricing, what="`pricing`")
         """By which replies are priced when they come."""
@@ -238,7 +233,7 @@ class Runtime(Looking):
             clock=clock or _clock_of(opened),
             new_id=new_id or new_random_id,
             threads=WorkerThreads(max_threads),
-            abandoned=AbandonedTasks(self._cancel_timeout),
+            abandoned=AbandonedTasks(cancel_timeout),
             idle_timeout=idle_timeout,
             deps_for=deps_for,
             factory=factory,
@@ -251,21 +246,18 @@ class Runtime(Looking):
         self._feed_options = checked_feed(feed)
         if self._feed_options is not None and not isinstance(opened, FeedStore):
             raise UsageError(f"`feed` cannot be used with {opened!r}: it keeps no feed")
-        self._thread: LoopThread | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._forks = forks.count
+        self._loop = RuntimeLoop(
+            self._agent_host,
+            self._open,
+            self._close,
+            stop_timeout=stop_timeout,
+            cancel_timeout=cancel_timeout,
+        )
 
     # -------------------------------------------------------------------- life cycle
 
     def __enter__(self) -> Self:
-        self._refuse_twice()
-        self._thread = LoopThread("understudy-runtime")
-        loop = self._thread.start()
-        try:
-            self._on(loop, self._open()).result()
-        except BaseException:
-            self._end_thread(self._thread)
-            raise
+        self._loop.start()
         return self
 
     def __exit__(
@@ -277,8 +269,7 @@ class Runtime(Looking):
         self.stop()
 
     async def __aenter__(self) -> Self:
-        self._refuse_twice()
-        await self._open()
+        await self._loop.enter()
         return self
 
     async def __aexit__(
@@ -287,7 +278,7 @@ class Runtime(Looking):
         exc_value: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        await self._close(self._stop_timeout)
+        await self._loop.leave()
 
     def stop(self, timeout: float | None = None) -> None:
         """Passivate all agents, each after the step in progress is recorded, then end the loop.
@@ -303,49 +294,9 @@ class Runtime(Looking):
             UsageError: inside `async with`, or for a timeout that is no number of seconds.
 
         """
-        timeout = _checked_timeout(timeout, "`timeout`")
-        thread, loop = self._thread, self._loop
-        if thread is None:
-            if loop is not None:
-                raise UsageError(
-                    "this runtime uses the application's event loop: leave its `async with` instead"
-                )
-            return
-        if self._forks != forks.count:
-            return  # the loop's thread is the parent's
-        if loop is not None:
-            if any(services is self._agent_host.services for services, _ in running_agents.get()):
-                raise WouldDeadlock(what="stop", remedy="a run cannot stop the runtime it runs in")
-            refuse_on_its_loop(loop, "stop", "call it from another thread")
-        try:
-            if loop is not None:
-                seconds = self._stop_timeout if timeout is None else timeout
-                self._on(loop, self._close(seconds)).result()
-        finally:
-            # Also where Ctrl-C interrupts the wait: what is left is cut off, and the store is
-            # closed (test_a_second_interrupt_cuts_off_what_the_first_waits_for).
-            self._end_thread(thread)
-            self._thread = None
+        self._loop.stop(_checked_timeout(timeout, "`timeout`"))
 
-    def _end_thread(self, thread: LoopThread) -> None:
-        """End the loop. Code of the application that goes on keeps its thread, and is left to it.
-
-        The loop cancels its tasks, closes its generators and waits for what `asyncio.to_thread`
-        runs: each of them may go on for ever.
-        """
-        if not thread.stop(self._cancel_timeout):
-            logger.warning(
-                "the event loop of this runtime has not ended in %g s, and is left to its thread: "
-                "a task, an async generator or a function in asyncio.to_thread goes on in it",
-                self._cancel_timeout,
-            )
-
-    def _refuse_twice(self) -> None:
-        if self._loop is not None or self._agent_host.lifetime.is_set():
-            raise UsageError("a Runtime is entered once: create another one")
-
-    async def _open(self) -> None:
-        loop = asyncio.get_running_loop()
+    async def _open(self, loop: asyncio.AbstractEventLoop) -> None:
         await self._agent_host.open(loop)
         feed = FeedOptions() if self._feed_options is True else self._feed_options
         if feed is not None:
@@ -364,14 +315,10 @@ class Runtime(Looking):
             directory=self._agent_host.directory,
             indexed=self._agent_host.dues.indexed,
         )
-        self._loop = loop
 
     async def _close(self, timeout: float | None) -> None:
         self._sweep.close()
-        try:
-            await self._agent_host.close(timeout)
-        finally:
-            self._loop = None
+        await self._agent_host.close(timeout)
 
     # ------------------------------------------------------------------- agents
 
@@ -416,7 +363,7 @@ class Runtime(Looking):
                 futures of the ref raise it.
 
         """
-        self._running_loop()
+        self._loop.running()
         return self._agent_host.directory.spawn(agent, id, deps=deps, values=values)
 
     def get(self, id: str) -> AgentRef:
@@ -428,7 +375,7 @@ class Runtime(Looking):
             UsageError: for a bad id.
 
         """
-        self._running_loop()
+        self._loop.running()
         return self._agent_host.directory.get(id)
 
     def tool_of(self, request: Request) -> Tool | None:
@@ -436,7 +383,7 @@ class Runtime(Looking):
 
         Its `parameters` are the JSON schema of a form, and its `revalidate` checks what is typed.
         """
-        self._running_loop()
+        self._loop.running()
         return self._lists().tool_of(request.agent_path[0], request)
 
     def events(self, after: str | None = None, *, start: Start = "now") -> Feed:
@@ -455,7 +402,7 @@ class Runtime(Looking):
                 where the feed is off: see `Runtime(feed=...)`.
 
         """
-        self._running_loop()
+        self._loop.running()
         store = self._agent_host.services.store
         if not isinstance(store, FeedStore):
             raise UsageError(f"{store!r} keeps no feed")
@@ -479,7 +426,7 @@ class Runtime(Looking):
         Raises:
             UsageError: for a value that cannot be stored as JSON.
             UnknownToken: by the future, if no wait of this store has this token.
-            Expired: by the future, if the wait is over without this answer.
+            Expired: by the future, if the wait is over without this answer, or its run cancelled.
             RecordRefused: by the future, if the value is too large.
             OwnedElsewhere: by the future, if the agent is in the memory of another runtime that
                 cannot be asked (`any_host=False`, or of an older version).
@@ -501,7 +448,8 @@ class Runtime(Looking):
         return self._answer_wait(token, rejected(reason))
 
     def _answer_wait(self, token: str, answer: Answer) -> Future[bool]:
-        return self._call(lambda: self._agent_host.answer_wait(token, answer))
+        self._loop.running()
+        return self._call(self._agent_host.answer_wait(token, answer))
 
     def recover(self, *, at_once: int = 32) -> Future[Recovery]:
         """Continue every run that was cut off, and start what is queued.
@@ -595,7 +543,7 @@ class Runtime(Looking):
         one, it takes the place of that.
 
         Args:
-            agent: its ref, or its id.
+            agent: its ref, of this runtime, or its id.
             id: of the schedule, unique in its agent.
             cron: five fields, as `"0 9 * * mon-fri"`.
             input: the user's message of each run.
@@ -629,19 +577,19 @@ class Runtime(Looking):
         """The schedules of an agent, to list, pause, resume, trigger and remove them.
 
         Raises:
-            UsageError: for what is neither a ref nor the id of an agent.
+            UsageError: for what is neither a ref of this runtime nor the id of an agent.
 
         """
-        self._running_loop()
-        return schedules_of(agent, self.get)
+        self._loop.running()
+        return Schedules(own_ref(agent, self.get, self._agent_host.lifetime))
 
     def drain(self, timeout: float | None = None) -> Future[bool]:
         """Give up all agents in order, and take none any more: before a rolling deploy ends this.
 
         Each agent is passivated: at rest at once, in a run after the step in progress. Other hosts
-        of a shared store go on with them. Calls here are answered there (see `any_host`), and
-        raise `UnfitHost` where no other host can be reached. `status()` says that it drains. Then
-        leave the runtime.
+        of a shared store go on with each of them then. Calls here are answered there (see
+        `any_host`), and raise `UnfitHost` where no other host can be reached. `status()` says that
+        it drains. Then leave the runtime.
 
         Args:
             timeout: seconds to wait for the steps in progress; None = no limit. After it the
@@ -657,14 +605,13 @@ class Runtime(Looking):
         """
         if timeout is not None:
             checked_seconds(timeout, what="`timeout`")
-        self._running_loop()
-        if any(services is self._agent_host.services for services, _ in running_agents.get()):
-            raise WouldDeadlock(what="drain", remedy="a run cannot drain the runtime it runs in")
+        self._loop.running()
+        self._loop.refuse_inside_run("drain", "a run cannot drain the runtime it runs in")
         return self._call(lambda: self._agent_host.drain(timeout))
 
     def tree(self) -> SupervisorTree:
         """The supervisor and the actors as they are now, with the nested runs; `print` it."""
-        self._running_loop()
+        self._loop.running()
         return self._agent_host.tree()
 
     @property
@@ -682,7 +629,7 @@ class Runtime(Looking):
 
     def status(self) -> RuntimeStatus:
         """How many agents are in memory, and how many of them run, now."""
-        self._refuse_in_fork()
+        self._loop.refuse_in_fork()
         slots = self._agent_host.directory.slots()
         return RuntimeStatus(
             agents=len(slots),
@@ -694,17 +641,8 @@ class Runtime(Looking):
 
     # -------------------------------------------------------------------- inside
 
-    def _refuse_in_fork(self) -> None:
-        if self._forks != forks.count:
-            raise ForkedRuntime
-
     def _running_loop(self) -> asyncio.AbstractEventLoop:
-        self._refuse_in_fork()
-        if self._agent_host.lifetime.is_set():
-            raise UsageError("this runtime has stopped: create another one")
-        if self._loop is None:
-            raise UsageError("this runtime is not started: use it in `with` or `async with`")
-        return self._loop
+        return self._loop.running()
 
     def _store(self) -> Store:
         return self._agent_host.services.store
@@ -717,9 +655,6 @@ class Runtime(Looking):
 
     def _start_task(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         return self._agent_host.activator.start_task(work)
-
-    def _on(self, loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, T]) -> Any:
-        return asyncio.run_coroutine_threadsafe(work, loop)
 
 
 async def _turn_feed(store: Store, feed: FeedOptions | Literal[False]) -> None:

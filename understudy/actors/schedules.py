@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, get_args
+from typing import Any, TypeVar, cast, get_args
 
 from understudy._base.cron import checked_cron, next_time
 from understudy._base.json_values import checked_text, shown
@@ -12,8 +12,11 @@ from understudy.actors.messages import ChangePlans
 from understudy.actors.plans import PlanChange
 from understudy.errors import UsageError
 from understudy.loop_actors.future import Future
+from understudy.loop_actors.monitor import Lifetime
 from understudy.models.messages import UserInput, user_message
 from understudy.state.plans import Missed, Occurrence, Overlap, Schedule
+
+R = TypeVar("R", bound=AgentRef)
 
 
 class Schedules:
@@ -118,15 +121,25 @@ def _check_id(given: object) -> None:
     checked_text(given, what="The `id` of a schedule")
 
 
-def schedules_of(target: object, get: Callable[[str], AgentRef]) -> Schedules:
-    """The schedules of an agent that is given by its id or its ref.
+def own_ref(given: object, get: Callable[[str], R], lifetime: Lifetime) -> R:
+    """The ref of an agent that is given by its id or its ref.
+
+    Args:
+        given: of the caller.
+        get: the ref of an id.
+        lifetime: of the runtime, or cluster, that is called: each of its refs has it.
 
     Raises:
-        UsageError: if it is neither.
+        UsageError: if it is neither, or the ref of another runtime.
 
     """
-    if isinstance(target, AgentRef):
-        return Schedules(target)
-    if not isinstance(target, str):
-        raise UsageError(f"`agent` must be a ref or the id of an agent, got {shown(target)}")
-    return Schedules(get(target))
+    if isinstance(given, AgentRef):
+        if given.actor_stopped is not lifetime:
+            raise UsageError(
+                f"{given!r} is the ref of an agent of another runtime: give one of this runtime, "
+                f"such as get({given.id!r})"
+            )
+        return cast("R", given)
+    if not isinstance(given, str):
+        raise UsageError(f"`agent` must be a ref or the id of an agent, got {shown(given)}")
+    return get(given)

@@ -21,6 +21,7 @@ from understudy.actors.placement import Placement
 from understudy.agent.agent import Agent
 from understudy.errors import UsageError
 from understudy.journal import Owned, Store
+from understudy.journal.shared import SharedStore, host_of, shared_part
 from understudy.loop_actors.future import Future
 from understudy.models.prices import Prices
 from understudy.run.instrument import GivesInstrument, Instrument
@@ -147,6 +148,10 @@ class RuntimeServices(Generic[S, A]):
     tell_due: TellDue
     """An agent says by its id when it is due next. Called on the loop."""
     loop: asyncio.AbstractEventLoop
+    shared_store: SharedStore | None = field(init=False)
+    """What hosts that share the store have of it; None where it is for one host."""
+    host: str | None = field(init=False)
+    """The name of this runtime in the store's index; None where it needs none."""
     looks: Looks[S] = field(init=False)
     """Answers looks at agents that are not in memory. Set when the runtime opens."""
     calls: Calls[S] | None = None
@@ -167,6 +172,10 @@ class RuntimeServices(Generic[S, A]):
     """Before the loop ran. A forked child has no thread that runs it."""
     closing: bool = False
     """The runtime is stopping: no new run task begins."""
+
+    def __post_init__(self) -> None:
+        # Once: to ask whether an object has a protocol takes as long as a record.
+        self.shared_store, self.host = shared_part(self.store), host_of(self.store)
 
     def start_task(self, work: Coroutine[Any, Any, T], name: str | None = None) -> asyncio.Task[T]:
         """Run something in a task of its own, which the runtime waits for when it stops."""

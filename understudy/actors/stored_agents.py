@@ -9,8 +9,9 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
-from understudy._base.json_values import text_of
+from understudy._base.json_values import jsonable, text_of
 from understudy._base.log_fields import about
+from understudy._base.points_in_time import time_text
 from understudy.actors.agent_events import RecordView, Status, StoredEvents, agent_events_of
 from understudy.errors import SchemaVersionError, StoreDamaged, UnknownAgent
 from understudy.history import HistoryPage, history_of, page_of
@@ -20,6 +21,7 @@ from understudy.journal import (
     IndexStatus,
     Loaded,
     Readable,
+    find_agent,
     index_entry_of,
     load_latest,
 )
@@ -27,6 +29,7 @@ from understudy.journal.asks import StoredAsk
 from understudy.journal.contracts import AGENT_STATUS, StoredAgent
 from understudy.journal.lists import AgentKey, AgentQuery, AskKey, AskQuery, ListStore
 from understudy.journal.memory_index import MemoryIndex
+from understudy.journal.store import load_part
 from understudy.state.agent_state import AgentState
 from understudy.state.dues import due_of
 from understudy.state.records import Requested, Snapshot
@@ -61,6 +64,21 @@ class AgentInfo:
     last_seq: int = 0
     """The number of its last record: `ref.events(after=...)` brings what comes behind it."""
 
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON."""
+        return {
+            "id": self.id,
+            "agent": self.agent,
+            "status": self.status.value,
+            "status_at": time_text(self.status_at),
+            "is_active": self.is_active,
+            "host": self.host,
+            "waits_for": self.index_status.value,
+            "due": time_text(self.due),
+            "version": self.version,
+            "damage": None if self.damage is None else str(self.damage),
+        }
+
     @property
     def standing(self) -> IndexStatus:
         """The earlier name of `index_status`."""
@@ -87,6 +105,21 @@ class PendingRequest:
     """When its next reminder, its next escalation or its expiry is due; None if nothing is."""
     reply_size: int = 1
     """How many requests, answered or not, the reply of the model had when this one was asked."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON: the request, with what the store tells of it."""
+        return {
+            **self.request.to_dict(),
+            # That of the request is of the agent inside, which nobody can be asked for.
+            "agent_id": self.agent_id,
+            "agent": self.agent,
+            "tool_description": self.tool_description,
+            "tool_parameters": jsonable(self.tool_parameters),  # a default may be infinite
+            "reminders": self.reminders,
+            "escalated_to": list(self.escalated_to),
+            "next_due": time_text(self.next_due),
+            "reply_size": self.reply_size,
+        }
 
 
 def info_of(stored: StoredAgent, *, is_active: bool = False) -> AgentInfo:
@@ -163,16 +196,37 @@ async def stored_events(
     return StoredEvents(events, loaded.agent.last_seq)
 
 
-async def stored_history(store: Readable, id: str, after: int, limit: int) -> HistoryPage:
-    """The entries after a number.
+async def stored_history(
+    store: Readable, id: str, after: int, limit: int, before: int | None = None
+) -> HistoryPage:
+    """The entries after a number, or of the records before one.
 
     Raises:
         UnknownAgent: if there is no agent of this id.
 
     """
+    if before is not None:
+        return await _history_before(store, id, before, limit)
     loaded = await loaded_agent(store, id)
     entries = history_of(loaded.records, loaded.agent.agent, first_seq=loaded.first_seq)
     return page_of(entries, after, limit)
+
+
+async def _history_before(store: Readable, id: str, before: int, limit: int) -> HistoryPage:
+    """The entries of the last `limit` records below a number, of however many there are."""
+    stored = await find_agent(store, id)
+    if stored is None:
+        raise UnknownAgent(agent_id=id)
+    end = min(before, stored.last_seq + 1)
+    first = max(end - limit, 1)
+    # As many records before these tell when what ends here began, and in which run.
+    start = max(first - limit, 1)
+    loaded = await load_part(store, id, start - 1, max(end - start, 0))
+    if loaded is None:
+        raise UnknownAgent(agent_id=id)
+    entries = history_of(loaded.records, loaded.agent.agent, first_seq=loaded.first_seq)
+    page = tuple(entry for entry in entries if first <= entry.seq < end)
+    return HistoryPage(entries=page, next=first if first > loaded.agent.floor + 1 else None)
 
 
 def pending_request(ask: StoredAsk, asked: Requested, tool: Tool | None) -> PendingRequest:

@@ -48,7 +48,6 @@ from understudy.journal import (
     StoredAgent,
     find_agent,
     index_status_of,
-    is_shared,
     load_latest,
 )
 from understudy.loop_actors.future import Future, refuse
@@ -79,7 +78,7 @@ class StoredLooks:
         self._watch: Watch | None = None
         self._followed: weakref.WeakSet[AgentSlot] = weakref.WeakSet()
         """Those whose subscribers get what other hosts record."""
-        if is_shared(store) and isinstance(store, AgentFinder):
+        if services.shared_store is not None and isinstance(store, AgentFinder):
             self._watch = Watch(store, services.start_task)
 
     def answer(self, slot: AgentSlot, message: AgentMessage) -> None:

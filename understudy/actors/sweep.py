@@ -8,6 +8,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+from collections.abc import Coroutine
+from functools import partial
+from typing import Any
 
 from understudy._base.clock import jittered
 from understudy._base.json_values import text_of
@@ -16,12 +19,13 @@ from understudy.actors.feed import FeedOptions
 from understudy.actors.messages import CheckDue
 from understudy.actors.phase import Phase
 from understudy.actors.recovery import continue_one
-from understudy.errors import JournalFailed
-from understudy.journal import IndexStatus, StoredAgent
+from understudy.actors.run_outcomes import GOES_ON
+from understudy.errors import JournalFailed, OwnedElsewhere
+from understudy.journal import IndexStatus, StoredAgent, index_status_of
 from understudy.journal.feed import FeedStore
-from understudy.journal.shared import host_of, shared_part
 from understudy.journal.store import HostStore
 from understudy.loop_actors.future import Future
+from understudy.outcomes import Outcome
 
 logger: logging.Logger = logging.getLogger(__name__)
 
@@ -84,30 +88,37 @@ class Sweep:
         self._task = self._host.activator.start_task(self._sweep())
 
     async def _sweep(self) -> None:
-        try:
-            await self._host.dues.index_others()
-            await self._host.dues.refresh()
-            await self.trim_feed()
-            if self._seconds is not None:
-                await self._continue_what_is_left()
-        except JournalFailed as error:
-            logger.error("what nobody runs is not known: %s", text_of(error))
-        except (asyncio.CancelledError, GeneratorExit):
-            raise
-        except BaseException:  # of a store or clock of the application: the next one tries again
-            logger.exception("the sweep failed")
+        await self._guarded(self._sweep_once())
         self._wait(jittered(self._seconds or DUES_SECONDS))
+
+    async def _sweep_once(self) -> None:
+        await self._host.dues.index_others()
+        await self._host.dues.refresh()
+        await self.trim_feed()
+        if self._seconds is not None:
+            await self._continue_what_is_left()
 
     async def _sweep_after_dead_hosts(self, store: HostStore) -> None:
         """Continue at once what hosts have left whose leases have ended, or were ended."""
         while True:
             await store.wait_for_dead_hosts()
             await asyncio.sleep(random.uniform(0, MOST_PAUSE))  # noqa: S311 - all hosts see it
-            try:
-                await self._host.dues.refresh()
-                await self._continue_what_is_left()
-            except JournalFailed as error:  # the sweep tries again
-                logger.error("what a host has left is not known: %s", text_of(error))
+            await self._guarded(self._look_after_dead_hosts())
+
+    async def _look_after_dead_hosts(self) -> None:
+        await self._host.dues.refresh()
+        await self._continue_what_is_left()
+
+    async def _guarded(self, look: Coroutine[Any, Any, None]) -> None:
+        """Make a look. Whatever it raises, it is not the last one."""
+        try:
+            await look
+        except JournalFailed as error:
+            logger.error("what nobody runs is not known: %s", text_of(error))
+        except (asyncio.CancelledError, GeneratorExit):
+            raise
+        except BaseException:  # of a store or clock of the application
+            logger.exception("the sweep failed")
 
     async def trim_feed(self) -> None:
         """Remove what the feed need not keep any longer."""
@@ -119,7 +130,7 @@ class Sweep:
     async def _continue_what_is_left(self) -> None:
         """As `recover`, for agents whose definition is known here, ever less often for each."""
         services, directory = self._host.services, self._host.directory
-        here = host_of(services.store)
+        here = services.host
         found: dict[str, StoredAgent] = {}
         async for stored in services.store.agents(
             {IndexStatus.OPEN, IndexStatus.QUEUED, IndexStatus.SUSPECT}
@@ -141,7 +152,7 @@ class Sweep:
 
     async def _do_what_was_posted(self) -> None:
         """Claim agents that nobody has, for calls whose hosts may be gone as well."""
-        shared, directory = shared_part(self._host.services.store), self._host.directory
+        shared, directory = self._host.services.shared_store, self._host.directory
         if shared is None or self._host.services.calls is None:
             return
         await shared.delete_lost_replies()
@@ -184,6 +195,19 @@ class Sweep:
         try:
             async with place:
                 ref = self._host.directory.get(agent_id)
-                await continue_one(self._host.services.start_task, ref)
+                on_end = partial(self._ended, agent_id)
+                await continue_one(self._host.services.start_task, ref, on_end)
         finally:
             self._under_way.discard(agent_id)
+
+    def _ended(self, agent_id: str, end: Outcome | Exception | None) -> None:
+        """What is left behind from now on is as new here, unless the agent got no further."""
+        # Another host was first. If that one leaves it, it is as new. One that this host gave away
+        # is not: that one may give it back at once, again and again
+        # (test_a_run_that_another_host_was_first_to_go_on_with_is_gone_on_with_behind_it).
+        is_elsewhere = isinstance(end, OwnedElsewhere) and not end.must_post
+        # No sweep may look before the next host leaves it
+        # (test_an_agent_that_hosts_leave_one_after_the_other_is_gone_on_with_each_time).
+        is_at_rest = isinstance(end, Outcome) and index_status_of(end.state) not in GOES_ON
+        if is_elsewhere or is_at_rest:
+            self._tries.pop(agent_id, None)

@@ -41,7 +41,9 @@ class _Refused(Exception):
 
 
 class WaitRoute:
-    """An ASGI application to mount: `app.mount("/waits", WaitRoute(runtime))`. Needs no framework.
+    """An ASGI application to mount: `app.mount("/waits", WaitRoute(lambda: app.state.runtime))`.
+
+    It needs no framework.
 
     `POST .../<token>` with a JSON body resolves the wait of this token with that value.
     `POST .../<token>/reject` with a JSON text rejects it for that reason. Both answer by a JSON
@@ -57,7 +59,8 @@ class WaitRoute:
     The token in the path is the secret, so nothing else is checked. Keep it out of logs.
 
     Args:
-        runtime: whose agents.
+        runtime: whose agents; or a function that gives it, which is called for each request. A
+            mounted application is made before the runtime is: give a function.
         max_bytes: of a body.
 
     Raises:
@@ -65,12 +68,18 @@ class WaitRoute:
 
     """
 
-    def __init__(self, runtime: Runtime, *, max_bytes: int = MAX_BYTES) -> None:
-        if not isinstance(runtime, Runtime):
-            raise UsageError(f"WaitRoute takes a Runtime, got {shown(runtime)}")
+    def __init__(
+        self, runtime: Runtime | Callable[[], Runtime], *, max_bytes: int = MAX_BYTES
+    ) -> None:
+        if not isinstance(runtime, Runtime) and not callable(runtime):
+            raise UsageError(
+                f"WaitRoute takes a Runtime, or a function that gives it, got {shown(runtime)}"
+            )
         if not isinstance(max_bytes, int) or isinstance(max_bytes, bool) or max_bytes < 1:
             raise UsageError(f"WaitRoute: `max_bytes` must be at least 1, got {shown(max_bytes)}")
-        self._runtime = runtime
+        self._runtime_of: Callable[[], Runtime] = (
+            (lambda: runtime) if isinstance(runtime, Runtime) else runtime
+        )
         self._max_bytes = max_bytes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -100,7 +109,7 @@ class WaitRoute:
         except UsageError:
             raise _Refused(400, "not a value for this") from None
         try:
-            await self._runtime._answer_wait(before if is_rejection else last, answer)
+            await self._runtime_of()._answer_wait(before if is_rejection else last, answer)
         except UnknownToken:
             raise _Refused(404, "unknown") from None
         except Expired:

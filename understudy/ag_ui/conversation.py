@@ -20,7 +20,7 @@ from understudy._base.json_values import shown
 from understudy.actors import AgentRef, Status, StatusChanged
 from understudy.ag_ui.feed import Differs, Feed, Given
 from understudy.ag_ui.site import Site, Source, need
-from understudy.errors import DecisionError, NotInterrupted, UnknownAgent
+from understudy.errors import AlreadyDecided, RequestExpired, UnknownAgent
 from understudy.interrupts import Decision, Request
 from understudy.login import User
 from understudy.login.problems import refused
@@ -141,10 +141,10 @@ class Conversation:
                 async for item in writer.write(given):
                     yield item
         subscription = self.ref.events(number)
-        asked: asyncio.Future[Outcome | None] | None = None
+        asked: asyncio.Task[Outcome | None] | None = None
         waits = False
         try:
-            asked = asyncio.ensure_future(_awaited(ask()))
+            asked = asyncio.create_task(_awaited(ask()))
             # What was emitted until then can still be read, and then the iteration ends.
             asked.add_done_callback(lambda _: subscription.close())
             async for found in subscription:
@@ -165,6 +165,9 @@ class Conversation:
             subscription.close()
             if asked is not None:
                 asked.cancel()
+                await asyncio.wait([asked])
+                if not asked.cancelled():
+                    asked.exception()  # asyncio logs one that nobody has looked at
         now = await self.ref.state()
         requests = outcome.requests if isinstance(outcome, Interrupted) else ()
         for given in (*feed.catch_up(now), *feed.end(requests)):
@@ -284,9 +287,9 @@ class Conversation:
 
 def refusal_of(error: Exception) -> Exception:
     """The error, with one name for an answer that came too late, and for one that was overtaken."""
-    if isinstance(error, (DecisionError, NotInterrupted)) and "expired" in str(error):
+    if isinstance(error, RequestExpired):
         return refused(409, "InterruptExpired", "The time for an answer is over.")
-    if isinstance(error, NotInterrupted) and "was answered before" in str(error):
+    if isinstance(error, AlreadyDecided):
         return refused(409, "AnsweredElsewhere", str(error))
     return error
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import (
     AsyncGenerator,
-    AsyncIterator,
     Awaitable,
     Callable,
     Collection,
@@ -15,7 +14,7 @@ from collections.abc import (
 from contextlib import aclosing
 from typing import Any, TypeVar, cast
 
-from sse_starlette import EventSourceResponse, ServerSentEvent
+from sse_starlette import ServerSentEvent
 from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
@@ -23,7 +22,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from understudy._base.json_values import shown
 from understudy.ag_ui import protocol, vercel_ai
-from understudy.ag_ui.conversation import OWN_ID, Conversation, Said
+from understudy.ag_ui.conversation import OWN_ID, Conversation, Said, Writer
 from understudy.ag_ui.frontend_tools import checked_tools
 from understudy.ag_ui.site import (
     AgentIdOf,
@@ -38,14 +37,14 @@ from understudy.ag_ui.site import (
 from understudy.errors import UnknownAgent, UsageError
 from understudy.login import Auth, User
 from understudy.login.bodies import read_json
+from understudy.login.event_stream import END, EventStream
 from understudy.login.guard import Guard, path_in
 from understudy.login.hosts import Hosts, checked_origins
 from understudy.login.problems import problem_of, refused
+from understudy.login.users import checked_auth
 from understudy.tools import Tool
 
 T = TypeVar("T")
-PING = 15
-"""Seconds of silence after which a comment says that the stream is open."""
 _RECONNECT = re.compile(r"/([^/]+)/stream")
 
 
@@ -92,9 +91,7 @@ def ag_ui(
         given = protocol.input_of(await read_json(request))
         writer = protocol.AgUiWriter(site, given)
         conversation = Conversation(site, user, protocol.said_in(given, site))
-        return _stream(
-            conversation.stream(writer), lambda event: event.model_dump_json(by_alias=True)
-        )
+        return _stream(conversation, writer, lambda event: event.model_dump_json(by_alias=True))
 
     return _guarded(_Endpoint(site, post, None), cast("Auth", auth), allowed_hosts, allowed_origins)
 
@@ -132,7 +129,7 @@ def vercel(
         id = None if said.message_id is None else f"{OWN_ID}reply-to-{said.message_id}"
         writer = vercel_ai.VercelWriter(site, calls, id)
         conversation = Conversation(site, user, said)
-        return _stream(conversation.stream(writer), writer.encoded, vercel_ai.HEADERS)
+        return _stream(conversation, writer, writer.encoded, vercel_ai.HEADERS)
 
     async def post(request: Request, user: User) -> Response:
         body = vercel_ai.body_of(await read_json(request))
@@ -164,11 +161,7 @@ def _site(
     share_state: ShareState,
     frontend_tools: frozenset[str] = frozenset(),
 ) -> Site:
-    if auth is None or not callable(auth):
-        raise UsageError(
-            f"{what}(auth=...) is missing: a function that says who makes a request, such as "
-            "token_auth(), or loopback_only() for a machine of your own"
-        )
+    checked_auth(what, auth)
     is_source = hasattr(runtime, "spawn")
     if not is_source and not callable(runtime):
         raise UsageError(
@@ -264,25 +257,22 @@ def _guarded(
 
 
 def _stream(
-    items: AsyncGenerator[T, None],
+    conversation: Conversation,
+    writer: Writer[T],
     encoded: Callable[[T], str],
     headers: Mapping[str, str] | None = None,
 ) -> Response:
     """Server-sent events, each of one line."""
 
-    async def events() -> AsyncIterator[ServerSentEvent]:
-        # Whoever followed is gone at once when the connection is: nothing waits for a collector.
-        async with aclosing(items) as found:
+    async def events() -> AsyncGenerator[ServerSentEvent, None]:
+        async with aclosing(conversation.stream(writer)) as found:
             async for item in found:
-                yield ServerSentEvent(encoded(item), sep="\n")
+                yield ServerSentEvent(encoded(item), sep=END)
 
-    def ping() -> ServerSentEvent:
-        return ServerSentEvent(comment="ping", sep="\n")
+    async def farewell() -> AsyncGenerator[ServerSentEvent, None]:
+        # To a client of either protocol a stream that just ends is one of a run that is over.
+        stops = refused(503, "ServerStops", "The server stops. The run is not over: connect again.")
+        async for item in writer.error(stops):
+            yield ServerSentEvent(encoded(item), sep=END)
 
-    return EventSourceResponse(
-        events(),
-        ping=PING,
-        ping_message_factory=ping,
-        sep="\n",
-        headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no", **(headers or {})},
-    )
+    return EventStream(events(), farewell=farewell, headers=headers)

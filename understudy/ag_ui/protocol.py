@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator
 from datetime import timezone
 from typing import Any, ClassVar
 
@@ -31,16 +31,16 @@ from ag_ui.core import (
     ToolMessage,
     UserMessage,
 )
-from ag_ui.core.types import Message, TextPart
-from pydantic_ai.messages import FunctionToolResultEvent, ModelRequest, ModelResponse
-from pydantic_ai.ui.ag_ui import AGUIAdapter, AGUIEventStream
-from pydantic_core import to_jsonable_python
+from pydantic_ai.messages import FunctionToolResultEvent
+from pydantic_ai.ui.ag_ui import AGUIEventStream
 
+from understudy._base.json_values import jsonable
 from understudy.ag_ui import feed as f
 from understudy.ag_ui.contents import content_of_ag_ui
-from understudy.ag_ui.conversation import OWN_ID, Answer, Said, refusal_of
+from understudy.ag_ui.conversation import Answer, Said, refusal_of
 from understudy.ag_ui.frontend_tools import is_for_page, results_in
 from understudy.ag_ui.interrupts import decision_of, interrupt_of
+from understudy.ag_ui.messages import call_at, message_id, messages_of, result_id, wire_id
 from understudy.ag_ui.site import Site
 from understudy.interrupts import Request
 from understudy.login.bodies import checked_as
@@ -175,7 +175,7 @@ class AgUiWriter:
                 value = {
                     "toolCallId": wire_id(given.run, given.tool_call_id),
                     "toolName": given.tool_name,
-                    "data": to_json(given.data),
+                    "data": jsonable(given.data),
                 }
                 yield CustomEvent(
                     name="understudy.emitted", value=value, subagent_run_id=given.run or None
@@ -268,98 +268,6 @@ class _Stream:
         return self._ids[id]
 
 
-def messages_of(
-    state: AgentState, own: Iterable[UserMessage] = (), own_results: Mapping[str, str] | None = None
-) -> list[Message]:
-    """The conversation as AG-UI's messages, with those of agents that it runs now.
-
-    Args:
-        state: of the agent.
-        own: the user's messages as the client has them. A client puts the messages of a snapshot
-            in the places of those that it has, by their ids, so what it has keeps its ids.
-        own_results: the ids of its messages of results, by the ids of their calls.
-
-    """
-    found: list[Message] = []
-    left = list(own)
-    for run, messages, results in f.conversations(state):
-        replies = users = 0
-        for message in messages:
-            counts = {"assistant": 0, "reasoning": 0}
-            for dumped in AGUIAdapter.dump_messages([message]):
-                _name(dumped, run, replies, users, counts)
-                if isinstance(dumped, UserMessage) and not run:
-                    _keep_id(dumped, left)
-                found.append(dumped)
-            replies += isinstance(message, ModelResponse)
-            users += isinstance(message, ModelRequest)
-        for dumped in AGUIAdapter.dump_messages([ModelRequest(parts=list(results))]):
-            _name(dumped, run, replies, users, {})
-            found.append(dumped)
-    for result in found:
-        if isinstance(result, ToolMessage) and own_results:
-            result.id = own_results.get(result.tool_call_id, result.id)
-    return found
-
-
-def _keep_id(message: UserMessage, left: list[UserMessage]) -> None:
-    """Give it the id of the client's next message with this text, if there is one."""
-    text = _text(message)
-    at = next((n for n, each in enumerate(left) if _text(each) == text), None)
-    if at is not None:
-        message.id = left[at].id
-        del left[: at + 1]
-
-
-def _text(message: UserMessage) -> str:
-    content = message.content
-    if isinstance(content, str):
-        return content
-    return "\n".join(part.text for part in content if isinstance(part, TextPart))
-
-
-def _name(message: Any, run: str, reply: int, user: int, counts: dict[str, int]) -> None:
-    """Give a message an id that it always has, and the run that it is of."""
-    match message.role:
-        case "assistant" | "reasoning" as role:
-            kind = "reply" if role == "assistant" else "thinking"
-            message.id = message_id(kind, run, reply, counts[role])
-            counts[role] += 1
-        case "tool":
-            message.tool_call_id = wire_id(run, message.tool_call_id)
-            message.id = result_id(run, message.tool_call_id)
-        case role:
-            counts[role] = counts.get(role, 0) + 1
-            message.id = message_id(role, run, user, counts[role] - 1)
-    for call in getattr(message, "tool_calls", None) or ():
-        call.id = wire_id(run, call.id)
-        call.encrypted_value = None
-    if getattr(message, "encrypted_value", None) is not None:
-        message.encrypted_value = None  # nothing that a client sends back is believed
-    if run and hasattr(message, "subagent_run_id"):
-        message.subagent_run_id = run
-
-
-def message_id(kind: str, run: str, number: int, part: int) -> str:
-    """The id of a message that the server has made, or knows only by its place."""
-    return f"{OWN_ID}{kind}-{f'{run}-' if run else ''}{number}{f'-{part}' if part else ''}"
-
-
-def result_id(run: str, call_id: str) -> str:
-    """The id of the message of a result."""
-    return f"{OWN_ID}result-{wire_id(run, call_id)}"
-
-
-def run_in(request: Request) -> str:
-    """The run that asks, as the feed names it."""
-    return request.run_id if len(request.agent_path) > 1 else f.ROOT
-
-
-def call_at(request: Request) -> str:
-    """The id of the call of a request, as clients know it."""
-    return wire_id(run_in(request), request.tool_call_id)
-
-
 def interrupt_at(site: Site, request: Request) -> Interrupt:
     """The interrupt that stands for a request at this endpoint."""
     return interrupt_of(
@@ -367,17 +275,6 @@ def interrupt_at(site: Site, request: Request) -> Interrupt:
         tool_call_id=call_at(request),
         parameters=getattr(site.source().tool_of(request), "parameters", None),
     )
-
-
-def wire_id(run: str, call_id: str) -> str:
-    """The id of a call in a stream: two agents may have calls of one id."""
-    prefix = f"{run}/"
-    return call_id if not run or call_id.startswith(prefix) else f"{prefix}{call_id}"
-
-
-def to_json(data: Any) -> Any:
-    """As JSON; what JSON lacks as text."""
-    return to_jsonable_python(data, fallback=repr, inf_nan_mode="strings")
 
 
 def why_it_stands(

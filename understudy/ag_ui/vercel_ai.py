@@ -19,16 +19,16 @@ from pydantic_ai.ui.vercel_ai.response_types import (
     ToolInputStartChunk,
 )
 
+from understudy._base.json_values import jsonable
 from understudy.ag_ui import feed as f
 from understudy.ag_ui.contents import file_of_url
 from understudy.ag_ui.conversation import Answer, Said, refusal_of
+from understudy.ag_ui.messages import run_in, wire_id
 from understudy.ag_ui.protocol import (
+    MAX_ID,
     answer_of,
     interrupt_at,
-    run_in,
-    to_json,
     why_it_stands,
-    wire_id,
 )
 from understudy.ag_ui.site import Site
 from understudy.interrupts import Decision, Request
@@ -54,7 +54,7 @@ class _Approval(_Body):
 
 
 class _Message(_Body):
-    id: str = Field(max_length=400)
+    id: str = Field(max_length=MAX_ID)
     role: Literal["system", "user", "assistant"]
     parts: list[dict[str, Any]]
 
@@ -187,7 +187,7 @@ class VercelWriter:
                     async for chunk in self._stream.handle_event(shown):
                         yield _bare(chunk)
             case f.Emitted(run=f.ROOT):
-                data = {"toolCallId": given.tool_call_id, "data": to_json(given.data)}
+                data = {"toolCallId": given.tool_call_id, "data": jsonable(given.data)}
                 yield DataChunk(type="data-understudy-emitted", data=data, transient=True)
             case _:
                 pass

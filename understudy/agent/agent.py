@@ -27,13 +27,9 @@ from understudy.agent.build_definition import (
     check_limits,
     check_prompt,
 )
-from understudy.agent.runner import (
-    Decisions,
-    EnvironmentOptions,
-    RunEnvironment,
-    Runner,
-    RunOptions,
-)
+from understudy.agent.decisions import Decisions
+from understudy.agent.run_environment import EnvironmentOptions, RunEnvironment, RunOptions
+from understudy.agent.runner import Runner
 from understudy.agent.streaming import streamed
 from understudy.agent.value_of_tool import refuse_until, value_of
 from understudy.errors import UsageError, WouldDeadlock

@@ -17,7 +17,7 @@ from pydantic_ai.models import Model
 from tenacity import AsyncRetrying
 
 from understudy._base.causes import cause_of
-from understudy._base.json_values import check_text, checked_seconds, shown
+from understudy._base.json_values import check_text, checked_flag, checked_seconds, shown
 from understudy._base.labels import checked_labels
 from understudy._base.points_in_time import checked_time
 from understudy.agent.model_options import check_models, known_models, output_tool_of
@@ -29,11 +29,7 @@ from understudy.middleware.human_in_the_loop import GatesOfTools, HumanInTheLoop
 from understudy.middleware.retry import Retry
 from understudy.models.output import Output
 from understudy.models.prices import Prices
-from understudy.models.requirements import (
-    OutputMode,
-    check_can_be_forced,
-    checked_native_tools,
-)
+from understudy.models.requirements import OutputMode, check_can_be_forced, checked_native_tools
 from understudy.modes import AgentExecution, Mode, collapse_until_tool
 from understudy.run.child_calls import checked_initial
 from understudy.run.definition import AgentDefinition, ChildAgent, OnVersion
@@ -43,7 +39,7 @@ from understudy.run.until_tool import check_force, check_known, refuse_both
 from understudy.tools.function_tool import Tool, as_tools
 from understudy.tools.gate_rule import Rule
 
-_NAME = re.compile(r"[A-Za-z0-9_-]+")
+_NAME = re.compile(r"[A-Za-z0-9_-]{1,500}")
 
 
 def build_definition(
@@ -83,11 +79,9 @@ def build_definition(
             f"Agent {agent!r}: `include_contents` must be 'default' or 'none', got "
             f"{include_contents!r}"
         )
-    if not isinstance(stays_for_subscribers, bool):
-        raise UsageError(
-            f"Agent {agent!r}: `stays_for_subscribers` must be True or False, got "
-            f"{shown(stays_for_subscribers)}"
-        )
+    stays_for_subscribers = checked_flag(
+        stays_for_subscribers, what=f"Agent {agent!r}: `stays_for_subscribers`"
+    )
     check_placement(movable, version, on_version, agent=agent)
     output = None
     if output_key is not None or output_type is not None or output_mode is not None:
@@ -309,8 +303,7 @@ LARGEST_VERSION = (1 << 63) - 1
 
 
 def check_placement(movable: object, version: object, on_version: object, *, agent: str) -> None:
-    if not isinstance(movable, bool):
-        raise UsageError(f"Agent {agent!r}: `movable` must be True or False, got {shown(movable)}")
+    checked_flag(movable, what=f"Agent {agent!r}: `movable`")
     is_number = isinstance(version, int) and not isinstance(version, bool)
     if not is_number or not 0 <= cast("int", version) <= LARGEST_VERSION:
         raise UsageError(
@@ -341,7 +334,9 @@ def check_overrides(max_overrides: object, *, agent: str) -> None:
 def check_name(name: object) -> str:
     """The name of an agent; raises a `UsageError` if it cannot be one."""
     if not isinstance(name, str) or not _NAME.fullmatch(name):
-        raise UsageError(f"Agent: `name` must consist of letters, digits, _ and -, got {name!r}")
+        raise UsageError(
+            f"Agent: `name` must consist of 1 to 500 letters, digits, _ and -, got {shown(name)}"
+        )
     return name
 
 

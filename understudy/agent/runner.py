@@ -5,57 +5,39 @@ Both are the same operation: add the new records, then run the pipeline.
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
-from datetime import datetime
+from dataclasses import replace
 from types import MappingProxyType
-from typing import Any, Generic, TypedDict, Unpack
+from typing import Any
 
 from pydantic_ai.messages import ModelRequest
 from pydantic_ai.models import Model
 
-from understudy._base.clock import Clock, NewId, SystemClock, new_random_id
-from understudy._base.context_codecs import NO_CODECS, Context, ContextCodecs
-from understudy._base.json_values import checked_json, shown
-from understudy._base.points_in_time import checked_clock
-from understudy._base.request_timing import EXPIRY
-from understudy._base.shared_resources import SharedResources
-from understudy._base.type_variables import DepsT
+from understudy._base.clock import Clock
+from understudy._base.context_codecs import Context
+from understudy._base.json_values import shown
 from understudy._base.worker_threads import WorkerThreads
+from understudy.agent.decisions import Decisions, check_decisions, decide, refuse_inside_run
 from understudy.agent.nested_runs import NestedRuns, models_of, seeds_of
-from understudy.errors import (
-    DecisionError,
-    NotInterrupted,
-    RecordRefused,
-    RequestChanged,
-    UnknownToken,
-    UsageError,
-)
-from understudy.events import Event
-from understudy.interrupts import Decision, Request, checked_decision
-from understudy.journal import Journal
+from understudy.agent.run_environment import RunEnvironment, RunOptions
+from understudy.errors import NotInterrupted, UnknownToken, UsageError
 from understudy.models.messages import UserInput, user_message
 from understudy.models.model_names import refresh_client
-from understudy.models.prices import Prices
 from understudy.modes.pipeline import run_pipeline
 from understudy.modes.steps.check_stop import ANSWER_PROMPT
-from understudy.modes.steps.run_end import call_end_hooks, end_of, outcome_of, withdrawn_by
+from understudy.modes.steps.run_end import WITHDRAWN, call_end_hooks, end_of, outcome_of
 from understudy.outcomes import Interrupted, Outcome, Paused
 from understudy.run.answers import Answer, record_answer, resolved
-from understudy.run.cancellation import CancellationSource, as_sources
-from understudy.run.definition import AgentDefinition, PauseWhen
+from understudy.run.definition import AgentDefinition
 from understudy.run.instructions import render
-from understudy.run.instrument import GivesInstrument, Instrument, instrument_of
 from understudy.run.ledger import Ledger, ledger_tree
-from understudy.run.run import Run, inside_run
+from understudy.run.run import Run
 from understudy.run.tokens import agent_of, hash_of
 from understudy.state.agent_state import AgentState
 from understudy.state.plans import Occurrence
 from understudy.state.records import (
     CancelRequested,
-    Decided,
     End,
     Once,
     RunEnded,
@@ -64,96 +46,8 @@ from understudy.state.records import (
     Withdrawn,
 )
 from understudy.stopping import StopSignal, StopSignals
-from understudy.tools import InvalidArguments
-
-Decisions = Mapping[str, Decision | Mapping[str, Any]]
-"""Decisions, or their plain form such as `{"type": "approve"}`, by request id."""
-
-RESULT_BYTES = 1024
-"""The size of a call's result without the value that a person gives for it, rounded up."""
-
-WITHDRAWN = withdrawn_by("a new message took the place of the run")
 
 _THREADS = WorkerThreads()
-
-
-class EnvironmentOptions(TypedDict, Generic[DepsT], total=False):
-    """The options that `Agent.execute` and `Agent.resume` have in common; none is stored."""
-
-    deps: DepsT | None
-    pause_when: PauseWhen | None
-    clock: Clock | None
-    new_id: NewId | None
-    journal: Journal | None
-    on_event: Callable[[Event], None] | None
-    cancellation: CancellationSource | Sequence[CancellationSource] | None
-    telemetry: GivesInstrument | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunEnvironment:
-    """What a caller gives to one attempt at a run. None of it is stored."""
-
-    deps: Any = None
-    pause_when: PauseWhen | None = None
-    clock: Clock = field(default_factory=SystemClock)
-    new_id: NewId = new_random_id
-    journal: Journal | None = None
-    emit: Callable[[Event], None] | None = None
-    """Called with each event."""
-    streaming: Callable[[], bool] | None = None
-    """Whether replies are streamed now; by default they are if there is an `emit`."""
-    agent_id: str | None = None
-    """The id of the actor that runs the agent; None without one: then it is the agent's name."""
-    is_to_end_attempt: Callable[[], bool] | None = None
-    """Called before each step: True ends this attempt, and leaves the run open."""
-    pause_requested: Callable[[], str | None] | None = None
-    """Called after each reply: a reason pauses the run."""
-    abandon_later: Callable[[], asyncio.Task[None]] | None = None
-    """As `Run.abandon_later`; None without a runtime."""
-    threads: WorkerThreads | None = None
-    """Where plain tools and hooks run; by default a pool that the whole process shares."""
-    shared: SharedResources = field(default_factory=SharedResources)
-    """What its tools have opened; closed by its owner."""
-    cancellation: tuple[CancellationSource, ...] = ()
-    """Called before each step, in addition to those of the agent's middleware."""
-    codecs: ContextCodecs = NO_CODECS
-    """By which the context of a run holds for its code."""
-    instrument: Instrument | None = None
-    """What watches the run."""
-    prices: Prices | None = None
-    """By which replies are priced; None where only what the definition wants is."""
-
-    @classmethod
-    def of(cls, **options: Unpack[EnvironmentOptions]) -> RunEnvironment:
-        """The environment that these options of `execute` or `resume` describe."""
-        return cls(
-            deps=options.get("deps"),
-            pause_when=options.get("pause_when"),
-            clock=checked_clock(options.get("clock"), what="`clock`") or SystemClock(),
-            new_id=options.get("new_id") or new_random_id,
-            journal=options.get("journal"),
-            emit=options.get("on_event"),
-            cancellation=as_sources(options.get("cancellation")),
-            instrument=instrument_of(options.get("telemetry")),
-        )
-
-    def __post_init__(self) -> None:
-        for what, function in (
-            ("pause_when", self.pause_when),
-            ("new_id", self.new_id),
-            ("on_event", self.emit),
-        ):
-            if function is not None and not callable(function):
-                raise UsageError(f"`{what}` must be a function, got {function!r}")
-        if self.journal is not None:
-            _check_methods("journal", self.journal, "append", "durable")
-
-
-def _check_methods(what: str, given: object, *methods: str) -> None:
-    for method in methods:
-        if not callable(getattr(given, method, None)):
-            raise UsageError(f"`{what}` must have a method {method}(), got {given!r}")
 
 
 class Runner:
@@ -293,7 +187,7 @@ class Runner:
         refuse_inside_run()
         current = state.run
         new = (
-            self.check_decisions(state, decisions, environment.clock)
+            check_decisions(self._definition, state, decisions, environment.clock)
             if decisions is not None
             else {}
         )
@@ -426,193 +320,12 @@ class Runner:
             for text in texts:
                 await render(text, seen, agent=self._definition.name)
 
-    # ------------------------------------------------------------------ decisions
-
-    def check_decisions(
-        self,
-        state: AgentState,
-        decisions: object,
-        clock: Clock,
-        *,
-        expect: Mapping[str, str] | None = None,
-    ) -> dict[str, Decision]:
-        """The decisions that are new, checked. Those that were made before are left out.
-
-        Raises:
-            DecisionError: if one does not fit its request, or its request is unknown or stale.
-            RequestChanged: if the digest of a request is not the one that `expect` has for it.
-            NotInterrupted: if a request was answered before by another decision.
-
-        """
-        if not isinstance(decisions, Mapping):
-            raise DecisionError(
-                f"resume takes a mapping of request ids to decisions, got {decisions!r}: "
-                "interrupted.decide(approve(), ...) makes one from decisions in request order"
-            )
-        if not decisions:
-            raise DecisionError("resume got no decision: answer at least one request")
-        pending = {request.id: request for request in state.requests}
-        current = state.run.run_id if state.run is not None else ""
-        before = {
-            record.request.id: record
-            for inner in state.tree
-            for record in inner.decisions
-            if belongs_to_run(record.request.run_id, current)
-        }
-        known = {request_id: record.request for request_id, record in before.items()} | pending
-        for request_id, digest in (expect or {}).items():
-            if request_id in known and known[request_id].digest != digest:
-                raise RequestChanged(
-                    request_id=request_id, digest=known[request_id].digest, expected=digest
-                )
-        new = {}
-        for request_id, given in decisions.items():
-            if request_id in pending:
-                new[request_id] = self._in_time(pending[request_id], given, clock)
-            elif request_id in before:
-                earlier = before[request_id]
-                if earlier.decision.by == EXPIRY:
-                    raise _expired(earlier.request)
-                if not self._checked(earlier.request, given).same_as(earlier.decision):
-                    raise NotInterrupted(
-                        f"Request {request_id!r} was answered before, with "
-                        f"{earlier.decision.type!r}: that decision cannot be changed"
-                    )
-            else:
-                there = ", ".join(map(repr, pending)) or "none"
-                raise DecisionError(
-                    f"Request {request_id!r} is not pending (stale or unknown); pending: {there}",
-                    request_id=str(request_id),
-                )
-        return new
-
-    def _in_time(self, request: Request, given: object, clock: Clock) -> Decision:
-        """The decision, checked, if the request has not expired."""
-        if request.expires_at is not None and request.expires_at <= clock.now():
-            raise _expired(request)
-        return self._checked(request, given)
-
-    def _checked(self, request: Request, given: object) -> Decision:
-        """The decision as plain JSON data, with arguments that the tool accepts."""
-        decision = checked_decision(request, given)
-        try:
-            checked_json(
-                {"message": decision.message, "by": decision.by, "note": decision.note},
-                what=f"{decision.type}(...)",
-            )
-            plain = checked_json({"value": decision.value}, what="respond(...)")
-            arguments = decision.arguments
-            if arguments is not None:
-                arguments = checked_json(arguments, what="edit(...)")
-                definition = _requester(self._definition, request)
-                if definition is not None:  # else they are checked when the call is due
-                    tool = definition.tools.get(request.tool_name)
-                    if tool is None:
-                        raise InvalidArguments(
-                            f"agent {definition.name!r} has no such tool any more"
-                        )
-                    tool.canonical(tool.revalidate(arguments))
-            return replace(decision, value=plain["value"], arguments=arguments)
-        except (InvalidArguments, UsageError) as error:
-            raise DecisionError(
-                f"Request {request.id!r} ({request.about}): {error}", request_id=request.id
-            ) from error
-
 
 async def _held_up(run: Run, reason: str) -> Paused:
     """The outcome of a run that must not continue without something that it had."""
     paused = replace(run.paused(reason), state=run.state.copied())
     await run.durable()  # else the pipeline waits, for the next attempt's record
     return paused
-
-
-def _expired(request: Request) -> DecisionError:
-    at = "" if request.expires_at is None else f" at {request.expires_at.isoformat()}"
-    counts = "counts as rejected" if request.on_expiry == "reject" else "stops the run"
-    return DecisionError(
-        f"Request {request.id!r} expired{at} and {counts}: call resume(state) without a decision "
-        "about it",
-        request_id=request.id,
-    )
-
-
-def _requester(definition: AgentDefinition, request: Request) -> AgentDefinition | None:
-    """The definition of the agent that the request is of; None if only a tool knows that agent."""
-    for name in request.agent_path[1:]:
-        child = definition.children.get(name)
-        if child is None:
-            return None
-        definition = child.definition
-    return definition
-
-
-def belongs_to_run(run_id: str, root: str) -> bool:
-    """Whether this run is `root`, or one inside it: its id begins with that of the outer run."""
-    return run_id == root or run_id.startswith(root + ".")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunOptions:
-    """The options that are recorded when a run begins."""
-
-    until_tool: tuple[str, ...] | None = None
-    require_tool_success: bool = False
-    force: bool = False
-    """The model must call the until tool."""
-    max_runs: int = 50
-    deadline: float | None = None
-    early_stopping_prompt: str | None = None
-    """Instead of the agent's own; None for that."""
-    ends_at: datetime | None = None
-
-
-def refuse_inside_run() -> None:
-    """Raise a `DecisionError` inside a tool, hook or model: only the application may decide."""
-    run = inside_run.get()
-    if run is not None and not run.closed:
-        raise DecisionError(
-            "resume was called from inside a tool, hook or model: call it from the application"
-        )
-
-
-def decide(
-    ledger: Ledger,
-    decisions: Mapping[str, Decision],
-    clock: Clock,
-    context: Context = MappingProxyType({}),
-) -> None:
-    """Record decisions that were checked, each in the ledger of the agent that requested it.
-
-    Raises:
-        DecisionError: if one is too large to be kept; none is recorded then.
-
-    """
-    places: list[tuple[Ledger, Request]] = []
-    root = ledger.state.run
-    if root is not None and root.halt is not None and root.halt.id in decisions:
-        places.append((ledger, root.halt))
-    else:
-        for place in ledger_tree(ledger):
-            run = place.state.run
-            for request in run.pending_requests if run is not None and not run.over else ():
-                if request.id in decisions:
-                    places.append((place, request))
-    now = clock.now()
-    records = []
-    for place, request in places:
-        decision = decisions[request.id]
-        record = Decided(request_id=request.id, decision=decision, at=now, context=dict(context))
-        try:
-            # What is accepted must fit into the call's result as well.
-            place.check(record, spare=RESULT_BYTES if record.decision.type == "respond" else 0)
-        except RecordRefused as refused:
-            raise DecisionError(
-                f"Request {request.id!r} ({request.about}): the decision cannot be kept: {refused}",
-                request_id=request.id,
-            ) from refused
-        records.append((place, record))
-    for place, record in records:
-        place.record(record)
 
 
 def _checked_answers(answers: object) -> dict[str, Answer]:

@@ -10,6 +10,13 @@ __all__ = ["main"]
 def main() -> None:
     """Run the command that the arguments of the process say, and end the process."""
     try:
+        _main()
+    except KeyboardInterrupt:  # while it imports: a command that runs ends by it itself
+        raise SystemExit(130) from None
+
+
+def _main() -> None:
+    try:
         import httpx2  # noqa: F401  # only whether they are there
         import rich  # noqa: F401
         import typer  # noqa: F401

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json as json_module
 import sys
 from datetime import datetime
 from pathlib import Path
@@ -12,6 +11,7 @@ import typer
 
 from understudy.cli.api import Api, agent_path
 from understudy.cli.exits import FAILED, USAGE, refuse
+from understudy.cli.inputs import parsed_json, read_input
 from understudy.cli.looking import IdArgument
 from understudy.cli.options import ListOutput, Where
 from understudy.cli.output import Output
@@ -200,11 +200,7 @@ def import_(
     out: Output,
 ) -> None:
     """Put an exported agent into a store: people are asked their requests anew."""
-    try:
-        text = sys.stdin.read() if file == "-" else Path(file).read_text(encoding="utf-8")
-        data = json_module.loads(text)
-    except (OSError, ValueError) as error:
-        refuse(USAGE, f"{file} is no export: {error}")
+    data = parsed_json(read_input(file), f"{file} is")
     if not isinstance(data, dict):
         refuse(USAGE, f"{file} is no export: it is no JSON object")
     api = where.changing()
@@ -248,7 +244,7 @@ def _tell(out: Output, done: Any, said: str) -> None:
 
 
 def _text(given: str) -> str:
-    text = sys.stdin.read() if given == "-" else given
+    text = read_input(given) if given == "-" else given
     if not text.strip():
         refuse(USAGE, "the message is empty")
     return text

@@ -17,6 +17,7 @@ import typer
 
 from understudy.cli.api import Api, agent_path
 from understudy.cli.exits import FAILED, NOT_FOUND, STALE, USAGE, ApiProblem, refuse
+from understudy.cli.inputs import given_text, parsed_json, read_input
 from understudy.cli.looking import ToolOption, short_id
 from understudy.cli.options import Where
 from understudy.cli.output import Output, note
@@ -93,11 +94,8 @@ def edit(
     found = find(api, request)
     if args is None and "decision" in found:
         _repeated(found, {"type": "edit"}, out)  # there is nothing to edit any more
-    given = _edited(found) if args is None else _read(args)
-    try:
-        arguments = json_module.loads(given)
-    except ValueError as error:
-        refuse(USAGE, f"the arguments are no JSON: {error}")
+    given = _edited(found) if args is None else given_text(args)
+    arguments = parsed_json(given, "the arguments are")
     if not isinstance(arguments, dict):
         refuse(USAGE, "the arguments must be a JSON object, by the names of the parameters")
     _decide_one(found, {"type": "edit", "arguments": arguments, "note": note}, yes, api, out)
@@ -117,10 +115,10 @@ def respond(
     """Answer a tool's question, or give the result of a call yourself; it does not run."""
     api = where.changing()
     found = find(api, request)
-    text = _read(value)
+    text = given_text(value)
     try:
         answer = json_module.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         answer = text
     _decide_one(found, {"type": "respond", "value": answer, "note": note}, yes, api, out)
 
@@ -303,18 +301,6 @@ def _confirm(yes: bool) -> None:
         refuse(FAILED, "nothing was decided")
 
 
-def _read(given: str) -> str:
-    """An argument; the content of a file, after `@`; or of standard input, for `-`."""
-    if given == "-":
-        return sys.stdin.read()
-    if given.startswith("@"):
-        try:
-            return Path(given[1:]).read_text(encoding="utf-8")
-        except (OSError, ValueError) as error:
-            refuse(USAGE, f"{given[1:]} cannot be read: {error}")
-    return given
-
-
 def _edited(found: dict[str, Any]) -> str:
     if not sys.stdin.isatty():
         refuse(USAGE, "give the arguments: --args JSON, @file, or - for standard input")
@@ -327,7 +313,7 @@ def _edited(found: dict[str, Any]) -> str:
             subprocess.run([*shlex.split(editor), str(path)], check=True)  # noqa: S603  # the user's
         except (OSError, subprocess.CalledProcessError) as error:
             refuse(FAILED, f"the editor {editor!r} failed: {error}")
-        after = path.read_text(encoding="utf-8")
+        after = read_input(str(path))
     if after == before:
         refuse(FAILED, "nothing was changed, so nothing was decided")
     return after

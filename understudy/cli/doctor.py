@@ -55,22 +55,14 @@ def doctor(
     checks = list(_machine())
     code = DONE
     try:
-        source = StoreSource(store)
+        # One by one: what was found out before the store could not be read is told.
+        for check in _of_source(store, app, quick=quick):
+            checks.append(check)
     except UnderstudyError as error:
         if code_of(error) != STORE:
             raise
         checks.append(Check("store", "bad", text_of(error)))
         code = STORE
-    else:
-        try:
-            checks.append(Check("store", "ok", f"{servers.store_name(store)} can be read"))
-            checks += of_store(store, quick=quick)
-            checks += _of_agents(source)
-            checks += _of_definitions(store)
-            if app is not None:
-                checks += _of_app(source, app)
-        finally:
-            source.close()
     bad = [check for check in checks if check.state == "bad"]
     if code == DONE and bad:
         code = STORE if any(check.check in ("file", "database") for check in bad) else FAILED
@@ -82,6 +74,19 @@ def doctor(
         for check in checks:
             out.say(f"{check.state:4}  {check.check:{width}}  {check.detail}", styles[check.state])
     raise typer.Exit(code)
+
+
+def _of_source(store: str, app: str | None, *, quick: bool) -> Iterator[Check]:
+    source = StoreSource(store)
+    try:
+        yield Check("store", "ok", f"{servers.store_name(store)} can be read")
+        yield from of_store(store, quick=quick)
+        yield from _of_agents(source)
+        yield from _of_definitions(store)
+        if app is not None:
+            yield from _of_app(source, app)
+    finally:
+        source.close()
 
 
 def _of_running() -> str:

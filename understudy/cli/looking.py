@@ -9,13 +9,14 @@ from typing import Annotated, Any
 
 import typer
 
+from understudy._base.json_values import jsonable
 from understudy._base.request_summary import summary
 from understudy._base.usd import shown_usd, total
 from understudy.cli.api import agent_path
 from understudy.cli.options import ListOutput, Where
 from understudy.cli.output import Column, Output
 from understudy.cli.show import indented, row_lines, tree_rows
-from understudy.cli.sources import every_row, jsonable
+from understudy.cli.sources import every_row
 from understudy.cli.text import ago, clean, line, shown_json, told_apart, utc
 from understudy.state.files import listed
 from understudy.state.why import why

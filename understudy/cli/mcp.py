@@ -26,7 +26,7 @@ from understudy.cli.serve import (
     Settings,
     TargetArgument,
     listening,
-    load,
+    load_auth,
     load_runtime,
     quiet_server,
     url_of,
@@ -116,7 +116,7 @@ def _new_app(settings: Settings, runtime: Runtime, *, decisions: bool) -> Starle
     from understudy.login import TokenAuth
     from understudy.mcp.agents_server import agents_app
 
-    auth = load(settings.auth) if settings.auth is not None else TokenAuth(settings.token)
+    auth = TokenAuth(settings.token) if settings.auth is None else load_auth(settings.auth)
     return agents_app(
         lambda: runtime,
         auth=auth,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import importlib
+import inspect
 import json as json_module
 import logging
 import os
@@ -258,6 +259,9 @@ def _loaded(target: str) -> Runtime | list[Agent[Any, Any]]:
             found = found()
         except Exception as error:  # of the application
             refuse(USAGE, f"{target}() raised {type(error).__name__}: {text_of(error)}")
+    if inspect.iscoroutine(found):
+        found.close()
+        refuse(USAGE, f"{target} is async: name a plain function, which may use asyncio.run()")
     if isinstance(found, Runtime):
         return found
     agents = [found] if isinstance(found, Agent) else found
@@ -290,12 +294,22 @@ def load(target: str) -> Any:
     return found
 
 
+def load_auth(target: str) -> Any:
+    """The function that says who makes a request."""
+    found = load(target)
+    if not callable(found):
+        refuse(
+            USAGE, f"--auth {target} must be a function that takes the request, got {shown(found)}"
+        )
+    return found
+
+
 def new_app(settings: Settings, runtime: Callable[[], Runtime]) -> ASGIApp:
     """The pages."""
     from understudy.web import HideToken, TokenAuth, ui
 
     logging.getLogger("uvicorn.access").addFilter(HideToken())
-    auth = load(settings.auth) if settings.auth is not None else TokenAuth(settings.token)
+    auth = TokenAuth(settings.token) if settings.auth is None else load_auth(settings.auth)
     app: ASGIApp = ui(
         runtime, auth=auth, read_only=settings.read_only, allowed_hosts=settings.allowed_hosts
     )

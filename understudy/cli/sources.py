@@ -9,19 +9,9 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Protocol
 
-from pydantic_core import to_jsonable_python
-
-from understudy.actors import (
-    AgentEvent,
-    AgentInfo,
-    FeedEvent,
-    Observer,
-    PendingRequest,
-    StatusChanged,
-)
+from understudy.actors import Observer
 from understudy.cli.api import Api, agent_path
 from understudy.cli.exits import ApiProblem
-from understudy.cli.text import utc
 from understudy.errors import UnknownAgent
 from understudy.state.agent_state import AgentState
 
@@ -52,6 +42,21 @@ class Source(Protocol):
     def feed(self, *, after: str | None, follow: bool) -> Iterator[dict[str, Any]]: ...
     def export(self, id: str) -> dict[str, Any]: ...
     def close(self) -> None: ...
+
+
+_ROW = (
+    "id",
+    "agent",
+    "status",
+    "status_at",
+    "is_active",
+    "host",
+    "waits_for",
+    "due",
+    "version",
+    "damage",
+)
+"""The fields of an agent of the list: its page has more."""
 
 
 class Looking:
@@ -98,23 +103,23 @@ class StoreSource:
 
     def agents(self, *, after: str | None, limit: int, **filters: Any) -> Found:
         page = self._observer.agents(after=after, limit=limit, **filters).get()
-        return Found([agent_row(info) for info in page], page.after)
+        return Found([info.to_dict() for info in page], page.after)
 
     def pending(self, *, after: str | None, limit: int, **filters: Any) -> Found:
         kind = filters.pop("kind", None)
         page = self._observer.pending(after=after, limit=limit, **filters).get()
-        rows = [request_row(found) for found in page if kind in (None, found.request.kind)]
+        rows = [found.to_dict() for found in page if kind in (None, found.request.kind)]
         return Found(rows, page.after)
 
     def agent(self, id: str) -> dict[str, Any]:
-        return agent_row(self._observer.info(id).get())
+        return self._observer.info(id).get().to_dict()
 
     def state(self, id: str) -> AgentState:
         return self._observer.state(id).get()
 
     def history(self, id: str, *, after: int, limit: int) -> dict[str, Any]:
         page = self._observer.history(id, after=after, limit=limit).get()
-        entries = [jsonable(entry.to_dict()) for entry in page.entries]
+        entries = [entry.to_dict() for entry in page.entries]
         return {"id": id, "entries": entries, "next": page.next}
 
     def display(self, id: str, *, after: int = 0) -> dict[str, Any]:
@@ -134,7 +139,7 @@ class StoreSource:
         while True:
             for event in self._observer.events(id, after).get():
                 after = event.seq or after
-                yield event_row(event)
+                yield event.to_dict()
             if not follow:
                 return
             time.sleep(POLL)
@@ -142,7 +147,7 @@ class StoreSource:
     def feed(self, *, after: str | None, follow: bool) -> Iterator[dict[str, Any]]:
         feed = self._observer.events(after=after, start="oldest")
         for event in feed if follow else feed.until_now():
-            yield feed_row(event)
+            yield event.to_dict()
 
     def export(self, id: str) -> dict[str, Any]:
         return self._observer.export(id).get()
@@ -163,13 +168,11 @@ class ApiSource:
 
     def pending(self, *, after: str | None, limit: int, **filters: Any) -> Found:
         data = self.api.get("/pending", after=after, limit=limit, **filters)
-        # The id of a nested agent begins with that of the one that is answered.
-        rows = [{**row, "agent_id": row["agent_id"].partition("/")[0]} for row in data["requests"]]
-        return Found(rows, data["next"])
+        return Found(data["requests"], data["next"])
 
     def agent(self, id: str) -> dict[str, Any]:
         found: dict[str, Any] = self.api.get(agent_path(id))
-        return {name: found.get(name) for name in _ROW}
+        return {name: found[name] for name in _ROW}
 
     def state(self, id: str) -> AgentState:
         return AgentState.from_dict(self.api.get(agent_path(id, "/state"))["state"])
@@ -214,86 +217,11 @@ class ApiSource:
             for cursor, data in self.api.stream(path, after):
                 after = cursor or after
                 event = json.loads(data)
-                if event:
-                    yield {**event, "cursor": cursor}
+                if event:  # else it is the position of the stream
+                    yield event
             if not follow:
                 return
 
     def export(self, id: str) -> dict[str, Any]:
         found: dict[str, Any] = self.api.get(agent_path(id, "/export"))
         return found
-
-
-# -------------------------------------------------------------- the forms of the API
-
-_ROW = (
-    "id",
-    "agent",
-    "status",
-    "status_at",
-    "is_active",
-    "host",
-    "waits_for",
-    "due",
-    "version",
-    "damage",
-)
-
-
-def agent_row(info: AgentInfo) -> dict[str, Any]:
-    """An agent of a list."""
-    return {
-        "id": info.id,
-        "agent": info.agent,
-        "status": info.status.value,
-        "status_at": utc(info.status_at),
-        "is_active": info.is_active,
-        "host": info.host,
-        "waits_for": info.index_status.value,
-        "due": utc(info.due),
-        "version": info.version,
-        "damage": None if info.damage is None else str(info.damage),
-    }
-
-
-def request_row(pending: PendingRequest) -> dict[str, Any]:
-    """A request of a list."""
-    return {
-        **pending.request.to_dict(),
-        "agent_id": pending.agent_id,
-        "agent": pending.agent,
-        "tool_description": pending.tool_description,
-        "tool_parameters": pending.tool_parameters,
-        "reminders": pending.reminders,
-        "escalated_to": list(pending.escalated_to),
-        "next_due": utc(pending.next_due),
-    }
-
-
-def event_row(found: AgentEvent) -> dict[str, Any]:
-    """An event of an agent."""
-    event = _event(found.event)
-    return {"agent_id": found.agent_id, "seq": found.seq, "at": utc(found.at), "event": event}
-
-
-def feed_row(found: FeedEvent) -> dict[str, Any]:
-    """An event of the feed."""
-    return {
-        "agent_id": found.agent_id,
-        "agent": found.agent,
-        "seq": found.seq,
-        "at": utc(found.at),
-        "event": _event(found.event),
-        "cursor": found.cursor,
-    }
-
-
-def _event(event: Any) -> Any:
-    if isinstance(event, StatusChanged):
-        return {"kind": event.kind, "status": event.status.value}
-    return jsonable(event)
-
-
-def jsonable(data: Any) -> Any:
-    """As JSON; what JSON lacks as text."""
-    return to_jsonable_python(data, fallback=repr, inf_nan_mode="strings")

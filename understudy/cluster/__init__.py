@@ -6,7 +6,7 @@ with Cluster("my_app.agents:make", 4, store="postgresql://...") as cluster:
     outcome = cluster.spawn("support", "ticket-42").run("Hello!").get(timeout=60)
 """
 
-from understudy.cluster.cluster import Cluster, ClusterStatus, HostStatus, RuntimeOptions
+from understudy.cluster.cluster import Cluster, RuntimeOptions
 from understudy.cluster.definitions import Definitions
 from understudy.cluster.engine import (
     Engine,
@@ -20,6 +20,7 @@ from understudy.cluster.events import ClusterDisplay, ClusterSubscription
 from understudy.cluster.hosts import HostPhase
 from understudy.cluster.processes import Processes
 from understudy.cluster.refs import ClusterRef, ClusterSchedules
+from understudy.cluster.status import ClusterStatus, HostStatus
 
 __all__ = [
     "Cluster",

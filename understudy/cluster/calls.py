@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections import OrderedDict
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, TypeVar
 
 import pykka
 
 from understudy._base.clock import new_random_id
 from understudy._base.context_codecs import Context, ContextCodecs
-from understudy.cluster.frames import Target, dump_arguments, with_state
+from understudy.cluster.frames import Greeting, Target, dump_arguments, with_state
 from understudy.cluster.hosts import HostEnd, HostPhase
 from understudy.errors import CallLost, OwnedElsewhere, UsageError
 from understudy.loop_actors.future import Future, refuse
@@ -41,10 +41,15 @@ class Calls:
     """The calls of one cluster. All but `call` and `subscribe` is on the cluster's loop."""
 
     def __init__(
-        self, loop: asyncio.AbstractEventLoop, hosts: list[HostEnd], codecs: ContextCodecs
+        self,
+        loop: asyncio.AbstractEventLoop,
+        hosts: list[HostEnd],
+        greetings: Mapping[str, Greeting | None],
+        codecs: ContextCodecs,
     ) -> None:
         self.loop = loop
         self._hosts = hosts
+        self._greetings = greetings
         self._codecs = codecs
         self._waiting: list[Wanted] = []
         """Calls that no host can take now, in order."""
@@ -130,7 +135,7 @@ class Calls:
             return
         running = [host for host in self._hosts if host.phase is HostPhase.RUNNING]
         agent = wanted.target.agent or self._agent_of.get(wanted.route)
-        if wanted.route and agent is None and _differ(running):
+        if wanted.route and agent is None and self._pools_differ():
             self._locate(wanted)
             return
         pool = running if agent is None else self._pool_of(agent, running)
@@ -143,11 +148,19 @@ class Calls:
 
     def _pool_of(self, agent: str, running: list[HostEnd]) -> list[HostEnd]:
         """Those of the running hosts that have this definition, else those that make others."""
-        if any(agent in host.agents for host in self._hosts):
+        pools = self._greetings.values()
+        if any(agent in pool.agents for pool in pools if pool is not None):
             return [host for host in running if agent in host.agents]
-        if any(host.makes for host in self._hosts):
+        if any(pool.makes for pool in pools if pool is not None):
             return [host for host in running if host.makes]
+        if None in pools:  # it may be one of these
+            return []
         return running  # it says what is wrong
+
+    def _pools_differ(self) -> bool:
+        """Whether there are definitions that hosts of some pool lack."""
+        pools = self._greetings.values()
+        return len({pool and (frozenset(pool.agents), pool.makes) for pool in pools}) > 1
 
     def _host_for(self, route: str, pool: list[HostEnd]) -> HostEnd:
         known = self._host_of.get(route)
@@ -297,11 +310,6 @@ class Wanted:
 def stopped() -> pykka.ActorDeadError:
     """The error of every call that the end of the cluster leaves without an answer."""
     return pykka.ActorDeadError("the cluster has stopped")
-
-
-def _differ(hosts: Iterable[HostEnd]) -> bool:
-    """Whether there are definitions that some of them lack."""
-    return len({(frozenset(host.agents), host.makes) for host in hosts}) > 1
 
 
 def _number(route: str, host: str) -> bytes:

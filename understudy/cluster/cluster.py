@@ -5,16 +5,13 @@ from __future__ import annotations
 import asyncio
 import functools
 import inspect
-import itertools
 import os
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterable, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self, TypedDict, Unpack, cast
 
 from understudy._base.context_codecs import ContextCodec, ContextCodecs
-from understudy._base.json_values import checked_seconds, shown
+from understudy._base.json_values import checked_limit_seconds, checked_seconds, shown
 from understudy.actors import (
     AgentInfo,
     AgentRef,
@@ -23,41 +20,38 @@ from understudy.actors import (
     Page,
     PendingRequest,
     Runtime,
-    RuntimeStatus,
 )
 from understudy.actors.agent_directory import checked_id
 from understudy.actors.feed import Start
 from understudy.actors.listing import Listing, checked_limit
+from understudy.actors.schedules import own_ref
 from understudy.agent.agent import Agent
 from understudy.agent.build_definition import check_name
 from understudy.cluster.calls import Calls
 from understudy.cluster.engine import (
     Engine,
     Hosts,
-    HostSpec,
-    NodeStatus,
     checked_count,
 )
 from understudy.cluster.frames import Target
-from understudy.cluster.hosts import HostEnd, HostLost, HostPhase
+from understudy.cluster.pools import HostPools, checked_pools
 from understudy.cluster.processes import Processes
 from understudy.cluster.refs import ClusterRef, ClusterSchedules
-from understudy.errors import ForkedRuntime, StoreUnavailable, UsageError
+from understudy.cluster.status import ClusterStatus, status_of, tree_of
+from understudy.errors import ForkedRuntime, UsageError
 from understudy.interrupts import Request
 from understudy.journal.contracts import Durability
 from understudy.journal.feed import FeedKey, FeedPage
 from understudy.loop_actors.future import Future
 from understudy.loop_actors.loop_thread import LoopThread
 from understudy.loop_actors.monitor import Lifetime
-from understudy.loop_actors.supervisor import ChildStatus, SupervisorTree
+from understudy.loop_actors.supervisor import SupervisorTree
 from understudy.run.tokens import agent_of
 from understudy.state.waits import Wait
 
 START_TIMEOUT = 120.0
 HANG_TIMEOUT = 60.0
 DRAIN_TIMEOUT = 60.0
-LOOK = 2.0
-"""Seconds for which `status()` and `tree()` wait for a host's answer."""
 
 
 class RuntimeOptions(TypedDict, total=False):
@@ -73,45 +67,6 @@ class RuntimeOptions(TypedDict, total=False):
     lease: float | None
     labels: Collection[str]
     any_host: bool
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HostStatus:
-    """One host of a cluster, at one moment."""
-
-    name: str
-    pool: str
-    phase: HostPhase
-    restarts: int
-    """How often it was started again."""
-    host: str | None = None
-    """What the store calls it: the owner of its agents. None: it has not run yet."""
-    pid: int | None = None
-    node: str | None = None
-    """The machine it runs on, or ran on last."""
-    runtime: RuntimeStatus | None = None
-    """None: it has not answered."""
-    error: Exception | None = None
-    """Why it could not start, the last time."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClusterStatus:
-    """The hosts and the machines of a cluster, at one moment."""
-
-    hosts: Sequence[HostStatus]
-    nodes: Sequence[NodeStatus]
-
-    @property
-    def restarts(self) -> int:
-        """Of all hosts."""
-        return sum(host.restarts for host in self.hosts)
-
-
-@dataclass(slots=True)
-class _Pool:
-    hosts: Hosts
-    numbers: Any = field(default_factory=lambda: itertools.count(1))
 
 
 if TYPE_CHECKING:
@@ -145,8 +100,8 @@ class Cluster(_RuntimeCalls):
         options: of the `Runtime` of each host.
 
     Raises:
-        UsageError: if an argument is wrong. `with` and `async with` raise what a host raises that
-            cannot start, and `StoreUnavailable` where none has come up in time.
+        UsageError: if an argument or an option is wrong. `with` and `async with` raise what a host
+            raises that cannot start, and `StoreUnavailable` where none has come up in time.
 
     """
 
@@ -163,26 +118,25 @@ class Cluster(_RuntimeCalls):
         context: Iterable[ContextCodec] = (),
         **options: Unpack[RuntimeOptions],
     ) -> None:
-        self._pools = {pool.name: _Pool(pool) for pool in _pools(hosts, count)}
-        self._store_url = _checked_store(
-            store, hosts=sum(p.hosts.count for p in self._pools.values())
-        )
-        self._engine = _engine(engine)
-        self._options: Mapping[str, Any] = {**options}
-        self._codecs = ContextCodecs(context)
-        self._start_timeout = checked_seconds(start_timeout, what="`start_timeout`")
-        self._hang_timeout = (
-            None if hang_timeout is None else checked_seconds(hang_timeout, what="`hang_timeout`")
-        )
+        pools = checked_pools(hosts, count)
+        for pool in pools:
+            _check_options({**options, **pool.options})
+        self._store_url = _checked_store(store, hosts=sum(pool.count for pool in pools))
         self._drain_timeout = checked_seconds(drain_timeout, what="`drain_timeout`")
+        self._pools = HostPools(
+            pools,
+            _engine(engine),
+            store=self._store_url,
+            options={**options},
+            start_timeout=checked_seconds(start_timeout, what="`start_timeout`"),
+            hang_timeout=checked_limit_seconds(hang_timeout, what="`hang_timeout`"),
+            drain_timeout=self._drain_timeout,
+        )
+        self._codecs = ContextCodecs(context)
         self._lifetime = Lifetime()
         self._thread: LoopThread | None = None
-        self._hosts: list[HostEnd] = []
-        self._changed: asyncio.Event
         self._calls: Calls
-        self._watch: asyncio.Task[None] | None = None
         self._process = os.getpid()
-        self._is_draining = False
 
     # -------------------------------------------------------------------- life cycle
 
@@ -227,36 +181,8 @@ class Cluster(_RuntimeCalls):
         # that is loaded when it is read can be read on the application's loop.
         self._thread = LoopThread("understudy-cluster")
         loop = self._thread.start()
-        self._calls = Calls(loop, self._hosts, self._codecs)
-        return self._calls.on_loop(self._open)
-
-    async def _open(self) -> None:
-        self._changed = asyncio.Event()
-        await self._engine.open()
-        for pool in self._pools.values():
-            for _ in range(pool.hosts.count):
-                await self._start_host(pool)
-        try:
-            async with asyncio.timeout(self._start_timeout):
-                while not self._has_started():
-                    await self._changed.wait()
-                    self._changed.clear()
-        except TimeoutError:
-            lacking = ", ".join(repr(name) for name in self._pools if not self._runs(name))
-            raise StoreUnavailable(
-                cause=f"no host of {lacking} has come up in {self._start_timeout:g} s: is there "
-                "place for it? Raise `start_timeout` if it takes longer"
-            ) from None
-        self._watch = asyncio.create_task(self._watch_hosts())
-
-    def _has_started(self) -> bool:
-        for host in self._hosts:
-            if host.error is not None:
-                raise host.error
-        return all(self._runs(name) for name, pool in self._pools.items() if pool.hosts.count)
-
-    def _runs(self, pool: str) -> bool:
-        return any(h.pool.name == pool and h.phase is HostPhase.RUNNING for h in self._hosts)
+        self._calls = Calls(loop, self._pools.hosts, self._pools.greetings, self._codecs)
+        return self._calls.on_loop(lambda: self._pools.open(self._calls))
 
     def stop(self, timeout: float | None = None) -> None:
         """End all hosts: each releases its agents when the steps in progress are recorded.
@@ -282,64 +208,7 @@ class Cluster(_RuntimeCalls):
 
     async def _end(self, timeout: float) -> None:
         self._calls.end()
-        if self._watch is not None:
-            self._watch.cancel()
-        try:
-            await asyncio.gather(*(host.drain(timeout) for host in self._hosts))
-        finally:
-            await self._engine.close()
-
-    async def _start_host(self, pool: _Pool) -> None:
-        name = f"{pool.hosts.name}-{next(pool.numbers)}"
-        spec = HostSpec(
-            name=name,
-            factory=pool.hosts.factory,
-            store=self._store_url,
-            # Also where the cluster is gone, and nobody kills a host that does not end: a step
-            # that hangs is cut off (test_the_hosts_of_a_cluster_end_with_it_and_a_runtime_goes_on).
-            options={
-                "stop_timeout": self._drain_timeout,
-                **self._options,
-                **pool.hosts.options,
-            },
-        )
-        host = HostEnd(spec, pool.hosts, self._host_changed)
-        self._hosts.append(host)
-        host.running = await self._engine.start(spec, pool.hosts, host)
-
-    def _host_changed(self, host: HostEnd) -> None:
-        self._changed.set()
-        if host.phase is HostPhase.RUNNING:
-            if self._is_draining:
-                self._calls.on_loop(lambda: _drained(host, None))
-            self._calls.host_changed()
-        elif host.phase is HostPhase.ENDED:
-            self._hosts.remove(host)
-
-    async def _watch_hosts(self) -> None:
-        """Start a host again whose loop hangs: its engine does not see that."""
-        if self._hang_timeout is None:
-            return
-        asking: dict[HostEnd, asyncio.Task[Any]] = {}
-        while True:
-            for host in self._hosts:
-                if host.phase is HostPhase.RUNNING and host not in asking:
-                    asking[host] = asyncio.create_task(self._ping(host))
-                    asking[host].add_done_callback(functools.partial(_forget, asking, host))
-            await asyncio.sleep(self._hang_timeout / 4)
-
-    async def _ping(self, host: HostEnd) -> None:
-        process = host.processes
-        try:
-            async with asyncio.timeout(self._hang_timeout):
-                await host.ask("ping")
-        except HostLost:
-            return
-        except TimeoutError:
-            is_same = host.processes == process and host.phase is HostPhase.RUNNING
-            if is_same and host.running is not None:
-                why = f"it has not answered for {self._hang_timeout:g} s"
-                host.running.restart(why)
+        await self._pools.end(timeout)
 
     # ------------------------------------------------------------------------ hosts
 
@@ -359,68 +228,20 @@ class Cluster(_RuntimeCalls):
 
         """
         checked_count(count, what="scale(count)")
-        found = self._pool(pool)
+        found = self._pools.named(pool)
         self._refuse_unusable()
-
-        async def scaled() -> None:
-            there = [
-                host
-                for host in self._hosts
-                if host.pool is found.hosts
-                and host.phase in (HostPhase.STARTING, HostPhase.RUNNING)
-            ]
-            for _ in range(count - len(there)):
-                await self._start_host(found)
-            ending = there[count:]
-            await asyncio.gather(*(host.drain(self._drain_timeout) for host in ending))
-            if ending and count:
-                await self._calls.call(Target(), "recover")  # what they have left
-
-        return self._calls.on_loop(scaled)
+        return self._calls.on_loop(lambda: self._pools.scale(found, count))
 
     def drain(self, timeout: float | None = None) -> Future[bool]:
         """As `Runtime.drain`, of all hosts: they give up all agents, and take none any more."""
         self._refuse_unusable()
-
-        async def drained() -> bool:
-            self._is_draining = True  # a host that comes up later drains too
-            running = [host for host in self._hosts if host.phase is HostPhase.RUNNING]
-            return all(await asyncio.gather(*(_drained(host, timeout) for host in running)))
-
-        return self._calls.on_loop(drained)
-
-    def _pool(self, name: str | None) -> _Pool:
-        if name is None and len(self._pools) == 1:
-            return next(iter(self._pools.values()))
-        if name in self._pools:
-            return self._pools[name]
-        there = ", ".join(map(repr, self._pools))
-        raise UsageError(f"`pool` must be one of {there}, got {shown(name)}")
+        return self._calls.on_loop(lambda: self._pools.drain(timeout))
 
     def status(self) -> Future[ClusterStatus]:  # type: ignore[override]
         """The hosts and the machines. A host that does not answer soon is told without counts."""
         self._refuse_unusable()
-
-        async def looked() -> ClusterStatus:
-            hosts = list(self._hosts)
-            found = await asyncio.gather(*(_look(host, "status") for host in hosts))
-            statuses = [
-                HostStatus(
-                    name=host.name,
-                    pool=host.pool.name,
-                    phase=host.phase,
-                    restarts=max(0, host.processes - 1),
-                    host=None if host.greeting is None else host.greeting.host,
-                    pid=None if host.greeting is None else host.greeting.pid,
-                    node=None if host.greeting is None else host.greeting.node,
-                    runtime=status,
-                    error=host.error,
-                )
-                for host, status in zip(hosts, found, strict=True)
-            ]
-            return ClusterStatus(hosts=statuses, nodes=self._engine.nodes())
-
-        return self._calls.on_loop(looked)
+        pools = self._pools
+        return self._calls.on_loop(lambda: status_of(list(pools.hosts), pools.nodes))
 
     @property
     def store_name(self) -> str | None:
@@ -430,28 +251,8 @@ class Cluster(_RuntimeCalls):
     def tree(self) -> Future[SupervisorTree]:  # type: ignore[override]
         """The supervisors and actors of all hosts as they are now; `print` it."""
         self._refuse_unusable()
-
-        async def looked() -> SupervisorTree:
-            hosts = list(self._hosts)
-            trees = await asyncio.gather(*(_look(host, "tree") for host in hosts))
-            return SupervisorTree(
-                id="cluster",
-                class_name=type(self).__name__,
-                status=ChildStatus.RUNNING,
-                restarts=sum(max(0, host.processes - 1) for host in hosts),
-                children=tuple(
-                    SupervisorTree(
-                        id=host.name,
-                        class_name="Host",
-                        status=_CHILD[host.phase],
-                        restarts=max(0, host.processes - 1),
-                        children=() if tree is None else (tree,),
-                    )
-                    for host, tree in zip(hosts, trees, strict=True)
-                ),
-            )
-
-        return self._calls.on_loop(looked)
+        name = type(self).__name__
+        return self._calls.on_loop(lambda: tree_of(list(self._pools.hosts), name))
 
     # ------------------------------------------------------------------------ agents
 
@@ -476,9 +277,10 @@ class Cluster(_RuntimeCalls):
                 "`deps` cannot be sent to another process: let the factory of the hosts return "
                 "Definitions(agents, deps_for=...)"
             )
-        hosts = list(self._hosts)
-        known = {name: None for host in hosts for name in host.agents}
-        if agent not in known and isinstance(agent, str) and any(host.makes for host in hosts):
+        pools = list(self._pools.greetings.values())
+        known = {name: None for pool in pools if pool is not None for name in pool.agents}
+        may_have_others = any(pool is None or pool.makes for pool in pools)
+        if agent not in known and isinstance(agent, str) and may_have_others:
             check_name(agent)
         elif agent not in known:
             there = ", ".join(map(repr, known)) or "none"
@@ -493,11 +295,8 @@ class Cluster(_RuntimeCalls):
 
     def schedules(self, agent: AgentRef | str) -> ClusterSchedules:
         """As `Runtime.schedules`."""
-        if isinstance(agent, ClusterRef):
-            return ClusterSchedules(agent)
-        if not isinstance(agent, str):
-            raise UsageError(f"`agent` must be a ref or the id of an agent, got {shown(agent)}")
-        return ClusterSchedules(self.get(agent))
+        self._refuse_unusable()
+        return ClusterSchedules(own_ref(agent, self.get, self._lifetime))
 
     if not TYPE_CHECKING:  # a type checker has them from the base, with their types
         schedule = Runtime.schedule
@@ -616,51 +415,18 @@ class _FeedReader:
         return page
 
 
-_CHILD = {
-    HostPhase.STARTING: ChildStatus.STARTING,
-    HostPhase.RUNNING: ChildStatus.RUNNING,
-    HostPhase.DRAINING: ChildStatus.STOPPING,
-    HostPhase.ENDED: ChildStatus.STOPPED,
-}
-
-
-def _forget(asking: dict[HostEnd, Any], host: HostEnd, _task: object) -> None:
-    del asking[host]
-
-
-async def _drained(host: HostEnd, timeout: float | None) -> bool:
-    with suppress(HostLost):
-        return bool(await host.ask("drain", timeout))
-    return True  # it has no agents any more
-
-
-async def _look(host: HostEnd, method: str) -> Any:
-    with suppress(HostLost, TimeoutError):
-        async with asyncio.timeout(LOOK):
-            return await host.ask(method)
-    return None
-
-
-def _pools(hosts: str | Iterable[Hosts], count: int) -> list[Hosts]:
-    if isinstance(hosts, str) or not isinstance(hosts, Iterable):
-        return [Hosts(hosts, count)]
-    pools = list(hosts)
-    for pool in pools:
-        if not isinstance(pool, Hosts):
-            remedy = ""
-            if isinstance(pool, Agent):
-                remedy = (
-                    ". An agent cannot be sent to another process: write a function that returns "
-                    "it, and give its name"
-                )
-            raise UsageError(
-                "`hosts` must be 'module:attribute', or a list of Hosts('module:attribute'), got "
-                f"{shown(pool)} in the list{remedy}"
-            )
-    names = [pool.name for pool in pools]
-    if not pools or len(set(names)) < len(names):
-        raise UsageError(f"`hosts` must be pools of different names, got {names}")
-    return pools
+def _check_options(options: Mapping[str, Any]) -> None:
+    """Raise what each host would raise, once it has started."""
+    Runtime(  # never started
+        (),
+        store="memory:",
+        factory=None,
+        deps_for=None,
+        context=(),
+        telemetry=None,
+        pricing=None,
+        **options,
+    )
 
 
 def _checked_store(store: object, *, hosts: int) -> str:

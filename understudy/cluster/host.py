@@ -6,6 +6,7 @@ import asyncio
 import inspect
 import logging
 import os
+import traceback
 from collections.abc import Callable, Coroutine
 from typing import Any
 
@@ -80,7 +81,10 @@ class Host:
                     await asyncio.wait([task])  # they tell that the runtime has stopped
         except Exception as error:
             if not self._ended.is_set():
-                self._send(dumps(CannotStart(portable_error(error))))
+                told = portable_error(error)
+                where = "".join(traceback.format_exception(error))
+                told.add_note(f"In host {self._spec.name!r} of {self._spec.factory!r}:\n{where}")
+                self._send(dumps(CannotStart(told)))
             raise
 
     def stop(self) -> None:

@@ -63,6 +63,8 @@ class HostEnd:
     """Of the process that runs now, or of the last one."""
     error: Exception | None = None
     """Why its last process could not start."""
+    ended: str | None = None
+    """How its last process ended, if it had not greeted."""
     processes: int = 0
     """How many have greeted."""
     names: set[str] = field(default_factory=set)
@@ -83,6 +85,11 @@ class HostEnd:
     def makes(self) -> bool:
         """Whether it makes other definitions by a factory, once it has greeted."""
         return self.greeting is not None and self.greeting.makes
+
+    @property
+    def process(self) -> Greeting | None:
+        """The process that runs now, if it has greeted."""
+        return None if self.phase is HostPhase.STARTING else self.greeting
 
     # ------------------------------------------------------------------------ calls
 
@@ -123,13 +130,14 @@ class HostEnd:
         if isinstance(found, Greeting):
             self.greeting = found
             self.names.add(found.host)
-            self.error = None
+            self.error = self.ended = None
             self.processes += 1
             if self.phase is HostPhase.STARTING:
                 self._enter(HostPhase.RUNNING)
         elif isinstance(found, CannotStart):
             self.error = found.error
-            logger.error("host %r cannot start: %s", self.name, text_of(found.error))
+            why = text_of(found.error)
+            logger.error("host %r cannot start: %s", self.name, why, exc_info=found.error)
             self.changed(self)
         else:
             asked = self._asked.pop(found.number, None)
@@ -140,6 +148,8 @@ class HostEnd:
         """As of `HostLine`."""
         if self.phase is HostPhase.RUNNING:
             self._enter(HostPhase.STARTING)
+        elif self.phase is HostPhase.STARTING:
+            self.ended = why
         self._lose()
 
     def _lose(self) -> None:

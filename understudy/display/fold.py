@@ -304,6 +304,17 @@ class Display:
     # ---------------------------------------------------------------------- ends
 
     def _run_ended(self, place: Place, end: r.End) -> None:
+        self._end_turn(place)
+        for key in [key for key in self._table.places if key and _is_below(key, place.run_id)]:
+            self._close(key)
+        cancelled = place.open.get("cancelled")
+        for name in list(place.open):
+            self._end_notice(place, name)
+        self._table.add_end(place, end, already_told=cancelled is not None)
+        place.calls = {}
+
+    def _end_turn(self, place: Place) -> None:
+        """Nothing more comes of the turn: neither of its reply, nor of its open calls."""
         self._live.drop(place)
         self._table.end_requests_of(f"{place.run_id}.{place.turn}.model")
         for call_key, id in place.calls.items():
@@ -312,13 +323,6 @@ class Display:
             if row is not None and row.state in OPEN_CALLS:
                 self._table.end_requests_of(id)
                 self._table.change(id, "interrupted", waits_for=None)
-        for key in [key for key in self._table.places if key and _is_below(key, place.run_id)]:
-            self._close(key)
-        cancelled = place.open.get("cancelled")
-        for name in list(place.open):
-            self._end_notice(place, name)
-        self._table.add_end(place, end, already_told=cancelled is not None)
-        place.calls = {}
 
     def _close_children(self, call_key: str) -> None:
         for key in [key for key in self._table.places if is_child_of(key, call_key)]:
@@ -329,14 +333,7 @@ class Display:
         place = self._table.places.pop(key, None)
         if place is None:
             return
-        self._live.drop(place)
-        self._table.end_requests_of(f"{place.run_id}.{place.turn}.model")
-        for call_key, id in place.calls.items():
-            self._close_children(call_key)
-            row = self._table.by_id.get(id)
-            if row is not None and row.state in OPEN_CALLS:
-                self._table.end_requests_of(id)
-                self._table.change(id, "interrupted", waits_for=None)
+        self._end_turn(place)
         for name in list(place.open):
             self._end_notice(place, name)
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from understudy._base.json_values import jsonable
 from understudy.display.places import Place, part_id
 from understudy.display.rows import DisplayUpdate, Row, RowKind
-from understudy.display.table import OPEN_CALLS, Table, jsonable
+from understudy.display.table import OPEN_CALLS, Table
 from understudy.events import (
     Event,
     ReplyStarted,

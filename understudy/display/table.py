@@ -18,9 +18,8 @@ from pydantic_ai.messages import (
     ToolCallPart,
     ToolReturnPart,
 )
-from pydantic_core import to_jsonable_python
 
-from understudy._base.json_values import shown
+from understudy._base.json_values import jsonable
 from understudy.display.places import Place, message_id, part_id, request_id
 from understudy.display.rows import DisplayUpdate, Row, RowKind
 from understudy.interrupts import Decision, DecisionRecord, Request
@@ -336,10 +335,3 @@ def decision_detail(decision: Decision, at: datetime, *, sticky: bool) -> dict[s
 
 def _in_order(rows: Iterable[Row]) -> list[Row]:
     return sorted(rows, key=lambda row: row.position)
-
-
-def jsonable(value: Any) -> Any:
-    """A value for `to_dict`; what JSON lacks as text."""
-    if isinstance(value, Mapping) or not isinstance(value, str):
-        return to_jsonable_python(value, fallback=shown, inf_nan_mode="strings")
-    return value

@@ -3,8 +3,10 @@
     UnderstudyError
     ├── UsageError                the caller: a wrong argument, raised before anything runs
     │   ├── DecisionError         the decision does not fit the request that it names
-    │   │   └── RequestChanged    the request is another one than was shown
+    │   │   ├── RequestChanged    the request is another one than was shown
+    │   │   └── RequestExpired    the time of the request is over
     │   ├── NotInterrupted        no run to continue, or the request is decided
+    │   │   └── AlreadyDecided    the request has another decision
     │   ├── MissingValue          the instructions read a key that the state lacks
     │   ├── UnknownAgent          there is no agent with this id
     │   ├── UnknownMessage        the agent has no message with this id
@@ -92,6 +94,7 @@ from understudy.errors.stores import (
     UnfitHost,
 )
 from understudy.errors.usage import (
+    AlreadyDecided,
     DecisionError,
     Expired,
     ForkedRuntime,
@@ -100,6 +103,7 @@ from understudy.errors.usage import (
     OtherAgent,
     OtherRun,
     RequestChanged,
+    RequestExpired,
     SchemaVersionError,
     UnknownAgent,
     UnknownMessage,
@@ -111,6 +115,7 @@ from understudy.errors.usage import (
 __all__ = [
     "AgentFailed",
     "AgentNotMade",
+    "AlreadyDecided",
     "CallLost",
     "CostUnknown",
     "DecisionError",
@@ -133,6 +138,7 @@ __all__ = [
     "RecordRefused",
     "ReplyCut",
     "RequestChanged",
+    "RequestExpired",
     "RunError",
     "RunLimitExceeded",
     "SchemaVersionError",
@@ -159,6 +165,7 @@ __all__ = [
 ]
 
 # They are pickled, and shown in tracebacks, by the name under which they are imported: it stays the
-# same wherever a class is defined.
+# same wherever a class is defined. The price is that `inspect.getsource` looks for a class here: it
+# knows no other way from a class to its file than this name.
 for _name in (*__all__, _rebuild.__name__):
     globals()[_name].__module__ = __name__

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from typing import Any
 
 
 class UnderstudyError(Exception):
@@ -25,10 +22,9 @@ class UnderstudyError(Exception):
         for name, value in facts.items():
             setattr(self, name, value)
 
-    def __reduce__(
-        self,
-    ) -> tuple[Callable[..., UnderstudyError], tuple[type[UnderstudyError], str, dict[str, Any]]]:
-        return _rebuild, (type(self), self.message, self.facts)
+    def __reduce__(self) -> tuple[Any, ...]:
+        notes = {name: notes for name, notes in vars(self).items() if name == "__notes__"}
+        return _rebuild, (type(self), self.message, self.facts), notes or None
 
     def to_dict(self) -> dict[str, Any]:
         """The error as plain data: its type's name, its message and its facts."""

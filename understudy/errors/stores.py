@@ -53,7 +53,7 @@ class StoreUnavailable(StoreError):
 
 
 class StoreBroken(StoreError):
-    """The store cannot write until it is repaired; the message says how."""
+    """The store cannot be used until it is repaired; the message says how."""
 
     cause: str
     is_final: bool
@@ -61,7 +61,7 @@ class StoreBroken(StoreError):
 
     def __init__(self, *, cause: str, remedy: str, is_final: bool = False) -> None:
         super().__init__(
-            f"The store cannot write: {cause}. {remedy}",
+            f"The store cannot be used: {cause}. {remedy}",
             cause=cause,
             remedy=remedy,
             is_final=is_final,
@@ -77,7 +77,7 @@ class StoreDamaged(StoreBroken):
         UnderstudyError.__init__(
             self,
             f"The store is damaged: {what} cannot be read ({cause}). Restore it from a backup; "
-            "the other agents in it are not affected.",
+            "what can still be read is not affected.",
             what=what,
             cause=cause,
             is_final=False,
@@ -142,8 +142,8 @@ class UnfitHost(StoreError):
 
 
 def _why_unfit(missing: Sequence[str], version: str | None, *, waits: bool) -> str:
-    if missing:
-        labels = ", ".join(map(repr, missing))
+    labels = ", ".join(map(repr, missing))
+    if missing and version is None:
         return (
             f"needs a host with {labels}, which this runtime has not, and no other one that has "
             f"can be reached: start one with Runtime(labels={{{labels}}}) and this definition"
@@ -153,15 +153,16 @@ def _why_unfit(missing: Sequence[str], version: str | None, *, waits: bool) -> s
             "is not taken by this runtime, which is being drained, and no other one that could run "
             "it can be reached: send to it when one has started"
         )
-    remedy = (
-        "start one, or give this definition on_version='newest'"
-        if waits
-        else "start one, or give this definition a higher `version`"
-    )
-    what = "does not continue those of others" if waits else "is older"
+    start = "start one"
+    if missing:
+        start = f"start one with Runtime(labels={{{labels}}}), which this one has not"
+    what, remedy = "is older", "a higher `version`"
+    if waits:
+        what, remedy = "does not continue those of others", "on_version='newest'"
     return (
         f"has a run that was begun by another definition ({version}); the one of this runtime "
-        f"{what}, and no other runtime that could go on with it can be reached: {remedy}"
+        f"{what}, and no other runtime that could go on with it can be reached: {start}, or give "
+        f"this definition {remedy}"
     )
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from understudy.errors.base import UnderstudyError
 
 
@@ -44,12 +46,48 @@ class RequestChanged(DecisionError):
         )
 
 
+class RequestExpired(DecisionError):
+    """The decision comes too late: the time of its request is over. Nothing ran by it."""
+
+    request_id: str
+    expires_at: str
+    """In ISO 8601."""
+
+    def __init__(
+        self, *, request_id: str, expires_at: str, on_expiry: Literal["reject", "stop"]
+    ) -> None:
+        counts = "counts as rejected" if on_expiry == "reject" else "stops the run"
+        UsageError.__init__(
+            self,
+            f"Request {request_id!r} expired at {expires_at} and {counts}: call resume(state) "
+            "without a decision about it",
+            request_id=request_id,
+            expires_at=expires_at,
+        )
+
+
 class NotInterrupted(UsageError):
     """There is nothing to continue or to decide any more.
 
     No run is open, it goes on now, or the request has another decision already. A decision about a
     request that is not pending is a `DecisionError`.
     """
+
+
+class AlreadyDecided(NotInterrupted):
+    """The request has another decision already, which cannot be changed."""
+
+    request_id: str
+    decision: str
+    """The type of that decision."""
+
+    def __init__(self, *, request_id: str, decision: str) -> None:
+        super().__init__(
+            f"Request {request_id!r} was answered before, with {decision!r}: that decision cannot "
+            "be changed",
+            request_id=request_id,
+            decision=decision,
+        )
 
 
 class MissingValue(UsageError):

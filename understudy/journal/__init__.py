@@ -13,6 +13,7 @@ from understudy.journal.contracts import (
 )
 
 if typing.TYPE_CHECKING:
+    from understudy.journal.database_store import DatabaseStore
     from understudy.journal.feed import FeedStore
     from understudy.journal.index_status import (
         has_next_run,
@@ -30,21 +31,21 @@ if typing.TYPE_CHECKING:
         AgentFinder,
         CheckpointJournal,
         CheckpointStore,
-        DatabaseStore,
         DueStore,
         IndexJournal,
-        Loaded,
         OwnedJournal,
         Readable,
         Store,
         find_agent,
         load_latest,
     )
+    from understudy.journal.store_reader import Loaded
     from understudy.state.fold import replay
 else:  # who has no store needs none of them
     __getattr__, __dir__ = _load_lazily(
         __name__,
         {
+            "understudy.journal.database_store": ["DatabaseStore"],
             "understudy.journal.feed": ["FeedStore"],
             "understudy.journal.index_status": [
                 *("has_next_run", "index_entry_of", "index_status_of", "is_busy", "is_waiting"),
@@ -54,18 +55,11 @@ else:  # who has no store needs none of them
             "understudy.journal.memory": ["MemoryJournal", "MemoryStore"],
             "understudy.journal.shared": ["is_shared"],
             "understudy.journal.store": [
-                *("AgentFinder", "CheckpointJournal", "CheckpointStore", "DatabaseStore"),
-                *(
-                    "DueStore",
-                    "IndexJournal",
-                    "Loaded",
-                    "OwnedJournal",
-                    "Readable",
-                    "Store",
-                    "find_agent",
-                ),
+                *("AgentFinder", "CheckpointJournal", "CheckpointStore", "DueStore"),
+                *("IndexJournal", "OwnedJournal", "Readable", "Store", "find_agent"),
                 "load_latest",
             ],
+            "understudy.journal.store_reader": ["Loaded"],
             "understudy.state.fold": ["replay"],
         },
     )

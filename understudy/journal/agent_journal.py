@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 from understudy.errors import Fenced, StoreError, UsageError
 from understudy.journal.checkpoint_writer import CheckpointJob, CheckpointWriter
-from understudy.journal.codec import MAX_RECORD_BYTES, EncodedRecord, encode, encode_new
+from understudy.journal.codec import MAX_RECORD_BYTES, EncodedRecord, encode
 from understudy.journal.committer import Committer
 from understudy.journal.contracts import (
     Backend,
@@ -202,16 +202,14 @@ class AgentJournal:
     def append(self, records: Sequence[Record]) -> None:
         if self._failure is not None:
             raise self._failure
-        limit, checkpoints = self._environment.max_bytes, self._checkpoints
+        limit = self._environment.max_bytes
         # All of them before one is kept: what one refuses, none may be part of.
-        encoded = [encode_new(record, limit) for record in records]
+        encoded = [encode(record, max_bytes=limit) for record in records]
         buffer = self._buffer or self._new_buffer()
-        for record, (kept, plain) in zip(records, encoded, strict=True):
+        for record, kept in zip(records, encoded, strict=True):
             buffer.records.append(kept)
             self._appended += 1
             buffer.at = self._at = record.at
-            if not plain and checkpoints is not None:
-                checkpoints.plain = False
             if type(record) in MAY_BE_TOLD:  # no record of a step but its results
                 self._note_told(buffer, record, kept)
 

@@ -18,6 +18,8 @@ class BackendReader(Protocol):
 
     def load(self, agent_id: str, after: int) -> StoredRecords | None: ...
 
+    def load_part(self, agent_id: str, after: int, limit: int) -> StoredRecords | None: ...
+
     def load_latest(self, agent_id: str) -> tuple[Checkpoint | None, StoredRecords] | None: ...
 
     def load_blobs(self, agent_id: str, hashes: Collection[str] | None) -> Mapping[str, bytes]: ...
@@ -54,6 +56,9 @@ class ReadsByReader:
 
     def load(self, agent_id: str, after: int) -> StoredRecords | None:
         return self._reader.load(agent_id, after)
+
+    def load_part(self, agent_id: str, after: int, limit: int) -> StoredRecords | None:
+        return self._reader.load_part(agent_id, after, limit)
 
     def load_latest(self, agent_id: str) -> tuple[Checkpoint | None, StoredRecords] | None:
         return self._reader.load_latest(agent_id)

@@ -54,14 +54,10 @@ class CheckpointWriter:
 
     """
 
-    __slots__ = ("_every", "_kept", "_seq", "due", "plain")
+    __slots__ = ("_every", "_kept", "_seq", "due")
 
     due: int
     """The number of the record at which the next checkpoint is to be written."""
-    plain: bool
-    """Whether all that is in the state was recorded here, and is plain: see `encode_new`. What
-    comes into the conversation later may have been recorded long before: a result, a child's
-    messages. So one record that is not plain, or was read, counts for all that follow."""
 
     def __init__(self, state: AgentState, loaded: Loaded | None, *, every: int) -> None:
         self._every = every
@@ -75,7 +71,6 @@ class CheckpointWriter:
                 # It holds all messages: to read it takes as long as the records that it replaced.
                 self._seq -= len(state.messages)
         self.due = self._seq + every
-        self.plain = loaded is None and not len(state.messages)
 
     def next(self, owned: Owned, state: AgentState) -> CheckpointJob | None:
         """The next checkpoint; None if it has to wait.
@@ -113,7 +108,7 @@ class CheckpointWriter:
             return None
         self._kept, self._seq = after, owned.last_seq
         self.due = self._seq + max(self._every, len(head) // BYTES_PER_RECORD)
-        return CheckpointJob(owned, head, kept, added, plain=self.plain, on_failure=self.stop)
+        return CheckpointJob(owned, head, kept, added, on_failure=self.stop)
 
     def last(self, owned: Owned, state: AgentState) -> CheckpointJob | None:
         """The last checkpoint; None if too little was recorded since the one before."""
@@ -152,7 +147,6 @@ class CheckpointJob:
         kept: KeptMessages,
         messages: Sequence[ModelMessage],
         *,
-        plain: bool,
         on_failure: Callable[[], None],
     ) -> None:
         self.loop: asyncio.AbstractEventLoop = asyncio.get_running_loop()
@@ -160,7 +154,6 @@ class CheckpointJob:
         self._head = head
         self._kept = kept
         self._messages = messages
-        self._plain = plain
         self._on_failure = on_failure
         self._checkpoint: Checkpoint | None = None
         self._failed = False
@@ -185,7 +178,6 @@ class CheckpointJob:
                 self._head,
                 self._kept,
                 self._messages,
-                plain=self._plain,
             )
         except Exception:  # as of the head
             logger.exception(

@@ -111,8 +111,6 @@ def make_checkpoint(
     head: bytes,
     kept: KeptMessages,
     messages: Sequence[ModelMessage],
-    *,
-    plain: bool = False,
 ) -> Checkpoint:
     """The checkpoint to write.
 
@@ -122,13 +120,12 @@ def make_checkpoint(
         head: of `dump_head`.
         kept: what the store has in segments so far.
         messages: those that follow.
-        plain: as of `encode_messages`.
 
     Raises:
         Exception: if a message is not what it was when it was recorded.
 
     """
-    encoded = encode_messages(messages, plain=plain)
+    encoded = encode_messages(messages)
     segments: list[Segment] = []
     for start in range(0, len(encoded), SEGMENT_MESSAGES):
         part = encoded[start : start + SEGMENT_MESSAGES]

@@ -14,7 +14,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable
 from itertools import groupby
-from typing import Generic, Protocol, TypeAlias, TypeVar
+from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
 from tenacity import (
     Retrying,
@@ -104,6 +104,12 @@ class Change(Generic[T]):
             self.future.set_exception(error)
         else:
             self.future.set_result(self._value)
+
+
+class Changes(Protocol):
+    """Has the committer do a change, in the next transaction."""
+
+    async def __call__(self, function: Callable[[Any], T]) -> T: ...
 
 
 class Committer:

@@ -182,17 +182,22 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _MICROSECOND = timedelta(microseconds=1)
 
 
+NO_TIME = 1 - (1 << 63)
+"""In the place of a time's number where there is none. It is less than that of each time."""
+
+
 def time_number(time: datetime) -> int:
-    """A time as a database keeps it: microseconds since 1970, in UTC."""
-    return max(0, (time - _EPOCH) // _MICROSECOND)
+    """A time as a database keeps it: microseconds since 1970, in UTC; below 0 before that."""
+    return (time - _EPOCH) // _MICROSECOND
 
 
+_EARLIEST = time_number(datetime.min.replace(tzinfo=timezone.utc))
 _LATEST = time_number(datetime.max.replace(tzinfo=timezone.utc))
 
 
 def time_of(number: object) -> datetime | None:
     """The time that a database keeps; None also where it cannot be one."""
-    if not isinstance(number, int) or not 0 <= number <= _LATEST:
+    if not isinstance(number, int) or not _EARLIEST <= number <= _LATEST:
         return None
     return _EPOCH + number * _MICROSECOND
 
@@ -469,6 +474,14 @@ class Backend(Protocol):
 
         A row that cannot be what the store has written has its `damage`, and hides no other one.
         """
+
+
+@runtime_checkable
+class LoadsParts(Protocol):
+    """An optional part of a backend: it brings some of an agent's records, however many it has."""
+
+    def load_part(self, agent_id: str, after: int, limit: int) -> StoredRecords | None:
+        """The reader's: as `load`, but no more than the first `limit` of those records."""
 
 
 @runtime_checkable

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 
+from understudy._base.clock import Clock
 from understudy._base.json_values import storable_text
 from understudy.journal.codec import EncodedRecord, decode, encode_again
 from understudy.journal.contracts import FeedRow, time_of
@@ -118,6 +119,9 @@ class FeedIndex(Protocol):
     def turn_feed(self, on: bool) -> None:
         """The writer's: turn it on; or off, and empty it."""
 
+    def add_deletion(self, agent_id: str, at: datetime) -> None:
+        """The writer's, in the transaction in which an agent is deleted: tell of that."""
+
     def trim_feed(self, before: datetime, keep: int) -> None:
         """The writer's: remove rows from before a time, and all but the newest `keep`."""
 
@@ -138,6 +142,9 @@ class FeedStore(Protocol):
     @property
     def feed_hint(self) -> FeedHint:
         """Tells of rows that were added here."""
+
+    feed_clock: Clock
+    """Says when an agent was deleted, of which there is no record: that of the runtime."""
 
     async def turn_feed(self, on: bool) -> None: ...
 

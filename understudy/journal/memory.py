@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequen
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
+from understudy._base.clock import Clock, SystemClock
 from understudy.errors import Fenced, StoreConflict
 from understudy.journal.asks import StoredAsk
 from understudy.journal.checkpoint_writer import CHECKPOINT_EVERY
@@ -22,7 +23,8 @@ from understudy.journal.feed import FeedHint, FeedKey, FeedPage
 from understudy.journal.lists import AgentKey, AgentQuery, AskKey, AskQuery
 from understudy.journal.memory_feed import MemoryFeed
 from understudy.journal.memory_index import MemoryIndex
-from understudy.journal.store import Loaded, hashes_of
+from understudy.journal.store import hashes_of
+from understudy.journal.store_reader import Loaded
 from understudy.state.agent_state import AgentState
 from understudy.state.blobs import in_use
 from understudy.state.records import Record, StatusNoted
@@ -85,6 +87,7 @@ class MemoryStore:
         """When agents are due that are released. The others are known by their owner."""
         self._index = MemoryIndex()
         self.feed_hint: FeedHint = FeedHint()
+        self.feed_clock: Clock = SystemClock()
         self._feed: MemoryFeed | None = None
         self._changed: set[str] = set()
         """The agents whose rows in the index are behind: who lists brings them up to date."""
@@ -156,6 +159,14 @@ class MemoryStore:
         first = kept.floor + from_ + 1
         return Loaded(_stored(agent_id, kept), first, tuple(kept.records[from_:]))
 
+    async def load_part(self, agent_id: str, after: int, limit: int) -> Loaded | None:
+        kept = self._kept.get(agent_id)
+        if kept is None or kept.deleted:
+            return None
+        from_ = max(after - kept.floor, 0)
+        records = tuple(kept.records[from_ : from_ + limit])
+        return Loaded(_stored(agent_id, kept), kept.floor + from_ + 1, records)
+
     async def load_blobs(
         self, agent_id: str, hashes: Collection[str] | None = None
     ) -> Mapping[str, bytes]:
@@ -215,7 +226,7 @@ class MemoryStore:
         self._changed.add(agent_id)
         self._note_due(agent_id, None)
         if self._feed is not None:
-            self._feed.add_deletion(agent_id, kept.agent)
+            self._feed.add_deletion(agent_id, kept.agent, self.feed_clock.now())
             self.feed_hint.tell()
         return True
 

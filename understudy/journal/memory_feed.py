@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from datetime import datetime, timezone
+from datetime import datetime
 from itertools import count, islice
 from uuid import uuid4
 
@@ -26,9 +26,9 @@ class MemoryFeed:
         if told is not None:
             self._add(agent_id, agent, seq, record.at, told)
 
-    def add_deletion(self, agent_id: str, agent: str) -> None:
+    def add_deletion(self, agent_id: str, agent: str, at: datetime) -> None:
         """Add that the agent was deleted."""
-        self._add(agent_id, agent, None, datetime.now(timezone.utc), None)
+        self._add(agent_id, agent, None, at, None)
 
     def _add(
         self, agent_id: str, agent: str, seq: int | None, at: datetime | None, kept: Record | None

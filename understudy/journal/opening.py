@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import socket
 import sys
 from typing import Any
@@ -11,11 +12,14 @@ from understudy._base.json_values import is_storable_text, shown
 from understudy.errors import UsageError
 from understudy.journal.contracts import LEASE, check_durability, check_lease
 from understudy.journal.contracts import Durability as Durability
+from understudy.journal.database_store import DatabaseStore
 from understudy.journal.memory import MemoryStore
-from understudy.journal.store import DatabaseStore, Store
+from understudy.journal.store import Store
 from understudy.journal.store_reader import StoreReader
 
 _METHODS = ("open", "close", "claim", "release", "journal", "load", "agents", "compact", "delete")
+_OPTIONS = re.compile(r"\?\w+=.*")
+"""As `?mode=ro`, which others read in such a URL: here it would be part of the file's name."""
 
 
 def open_store(
@@ -35,7 +39,8 @@ def open_store(
         host: the name of this runtime; None = that of the machine, and the number of the process.
 
     Raises:
-        UsageError: for a wrong argument; and for a lease or a host beside a store that has its own.
+        UsageError: for a wrong argument, also for options in the URL of a file; and for a lease or
+            a host beside a store that has its own.
 
     """
     check_durability(durability)
@@ -49,9 +54,11 @@ def open_store(
                 f"`{own[0]}` is given beside {store!r}: give it to the store's backend"
             )
         missing = [name for name in _METHODS if not callable(getattr(store, name, None))]
-        if missing:
+        if not missing:
+            return store
+        if len(missing) < len(_METHODS):
             raise UsageError(f"{store!r} is not a store: it has no method {missing[0]}()")
-        return store
+        raise _no_store(shown(store))
     if store == "memory:":
         return MemoryStore()
     scheme, separator, rest = store.partition("://")
@@ -59,10 +66,7 @@ def open_store(
         return DatabaseStore(_sqlite(store, rest, durability, host))
     if separator and scheme in ("postgresql", "postgres"):
         return DatabaseStore(_postgres(store, durability, host, lease))
-    raise UsageError(
-        "`store` must be 'memory:', 'sqlite:///path' or 'postgresql://user@host/database', got "
-        f"{_without_login(store)!r}"
-    )
+    raise _no_store(repr(_without_login(store)))
 
 
 def open_reader(store: str | Store) -> StoreReader:
@@ -93,6 +97,12 @@ def _sqlite(url: str, rest: str, durability: Durability, host: str) -> Any:
     if not rest.startswith("/") or not path:
         raise UsageError(
             f"{url!r} names no file: write 'sqlite:///relative.db' or 'sqlite:////absolute.db'"
+        )
+    if options := _OPTIONS.search(path):
+        raise UsageError(
+            f"{url!r}: a SQLite store has no options in its URL, got {options[0]!r}: leave them "
+            "out. To read and change nothing, use Observer(store). A file that has this name is "
+            "opened by DatabaseStore(SqliteBackend(path, host=...))"
         )
     return SqliteBackend(path, durability=durability, host=host)
 
@@ -127,6 +137,13 @@ def checked_host(host: object) -> str:
 def host_name() -> str:
     """The name of this runtime, which other runtimes see as the owner of its agents."""
     return f"{socket.gethostname()}:{os.getpid()}"
+
+
+def _no_store(given: str) -> UsageError:
+    return UsageError(
+        "`store` must be 'memory:', 'sqlite:///path' or 'postgresql://user@host/database', got "
+        f"{given}"
+    )
 
 
 def _without_login(url: str) -> str:

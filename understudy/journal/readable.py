@@ -1,21 +1,33 @@
-"""Which records can surely be read again, told by their types alone.
+"""The data of records that can surely be read again, told by their types alone.
 
-To read a record back takes as long as to write it. The records of each step hold JSON values, times
-and a few dataclasses, so a look at the type of each value tells that they can be read.
+To read a record back takes as long as to write it, and the adapters of messages call Python
+functions and look at each field that is at its default. The records of each step hold JSON values,
+times and a few dataclasses: of those, one look at each value tells that it can be read, and brings
+what is to be written.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import fields
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import MISSING, Field, fields
 from datetime import datetime
 from functools import cache
 from math import isfinite
-from operator import attrgetter, itemgetter
 from types import NoneType, UnionType
-from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
+from typing import (
+    Annotated,
+    Any,
+    Literal,
+    NamedTuple,
+    Union,
+    cast,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 from pydantic_ai.messages import (
+    MULTI_MODAL_CONTENT_TYPES,
     ModelMessage,
     ModelRequest,
     ModelResponse,
@@ -28,35 +40,46 @@ from pydantic_ai.messages import (
 from pydantic_ai.usage import RequestUsage
 from typing_extensions import TypeAliasType
 
-from understudy._base.json_values import MAX_INT, is_storable_text
-from understudy.state.records import (
-    Attempt,
-    End,
-    HooksRan,
-    PauseChecked,
-    Propagated,
-    Record,
-    Started,
-    StoredRecord,
-    Suspended,
-    Withdrawn,
-)
-
-_OWN_DATA = frozenset({Attempt, HooksRan, PauseChecked, Started, Suspended, Propagated, Withdrawn})
-"""Kinds of many records that hold nothing from outside but ids that were recorded before."""
-REPLY_PARTS = (TextPart, ThinkingPart, ToolCallPart)
-"""The parts of a reply whose values are known. Files and others are read back."""
+from understudy._base.json_values import is_storable_text
+from understudy.models.messages import messages_to_dicts
+from understudy.state.records import End, Record, Reply, StoredRecord, record_to_dict
 
 _MAX_DEPTH = 50
 """Records nested deeper are read back: the reader knows how deep is too deep."""
-_MAX_PLANS = 1000
-"""Of a class: a value may be of any type that a user has."""
-_TEXT = frozenset({str})
+_MOST, _LEAST = 2**63, -(2**63)
+"""Larger numbers are read back: they may have too many digits."""
+_TAGS = ("kind", "part_kind")
+"""The adapters choose a type by these, so they are written although they are at their default."""
 _RECORDS = frozenset(get_args(Record))
-_KNOWN = frozenset(
-    {*_RECORDS, End, ModelRequest, UserPromptPart, ModelResponse, RequestUsage, ToolReturnPart}
-    | set(REPLY_PARTS)
-)
+_PARTS = frozenset({TextPart, ThinkingPart, ToolCallPart, ToolReturnPart, UserPromptPart})
+_KNOWN = _RECORDS | _PARTS | {End, ModelRequest, ModelResponse, RequestUsage}
+"""The dataclasses whose values are known. Files and others are read back."""
+
+_IN_FULL: Mapping[type[Any], Callable[[Any], dict[str, Any]]] = {
+    **dict.fromkeys((ModelRequest, ModelResponse), lambda message: messages_to_dicts([message])[0]),
+    **dict.fromkeys(_RECORDS, record_to_dict),
+}
+"""How messages and records inside a record are written: with their defaults, as stored data has
+them. A reply leaves them out of its message, for each step has one."""
+
+_Data = Callable[[Any, int], dict[str, Any]]
+"""The data of an object of one class, which lies so deep."""
+
+
+class _Unsure(Exception):  # no error: the answer of a look at a value
+    """Only reading the record back tells whether it can be read."""
+
+
+def readable_data(record: Record | ModelMessage) -> dict[str, Any] | None:
+    """What JSON is to hold of it: all but the kind of a record, and fields at their default.
+
+    None if only reading it back tells whether it can be read.
+    """
+    kind: Any = type(record)
+    try:
+        return _data_of(kind)(record, 0)
+    except Exception:  # it is unsure; or a field was deleted, or an object's own code raised
+        return None
 
 
 class _Accepted(NamedTuple):
@@ -64,179 +87,28 @@ class _Accepted(NamedTuple):
 
     types: frozenset[type]
     """Exactly these: an object of a subclass may write itself in another way."""
-    words: frozenset[object]
+    words: frozenset[object] = frozenset()
     """Of a `Literal`: a text that is none of them could not be read."""
-    items: _Accepted | None
+    items: _Accepted | None = None
     """Of a list, a tuple or a dict; None for JSON, whose items are JSON again."""
 
 
-class _Plan(NamedTuple):
-    """What is left to look at where the values of a dataclass have certain types."""
-
-    texts: Callable[[Any], Sequence[str]]
-    numbers: Callable[[Any], Sequence[int]] | None
-    words: Sequence[tuple[int, frozenset[object]]]
-    """By their index, what they may be."""
-    others: Sequence[tuple[int, _Accepted]]
-
-
-class _Shape:
-    """A dataclass: its values, and what each may be.
-
-    The objects of a class have the same few combinations of types, so what to look at is planned
-    once for each: a look at each value takes twice as long.
-    """
-
-    __slots__ = ("_accepted", "_open", "_plans", "_values")
-
-    def __init__(self, cls: type[Any]) -> None:
-        accepted = _fields(cls)
-        usages = [f"{name}.__dict__" for name, values in accepted if values.types == _USAGE]
-        self._open = [attrgetter(name) for name in usages]
-        """Each brings the attributes of a usage, which may have others than its fields."""
-        if len(accepted) == 1:
-            accepted *= 2  # of one name alone, the getter brings no tuple
-        self._values = attrgetter(*(name for name, _ in accepted))
-        self._accepted = [values for _, values in accepted]
-        self._plans: dict[tuple[type, ...], _Plan | None] = {}
-
-    def fits(self, instance: object, depth: int) -> bool:
-        """Whether each of its values is accepted."""
-        try:
-            values = self._values(instance)
-            for attributes in self._open:
-                if not attributes(instance).keys() <= _USAGE_FIELDS:
-                    return False  # a counter of the provider: the adapters write it
-        except AttributeError:  # of a field that should hold a dataclass
-            return False
-        kinds = tuple(map(type, values))
-        try:
-            plan = self._plans[kinds]
-        except KeyError:
-            plan = self._plan(kinds)
-            if len(self._plans) < _MAX_PLANS:
-                self._plans[kinds] = plan
-        if plan is None:
-            return False
-        texts_of, numbers_of, words_of, others = plan
-        text = "".join(texts_of(values))
-        if not text.isascii() and not is_storable_text(text):
-            return False
-        if numbers_of is not None:
-            numbers = numbers_of(values)
-            if max(numbers) >= MAX_INT or min(numbers) <= -MAX_INT:
-                return False
-        for index, words in words_of:
-            if values[index] not in words:
-                return False
-        for index, accepted in others:
-            if values[index] and not _is_accepted(values[index], accepted, depth + 1):
-                return False
-        return True
-
-    def _plan(self, kinds: tuple[type, ...]) -> _Plan | None:
-        texts, numbers, words, others = [], [], [], []
-        for index, (kind, accepted) in enumerate(zip(kinds, self._accepted, strict=True)):
-            if kind is str and accepted.words:
-                words.append((index, accepted.words))
-            elif kind not in accepted.types:
-                return None
-            elif kind is str:
-                texts.append(index)
-            elif kind is int:
-                numbers.append(index)
-            elif kind not in _HARMLESS and accepted.items is not _FLAT:
-                others.append((index, accepted))
-        return _Plan(_getter(texts), _getter(numbers) if numbers else None, words, others)
-
-
-def _fields(cls: type[Any], prefix: str = "") -> list[tuple[str, _Accepted]]:
-    """The fields of a dataclass and of those in it, by their paths: one getter brings all."""
-    hints = get_type_hints(cls, include_extras=True)
-    found = []
-    for field in fields(cls):
-        hint = hints[field.name]
-        if get_origin(hint) is Annotated:
-            hint = get_args(hint)[0]
-        if hint in _KNOWN:
-            found.append((prefix + field.name, _Accepted(frozenset({hint}), frozenset(), _FLAT)))
-            found += _fields(hint, f"{prefix}{field.name}.")
-        else:
-            found.append((prefix + field.name, _accepted(hints[field.name])))
-    return found
-
-
-def _getter(indexes: list[int]) -> Callable[[Any], Sequence[Any]]:
-    """The values at these indexes, as a sequence."""
-    if len(indexes) > 1:
-        return itemgetter(*indexes)
-    return itemgetter(slice(indexes[0], indexes[0] + 1) if indexes else slice(0))
-
-
-_USAGE = frozenset({RequestUsage})
-_USAGE_FIELDS = frozenset(field.name for field in fields(RequestUsage))
-_HARMLESS = frozenset({NoneType, bool, datetime})
 _SCALARS = frozenset({NoneType, bool, int, float, str})
-_NOTHING = _Accepted(frozenset(), frozenset(), None)
-_FLAT = _Accepted(frozenset(), frozenset(), None)
-"""In place of the items of a dataclass whose fields stand beside it."""
-_JSON = _Accepted(_SCALARS | {dict, list, tuple}, frozenset(), None)
-
-
-def is_surely_readable(record: Record | ModelMessage) -> bool:
-    """Whether it can be read again if it can be written; if not, only reading it tells."""
-    kind: Any = type(record)
-    return kind in _OWN_DATA or _shape(kind).fits(record, 0)
-
-
-_shape = cache(_Shape)
-
-
-def _is_accepted(value: Any, accepted: _Accepted, depth: int) -> bool:
-    kind: Any = type(value)
-    if kind is str:
-        known = value in accepted.words if accepted.words else kind in accepted.types
-        return known and is_storable_text(value)
-    if kind not in accepted.types:
-        return False
-    if kind is int:
-        return -MAX_INT < value < MAX_INT  # type: ignore[no-any-return]
-    if kind in _HARMLESS:
-        return True
-    if kind is float:
-        return isfinite(value)
-    if depth >= _MAX_DEPTH:
-        return False
-    items = value
-    if kind is dict:
-        if not set(map(type, value)) <= _TEXT or not _are_texts(value):
-            return False
-        items = value.values()
-    elif kind is not list and kind is not tuple:
-        return _shape(kind).fits(value, depth)
-    inner = accepted.items or _JSON
-    for item in items:  # noqa: SIM110  # a generator takes twice as long
-        if not _is_accepted(item, inner, depth + 1):
-            return False
-    return True
-
-
-def _are_texts(texts: Iterable[str]) -> bool:
-    """Whether UTF-8 can encode them all."""
-    return is_storable_text("".join(texts))
+_JSON = _Accepted(_SCALARS | {dict, list, tuple})
+_NOTHING = _Accepted(frozenset())
 
 
 def _accepted(hint: Any) -> _Accepted:
     """What is accepted of a type hint. What it does not know, it accepts nothing of."""
     if hint == StoredRecord:
-        return _Accepted(_RECORDS, frozenset(), None)
+        return _Accepted(_RECORDS)
     origin = get_origin(hint)
     if origin is Annotated:
         return _accepted(get_args(hint)[0])
     if hint is Any or isinstance(hint, TypeAliasType):  # the content of a tool's result
         return _JSON
     if origin is Literal:
-        return _Accepted(frozenset(), frozenset(get_args(hint)), None)
+        return _Accepted(frozenset(), frozenset(get_args(hint)))
     if origin in (Union, UnionType):
         options = [_accepted(option) for option in get_args(hint)]
         items = [option.items for option in options if option.items is not None]
@@ -246,11 +118,177 @@ def _accepted(hint: Any) -> _Accepted:
             items[0] if len(items) == 1 else _NOTHING,
         )
     if origin is dict:
-        return _Accepted(frozenset({dict}), frozenset(), _accepted(get_args(hint)[1]))
+        return _Accepted(frozenset({dict}), items=_accepted(get_args(hint)[1]))
     if origin in (list, tuple, Sequence):
         kinds = {list} if origin is not tuple else {tuple}
-        return _Accepted(frozenset(kinds), frozenset(), _accepted(get_args(hint)[0]))
+        return _Accepted(frozenset(kinds), items=_accepted(get_args(hint)[0]))
     if hint is float:
-        return _Accepted(frozenset({float, int}), frozenset(), None)
+        return _Accepted(frozenset({float, int}))
     known = isinstance(hint, type) and (hint in _SCALARS or hint is datetime or hint in _KNOWN)
-    return _Accepted(frozenset({hint} if known else ()), frozenset(), None)
+    return _Accepted(frozenset({hint} if known else ()))
+
+
+_HARMLESS = frozenset({NoneType, bool, datetime})
+_FILES = tuple(file.kind for file in cast("tuple[Any, ...]", MULTI_MODAL_CONTENT_TYPES))
+"""A mapping of one of these kinds may be read as a file. With the result of a tool, the adapters
+write which of its mappings were files."""
+
+
+def _checked(value: Any, accepted: _Accepted, depth: int) -> Any:
+    """The data of a value. Raises `_Unsure` if it is not accepted."""
+    kind: Any = type(value)
+    if kind is str:
+        known = value in accepted.words if accepted.words else kind in accepted.types
+        if not (known and is_storable_text(value)):
+            raise _Unsure
+    elif kind not in accepted.types:
+        raise _Unsure
+    elif kind in _KNOWN:
+        if depth >= _MAX_DEPTH:
+            raise _Unsure
+        data, in_full = _data_of(kind)(value, depth + 1), _IN_FULL.get(kind)
+        return data if in_full is None else in_full(value)
+    elif kind is datetime:
+        pass
+    elif accepted.items is None or accepted.items is _JSON or kind in _SCALARS:
+        _check_json(value, depth)
+    elif kind is dict:
+        _check_json(dict.fromkeys(value), depth)  # its keys
+        return {key: _checked(value[key], accepted.items, depth + 1) for key in value}
+    elif kind is list or kind is tuple:
+        return [_checked(item, accepted.items, depth + 1) for item in value]
+    return value
+
+
+def _check_json(value: Any, depth: int) -> None:
+    """Raise `_Unsure` if it is not surely JSON."""
+    kind: Any = type(value)
+    if kind is str:
+        if not (value.isascii() or is_storable_text(value)):
+            raise _Unsure
+    elif kind is int:
+        if not _LEAST < value < _MOST:
+            raise _Unsure
+    elif kind is float:
+        if not isfinite(value):
+            raise _Unsure
+    elif kind is bool or value is None:
+        pass
+    elif depth >= _MAX_DEPTH:
+        raise _Unsure
+    elif kind is dict:
+        if "kind" in value and value["kind"] in _FILES:
+            raise _Unsure
+        for key, item in value.items():
+            if type(key) is not str or not (key.isascii() or is_storable_text(key)):
+                raise _Unsure
+            _check_json(item, depth + 1)
+    elif kind is list or kind is tuple:
+        for item in value:
+            _check_json(item, depth + 1)
+    else:
+        raise _Unsure
+
+
+def _default(field: Field[Any]) -> Any:
+    """What is not written of a field; `MISSING` if it always is."""
+    if field.name in _TAGS:
+        return MISSING
+    if field.default_factory is not MISSING:  # others make a time, or an id
+        made = field.default_factory()
+        return made if made == {} else MISSING
+    return field.default
+
+
+_USAGE_HINTS = get_type_hints(RequestUsage, include_extras=True)
+_USAGE = {field.name: _accepted(_USAGE_HINTS[field.name]) for field in fields(RequestUsage)}
+_COUNTERS = frozenset(name for name, accepted in _USAGE.items() if int in accepted.types)
+
+
+def _usage_data(usage: RequestUsage, depth: int) -> dict[str, Any]:
+    """Of the attributes that it has itself: what was not given is on its class alone."""
+    found = {}
+    for name, value in usage.__dict__.items():
+        if type(value) is int and name in _COUNTERS and _LEAST < value < _MOST:
+            data = value
+        elif name == "details" and value == {}:
+            continue  # of nearly all usages; to check it takes as long as all else
+        elif name in _USAGE:
+            data = _checked(value, _USAGE[name], depth)
+        else:  # a counter of the provider: the adapters write it
+            raise _Unsure
+        if data:  # the default of each is 0, None or empty
+            found[name] = data
+    return found
+
+
+@cache
+def _data_of(cls: type[Any]) -> _Data:
+    """The function for a class: compiled, as it runs for each record of a step."""
+    if cls is RequestUsage:
+        return _usage_data
+    names: dict[str, Any] = {
+        "Unsure": _Unsure,
+        "LEAST": _LEAST,
+        "MOST": _MOST,
+        "is_storable_text": is_storable_text,
+        "checked": _checked,
+        "check_json": _check_json,
+    }
+    lines = ["def data(it, depth):", "found = {}"]
+    hints = get_type_hints(cls, include_extras=True)
+    for field in fields(cls):
+        name, default, accepted = field.name, _default(field), _accepted(hints[field.name])
+        if default is None:
+            accepted = accepted._replace(types=accepted.types - {NoneType})
+        check, put = _check(name, accepted, names, is_reply=cls is Reply), f"found[{name!r}] = x"
+        lines.append(f"x = it.{name}")
+        if name == "kind" and cls in _RECORDS:  # it has a column of its own
+            lines += check
+        elif default is MISSING:
+            lines += [*check, put]
+        elif default == {}:
+            lines += [*check, f"if x: {put}"]
+        else:
+            names[f"default_{name}"] = default
+            lines.append(f"if x is not {None if default is None else f'default_{name}'}:")
+            lines += [f"  {line}" for line in (*check, put)]
+    exec("\n  ".join([*lines, "return found"]), names)  # noqa: S102  # as dataclasses makes methods
+    data: _Data = names["data"]
+    return data
+
+
+def _check(name: str, accepted: _Accepted, names: dict[str, Any], *, is_reply: bool) -> list[str]:
+    """The lines that raise if `x` is not accepted, and make data of it. Most need no call."""
+    types = accepted.types
+    (only, *_) = types or (None,)
+    if accepted.words and not types:
+        names[f"words_{name}"] = accepted.words
+        wrong = f"type(x) is not str or x not in words_{name}"
+    elif types == {str}:
+        wrong = "type(x) is not str or not (x.isascii() or is_storable_text(x))"
+    elif types == {int}:
+        wrong = "type(x) is not int or not LEAST < x < MOST"
+    elif types <= _HARMLESS and not accepted.words:
+        names[f"types_{name}"] = types
+        wrong = f"type(x) not in types_{name}"
+    elif len(types) == 1 and only in _KNOWN and (is_reply or only not in _IN_FULL):
+        names[f"type_{name}"], names[f"data_{name}"] = only, _data_of(only)
+        wrong = f"type(x) is not type_{name}"
+        return [f"if {wrong}: raise Unsure", f"x = data_{name}(x, depth + 1)"]
+    elif types <= _JSON.types and accepted.items in (None, _JSON) and not accepted.words:
+        names[f"types_{name}"] = types
+        return [f"if type(x) not in types_{name}: raise Unsure", "check_json(x, depth)"]
+    elif types == {list} and accepted.items is not None and accepted.items.types <= _PARTS:
+        # The parts of a message. A type that is not known is a `LookupError`: it is unsure too.
+        names[f"data_{name}"] = {part: _data_of(part) for part in accepted.items.types}
+        return [
+            "if type(x) is not list: raise Unsure",
+            "parts = []",
+            f"for part in x: parts.append(data_{name}[type(part)](part, depth + 2))",
+            "x = parts",
+        ]
+    else:
+        names[f"accepted_{name}"] = accepted
+        return [f"x = checked(x, accepted_{name}, depth)"]
+    return [f"if {wrong}: raise Unsure"]

@@ -6,12 +6,15 @@ An optional part of a store and of a backend. A store for one host has none of i
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
 
 from pydantic_core import to_json
 
 from understudy.errors import UnderstudyError, UnknownAgent
 from understudy.journal.contracts import Journal, Owned, StoredRecords
+
+if TYPE_CHECKING:
+    from understudy.journal.store_reader import Loaded
 
 Told = Callable[[str | None], None]
 """Gets what other hosts tell this one: see `Hint`. None: something may have been missed."""
@@ -127,6 +130,14 @@ class Place(NamedTuple):
     """The name of its definition."""
 
 
+class Taken(NamedTuple):
+    """An agent that this host has claimed."""
+
+    owned: Owned
+    loaded: Loaded | None = None
+    """What it wakes from, where that was read with the claim."""
+
+
 @runtime_checkable
 class SharedBackend(Protocol):
     """An optional part of a backend: hosts that share it answer for each other's agents.
@@ -156,6 +167,9 @@ class SharedBackend(Protocol):
         That is judged in the statement that takes it. The host that loses it must listen, and is
         told.
         """
+
+    def load_claimed(self, agent_id: str, after: int) -> tuple[int, StoredRecords] | None:
+        """As `load_behind`, of an agent that is claimed in this transaction."""
 
     def take_to_delete(self, agent_id: str) -> bool:
         """As `delete`, in the same way."""
@@ -233,8 +247,14 @@ class SharedStore(Protocol):
     def listen(self, told: Told | None) -> None:
         """Listen from the next `Store.open` on. `told` is called on the loop."""
 
-    async def take(self, agent_id: str, agent: str | None) -> Owned | None:
-        """As of `SharedBackend`."""
+    async def take(self, agent_id: str, agent: str | None, *, loads: bool = False) -> Taken | None:
+        """As of `SharedBackend`.
+
+        Args:
+            agent_id, agent: as of `SharedBackend`.
+            loads: whether it is read, too, where that takes no more than a few records.
+
+        """
 
     async def post(self, agent_id: str, incarnation: int, posts: Sequence[Post]) -> list[int]:
         """As of `SharedBackend`."""

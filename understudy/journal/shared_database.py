@@ -6,10 +6,12 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
+from understudy.errors import StoreBroken
 from understudy.journal.agent_journal import AgentJournal
-from understudy.journal.contracts import Journal, Owned
+from understudy.journal.committer import Changes
+from understudy.journal.contracts import Journal
 from understudy.journal.left_states import LeftStates
 from understudy.journal.shared import (
     Hint,
@@ -19,6 +21,7 @@ from understudy.journal.shared import (
     PostState,
     Sent,
     SharedBackend,
+    Taken,
     Told,
     Wanted,
 )
@@ -26,12 +29,8 @@ from understudy.journal.store_reader import StoreReader
 
 T = TypeVar("T")
 _LEFT = str(Hint("left"))
-
-
-class Changes(Protocol):
-    """Has the writer's thread do something."""
-
-    async def __call__(self, function: Callable[[Any], T]) -> T: ...
+FEW_RECORDS = 64
+"""So many, at most, are read with a claim."""
 
 
 class SharedDatabase:
@@ -53,7 +52,7 @@ class SharedDatabase:
         backend: SharedBackend,
         reader: StoreReader,
         change: Changes,
-        claim: Callable[[str, Callable[[Any], Owned | None]], Awaitable[Owned | None]],
+        claim: Callable[[str, Callable[[Any], Taken | None]], Awaitable[Taken | None]],
         missed: Callable[[], None],
         left: LeftStates,
     ) -> None:
@@ -76,20 +75,36 @@ class SharedDatabase:
         if told is None:
             self._backend.listen(None)
             return
-        loop, has_listened = asyncio.get_running_loop(), False
+        loop = asyncio.get_running_loop()
 
         def tell(text: str | None) -> None:
-            nonlocal has_listened
             with suppress(RuntimeError):  # the loop is closed, and its runtime with it
                 loop.call_soon_threadsafe(told, text)
-                if text == _LEFT or (text is None and has_listened):
+                if text in (None, _LEFT):
                     loop.call_soon_threadsafe(self._missed)
-            has_listened = True
 
         self._backend.listen(tell)
 
-    async def take(self, agent_id: str, agent: str | None) -> Owned | None:
-        return await self._claim(agent_id, lambda backend: backend.take(agent_id, agent))
+    async def take(self, agent_id: str, agent: str | None, *, loads: bool = False) -> Taken | None:
+        left = self._left.find(agent_id) if loads else None
+
+        def take(backend: SharedBackend) -> Taken | None:
+            owned = backend.take(agent_id, agent)
+            if owned is None:
+                return None
+            # Here and not in the reader's thread, which would have to wait for the claim: a few
+            # records are decoded while the others wait for their commit.
+            if left is None or owned.last_seq - left.woken.seq > FEW_RECORDS:
+                return Taken(owned)
+            return Taken(owned, left.read(backend.load_claimed))
+
+        try:
+            return await self._claim(agent_id, take)
+        except StoreBroken:
+            # If it is that read, the commits beside it broke, too: the next one is made apart
+            # (test_a_read_that_breaks_a_claim_is_not_made_with_the_next_one).
+            self._left.forget(agent_id)
+            raise
 
     async def post(self, agent_id: str, incarnation: int, posts: Sequence[Post]) -> list[int]:
         return await self._change(lambda backend: backend.post(agent_id, incarnation, posts))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeVar
 
@@ -29,6 +29,7 @@ from understudy.journal.contracts import (
     IndexStatus,
     KeepsBlobs,
     KeepsCheckpoints,
+    LoadsParts,
     OpensToRead,
     StoredAgent,
     StoredRecords,
@@ -91,6 +92,7 @@ class StoreReader:
     def __init__(self, backend: Backend, *, patience: float) -> None:
         self._backend = backend
         self._patience = patience
+        self._checkpoints = backend if isinstance(backend, KeepsCheckpoints) else None
         # `run_in_executor` with a ThreadPoolExecutor(1) takes 1.10 to 1.17 times as long for a
         # read, and the interpreter joins its thread at exit, so a read that hangs would hang it.
         self._thread = WorkerThreads(1, name="understudy-reader")
@@ -125,15 +127,28 @@ class StoreReader:
 
         return await self.read(load_and_decode)
 
+    async def load_part(self, agent_id: str, after: int, limit: int) -> Loaded | None:
+        """As `PartStore.load_part`, also of a backend that brings all of them."""
+        backend = self._backend
+
+        def load_and_decode() -> Loaded | None:
+            if isinstance(backend, LoadsParts):
+                stored = backend.load_part(agent_id, after, limit)
+            elif (stored := backend.load(agent_id, after)) is not None:
+                stored = replace(stored, records=stored.records[:limit])
+            return None if stored is None else decoded(stored)
+
+        return await self.read(load_and_decode)
+
     async def load_latest(self, agent_id: str) -> Loaded | None:
         """As `CheckpointStore.load_latest`."""
-        backend = self._backend
-        if not isinstance(backend, KeepsCheckpoints):
+        backend, checkpoints = self._backend, self._checkpoints
+        if checkpoints is None:
             return await self.load(agent_id)
 
         def load_and_decode() -> Loaded | None:
             try:
-                found = backend.load_latest(agent_id)
+                found = checkpoints.load_latest(agent_id)
             except (StoreBroken, StoreDamaged):
                 # The cache may be what is damaged. If it is the records, this raises the same.
                 found = _without_checkpoint(backend.load(agent_id, 0))

@@ -12,6 +12,7 @@ from typing import Any
 
 import pykka
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.types import Scope
 
@@ -27,6 +28,12 @@ from understudy.errors import (
 )
 
 logger: logging.Logger = logging.getLogger(__name__)
+
+_OF_ROUTING = {
+    404: "There is nothing at this address.",
+    405: "This address does not take requests of this method.",
+}
+"""What is said of a request that no route takes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,9 +76,13 @@ def problem_of(error: Exception) -> Problem:
     match error:
         case Refused(problem=problem):
             return problem
-        case HTTPException():
-            name = HTTPStatus(error.status_code).name.title().replace("_", "")
-            return Problem(error.status_code, name, error.detail)
+        case HTTPException(status_code=status, detail=detail):
+            known = HTTPStatus(status)
+            if detail == known.phrase:  # else a function of the application says why
+                detail = _OF_ROUTING.get(status, detail)
+            return Problem(status, known.name.title().replace("_", ""), detail)
+        case ClientDisconnect():
+            return Problem(400, "ClientGone", "The connection ended before the request did.")
         case UnknownAgent():
             return Problem(404, "UnknownAgent", f"There is no agent {error.agent_id!r}.")
         case OwnedElsewhere():

@@ -17,21 +17,24 @@ from starlette.responses import RedirectResponse, Response
 
 from understudy.errors import UsageError
 from understudy.login.problems import Problem, problem_response
-from understudy.login.users import RIGHTS, Right, User
+from understudy.login.users import RIGHTS, Right, User, checked_rights
 
 MAX_FAILURES = 10
-"""Wrong tokens from one address within `PERIOD`. Beyond that none of it is looked at."""
+"""Wrong tokens from one address within `PERIOD`. Those that follow are answered by 429."""
 PERIOD = 60.0
+"""Seconds."""
 MAX_ADDRESSES = 1000
+"""Of which wrong tokens are counted; the address with the oldest one is forgotten first."""
 SHORTEST = 16
+"""Characters of a token."""
 
 
 class TokenAuth:
     """An `auth` for one secret: `?token=` once, then a cookie; or `Authorization: Bearer`.
 
     The first page that is opened with the token in its URL answers with a cookie, and a redirect to
-    the URL without it. After 10 wrong tokens from an address within a minute, what it sends is not
-    compared any more until the minute is over.
+    the URL without it. After 10 wrong tokens from an address within a minute, the next wrong ones
+    are answered by 429. The right one is always taken.
 
     Args:
         token: the secret, of at least 16 characters; a new one by default.
@@ -40,7 +43,7 @@ class TokenAuth:
         now: a clock in seconds.
 
     Raises:
-        UsageError: for a token that is too short.
+        UsageError: for a token that is too short, a name that is no text, or an unknown right.
 
     """
 
@@ -55,7 +58,7 @@ class TokenAuth:
         if token is not None and (not isinstance(token, str) or len(token) < SHORTEST):
             raise UsageError(f"`token` must be text of at least {SHORTEST} characters, or None")
         self.token: str = token or secrets.token_urlsafe(32)
-        self.user: User = User(name, frozenset(may))
+        self.user: User = User(name, checked_rights(may))
         # Who reads the cookie does not have the token.
         self._cookie = hmac.new(self.token.encode(), b"cookie", hashlib.sha256).hexdigest()
         self._failures: OrderedDict[str, deque[float]] = OrderedDict()

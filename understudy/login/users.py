@@ -39,18 +39,45 @@ class User:
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not self.name.strip():
             raise UsageError(f"User(name): it must be a text, got {shown(self.name)}")
-        if isinstance(self.may, str) or not isinstance(self.may, Iterable):
-            raise UsageError(f"User(may=...) takes a set of rights, got {shown(self.may)}")
-        unknown = sorted(map(str, set(self.may) - RIGHTS))
-        if unknown:
-            raise UsageError(f"User(may=...) holds {unknown[0]!r}: use {', '.join(sorted(RIGHTS))}")
-        object.__setattr__(self, "may", frozenset(self.may))
+        object.__setattr__(self, "may", checked_rights(self.may))
+
+
+def checked_rights(given: Iterable[Right]) -> frozenset[Right]:
+    """What somebody may do.
+
+    Raises:
+        UsageError: for what are no rights, or an unknown one.
+
+    """
+    if isinstance(given, str) or not isinstance(given, Iterable):
+        raise UsageError(f"User(may=...) takes a set of rights, got {shown(given)}")
+    found = frozenset(given)
+    unknown = sorted(map(str, found - RIGHTS))
+    if unknown:
+        raise UsageError(f"User(may=...) holds {unknown[0]!r}: use {', '.join(sorted(RIGHTS))}")
+    return found
 
 
 Found = User | Response | None
 Auth = Callable[[Request], Found | Awaitable[Found]]
 """Says who makes a request: a `User`; None for nobody, who gets 401; or a response of its own, such
 as a redirect to a login page."""
+
+
+def checked_auth(what: str, auth: object) -> Auth:
+    """The `auth` that was given to `what`.
+
+    Raises:
+        UsageError: if it is missing, or no function.
+
+    """
+    if callable(auth):
+        return auth
+    is_what = "is missing" if auth is None else f"cannot be {shown(auth)}"
+    raise UsageError(
+        f"{what}(auth=...) {is_what}: give a function that says who makes a request, such as "
+        "token_auth(), or loopback_only() for a machine of your own"
+    )
 
 
 async def asked_user(auth: Auth, request: Request) -> Found:
@@ -73,8 +100,12 @@ def loopback_only(name: str = "local", may: Iterable[Right] = RIGHTS) -> Auth:
 
     For a machine with one user: it asks for no password. The address of the client and the name in
     the `Host` header must both be of this machine.
+
+    Raises:
+        UsageError: for a name that is no text, or an unknown right.
+
     """
-    user = User(name, frozenset(may))
+    user = User(name, checked_rights(may))
 
     def who(request: Request) -> User | None:
         host = host_name(request.headers.get("host", ""))

@@ -14,17 +14,16 @@ from mcp.server.mcpserver import Context, MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
 from mcp.server.transport_security import TransportSecuritySettings
 from mcp_types import ToolAnnotations
-from pydantic_core import to_jsonable_python
 from starlette.applications import Starlette
 from starlette.routing import Mount
 
-from understudy._base.json_values import shown, text_of
+from understudy._base.json_values import checked_flag, text_of
 from understudy.actors import Runtime
 from understudy.errors import UnderstudyError, UsageError
 from understudy.interrupts import Decision
 from understudy.login.guard import Guard
 from understudy.login.hosts import Hosts
-from understudy.login.users import Auth, Right, User
+from understudy.login.users import Auth, Right, User, checked_auth
 
 __all__ = ["agents_app", "agents_server"]
 
@@ -58,8 +57,7 @@ def agents_server(
 
     """
     for name, flag in (("read_only", read_only), ("decisions", decisions)):
-        if not isinstance(flag, bool):
-            raise UsageError(f"agents_server({name}=...) must be True or False, got {shown(flag)}")
+        checked_flag(flag, what=f"agents_server({name}=...)")
     if decisions and (user is not None or read_only):
         raise UsageError(
             "decisions=True needs a person who is logged in: they are for agents_app(auth=...), "
@@ -100,8 +98,7 @@ def agents_app(
         UsageError: if `auth` is no function, or as `agents_server` does.
 
     """
-    if not callable(auth):
-        raise UsageError("agents_app(auth=...) must be a function that says who makes a request")
+    auth = checked_auth("agents_app", auth)
     server = agents_server(runtime, read_only=read_only, decisions=decisions)
     # The guard checks the host and the origin, for all that it guards in the same way.
     unchecked = TransportSecuritySettings(enable_dns_rebinding_protection=False)
@@ -163,16 +160,7 @@ class _Tools:
             page = await self._runtime().agents(
                 status=status, agent=agent, prefix=prefix, after=after, limit=_limit(limit)
             )
-        rows = [
-            {
-                "id": info.id,
-                "agent": info.agent,
-                "status": str(info.status.value),
-                "status_at": info.status_at,
-            }
-            for info in page
-        ]
-        return _json({"agents": rows, "after": page.after})
+        return {"agents": [info.to_dict() for info in page], "after": page.after}
 
     async def list_pending(
         self,
@@ -191,11 +179,7 @@ class _Tools:
             page = await self._runtime().pending(
                 tool=tool, agent=agent, after=after, limit=_limit(limit)
             )
-        rows = [
-            {"agent_id": each.agent_id, "agent": each.agent, **each.request.to_dict()}
-            for each in page
-        ]
-        return _json({"requests": rows, "after": page.after})
+        return {"requests": [each.to_dict() for each in page], "after": page.after}
 
     async def read_history(
         self, context: Context, agent_id: str, after: int = 0, limit: int = 50
@@ -207,7 +191,7 @@ class _Tools:
         self._need(context, "read")
         with _told():
             page = await self._runtime().get(agent_id).history(after=after, limit=_limit(limit))
-        return _json({"entries": [entry.to_dict() for entry in page.entries], "next": page.next})
+        return {"entries": [entry.to_dict() for entry in page.entries], "next": page.next}
 
     async def send_message(
         self,
@@ -274,7 +258,3 @@ def _limit(given: int) -> int:
     if not 1 <= given <= MOST:
         raise ToolError(f"`limit` must be from 1 to {MOST}, got {given}")
     return given
-
-
-def _json(data: dict[str, Any]) -> dict[str, Any]:
-    return dict(to_jsonable_python(data, fallback=str))

@@ -178,7 +178,7 @@ class Connection:
         try:
             yield
         except MCPError as error:
-            status = self._refusals.pop(call_key, None)
+            status = self._refusals.get(call_key)
             if status == 0 or status == 404:  # the server, or its session, is gone
                 self.is_lost = True
                 raise NotSent(f"{self.server} was not reached") from error
@@ -195,6 +195,8 @@ class Connection:
         except (anyio.ClosedResourceError, anyio.BrokenResourceError, OSError) as error:
             self.is_lost = True
             raise OutcomeUnknown(f"the connection to {self.server} was lost") from error
+        finally:  # also of one that was cancelled: the next attempt has the same key
+            self._refusals.pop(call_key, None)
 
     # ------------------------------------------------------------- what the server says
 

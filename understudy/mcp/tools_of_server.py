@@ -13,7 +13,7 @@ from typing import Any, TypedDict, Unpack, overload
 
 from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_attempt, wait_exponential
 
-from understudy._base.json_values import checked_seconds, checked_text, digest, shown
+from understudy._base.json_values import checked_flag, checked_seconds, checked_text, digest, shown
 from understudy._base.predicates import chooses
 from understudy.errors import UsageError
 from understudy.mcp.listed_tool import MAX_DESCRIPTION, ListedTool
@@ -186,8 +186,7 @@ def load_mcp_tools(
 
 def _check_options(id: str, options: _Options) -> None:
     what = f"MCP server {id!r}"
-    if not isinstance(options.trust, bool):
-        raise UsageError(f"{what}: `trust` must be True or False, got {shown(options.trust)}")
+    checked_flag(options.trust, what=f"{what}: `trust`")
     if options.prefix is not None:
         checked_text(options.prefix, what=f"{what}: `prefix`")
     if options.timeout is not None:

@@ -240,16 +240,38 @@ _LOOKS_LIKE_A_HOOK = re.compile(r"(on|before|after|wrap|check|transform)_")
 
 def _refuse_misspelt_hooks(middleware: Middleware) -> None:
     for name in dir(type(middleware)):
-        if not _LOOKS_LIKE_A_HOOK.match(name) or hasattr(Middleware, name):
+        if name.startswith("_") or hasattr(Middleware, name):
             continue
-        if not callable(getattr(type(middleware), name)):
+        meant = _hook_meant_by(name)
+        if meant is None or not callable(getattr(type(middleware), name)):
             continue
-        near = difflib.get_close_matches(name, _TABLE, n=1)
-        meant = f"did you mean {near[0]}?" if near else f"the hooks are: {', '.join(_TABLE)}."
         raise UsageError(
             f"{type(middleware).__name__}.{name} is not a hook: {meant} A method of your own may "
             "have any other name, such as one that begins with an underscore"
         )
+
+
+def _hook_meant_by(name: str) -> str | None:
+    """What to say of a name that looks like that of a hook and is none; None for any other name."""
+    if _LOOKS_LIKE_A_HOOK.match(name):
+        near = difflib.get_close_matches(name, _TABLE, n=1)
+        return f"did you mean {near[0]}?" if near else f"the hooks are: {', '.join(_TABLE)}."
+    # One slip alone: `checked_tool_calls` and `unwrap_tool_call` are good names of one's own.
+    slips = (hook for hook in _TABLE if _is_one_slip(_letters(name), _letters(hook)))
+    return next((f"did you mean {hook}?" for hook in slips), None)
+
+
+def _letters(name: str) -> str:
+    return name.replace("_", "").lower()
+
+
+def _is_one_slip(given: str, meant: str) -> bool:
+    """Whether at most one letter is missing, too much or another one, or two are exchanged."""
+    for _ in range(2):  # without what both begin with, then without what both end with
+        while given and given[:1] == meant[:1]:
+            given, meant = given[1:], meant[1:]
+        given, meant = given[::-1], meant[::-1]
+    return max(len(given), len(meant)) <= 1 or (len(given) == 2 and given == meant[::-1])
 
 
 def collect_hooks(stack: Sequence[Middleware]) -> Hooks:

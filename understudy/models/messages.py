@@ -14,14 +14,16 @@ import threading
 from collections.abc import Collection, Hashable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime
+from functools import cache
 from typing import Annotated, Any, ClassVar, cast, overload
 
-from pydantic import PlainSerializer, PlainValidator
+from pydantic import PlainSerializer, PlainValidator, TypeAdapter
 from pydantic_ai.messages import (
     BinaryContent,
     ModelMessage,
     ModelMessagesTypeAdapter,
     ModelRequest,
+    ModelRequestAttempt,
     ModelResponse,
     SystemPromptPart,
     ThinkingPart,
@@ -30,10 +32,12 @@ from pydantic_ai.messages import (
     UserContent,
     UserPromptPart,
 )
+from pydantic_ai.usage import RequestUsage
+from pydantic_core import from_json
 
 from understudy._base.json_values import check_text, read_json, reason, shown
 from understudy.errors import UsageError
-from understudy.models.plain_messages import TEXTLESS, is_plain, kind_of_thinking
+from understudy.models.plain_messages import is_plain, kind_of_thinking
 from understudy.models.well_formed import well_formed
 
 UserInput = str | Sequence[UserContent]
@@ -46,6 +50,7 @@ _UNSET_BUT_REQUIRED = {"instruction-delta": ("content", "id")}
 
 
 _FEW_CALL_IDS = 8
+_MAY_BE_READ_AS_OTHER = frozenset({dict, list, tuple, BinaryContent})
 _DECODING = threading.Lock()
 """Held to decode a packed beginning, and to append behind one: an outcome, with its state, may be
 in another thread than the agent that goes on."""
@@ -147,7 +152,7 @@ class _Log(Plain):
                 return
             items: list[ModelMessage] = []
             for segment in packed.segments:
-                items += ModelMessagesTypeAdapter.validate_json(segment)
+                items += messages_from_json(segment)
             self._set_items(items + packed.later)
             self._packed = None
 
@@ -393,38 +398,85 @@ def _checked_input(given: object) -> UserInput:
 def as_read_back(content: Any) -> Any:
     """The content of a result or prompt as it is after it was stored: the same before that.
 
-    Pydantic AI reads a picture back as a `BinaryImage`, and an item of a result that has the form
-    of a stored file as that file.
+    Pydantic AI reads a picture back as a `BinaryImage`, and a mapping that has the form of a stored
+    file as that file.
     """
-    if type(content) in TEXTLESS:
+    if not _is_read_as_other(content):
         return content
-    items = content if isinstance(content, list) else (content,)
-    if not any(
-        type(item) is BinaryContent or (type(item) is dict and item.get("kind") == "binary")
-        for item in items
-    ):
-        return content
-    read = [_file_read_back(item) for item in items]
-    return read if isinstance(content, list) else read[0]
+    if isinstance(content, list):
+        return [_file_read_back(item) for item in content]
+    return _file_read_back(content)
+
+
+def _is_read_as_other(content: Any) -> bool:
+    """Whether it is, or holds, what comes back as another object."""
+    kind = type(content)
+    if kind is dict:
+        if content.get("kind") == BinaryContent.kind:
+            return True
+        inside = content.values()
+    elif kind is list or kind is tuple:
+        inside = content
+    else:
+        return kind is BinaryContent
+    for item in inside:  # noqa: SIM110  # a generator takes twice as long
+        if type(item) in _MAY_BE_READ_AS_OTHER and _is_read_as_other(item):
+            return True
+    return False
 
 
 def _file_read_back(item: Any) -> Any:
     if type(item) is BinaryContent:
         return BinaryContent.narrow_type(item)
-    if type(item) is not dict or item.get("kind") != "binary":
+    if not _is_read_as_other(item):
         return item
     return _load_part(_dump_part(ToolReturnPart("", item, tool_call_id=""))).content
 
 
 def messages_to_dicts(messages: Iterable[ModelMessage]) -> list[dict[str, Any]]:
     """Messages as JSON-able dicts in Pydantic AI's own format, without the fields that are None."""
-    dumped = ModelMessagesTypeAdapter.dump_python(list(messages), mode="json")
+    given = list(messages)
+    dumped = ModelMessagesTypeAdapter.dump_python(given, mode="json")
+    for message, data in zip(given, dumped, strict=True):
+        for attempt, written in _attempts(message, data):
+            if attempt.usage is not None:
+                written["usage"] = _usages().dump_python(attempt.usage, mode="json")
     return [_without_unset(message) for message in cast("list[dict[str, Any]]", dumped)]
 
 
 def messages_from_dicts(data: Sequence[dict[str, Any]]) -> list[ModelMessage]:
     """The messages from their `messages_to_dicts`."""
-    return ModelMessagesTypeAdapter.validate_python(list(data))
+    messages = ModelMessagesTypeAdapter.validate_python(list(data))
+    for message, given in zip(messages, data, strict=True):
+        for attempt, written in _attempts(message, given):
+            if attempt.usage is not None:
+                attempt.usage.__dict__.update(vars(_usages().validate_python(written["usage"])))
+    return messages
+
+
+def messages_from_json(text: bytes) -> list[ModelMessage]:
+    """The messages from the JSON of their `messages_to_dicts`, or that of the adapter itself."""
+    if b'"failed_attempts":[' in text:
+        return messages_from_dicts(from_json(text))
+    return ModelMessagesTypeAdapter.validate_json(text)
+
+
+def _attempts(
+    message: ModelMessage, data: dict[str, Any]
+) -> Iterable[tuple[ModelRequestAttempt, dict[str, Any]]]:
+    """The attempts inside a reply, each with its data.
+
+    The schema of messages knows the counters of a provider in the usage of a reply alone: in that
+    of an attempt it leaves out what is no field.
+    """
+    if not isinstance(message, ModelResponse) or not message.failed_attempts:
+        return ()
+    return zip(message.failed_attempts, data["failed_attempts"], strict=True)
+
+
+@cache
+def _usages() -> TypeAdapter[RequestUsage]:
+    return TypeAdapter(RequestUsage)
 
 
 def _without_unset(message: dict[str, Any]) -> dict[str, Any]:

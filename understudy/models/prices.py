@@ -19,7 +19,7 @@ from pydantic_ai.models import Model
 from pydantic_ai.models.fallback import FallbackModel
 from pydantic_ai.usage import RequestUsage
 
-from understudy._base.json_values import shown
+from understudy._base.json_values import checked_flag, shown
 from understudy._base.usd import LARGEST, NOTHING, exact
 from understudy.errors import UsageError
 
@@ -135,8 +135,7 @@ class Prices:
             getattr(own, "__call__", None)  # noqa: B004
         ):
             raise UsageError(f"Prices: `own` must be a plain function, not async, got {shown(own)}")
-        if not isinstance(published, bool):
-            raise UsageError(f"Prices: `published` must be True or False, got {shown(published)}")
+        checked_flag(published, what="Prices: `published`")
         if not own and not published:
             raise UsageError("Prices: no model would have a price: give `own`, or published=True")
         self._own: dict[str, Price] = dict(own) if isinstance(own, Mapping) else {}

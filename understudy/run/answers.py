@@ -104,7 +104,9 @@ def record_answer(
     if known is not None:
         return answer.same_as(known)
     is_late = point.since is not None and point.due is not None and point.due <= now
-    if point.answer is not None or is_late or call.result is not None:
+    run = ledger.state.run
+    is_cancelled = run is not None and run.cancelled is not None  # no tool gets it any more
+    if point.answer is not None or is_late or is_cancelled or call.result is not None:
         raise Expired(agent_id=agent_id, name=point.name)
     place.record(
         PointAnswered(

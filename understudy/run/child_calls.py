@@ -23,7 +23,8 @@ from understudy.outcomes import (
     Waiting,
 )
 from understudy.run.definition import AgentDefinition, ChildAgent
-from understudy.run.run import AttemptEnded, Run, RunningParts
+from understudy.run.run import AttemptEnded, Run
+from understudy.run.running_parts import RunningParts
 from understudy.state.run_state import Call
 from understudy.tools import ToolFailed
 

@@ -18,7 +18,8 @@ from typing import Any, Literal, TypeVar
 from understudy._base.json_values import checked_json, checked_text, shown, text_of
 from understudy.errors import RecordRefused, UsageError, WaitExpired, WaitRejected
 from understudy.run.child_calls import CallSuspended, doing_once, parts_of
-from understudy.run.run import Run, RunningParts
+from understudy.run.run import Run
+from understudy.run.running_parts import RunningParts
 from understudy.run.tokens import hash_of, new_token
 from understudy.state.records import PointAnswered, PointEnd, PointKind, PointReached, TokenMade
 from understudy.state.run_state import Call, Point, PointAnswer

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import concurrent.futures
-import contextlib
 import contextvars
 import inspect
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from types import MappingProxyType
 from typing import Any, Generic, Protocol, TypeVar, overload
 
@@ -17,8 +15,8 @@ from pydantic_ai.usage import RunUsage
 
 from understudy._base.clock import Clock, NewId
 from understudy._base.context_codecs import Context
-from understudy._base.event_loops import call_on
-from understudy._base.json_values import checked_json, checked_text
+from understudy._base.event_loops import call_on_and_wait
+from understudy._base.json_values import checked_flag, checked_json, checked_text, shown
 from understudy._base.log_fields import about
 from understudy._base.shared_resources import SharedResources
 from understudy._base.type_variables import DepsT_co
@@ -45,6 +43,7 @@ from understudy.run.hooks import current_hook
 from understudy.run.instrument import Instrument
 from understudy.run.ledger import Ledger
 from understudy.run.model_input import ModelInput
+from understudy.run.running_parts import RunningParts
 from understudy.state.agent_state import AgentState
 from understudy.state.continuation import continuation_of
 from understudy.state.costs import Cost
@@ -75,7 +74,6 @@ def log_fields() -> dict[str, str]:
 
 
 _RUN_IS_OVER = "the run is over: nothing can be signalled any more"
-_LOOP_CHECK_SECONDS = 0.1
 
 ESCALATED = "run/escalated"
 """The key under which a run keeps that `Run.escalate` was called in it."""
@@ -83,65 +81,6 @@ ESCALATED = "run/escalated"
 
 class AttemptEnded(BaseException):
     """The runtime ended this attempt between two steps. The run stays open; nothing is lost."""
-
-
-class RunningParts:
-    """The parts of one tool call that run at this moment, each in a task of the tool's.
-
-    A part is an agent, or what is done once. When an agent waits for a person, or the tool at a
-    point, the call is suspended: its body ends, and runs again when that is over. But it ends only
-    when no other part runs. An exception would make the tool's `TaskGroup` cancel them, in the
-    middle of calls that people have approved.
-    """
-
-    def __init__(self, attempt: int) -> None:
-        self.attempt = attempt
-        """Of the call, whose body these are parts of."""
-        self._parts: set[object] = set()
-        self._waiters: list[asyncio.Future[None]] = []
-        self.suspended = False
-        """The body is to end: no other part is started."""
-        self.body_ended = False
-
-    @property
-    def any_runs(self) -> bool:
-        """Whether one of them runs now."""
-        return bool(self._parts)
-
-    @contextlib.contextmanager
-    def running(self) -> Iterator[None]:
-        """While a part runs."""
-        part = object()
-        self.begin(part)
-        try:
-            yield
-        finally:
-            self.end(part)
-
-    def begin(self, part: object) -> None:
-        """A part begins to run."""
-        self._parts.add(part)
-
-    def end(self, part: object) -> None:
-        """It has ended."""
-        self._parts.discard(part)
-        if not self._parts:
-            waiters, self._waiters = self._waiters, []
-            for waiter in waiters:
-                if not waiter.done():
-                    waiter.set_result(None)
-
-    async def wait_until_none_runs(self) -> None:
-        """Wait for the parts that run in other tasks, and for those about to be started there."""
-        # One iteration of the loop first: of the tasks that the tool has created together, the
-        # others may not have begun; and an agent that has ended may be followed by another one of
-        # the same task (test_agents_side_by_side_are_all_asked_about_at_once).
-        await asyncio.sleep(0)
-        while self._parts:
-            waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            self._waiters.append(waiter)
-            await waiter
-            await asyncio.sleep(0)
 
 
 class ChildRunner(Protocol):
@@ -523,11 +462,13 @@ class Run(Generic[DepsT_co]):
                 `early_stopping="generate"` does. Another signal without `answer` takes precedence.
 
         Raises:
-            UsageError: for anything but a `StopSignal`, or when the run is over.
+            UsageError: for anything but a `StopSignal`, an `answer` that is no bool, or when the
+                run is over.
 
         """
         if not isinstance(signal, StopSignal):
             raise UsageError(f"run.signal takes a StopSignal, got {signal!r}")
+        checked_flag(answer, what="run.signal(answer=...)")
         data = signal.to_dict()
         self._record_for_next_step(lambda turn: Signalled(turn=turn, signal=data, answer=answer))
 
@@ -604,30 +545,8 @@ class Run(Generic[DepsT_co]):
             UsageError: if the loop does not run any more.
 
         """
-        if asyncio._get_running_loop() is self.loop:
-            function()
-            return
-        done: concurrent.futures.Future[None] = concurrent.futures.Future()
-
-        def call() -> None:
-            if done.set_running_or_notify_cancel():
-                try:
-                    function()
-                except BaseException as error:  # for the thread that waits
-                    done.set_exception(error)
-                else:
-                    done.set_result(None)
-
-        called = call_on(self.loop, call)
-        # Race: the loop may stop after it took the call, and then never makes it. Whether it runs
-        # is looked at while the thread waits; a call that has begun is waited for
-        # (test_a_signal_after_the_loop_of_the_run_has_ended_is_refused).
-        while called and not done.done():
-            concurrent.futures.wait((done,), timeout=_LOOP_CHECK_SECONDS)
-            called = self.loop.is_running() or not done.cancel()
-        if not called:
+        if not call_on_and_wait(self.loop, function):
             raise UsageError(_RUN_IS_OVER)
-        done.result()
 
     def begin_attempt(self) -> None:
         """The pipeline runs from now on."""
@@ -666,7 +585,14 @@ class Run(Generic[DepsT_co]):
     # ------------------------------------------------------------------- outcomes
 
     def completed(self, text: str, tool_result: ToolCallResult | None = None) -> Completed:
-        """The outcome of a completed run, for a step to return."""
+        """The outcome of a completed run, for a step to return.
+
+        Raises:
+            UsageError: if that is no text.
+
+        """
+        if not isinstance(text, str):
+            raise UsageError(f"run.completed(text) must be text, got {shown(text)}")
         run = self.current
         results = run.progress.results if run.progress is not None else {}
         return Completed(
@@ -681,7 +607,17 @@ class Run(Generic[DepsT_co]):
         )
 
     def failed(self, error: UnderstudyError) -> Failed:
-        """The outcome of a run that cannot go on, for a step to return."""
+        """The outcome of a run that cannot go on, for a step to return.
+
+        Raises:
+            UsageError: for an error that is none of this library, so that it cannot be stored.
+
+        """
+        if not isinstance(error, UnderstudyError):
+            raise UsageError(
+                f"run.failed(error) takes an UnderstudyError, got {shown(error)}: raise any other "
+                "one, and the run fails with it"
+            )
         run = self.current
         return Failed(error=error, run_id=run.run_id, state=self.state, usage=self.usage)
 
@@ -702,7 +638,14 @@ class Run(Generic[DepsT_co]):
         return self.interrupted() if self.state.requests else self.paused(reason)
 
     def paused(self, reason: str) -> Paused:
-        """The outcome of a paused run, for a step to return."""
+        """The outcome of a paused run, for a step to return.
+
+        Raises:
+            UsageError: if that is no text.
+
+        """
+        if not isinstance(reason, str):
+            raise UsageError(f"run.paused(reason) must be text, got {shown(reason)}")
         run = self.current
         return Paused(reason=reason, run_id=run.run_id, state=self.state, usage=self.usage)
 

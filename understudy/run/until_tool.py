@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from understudy._base.json_values import checked_flag
 from understudy.errors import UsageError
 from understudy.tools import Tool
 
@@ -37,8 +38,7 @@ def refuse_both(until_tool: object, until_tool_success: object) -> None:
 
 def check_force(force: object, names: Sequence[str] | None, *, agent: str) -> None:
     """Raise a `UsageError` if there is no until tool that could be forced."""
-    if not isinstance(force, bool):
-        raise UsageError(f"Agent {agent!r}: `force` must be True or False, got {force!r}")
+    checked_flag(force, what=f"Agent {agent!r}: `force`")
     if force and names is None:
         raise UsageError(
             f"Agent {agent!r}: force=True makes the model call the until tool: give until_tool or "

@@ -15,7 +15,7 @@ from understudy.state.agent_state import AgentState
 from understudy.state.folds import agents, calls, ends, places, queue, replies, requests, runs
 from understudy.state.workflow_sharing import new_child
 
-FOLD_VERSION = 5
+FOLD_VERSION = 6
 """Of the states that records fold to here. A checkpoint of another version is not used: raise it
 where the same records fold to another state, or a state has another field."""
 

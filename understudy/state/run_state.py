@@ -304,6 +304,8 @@ class RunState:
     """Who made its last attempt, of a store that hosts share."""
     trace: str | None = None
     """The W3C traceparent of its last attempt that had a span."""
+    suspended_since: datetime | None = None
+    """While it waits for a person, or is paused: since when its agent's status says so."""
 
     @property
     def calls(self) -> Collection[Call]:

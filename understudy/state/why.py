@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from understudy.state.agent_state import AgentState
+from understudy.state.records import End
 from understudy.state.run_state import RunState
 from understudy.state.waits import Wait
+from understudy.stopping import StopSignals
 
 
 def why(state: AgentState) -> str:
@@ -17,7 +19,7 @@ def why(state: AgentState) -> str:
         if error is not None:
             return f"Its last run failed: {error.get('type')}: {error.get('message')}"
         if run.end.outcome == "stopped":
-            return "Its last run was stopped."
+            return f"Its last run was stopped: {what_stopped(run.end)}."
         return f"Its last run is {run.end.outcome}, after {model_calls(state, run)}."
     if run.quarantined is not None:
         return f"Its run is in quarantine: {run.quarantined}"
@@ -29,6 +31,12 @@ def why(state: AgentState) -> str:
     if state.waits:
         return f"It waits: {'; '.join(map(_waits, state.waits))}."
     return f"A run is under way, after {model_calls(state, run)}."
+
+
+def what_stopped(end: End) -> str:
+    """The strongest of the signals that stopped a run, with its source."""
+    highest = None if end.signals is None else StopSignals.from_dict(end.signals).highest
+    return "by no signal" if highest is None else str(highest)
 
 
 def model_calls(state: AgentState, run: RunState) -> str:

@@ -6,11 +6,11 @@ Each runtime reports the whole store: of several hosts take the greatest value, 
 from __future__ import annotations
 
 import asyncio
-import concurrent.futures
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Future, wait
 from datetime import timedelta
 from itertools import chain
 from typing import Any
@@ -36,7 +36,6 @@ LATE = timedelta(seconds=60)
 PATIENCE = 5.0
 """Seconds that a collection waits for the store. Then it gets what was read before."""
 
-_wait = concurrent.futures.wait
 Values = dict[str, list[Observation]]
 _READ = (
     c.AGENTS,
@@ -111,8 +110,8 @@ class _HostGauges:
         self._values: Values = {}
         self._kinds = {"approval"}
         self._read_at = float("-inf")
-        self._reading: concurrent.futures.Future[None] | None = None
-        self._given_up: concurrent.futures.Future[None] | None = None
+        self._reading: Future[None] | None = None
+        self._given_up: Future[None] | None = None
         """What a collection has waited for too long."""
 
     def values(self) -> Values:
@@ -120,14 +119,14 @@ class _HostGauges:
         with self._lock:
             is_old = time.monotonic() - self._read_at > self._every
             if is_old and self._reading is None:
-                self._reading = concurrent.futures.Future()
+                self._reading = Future()
                 call_on(self.services.loop, self._begin, self._reading)
             reading = self._reading
         waits = reading is not None and reading is not self._given_up and not self._is_here()
         # Not longer: a collection has a time limit, and a store may be away for hours. And only
         # once, though each of the metrics reads
         # (test_a_collection_waits_once_for_a_loop_that_is_blocked).
-        if waits and reading is not None and not _wait([reading], timeout=PATIENCE).done:
+        if waits and reading is not None and not wait([reading], timeout=PATIENCE).done:
             self._given_up = reading
         return self._values
 
@@ -138,14 +137,14 @@ class _HostGauges:
         except RuntimeError:
             return False
 
-    def _begin(self, reading: concurrent.futures.Future[None]) -> None:
+    def _begin(self, reading: Future[None]) -> None:
         if self.services.closing:
             self._done(reading)
             return
         task = self.services.start_task(self._read(), name="telemetry gauges")
         task.add_done_callback(lambda _: self._done(reading))
 
-    def _done(self, reading: concurrent.futures.Future[None]) -> None:
+    def _done(self, reading: Future[None]) -> None:
         with self._lock:
             self._reading, self._read_at = None, time.monotonic()
         reading.set_result(None)

@@ -16,11 +16,11 @@ from opentelemetry.trace import (
 from pydantic_ai.models.instrumented import InstrumentationSettings
 
 from understudy._base.context_codecs import ContextCodec
-from understudy._base.json_values import checked_seconds, shown
+from understudy._base.json_values import checked_flag, checked_seconds, shown
 from understudy.actors.services import RuntimeServices
 from understudy.errors import UsageError
+from understudy.journal.database_store import DatabaseStore
 from understudy.journal.shared import host_of
-from understudy.journal.store import DatabaseStore
 from understudy.telemetry.conventions import COMMIT_DURATION, ERROR_TYPE, SCOPE
 from understudy.telemetry.gauges import Gauges
 from understudy.telemetry.guarded import Guarded, GuardedTracer, GuardedTracerProvider, guarded
@@ -74,8 +74,7 @@ class Telemetry:
                 f"`meter_provider` must be a MeterProvider, got {shown(meter_provider)}"
             )
         for name, flag in (("content", content), ("continue_trace", continue_trace)):
-            if not isinstance(flag, bool):
-                raise UsageError(f"`{name}` must be True or False, got {shown(flag)}")
+            checked_flag(flag, what=f"`{name}`")
         if isinstance(version, bool) or version not in get_args(Version):
             raise UsageError(f"`version` must be one of {get_args(Version)}, got {shown(version)}")
         self._tracer_provider = tracer_provider

@@ -9,19 +9,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Mapping
-from typing import (
-    Any,
-    Concatenate,
-    Generic,
-    Literal,
-    ParamSpec,
-    Protocol,
-    TypedDict,
-    TypeVar,
-    Unpack,
-    cast,
-    overload,
-)
+from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar, Unpack, cast, overload
 
 from pydantic import ConfigDict, TypeAdapter
 from pydantic.errors import PydanticSchemaGenerationError, PydanticUserError
@@ -35,12 +23,10 @@ from understudy._base.json_values import (
     NotJsonError,
     as_json,
     check_text,
-    checked_seconds,
     checked_text,
     digest,
     read_json_of,
     reason,
-    shown,
     text_of,
 )
 from understudy._base.type_variables import DepsT, FunctionT_co
@@ -51,29 +37,22 @@ from understudy.tools.gate_rule import GateRule, Rule, checked_rule
 from understudy.tools.result import InvalidArguments, ToolResult
 from understudy.tools.schema import is_async
 from understudy.tools.signature_arguments import SignatureArguments
+from understudy.tools.tool_options import (
+    DisplayText,
+    OnUnknown,
+    ToolOptions,
+    check_display_text,
+    check_options,
+    check_retry,
+    checked_name,
+)
 
 F = TypeVar("F", bound=Callable[..., Any])
 P = ParamSpec("P")
 R = TypeVar("R")
-OnUnknown = Literal["ask", "tell"]
-DisplayText = str | Callable[[Mapping[str, Any]], str]
 
 ToolFunction = Callable[Concatenate[ToolContext[DepsT], ...], Any] | Callable[..., Any]
 """What may be a tool: a `Tool`, or any function. The first form lets type checkers see its deps."""
-
-
-class ToolOptions(TypedDict, total=False):
-    """Options of `Tool`."""
-
-    sequential: bool
-    idempotent: bool
-    timeout: float | None
-    inline: bool
-    on_unknown: OnUnknown | None
-    version: str
-    retry: AsyncRetrying | None
-    display_text: DisplayText | None
-    ask: Rule
 
 
 class Tool(Generic[FunctionT_co]):
@@ -127,14 +106,16 @@ class Tool(Generic[FunctionT_co]):
         if not callable(function):
             raise UsageError(f"A tool must be a function, got {function!r}")
         self.function: FunctionT_co = function
-        if name is not None:
-            checked_text(name, what="A tool's `name`")
-        self.name: str = name or str(getattr(function, "__name__", type(function).__name__))
+        if name is None:
+            name = str(getattr(function, "__name__", type(function).__name__))
+        self.name: str = checked_name(name)
+        if self.name == "<lambda>":
+            raise UsageError("A lambda has no name for the model: use Tool(function, name=...)")
         for option, given in {"description": description, "version": version}.items():
             if given is not None:
                 checked_text(given, what=f"Tool {self.name!r}: `{option}`", may_be_empty=True)
         flags = {"sequential": sequential, "idempotent": idempotent, "inline": inline}
-        _check_options(self.name, flags, timeout=timeout, on_unknown=on_unknown)
+        check_options(self.name, flags, timeout=timeout, on_unknown=on_unknown)
         self.sequential = sequential
         self.idempotent = idempotent
         self.timeout = timeout
@@ -142,8 +123,8 @@ class Tool(Generic[FunctionT_co]):
         self.on_unknown = on_unknown
         self.version = version
         self.retry: AsyncRetrying | None = retry
-        _check_retry(self.name, retry, idempotent=idempotent)
-        _check_display_text(self.name, display_text)
+        check_retry(self.name, retry, idempotent=idempotent)
+        check_display_text(self.name, display_text)
         self.display_text: DisplayText | None = display_text
         self.gate: GateRule | None = checked_rule(ask, what=f"Tool {self.name!r}: `ask`")
         """The rule of `ask`; None where the tool itself does not ask for a person."""
@@ -369,42 +350,6 @@ def as_tools(given: object) -> list[Tool]:
 
         return tools_of(given)
     return [as_tool(given)]
-
-
-def _check_options(
-    name: str, flags: Mapping[str, object], *, timeout: float | None, on_unknown: str | None
-) -> None:
-    for option, given in flags.items():
-        if not isinstance(given, bool):  # "no", as a file of settings may say, would mean yes
-            raise UsageError(f"Tool {name!r}: `{option}` must be True or False, got {shown(given)}")
-    if timeout is not None:
-        checked_seconds(timeout, what=f"Tool {name!r}: `timeout`")
-    if on_unknown not in (None, "ask", "tell"):
-        raise UsageError(f"Tool {name!r}: `on_unknown` must be 'ask' or 'tell', got {on_unknown!r}")
-
-
-def _check_display_text(name: str, given: object) -> None:
-    if isinstance(given, str):
-        checked_text(given, what=f"Tool {name!r}: `display_text`")
-    elif given is not None and (not callable(given) or is_async(given)):
-        raise UsageError(
-            f"Tool {name!r}: `display_text` must be text, or a plain function of the arguments, "
-            f"got {shown(given)}"
-        )
-
-
-def _check_retry(name: str, retry: object, *, idempotent: bool) -> None:
-    if retry is None:
-        return
-    if not isinstance(retry, AsyncRetrying):
-        raise UsageError(
-            f"Tool {name!r}: `retry` must be a tenacity.AsyncRetrying, got {shown(retry)}"
-        )
-    if not idempotent:
-        raise UsageError(
-            f"Tool {name!r}: `retry` runs a call again, whose effect may be there already: make "
-            "the tool safe to run again with the same ctx.call_key, and give idempotent=True"
-        )
 
 
 def _exit_loop() -> ToolResult[str]:

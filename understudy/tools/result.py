@@ -49,6 +49,9 @@ class InvalidArguments(Exception):
 class ToolResult(Generic[ValueT_co]):
     """What a tool returns instead of a plain value, to set more than the content.
 
+    A middleware puts one around what a tool returned, whatever that is. Around another one, what
+    both say counts: deltas are merged, the inner first; the value is the outer's, if it has one.
+
     Args:
         content: for the model.
         value: for the program, as `outcome.tool_result.value`; the content by default.

@@ -134,14 +134,17 @@ Mark = TypedDict("Mark", {"kind": str, "label": str, "at": Time, "from": float})
 
 @exactly
 class Timeline(TypedDict):
-    """A page of bars, with what happened between them. `from`, `to` and `breaks`: 0 to 100."""
+    """A page of bars, with what happened between them. `from`, `to` and `breaks`: 0 to 100.
+
+    `earlier` is the `before` of the page of earlier records.
+    """
 
     id: str
     bars: list[Bar]
     marks: list[Mark]
     breaks: list[float]
     earlier: int | None
-    later: int | None
+    is_newest: bool
 
 
 @exactly
@@ -169,10 +172,12 @@ class DecisionRow(TypedDict):
 
 @exactly
 class Decisions(TypedDict):
-    """Who decided what, oldest first."""
+    """Who decided what, newest first, and the `before` of the page of earlier ones."""
 
     id: str
     decisions: list[DecisionRow]
+    earlier: int | None
+    is_newest: bool
 
 
 @exactly
@@ -212,13 +217,20 @@ class Tokens(TypedDict):
 
 @exactly
 class UsagePage(TypedDict):
-    """What the replies used and cost. `by_run` has the ids of runs, oldest first."""
+    """What the replies of a page used and cost. `by_run` has the ids of runs, oldest first.
+
+    `total` is what all runs have cost, where that was recorded. `earlier` is the `before` of the
+    page of earlier records.
+    """
 
     id: str
     cost: CostShape
+    total: CostShape | None
     by_model: dict[str, Tokens]
     by_agent: dict[str, Tokens]
     by_run: dict[str, Tokens]
+    earlier: int | None
+    is_newest: bool
 
 
 @exactly

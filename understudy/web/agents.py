@@ -8,10 +8,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from pydantic_ai.messages import ModelMessagesTypeAdapter
-from pydantic_core import to_jsonable_python
 
+from understudy._base.json_values import jsonable
+from understudy._base.points_in_time import time_text
 from understudy.actors import AgentInfo, Runtime, Status
 from understudy.costs import costs_of
+from understudy.history import HistoryEntry, HistoryPage
 from understudy.login.problems import refused
 from understudy.login.users import Right
 from understudy.models.prices import PUBLISHED, Prices
@@ -19,8 +21,15 @@ from understudy.state.agent_state import AgentState
 from understudy.state.costs import NO_COST, Cost
 from understudy.state.files import listed
 from understudy.state.why import why
-from understudy.web.asks import history_of, time_text
+from understudy.web.look_back import STEP, asked_before, is_newest, page_before
 from understudy.web.visit import Visit
+
+DECISIONS = 50
+"""Of a page, at least, where there are so many."""
+MOST_LOOKED_THROUGH = 5_000
+"""Records in which a page looks for them, at most."""
+EARLIER_RUNS = "earlier runs"
+"""Those whose records were compacted, or of which a page has the end alone."""
 
 
 async def agents(visit: Visit) -> dict[str, Any]:
@@ -36,26 +45,10 @@ async def agents(visit: Visit) -> dict[str, Any]:
         )
     )
     return {
-        "agents": [agent_row(info) for info in page],
+        "agents": [info.to_dict() for info in page],
         "next": page.after,
         "filters": {name: visit.asked(name) for name in ("status", "agent", "prefix")},
         "statuses": [status.value for status in Status if status is not Status.PASSIVE],
-    }
-
-
-def agent_row(info: AgentInfo) -> dict[str, Any]:
-    """An agent of the list."""
-    return {
-        "id": info.id,
-        "agent": info.agent,
-        "status": info.status.value,
-        "status_at": time_text(info.status_at),
-        "is_active": info.is_active,
-        "host": info.host,
-        "waits_for": info.index_status.value,
-        "due": time_text(info.due),
-        "version": info.version,
-        "damage": None if info.damage is None else str(info.damage),
     }
 
 
@@ -65,14 +58,14 @@ async def agent_page(visit: Visit) -> dict[str, Any]:
     info = await info_of(visit)
     run = state.run
     return {
-        **agent_row(info),
+        **info.to_dict(),
         "why": why(state),
         "run_id": None if run is None else run.run_id,
         "is_open": run is not None and not run.over,
         "quarantined": None if run is None or run.over else run.quarantined,
         "requests": [visit.redacted(request.to_dict()) for request in state.requests],
-        "waits": to_jsonable_python(list(state.waits), fallback=repr),
-        "doubts": to_jsonable_python(list(state.doubts_in_tree.values()), fallback=repr),
+        "waits": jsonable(list(state.waits)),
+        "doubts": jsonable(list(state.doubts_in_tree.values())),
         "sticky": {
             name: {"decision": sticky.decision.to_dict(), "at": time_text(sticky.at)}
             for name, sticky in state.sticky_in_tree.items()
@@ -141,16 +134,10 @@ def allowed_actions(visit: Visit, reasons: Iterable[tuple[str, Right, str | None
         Action(
             name=name,
             right=right,
-            reason=_why_not(visit, right, changes=name != "export") or reason,
+            reason=visit.why_not(right, changes=name != "export") or reason,
         )
         for name, right, reason in reasons
     ]
-
-
-def _why_not(visit: Visit, right: Right, *, changes: bool) -> str | None:
-    if not changes and right in visit.user.may:
-        return None
-    return visit.why_not(right)
 
 
 # ------------------------------------------------------------------- more of an agent
@@ -163,32 +150,42 @@ async def agent_state(visit: Visit) -> dict[str, Any]:
 
 
 async def decisions(visit: Visit) -> dict[str, Any]:
-    """Who decided what, oldest first."""
-    entries = await history_of(visit)
-    found = [
-        {
-            "request_id": entry.detail["request_id"],
-            "at": time_text(entry.at),
-            "by": entry.who,
-            "waited_seconds": entry.seconds,
-            "agent_path": list(entry.agent_path),
-            "decision": {
-                k: v for k, v in entry.detail.items() if k not in ("request_id", "sticky")
-            },
-            "sticky": entry.detail["sticky"],
-            "tool_name": None,
-        }
-        for entry in entries
-        if entry.what == "decision"
-    ]
-    tools = {
-        entry.detail["request_id"]: entry.tool_name or entry.who
-        for entry in entries
-        if entry.what == "request"
-    }
+    """Who decided what, newest first, in pages."""
+    found: list[dict[str, Any]] = []
+    tools: dict[str, str | None] = {}
+    before: int | None = asked_before(visit)
+    looked = 0
+    while before is not None and len(found) < DECISIONS and looked < MOST_LOOKED_THROUGH:
+        page = await page_before(visit, before)
+        before, looked = page.next, looked + STEP
+        found += [_decided(e) for e in reversed(page.entries) if e.what == "decision"]
+        tools |= _tools_asked_about(page)
+    if before is not None and any(row["request_id"] not in tools for row in found):
+        tools |= _tools_asked_about(await page_before(visit, before))
     for row in found:
         row["tool_name"] = tools.get(row["request_id"])
-    return {"id": visit.agent_id, "decisions": found}
+    newest = is_newest(visit)
+    return {"id": visit.agent_id, "decisions": found, "earlier": before, "is_newest": newest}
+
+
+def _decided(entry: HistoryEntry) -> dict[str, Any]:
+    detail = entry.detail
+    return {
+        "request_id": detail["request_id"],
+        "at": time_text(entry.at),
+        "by": entry.who,
+        "waited_seconds": entry.seconds,
+        "agent_path": list(entry.agent_path),
+        "decision": {k: v for k, v in detail.items() if k not in ("request_id", "sticky")},
+        "sticky": detail["sticky"],
+        "tool_name": None,
+    }
+
+
+def _tools_asked_about(page: HistoryPage) -> dict[str, str | None]:
+    """By request id."""
+    asked = (entry for entry in page.entries if entry.what == "request")
+    return {entry.detail["request_id"]: entry.tool_name or entry.who for entry in asked}
 
 
 async def history(visit: Visit) -> dict[str, Any]:
@@ -198,7 +195,7 @@ async def history(visit: Visit) -> dict[str, Any]:
     )
     return {
         "id": visit.agent_id,
-        "entries": [to_jsonable_python(entry.to_dict(), fallback=repr) for entry in page.entries],
+        "entries": [entry.to_dict() for entry in page.entries],
         "next": page.next,
     }
 
@@ -211,19 +208,21 @@ async def messages(visit: Visit) -> dict[str, Any]:
 
 
 async def usage(visit: Visit) -> dict[str, Any]:
-    """What the replies used and cost, by model, by agent and by run."""
-    entries = await history_of(visit)
-    # Of a long history: each estimate takes some 0.2 ms.
+    """What the replies used and cost, by model, by agent and by run, in pages: the newest first."""
+    state = await visit.state()
+    page = await page_before(visit, asked_before(visit))
+    entries = page.entries
+    # Each estimate takes some 0.2 ms.
     costs = await asyncio.to_thread(costs_of, entries, pricing=prices_of(visit))
-    total, names = costs.total, {None: "earlier runs", "": "?"}
+    total = costs.total
     found: dict[str, dict[str, dict[str, Any]]] = {
         "by_model": {name or "?": _row(cost) for name, cost in total.by_model.items()},
         "by_agent": {
             " / ".join(path.split("/")): _row(cost) for path, cost in total.by_agent.items()
         },
-        "by_run": {names.get(id, id or ""): _row(cost) for id, cost in costs.by_run.items()},
+        "by_run": {id or EARLIER_RUNS: _row(cost) for id, cost in costs.by_run.items()},
     }
-    run = "?"
+    run = EARLIER_RUNS
     for entry in entries:
         if len(entry.agent_path) == 1 and entry.run_id is not None:
             run = entry.run_id
@@ -239,7 +238,14 @@ async def usage(visit: Visit) -> dict[str, Any]:
             row["replies"] += 1
             row["input_tokens"] += entry.detail["input_tokens"]
             row["output_tokens"] += entry.detail["output_tokens"]
-    return {"id": visit.agent_id, "cost": total.to_dict(), **found}
+    return {
+        "id": visit.agent_id,
+        "cost": total.to_dict(),
+        "total": _recorded(state.total_cost),
+        **found,
+        "earlier": page.next,
+        "is_newest": is_newest(visit),
+    }
 
 
 def _row(cost: Cost) -> dict[str, Any]:
@@ -253,8 +259,7 @@ def prices_of(visit: Visit) -> Prices:
 
 async def export(visit: Visit) -> dict[str, Any]:
     """All records of the agent."""
-    if "admin" not in visit.user.may:
-        visit.need("admin")
+    visit.need("admin", changes=False)
     return await visit.wait(visit.source.export(visit.agent_id))
 
 

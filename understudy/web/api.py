@@ -29,7 +29,7 @@ from understudy.web import agent_shapes as of
 from understudy.web import shapes as s
 from understudy.web.visit import Site, Visit
 
-View = Callable[[Visit], Awaitable[dict[str, Any]]]
+View = Callable[[Visit], Awaitable[dict[str, Any] | Response]]
 LIMIT = {"limit": "How many rows, at most 500."}
 REF = "#/components/schemas/{model}"
 PAGE = {"after": "The `next` of the page before.", **LIMIT}
@@ -66,7 +66,7 @@ AGENTS = {
     **PAGE,
 }
 ROWS = {"after": "Only rows that are new or changed since this number.", **LIMIT}
-BARS = {"page": "The number of the page, from the newest; 0 by default."}
+BACK = {"before": "The `earlier` of the page of later records; by default the newest are shown."}
 FILE = {"path": "Of the file."}
 WAIT = {"wait": "Seconds to wait until the run is at rest, at most 60."}
 LIVE_ROWS = {"after": "Only rows that have changed since; else the `Last-Event-ID`."}
@@ -91,11 +91,11 @@ ENDPOINTS: tuple[Endpoint, ...] = (
             ("/conversation", conversation.conversation, of.Conversation, ROWS),
             ("/conversation/events", streams.conversation_events, None, LIVE_ROWS),
             ("/messages", agents.messages, of.Messages, {}),
-            ("/timeline", timeline.timeline, of.Timeline, BARS),
+            ("/timeline", timeline.timeline, of.Timeline, BACK),
             ("/state", agents.agent_state, of.StatePage, {}),
-            ("/decisions", agents.decisions, of.Decisions, {}),
+            ("/decisions", agents.decisions, of.Decisions, BACK),
             ("/history", agents.history, of.History, PAGE),
-            ("/usage", agents.usage, of.UsagePage, {}),
+            ("/usage", agents.usage, of.UsagePage, BACK),
             ("/schedules", schedules.schedules, of.SchedulesPage, {}),
             ("/files", files.files, of.FilesPage, {}),
             ("/file", files.file, of.FilePage, FILE),
@@ -146,9 +146,8 @@ def api_routes(site: Site) -> list[BaseRoute]:
             found: Any = await endpoint.view(visit)
             if isinstance(found, Response):
                 return found
-            data = streams.jsonable(found)
             is_whole = endpoint.view is agents.export  # it is to be imported again
-            return JSONResponse(data if is_whole else visit.redacted(data))
+            return JSONResponse(found if is_whole else visit.redacted(found))
 
         return Route(f"/api{path}", answer, methods=list(endpoints))
 

@@ -14,17 +14,16 @@ from starlette.responses import FileResponse, JSONResponse, Response
 from starlette.routing import BaseRoute, Route, Router
 from starlette.types import ASGIApp
 
-from understudy._base.json_values import shown
+from understudy._base.json_values import checked_flag, shown
 from understudy.actors import Observer, Runtime
 from understudy.errors import UsageError
 from understudy.login.guard import Guard
 from understudy.login.hosts import Hosts
 from understudy.login.problems import problem_of, wants_json
-from understudy.login.users import Auth
+from understudy.login.users import Auth, checked_auth
 from understudy.web.api import api_routes
 from understudy.web.pages import page_routes, problem_page
 from understudy.web.redaction import Redact
-from understudy.web.render import new_templates
 from understudy.web.visit import Site, Source, SourceOf
 
 STATIC = Path(__file__).with_name("static")
@@ -65,19 +64,14 @@ def ui(
         UsageError: without `auth`, or for a wrong argument.
 
     """
-    if auth is None or not callable(auth):
-        raise UsageError(
-            "ui(auth=...) is missing: a function that says who makes a request, such as "
-            "token_auth(), or loopback_only() for a machine of your own"
-        )
+    auth = checked_auth("ui", auth)
     if not isinstance(runtime, (Runtime, Observer)) and not callable(runtime):
         raise UsageError(
             f"ui(runtime) takes a Runtime, or a function that gives it, got {shown(runtime)}"
         )
     if not isinstance(title, str) or not title.strip():
         raise UsageError(f"ui(title=...) must be a text, got {shown(title)}")
-    if not isinstance(read_only, bool):
-        raise UsageError(f"ui(read_only=...) must be True or False, got {shown(read_only)}")
+    checked_flag(read_only, what="ui(read_only=...)")
     if redact is not None and not callable(redact):
         raise UsageError(f"ui(redact=...) takes a function, got {shown(redact)}")
     hosts = Hosts(allowed_hosts)
@@ -85,7 +79,6 @@ def ui(
         source_of=(lambda: runtime) if isinstance(runtime, (Runtime, Observer)) else runtime,
         read_only=read_only or isinstance(runtime, Observer),
         title=title,
-        templates=new_templates(),
         redact=redact,
     )
 

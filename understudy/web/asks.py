@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from datetime import datetime
 from typing import Any, cast
 
-from pydantic_core import to_jsonable_python
-
+from understudy._base.json_values import jsonable
+from understudy._base.points_in_time import time_text
 from understudy._base.request_summary import summary
 from understudy._base.request_timing import EXPIRY
 from understudy.actors import PendingRequest
@@ -17,6 +16,7 @@ from understudy.interrupts import Request
 from understudy.login.problems import refused
 from understudy.state.agent_state import AgentState
 from understudy.web.conversation import last_rows
+from understudy.web.look_back import entries_back
 from understudy.web.visit import Visit
 
 MAX_LOOKED_THROUGH = 5_000
@@ -73,27 +73,8 @@ def reply_of(request: Request) -> str:
 
 def request_row(visit: Visit, pending: PendingRequest) -> dict[str, Any]:
     """A request as plain data, with what the store tells of it."""
-    request = pending.request
-    data = visit.redacted(request.to_dict())
-    return {
-        **data,
-        # That of the request is of the agent inside, which nobody can be asked for.
-        "agent_id": pending.agent_id,
-        "agent": pending.agent,
-        "tool_description": pending.tool_description,
-        "tool_parameters": pending.tool_parameters,
-        "reminders": pending.reminders,
-        "escalated_to": list(pending.escalated_to),
-        "next_due": time_text(pending.next_due),
-        "reply": reply_of(request),
-        "reply_size": pending.reply_size,
-        "summary": summary(data),
-    }
-
-
-def time_text(time: datetime | None) -> str | None:
-    """A time as text."""
-    return None if time is None else time.isoformat()
+    row = pending.to_dict()
+    return {**row, "reply": reply_of(pending.request), "summary": summary(visit.redacted(row))}
 
 
 async def _count_replies(
@@ -154,7 +135,7 @@ def replies_in(state: AgentState) -> dict[str, tuple[int, int]]:
 
 async def request_page(visit: Visit) -> dict[str, Any]:
     """One request, whether it waits or not, and what became of it."""
-    request_id = visit.request.path_params["request_id"]
+    request_id = visit.request_id
     state = await visit.state()
     request = next((found for found in state.requests if found.id == request_id), None)
     story = None
@@ -170,19 +151,19 @@ async def request_page(visit: Visit) -> dict[str, Any]:
     return {
         "request": None if request is None else visit.redacted(request.to_dict()),
         "is_pending": story is None,
-        "is_expired": request is not None and story is None and is_expired(visit, request),
+        "is_expired": request is not None and story is None and is_expired(request),
         "story": story,
         "agent_id": visit.agent_id,
         "agent": None if request is None else request.agent_path[0],
         "tool_description": None if tool is None else tool.description,
-        "tool_parameters": None if tool is None else tool.parameters,
-        "doubts": to_jsonable_python(doubts),
+        "tool_parameters": None if tool is None else jsonable(tool.parameters),
+        "doubts": jsonable(doubts),
         "last_rows": await last_rows(visit),
         "reply": {"answered": answered, "size": total, "others": siblings},
     }
 
 
-def is_expired(visit: Visit, request: Request) -> bool:
+def is_expired(request: Request) -> bool:
     """Whether its time is over, though that is not recorded yet."""
     return request.expires_at is not None and request.expires_at <= datetime.now(
         request.expires_at.tzinfo
@@ -208,11 +189,6 @@ def _doubts_of(state: AgentState, request: Request) -> list[Any]:
     return [doubt for doubt in doubts if doubt.tool_name == request.tool_name]
 
 
-async def history_of(visit: Visit) -> tuple[HistoryEntry, ...]:
-    """Everything that is recorded of the agent in the path."""
-    return (await visit.wait(visit.watched.history(limit=1 << 30))).entries
-
-
 async def story_of(
     visit: Visit, request_id: str, state: AgentState | None
 ) -> tuple[dict[str, Any], Request | None]:
@@ -223,11 +199,9 @@ async def story_of(
             if record.request.id == request_id:
                 decided = record
     try:
-        entries = await history_of(visit)
+        made, ended, story = await _told(visit, request_id)
     except UnknownAgent:
         return {"what": "deleted", "at": None, "by": None, "decision": None}, None
-    made = next((e for e in entries if e.detail.get("request_id") == request_id), None)
-    story = _told(entries, request_id)
     if decided is not None and story is None:
         story = _decision_story(
             decided.decision.to_dict(), decided.decision.by, time_text(decided.at), decided.sticky
@@ -235,9 +209,6 @@ async def story_of(
     if story is None and made is None:
         raise refused(404, "UnknownRequest", "This agent has never asked that.")
     if story is None:
-        ended = next(
-            (e for e in entries if e.what == "run_ended" and made and e.seq > made.seq), None
-        )
         at = None if ended is None else time_text(ended.at)
         story = {"what": "void", "at": at, "by": None, "decision": None}
     if decided is not None:
@@ -245,17 +216,27 @@ async def story_of(
     return story, None
 
 
-def _told(entries: Iterable[HistoryEntry], request_id: str) -> dict[str, Any] | None:
-    """What the history says of it last."""
-    found = None
-    for entry in entries:
+async def _told(
+    visit: Visit, request_id: str
+) -> tuple[HistoryEntry | None, HistoryEntry | None, dict[str, Any] | None]:
+    """What the history says of it: how it was asked, the end of the run after it, its story."""
+    ended = story = None
+    async for entry in entries_back(visit):
         detail = entry.detail
-        if entry.what == "decision" and detail.get("request_id") == request_id:
-            given = {k: v for k, v in detail.items() if k not in ("request_id", "sticky")}
-            found = _decision_story(given, entry.who, time_text(entry.at), bool(detail["sticky"]))
+        if entry.what == "run_ended":
+            ended = entry
         elif entry.what == "withdrawn" and request_id in detail["request_ids"]:
-            found = {"what": "withdrawn", "at": time_text(entry.at), "by": None, "decision": None}
-    return found
+            told = {"what": "withdrawn", "at": time_text(entry.at), "by": None, "decision": None}
+            story = story or told
+        elif detail.get("request_id") != request_id:
+            continue
+        elif entry.what == "decision":
+            given = {k: v for k, v in detail.items() if k not in ("request_id", "sticky")}
+            told = _decision_story(given, entry.who, time_text(entry.at), bool(detail["sticky"]))
+            story = story or told
+        elif entry.what == "request":
+            return entry, ended, story
+    return None, ended, story
 
 
 def _decision_story(

@@ -7,7 +7,13 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from understudy.errors import DecisionError, NotInterrupted, UnknownAgent
+from understudy.errors import (
+    DecisionError,
+    NotInterrupted,
+    RequestChanged,
+    RequestExpired,
+    UnknownAgent,
+)
 from understudy.interrupts import Decision
 from understudy.login.bodies import B, checked_as
 from understudy.login.problems import Problem, Refused, problem_of, refused
@@ -143,19 +149,19 @@ async def _explained(
         problem = Problem(
             409, "Stale", told(story), {"request_id": first, "story": story, "stories": stories}
         )
-    elif type(error).__name__ == "RequestChanged":
+    elif isinstance(error, RequestChanged):
         problem = Problem(
             409,
             "RequestChanged",
             "The request is not what was shown. Look at it as it is now, and decide again.",
-            {"request_id": getattr(error, "request_id", None)},
+            {"request_id": error.request_id},
         )
-    elif "expired" in problem.detail:
+    elif isinstance(error, RequestExpired):
         problem = Problem(
             409,
             "Stale",
             "The time for an answer is over.",
-            {"request_id": getattr(error, "request_id", None), "story": {"what": "expired"}},
+            {"request_id": error.request_id, "story": {"what": "expired"}},
         )
     raise Refused(problem) from error
 

@@ -103,10 +103,7 @@ class EditForm:
         made = self._value_field(schema, path, label, value, refs, depth)
         made.is_required, made.is_nullable = is_required, is_nullable
         described = schema.get("description", "") if schema is not None else ""
-        title = schema.get("title") if schema is not None else None
         made.help = described if isinstance(described, str) else ""
-        made.label = label
-        del title  # the name is what the tool, and the table beside, call it
         if self._typed is not None and self._typed.has(f"is:{path}"):
             asked = self._typed.get(f"is:{path}")
             made.given = "null" if asked == "null" else "absent" if asked == "absent" else "value"

@@ -7,19 +7,21 @@ what it shows, so it misses nothing, gets nothing twice, and it may come back to
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import suppress
-from typing import Any
 
 from sse_starlette import ServerSentEvent
 
 from understudy._base.json_values import digest
 from understudy.actors import Feed
 from understudy.errors import UnderstudyError
+from understudy.login.event_stream import EventStream
 from understudy.login.problems import problem_of
 from understudy.web.streams import stream
 from understudy.web.visit import Visit
 
+Watch = Callable[[Visit, asyncio.Event], Awaitable[None]]
+"""Sets the event whenever something has happened, until it is cancelled."""
 POLL = 2.0
 """Seconds between two looks at what a page shows."""
 SHORTEST = 0.3
@@ -33,37 +35,24 @@ def version(part: str) -> str:
     return digest(part)[:16]
 
 
-Watch = Callable[[Visit, asyncio.Event], Awaitable[None]]
-
-
-def live(visit: Visit, part: Callable[[], Awaitable[str]], watch: Watch | None = None) -> Any:
+def live(
+    visit: Visit, part: Callable[[], Awaitable[str]], watch: Watch | None = None
+) -> EventStream:
     """The stream of a page, whose part `part` renders.
 
     Args:
         visit: of the page.
         part: renders what is live.
-        watch: sets an event whenever something has happened; by default the feed of the store.
+        watch: says when something has happened; by default the feed of the store does.
 
     """
     seen = visit.request.headers.get("last-event-id") or visit.asked("seen") or ""
 
-    async def events() -> AsyncIterator[ServerSentEvent]:
+    async def events() -> AsyncGenerator[ServerSentEvent, None]:
         shown = seen
         signal = asyncio.Event()
         is_away = False
-
-        async def look_out() -> None:
-            # A store without a feed, or one that goes away: the next look tells what is wrong.
-            with suppress(UnderstudyError):
-                await (watch or _watch)(visit, signal)
-
-        def begin() -> asyncio.Future[None]:
-            task = asyncio.ensure_future(look_out())
-            # A store that goes away ends it: look at once.
-            task.add_done_callback(lambda _: signal.set())
-            return task
-
-        watching = begin()
+        watching = begin(watch or _follow_feed, visit, signal)
         try:
             while True:
                 try:
@@ -80,25 +69,47 @@ def live(visit: Visit, part: Callable[[], Awaitable[str]], watch: Watch | None =
                 if is_away:
                     is_away = False
                     yield ServerSentEvent("{}", event="back")
-                    watching = begin() if watching.done() else watching
+                    if watching.done():
+                        watching = begin(watch or _follow_feed, visit, signal)
                 if version(text) != shown:
                     shown = version(text)
                     yield ServerSentEvent(text, id=shown)
-                    await asyncio.sleep(SHORTEST)
+                # Also where nothing has changed: most of what happens is about other agents
+                # (test_an_open_page_looks_now_and_then_however_much_happens).
+                await asyncio.sleep(SHORTEST)
                 with suppress(TimeoutError):
                     async with asyncio.timeout(POLL if watching.done() else SLOWEST):
                         await signal.wait()
                 signal.clear()
         finally:
             watching.cancel()
-            with suppress(asyncio.CancelledError, Exception):
-                await watching
+            await asyncio.wait([watching])
 
     return stream(events())
 
 
-async def _watch(visit: Visit, signal: asyncio.Event) -> None:
+def begin(watch: Watch, visit: Visit, signal: asyncio.Event) -> asyncio.Task[None]:
+    """Begin to watch. The task ends, and sets the signal, where nothing more can be told."""
+
+    async def watching() -> None:
+        try:
+            await watch(visit, signal)
+        except UnderstudyError:
+            pass  # a store without a feed, or one that goes away: the next look tells what is wrong
+        except Exception as error:
+            problem_of(error)  # which logs it: the page goes on by looking
+        finally:
+            signal.set()  # a store that goes away ends it: look at once
+
+    return asyncio.create_task(watching())
+
+
+async def _follow_feed(visit: Visit, signal: asyncio.Event) -> None:
     """Set the signal when anything happens."""
     feed: Feed = visit.source.events()
+    await feed.position()
+    # Race: what happens between the first look and this is not told
+    # (test_what_happens_while_an_open_page_begins_to_follow_is_on_it).
+    signal.set()
     async for _ in feed:
         signal.set()

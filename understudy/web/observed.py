@@ -29,7 +29,9 @@ class Watched(Protocol):
 
     def state(self) -> Future[AgentState]: ...
     def info(self) -> Future[AgentInfo]: ...
-    def history(self, *, after: int = 0, limit: int = 100) -> Future[HistoryPage]: ...
+    def history(
+        self, *, after: int = 0, limit: int = 100, before: int | None = None
+    ) -> Future[HistoryPage]: ...
     def load_blobs(self, hashes: Sequence[str]) -> Future[dict[str, bytes]]: ...
     def display(self, *, after: int = 0, limit: int | None = None) -> Future[DisplayUpdate]: ...
     def display_events(self, after: int = 0) -> Follows[DisplayUpdate]: ...
@@ -77,9 +79,11 @@ class ObservedAgent:
         """Its row of the index."""
         return self._observer.info(self._id)
 
-    def history(self, *, after: int = 0, limit: int = 100) -> Future[HistoryPage]:
+    def history(
+        self, *, after: int = 0, limit: int = 100, before: int | None = None
+    ) -> Future[HistoryPage]:
         """What happened to it."""
-        return self._observer.history(self._id, after=after, limit=limit)
+        return self._observer.history(self._id, after=after, limit=limit, before=before)
 
     def load_blobs(self, hashes: Sequence[str]) -> Future[dict[str, bytes]]:
         """The bytes that are kept of its files under these hashes."""

@@ -3,26 +3,59 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from typing import Any
 
 from understudy.state.agent_state import AgentState
+from understudy.state.why import what_stopped
+from understudy.web.live import begin
 from understudy.web.visit import Visit
 
 LONGEST = 60
 POLL = 0.2
+"""Seconds between two looks where the store has no feed that says when something happens."""
+SLOWEST = 5.0
+"""Seconds between two looks where it has."""
 
 
 async def outcome(visit: Visit) -> dict[str, Any]:
     """The outcome of the current run, or of the last one; it may wait until there is one."""
     seconds = visit.number("wait", 0, most=LONGEST)
-    loop = asyncio.get_running_loop()
-    end = loop.time() + seconds
-    while True:
-        state = await visit.state()
-        found = outcome_of(state)
-        if found["outcome"] is not None or loop.time() >= end:
-            return {"id": visit.agent_id, **found}
-        await asyncio.sleep(POLL)
+    found = outcome_of(await visit.state())
+    if found["outcome"] is None and seconds:
+        found = await _outcome_within(visit, seconds)
+    return {"id": visit.agent_id, **found}
+
+
+async def _outcome_within(visit: Visit, seconds: float) -> dict[str, Any]:
+    now = asyncio.get_running_loop().time
+    end = now() + seconds
+    changed = asyncio.Event()
+    # The feed, and not the events of the agent: a model streams its replies to who follows those.
+    following = begin(_follow, visit, changed)
+    try:
+        while True:
+            found = outcome_of(await visit.state())
+            if found["outcome"] is not None or now() >= end:
+                return found
+            pause = POLL if following.done() else SLOWEST
+            with suppress(TimeoutError):
+                async with asyncio.timeout(min(pause, end - now())):
+                    await changed.wait()
+            changed.clear()
+    finally:
+        following.cancel()
+        await asyncio.wait([following])
+
+
+async def _follow(visit: Visit, changed: asyncio.Event) -> None:
+    """Set the event when something happens to the agent."""
+    feed = visit.source.events()
+    await feed.position()
+    changed.set()  # it may have happened before
+    async for event in feed:
+        if event.agent_id in (visit.agent_id, ""):
+            changed.set()
 
 
 def outcome_of(state: AgentState) -> dict[str, Any]:
@@ -35,6 +68,8 @@ def outcome_of(state: AgentState) -> dict[str, Any]:
         end = run.end
         found |= {"outcome": end.outcome, "text": end.text}
         found |= {"error": end.error, "signals": end.signals}
+        if end.outcome == "stopped":
+            found["reason"] = what_stopped(end)
         if state.queue:
             found["outcome"] = None  # the next run begins
     elif run.quarantined is not None:

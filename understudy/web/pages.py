@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 from urllib.parse import urlencode
 
@@ -25,7 +26,8 @@ from understudy.web import (
     timeline,
 )
 from understudy.web.live import live, version
-from understudy.web.visit import Site, Visit, escaped_id
+from understudy.web.render import template
+from understudy.web.visit import Site, Visit, escaped_id, link_to
 
 View = Callable[[Visit], Awaitable[dict[str, Any]]]
 AGENT = "/agents/{agent_id}"
@@ -41,13 +43,9 @@ class Page:
     view: View
 
 
-async def _tab(visit: Visit, view: View) -> dict[str, Any]:
-    return {"about": await agents.agent_page(visit), "tab": await view(visit)}
-
-
 def _tab_of(view: View) -> View:
     async def tab(visit: Visit) -> dict[str, Any]:
-        return await _tab(visit, view)
+        return {"about": await agents.agent_page(visit), "tab": await view(visit)}
 
     return tab
 
@@ -78,16 +76,17 @@ AGAIN = 5
 """Seconds after which a page looks again whether what did not answer does."""
 
 
-def render(visit: Visit, template: str, **values: Any) -> str:
+def render(visit: Visit, name: str, **values: Any) -> str:
     """A template with what all of them need."""
-    return visit.site.templates.get_template(template).render(
+    return template(name).render(
         visit=visit,
         site=visit.site,
         user=visit.user,
         link=visit.link,
         agent_link=visit.agent_link,
+        request_link=visit.request_link,
         tabs=TABS,
-        # A code of a fixed list: whoever makes a link must not make the page say what they like.
+        # A code of a fixed list: whoever makes a link does not choose what the page says.
         said=actions.SAID.get(visit.request.query_params.get("said", "")),
         **values,
     )
@@ -103,18 +102,13 @@ def page_routes(site: Site) -> list[BaseRoute]:
         ]
     request_path = f"{AGENT}/requests/{{request_id}}"
     return [
-        Route(request_path, _posted(site, request_form.decide_by_form), methods=["POST"]),
-        Route("/bulk", _posted(site, bulk.bulk_by_form), methods=["POST"]),
-        Route(f"{AGENT}/do/{{action}}", _posted(site, do), methods=["POST"]),
-        Route(f"{AGENT}/export", _exported(site), methods=["GET"]),
-        Route(f"{AGENT}/files/download", _downloaded(site), methods=["GET"]),
+        Route(request_path, _answered(site, request_form.decide_by_form), methods=["POST"]),
+        Route("/bulk", _answered(site, bulk.bulk_by_form), methods=["POST"]),
+        Route(f"{AGENT}/do/{{action}}", _answered(site, do), methods=["POST"]),
+        Route(f"{AGENT}/export", _answered(site, export), methods=["GET"]),
+        Route(f"{AGENT}/files/download", _answered(site, files.download), methods=["GET"]),
         *sorted(routes, key=lambda route: "{" in getattr(route, "path", "")),
     ]
-
-
-def _root(request: Request) -> str:
-    root: str = request.scope.get("root_path", "")
-    return root
 
 
 def _shown(site: Site, page: Page) -> Callable[[Request], Awaitable[Response]]:
@@ -143,8 +137,7 @@ def _live(site: Site, page: Page) -> Callable[[Request], Awaitable[Response]]:
             )
 
         watch = conversation.follow if page.name == "conversation" else None
-        response: Response = live(visit, part, watch)
-        return response
+        return live(visit, part, watch)
 
     return stream
 
@@ -155,15 +148,19 @@ def _live_link(visit: Visit, page: Page, seen: str) -> str:
     if "agent_id" in params:
         path = path.replace("{agent_id}", escaped_id(visit.agent_id))
     if "request_id" in params:
-        path = path.replace("{request_id}", escaped_id(params["request_id"]))
+        path = path.replace("{request_id}", escaped_id(visit.request_id))
     query = dict(visit.request.query_params) | {"seen": seen}
     return visit.link(f"{path}/live?{urlencode(query)}")
 
 
-def _posted(
-    site: Site, view: Callable[[Visit], Awaitable[Response | tuple[int, str, dict[str, Any]]]]
+Answer = Response | tuple[int, str, dict[str, Any]]
+"""What a view answers: or the status, the template and the values of a page."""
+
+
+def _answered(
+    site: Site, view: Callable[[Visit], Awaitable[Answer]]
 ) -> Callable[[Request], Awaitable[Response]]:
-    async def post(request: Request) -> Response:
+    async def answer(request: Request) -> Response:
         visit = Visit(request, site)
         visit.need("read")
         found = await view(visit)
@@ -174,10 +171,10 @@ def _posted(
             values["part"] = render(visit, values["part"], data=values["data"])
         return HTMLResponse(render(visit, template, **values), status)
 
-    return post
+    return answer
 
 
-async def do(visit: Visit) -> Response | tuple[int, str, dict[str, Any]]:
+async def do(visit: Visit) -> Response:
     """An action on an agent."""
     form = await visit.form()
     action = visit.request.path_params["action"]
@@ -188,31 +185,18 @@ async def do(visit: Visit) -> Response | tuple[int, str, dict[str, Any]]:
     return RedirectResponse(str(URL(target).include_query_params(said=said)), 303)
 
 
-def _exported(site: Site) -> Callable[[Request], Awaitable[Response]]:
-    async def export(request: Request) -> Response:
-        visit = Visit(request, site)
-        data = await agents.export(visit)
-        headers = {"Content-Disposition": 'attachment; filename="agent.json"'}
-        return JSONResponse(data, headers=headers)
-
-    return export
-
-
-def _downloaded(site: Site) -> Callable[[Request], Awaitable[Response]]:
-    async def download(request: Request) -> Response:
-        visit = Visit(request, site)
-        visit.need("read")
-        return await files.download(visit)
-
-    return download
+async def export(visit: Visit) -> Response:
+    """All records of the agent, for a browser to keep."""
+    headers = {"Content-Disposition": 'attachment; filename="agent.json"'}
+    return JSONResponse(await agents.export(visit), headers=headers)
 
 
 def problem_page(
     request: Request, site: Site, problem: Problem, headers: Mapping[str, str] | None = None
 ) -> Response:
     """The page for what is wrong, to somebody who is logged in."""
-    text = site.templates.get_template("pages/problem.html").render(
-        link=lambda path: _root(request) + path,
+    text = template("pages/problem.html").render(
+        link=partial(link_to, request),
         site=site,
         user=request.scope.get("understudy.user"),
         problem=problem,

@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from datetime import datetime, timezone
+from functools import cache
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
 from markupsafe import Markup
 
 from understudy._base.json_values import digest
@@ -21,8 +22,14 @@ ITEMS = 50
 """Of a list that is shown line by line."""
 
 
-def new_templates() -> Environment:
-    """The templates. Everything that is put into one is escaped."""
+def template(name: str) -> Template:
+    """The template of that name."""
+    return _templates().get_template(name)
+
+
+@cache
+def _templates() -> Environment:
+    """The templates, compiled once a process. Everything that is put into one is escaped."""
     environment = Environment(
         loader=FileSystemLoader(TEMPLATES),
         autoescape=True,

@@ -14,7 +14,7 @@ from understudy.tools.result import InvalidArguments
 from understudy.web.asks import request_page
 from understudy.web.decide import take
 from understudy.web.forms import AnswerForm, EditForm, changed
-from understudy.web.visit import Form, Visit, escaped_id
+from understudy.web.visit import Form, Visit
 
 HIDDEN = "Some of its arguments are hidden here: it cannot be edited on this page."
 NOTHING = "Nothing is decided yet: press the button of a decision."
@@ -54,7 +54,7 @@ async def decide_by_form(visit: Visit) -> Response | tuple[int, str, dict[str, A
     """Take a decision, or change the form."""
     form = await visit.form()
     visit.need("decide")
-    request_id = visit.request.path_params["request_id"]
+    request_id = visit.request_id
     if form.get("do") == "nothing":  # Enter in a field
         return await _again(visit, form, 422, error=NOTHING)
     if form.has("do"):  # one more item, or one less
@@ -91,17 +91,15 @@ async def decide_by_form(visit: Visit) -> Response | tuple[int, str, dict[str, A
             raise
         detail = refusal.problem.detail
         return await _again(visit, form, 422, error=detail, edit=edit, answer=answer)
-    return RedirectResponse(
-        visit.agent_link(visit.agent_id, f"/requests/{escaped_id(request_id)}"), 303
-    )
+    return RedirectResponse(visit.request_link(visit.agent_id, request_id), 303)
 
 
 async def _shown(visit: Visit, form: Form, empty: Decision) -> dict[str, Any]:
     """The page of the request; of one that waits no more, the actor says what became of it."""
     data = await request_page(visit)
     if data["request"] is None or not data["is_pending"]:
-        request_id = visit.request.path_params["request_id"]
-        await take(visit, visit.agent_id, {request_id: empty}, {request_id: form.get("digest")})
+        expect = {visit.request_id: form.get("digest")}
+        await take(visit, visit.agent_id, {visit.request_id: empty}, expect)
         raise refused(409, "Stale", "It is no longer asked.", story=data["story"])
     return data
 

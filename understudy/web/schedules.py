@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict
-from pydantic_core import to_jsonable_python
 
+from understudy._base.json_values import jsonable
+from understudy._base.points_in_time import time_text
 from understudy.actors import Future
 from understudy.login.problems import refused
 from understudy.models.display_halves import halves_of
 from understudy.state.plans import Schedule
 from understudy.web.agents import allowed_actions
-from understudy.web.asks import time_text
 from understudy.web.decide import read_body
 from understudy.web.visit import Form, Visit
 
@@ -78,7 +78,7 @@ async def change_schedule(visit: Visit) -> dict[str, Any]:
     """Pause a schedule or let it go on, let it occur now, or remove it."""
     visit.need("act")
     body = await read_body(visit, ScheduleBody)
-    result = to_jsonable_python(await _change(visit, body.schedule, body.action), fallback=repr)
+    result = jsonable(await _change(visit, body.schedule, body.action))
     return {"id": visit.agent_id, "schedule": body.schedule, "result": result}
 
 

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 from bisect import bisect_right
+from collections.abc import Container, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from itertools import pairwise
 from typing import Any, Literal
 
+from understudy._base.points_in_time import time_text
 from understudy._base.request_timing import EXPIRY
 from understudy.costs import cost_of
 from understudy.history import HistoryEntry
+from understudy.models.prices import Prices
 from understudy.state.costs import Cost
-from understudy.web.agents import prices_of
-from understudy.web.asks import history_of, time_text
+from understudy.web.agents import info_of, prices_of
+from understudy.web.look_back import asked_before, is_newest, page_before
 from understudy.web.visit import Visit
 
 Kind = Literal["run", "reply", "call", "person", "wait"]
@@ -32,8 +36,8 @@ LOOKS: dict[str, Look] = {
     "suspended": "suspended",
 }
 """By the outcome of a bar."""
-PAGE = 200
-"""Bars of a page; the newest page is shown first."""
+PAGE = 300
+"""Records of a page; the newest page is shown first."""
 
 
 @dataclass(slots=True)
@@ -67,6 +71,7 @@ class Mark:
     kind: str
     label: str
     at: datetime
+    seq: int
 
 
 @dataclass(slots=True)
@@ -75,26 +80,30 @@ class _Reader:
 
     bars: list[Bar] = field(default_factory=list)
     marks: list[Mark] = field(default_factory=list)
-    open_runs: dict[tuple[str, ...], Bar] = field(default_factory=dict)
-    open_calls: dict[tuple[tuple[str, ...], str], Bar] = field(default_factory=dict)
+    open_runs: dict[str, Bar] = field(default_factory=dict)
+    """By run id. Agents of one name may run at once."""
+    open_calls: dict[str, Bar] = field(default_factory=dict)
+    """By call key, which begins with the id of the run."""
     open_asks: dict[str, Bar] = field(default_factory=dict)
-    open_waits: dict[tuple[tuple[str, ...], str, str], Bar] = field(default_factory=dict)
+    open_waits: dict[tuple[str, str], Bar] = field(default_factory=dict)
+    """By call key and name."""
     host: str | None = None
     """Who has made the last attempt, where several hosts share the store."""
 
     def read(self, entry: HistoryEntry) -> None:
         at, path, detail = entry.at, entry.agent_path, entry.detail
+        run, call = entry.run_id or "", entry.call_key or ""
         if at is None:
             return  # recorded before records had times
         depth = 2 * (len(path) - 1)
         match entry.what:
             case "run_started":
                 bar = self._open("run", path[-1], depth, entry, at)
-                self.open_runs[path] = bar
+                self.open_runs[run] = bar
             case "run_ended":
-                if path in self.open_runs:
-                    self._close(self.open_runs.pop(path), at, detail["outcome"])
-                self._end_below(path, at)
+                if run in self.open_runs:
+                    self._close(self.open_runs.pop(run), at, detail["outcome"])
+                self._end_below(run, at, is_root=len(path) == 1)
             case "reply":
                 start = at - timedelta(seconds=entry.seconds or 0.0)
                 bar = self._open("reply", entry.who or "model", depth + 1, entry, start)
@@ -102,25 +111,24 @@ class _Reader:
                 bar.entry = entry
                 self._close(bar, at, "cut" if detail["cut"] else "ok")
             case "tool_started":
-                call = entry.call_key or ""
-                before = self.open_calls.pop((path, call), None)
+                before = self.open_calls.pop(call, None)
                 if before is not None:
                     self._close(before, at, "cut off")
                 bar = self._open("call", entry.tool_name or "", depth + 1, entry, at)
-                self.open_calls[path, call] = bar
+                self.open_calls[call] = bar
             case "tool_suspended":
-                self._end_call(path, entry, at, "suspended")
+                self._end_call(entry, at, "suspended")
             case "tool_ended":
-                if (path, entry.call_key or "") not in self.open_calls and not detail["in_doubt"]:
+                if call not in self.open_calls and not detail["in_doubt"]:
                     return  # denied, or answered by a person: it has no body that ran
-                self._end_call(path, entry, at, detail["outcome"], doubt=bool(detail["in_doubt"]))
+                self._end_call(entry, at, detail["outcome"], doubt=bool(detail["in_doubt"]))
             case "request":
                 label = f"{detail['kind']}: {entry.tool_name}"
                 self.open_asks[detail["request_id"]] = self._open(
                     "person", label, depth + 1, entry, at
                 )
                 if detail["kind"] == "doubt":
-                    self._end_call(path, entry, at, "in doubt", doubt=True)
+                    self._end_call(entry, at, "in doubt", doubt=True)
             case "decision":
                 bar_or_none = self.open_asks.pop(detail["request_id"], None)
                 if bar_or_none is not None:
@@ -132,43 +140,46 @@ class _Reader:
                     if request_id in self.open_asks:
                         self._close(self.open_asks.pop(request_id), at, "withdrawn")
             case "wait_started":
-                key = (path, entry.call_key or "", detail["name"])
+                key = (call, detail["name"])
                 if key not in self.open_waits:
                     label = f"{detail['what']}: {detail['name']}"
                     self.open_waits[key] = self._open("wait", label, depth + 1, entry, at)
-                self._end_call(path, entry, at, "suspended")
+                self._end_call(entry, at, "suspended")
             case "wait_over":
-                key = (path, entry.call_key or "", detail["name"])
+                key = (call, detail["name"])
                 if key in self.open_waits:
                     self._close(self.open_waits.pop(key), at, detail["how"])
             case "paused" | "unpaused" | "released" | "quarantined" | "stop_requested":
-                self.marks.append(Mark(entry.what, entry.what.replace("_", " "), at))
+                self.marks.append(Mark(entry.what, entry.what.replace("_", " "), at, entry.seq))
             case "model_asked":
-                self.marks.append(Mark(entry.what, f"asked a model: {detail['key']}", at))
+                self.marks.append(
+                    Mark(entry.what, f"asked a model: {detail['key']}", at, entry.seq)
+                )
             case "imported":
-                self.marks.append(Mark("imported", "imported from elsewhere", at))
+                self.marks.append(Mark("imported", "imported from elsewhere", at, entry.seq))
             case "attempt_started":
-                self._begin_attempt(path, detail, at)
+                self._begin_attempt(entry, at)
             case _:
                 pass
 
-    def _begin_attempt(self, path: tuple[str, ...], detail: dict[str, Any], at: datetime) -> None:
+    def _begin_attempt(self, entry: HistoryEntry, at: datetime) -> None:
         """An attempt after a crash, or at another host, is marked; one after an answer is not."""
-        if len(path) > 1:
+        if len(entry.agent_path) > 1:
             return
+        detail = entry.detail
         number, before = detail["number"], self.host
         self.host = detail["host"] or before
         if number == 1:
             return
         if detail.get("reply_lost") or self.open_calls:
             word = "cut off, and continued from the records"
-            self.marks.append(Mark("crash", f"attempt {number}: {word}", at))
+            self.marks.append(Mark("crash", f"attempt {number}: {word}", at, entry.seq))
             for bar in self.open_calls.values():
                 self._close(bar, at, "cut off")
             self.open_calls.clear()
         if before not in (None, self.host):
             word = f"continued by {self.host}; before, by {before}"
-            self.marks.append(Mark("takeover", f"attempt {number}: {word}", at))
+            self.marks.append(Mark("takeover", f"attempt {number}: {word}", at, entry.seq))
 
     def _open(
         self, kind: Kind, label: str, depth: int, entry: HistoryEntry, start: datetime
@@ -182,51 +193,82 @@ class _Reader:
         bar.end, bar.outcome = max(at, bar.start), outcome
 
     def _end_call(
-        self,
-        path: tuple[str, ...],
-        entry: HistoryEntry,
-        at: datetime,
-        outcome: str,
-        *,
-        doubt: bool = False,
+        self, entry: HistoryEntry, at: datetime, outcome: str, *, doubt: bool = False
     ) -> None:
-        bar = self.open_calls.pop((path, entry.call_key or ""), None)
+        bar = self.open_calls.pop(entry.call_key or "", None)
         if bar is None and doubt:
-            keys = {"call"}
-            cut = [b for b in self.bars if b.kind in keys and b.label == entry.tool_name]
-            bar = cut[-1] if cut else None
+            calls = (b for b in reversed(self.bars) if b.kind == "call")
+            bar = next((b for b in calls if b.call_key == entry.call_key), None)
         if bar is not None:
             self._close(bar, bar.end or at, "in doubt" if doubt else outcome)
             bar.is_doubt = doubt
 
-    def _end_below(self, path: tuple[str, ...], at: datetime) -> None:
+    def _end_below(self, run: str, at: datetime, *, is_root: bool) -> None:
         """A run has ended: nothing inside it goes on."""
-        for key in [key for key in self.open_calls if key[0][: len(path)] == path]:
+
+        def is_inside(call: str) -> bool:
+            return is_root or call.startswith(f"{run}.")
+
+        for key in [key for key in self.open_calls if is_inside(key)]:
             self._close(self.open_calls.pop(key), at, "cut off")
-        for wait in [key for key in self.open_waits if key[0][: len(path)] == path]:
+        for wait in [wait for wait in self.open_waits if is_inside(wait[0])]:
             self._close(self.open_waits.pop(wait), at, "ended")
-        if len(path) == 1:
+        if is_root:
             for bar in self.open_asks.values():
                 self._close(bar, at, "ended")
             self.open_asks.clear()
 
 
 async def timeline(visit: Visit) -> dict[str, Any]:
-    """What took how long, and what happened in between."""
+    """What took how long, and what happened in between, in pages: the newest first."""
+    info, state = await info_of(visit), await visit.state()
+    end = min(asked_before(visit), info.last_seq + 1)
+    # As many records before and behind tell how the bars of this page began, and how they ended.
+    page = await page_before(visit, end + PAGE, 3 * PAGE)
+    shown = range(max(end - PAGE, 1), end)
+    is_whole = end + PAGE > info.last_seq
+    # As in `usage`: an estimate of a cost takes some 0.2 ms.
+    drawn = await asyncio.to_thread(
+        _drawn, page.entries, shown, state.doubts_in_tree, prices_of(visit), is_whole=is_whole
+    )
+    is_first = page.next is None and all(entry.seq >= shown.start for entry in page.entries)
+    earlier = None if is_first else shown.start
+    return {"id": visit.agent_id, **drawn, "earlier": earlier, "is_newest": is_newest(visit)}
+
+
+def _drawn(
+    entries: Sequence[HistoryEntry],
+    page: range,
+    doubts: Container[str],
+    prices: Prices,
+    *,
+    is_whole: bool,
+) -> dict[str, Any]:
+    """The bars and marks of the records of a page.
+
+    Args:
+        entries: of these records, and of some before and behind them.
+        page: the numbers of the records.
+        doubts: the calls that are in doubt now.
+        prices: by which costs are estimated.
+        is_whole: whether nothing has come behind these entries.
+
+    """
     reader = _Reader()
-    for entry in await history_of(visit):
+    for entry in entries:
         reader.read(entry)
-    doubts = (await visit.state()).doubts_in_tree
     for bar in reader.bars:
         if bar.kind == "call" and bar.call_key in doubts and bar.outcome != "suspended":
             bar.is_doubt = True
-    bars = sorted(reader.bars, key=lambda bar: (bar.seq, bar.depth))
-    page = visit.number("page", 0)
-    stop = max(len(bars) - page * PAGE, 0)
-    shown = bars[max(stop - PAGE, 0) : stop]
+        if bar.end is None and not is_whole:
+            bar.outcome = "ends later"
+    shown = sorted(
+        (bar for bar in reader.bars if bar.seq in page), key=lambda bar: (bar.seq, bar.depth)
+    )
     now = datetime.now(shown[0].start.tzinfo) if shown else None
+    if not is_whole:
+        now = max((entry.at for entry in entries if entry.at is not None), default=now)
     axis = Axis(shown, now)
-    prices = prices_of(visit)
     rows = []
     for bar in shown:
         start, end = axis.at(bar.start), axis.at(bar.end or now or bar.start)
@@ -247,19 +289,15 @@ async def timeline(visit: Visit) -> dict[str, Any]:
                 "to": round(max(end, start), 3),
             }
         )
-    begin, end_of = (shown[0].start, now) if shown else (None, None)
     marks = [
         {"kind": m.kind, "label": m.label, "at": time_text(m.at), "from": round(axis.at(m.at), 3)}
         for m in reader.marks
-        if begin is not None and m.at >= begin and end_of is not None and m.at <= end_of
+        if m.seq in page
     ]
     return {
-        "id": visit.agent_id,
         "bars": rows,
         "marks": marks,
         "breaks": [round(place, 3) for place in axis.breaks],
-        "earlier": page + 1 if stop > PAGE else None,
-        "later": page - 1 if page else None,
     }
 
 

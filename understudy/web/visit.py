@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 from urllib.parse import parse_qsl, quote
 
-from jinja2 import Environment
 from starlette.requests import Request
 
 from understudy._base.json_values import shown
@@ -43,7 +42,6 @@ class Site:
     source_of: SourceOf
     read_only: bool
     title: str
-    templates: Environment
     redact: Redact | None = None
 
     def source(self) -> Source:
@@ -84,21 +82,24 @@ class Visit:
 
     # ---------------------------------------------------------------------- rights
 
-    def may(self, right: Right) -> bool:
-        """Whether the user may do that here."""
-        return self.why_not(right) is None
+    def why_not(self, right: Right, *, changes: bool = True) -> str | None:
+        """Why the user may not do that; None if they may.
 
-    def why_not(self, right: Right) -> str | None:
-        """Why the user may not do that; None if they may."""
-        if right != "read" and (self.site.read_only or isinstance(self.source, Observer)):
+        Args:
+            right: that it needs.
+            changes: whether it changes something. To read never does.
+
+        """
+        is_read_only = self.site.read_only or isinstance(self.source, Observer)
+        if changes and right != "read" and is_read_only:
             return "These pages are read-only."
         if right not in self.user.may:
             return f"{self.user.name} may not do that: it needs the right '{right}'."
         return None
 
-    def need(self, right: Right) -> None:
-        """Refuse the request if the user may not do that."""
-        why = self.why_not(right)
+    def need(self, right: Right, *, changes: bool = True) -> None:
+        """Refuse the request if the user may not do that: as `why_not`."""
+        why = self.why_not(right, changes=changes)
         if why is not None:
             raise refused(403, "NotAllowed", why)
 
@@ -110,6 +111,11 @@ class Visit:
         if self._agent_id is not None:
             return self._agent_id
         return unescaped_id(self.request.path_params["agent_id"])
+
+    @property
+    def request_id(self) -> str:
+        """The request that it is about: the one in the path."""
+        return unescaped_id(self.request.path_params["request_id"])
 
     def about(self, agent_id: str) -> Visit:
         """The same, about another agent."""
@@ -182,11 +188,15 @@ class Visit:
 
     def link(self, path: str) -> str:
         """The URL of a path of these pages, wherever they are mounted."""
-        return quote(self.request.scope.get("root_path", ""), safe="/") + path
+        return link_to(self.request, path)
 
     def agent_link(self, agent_id: str, below: str = "") -> str:
         """The URL of the page of an agent."""
         return self.link(f"/agents/{escaped_id(agent_id)}{below}")
+
+    def request_link(self, agent_id: str, request_id: str) -> str:
+        """The URL of the page of a request."""
+        return self.agent_link(agent_id, f"/requests/{escaped_id(request_id)}")
 
     # ------------------------------------------------------------------------ reading
 
@@ -224,11 +234,14 @@ class Form:
         return [name.removeprefix(prefix) for name in self._values if name.startswith(prefix)]
 
 
-def escaped_id(agent_id: str) -> str:
+def link_to(request: Request, path: str) -> str:
+    """The URL of a path of the pages that this request is to."""
+    return quote(request.scope.get("root_path", ""), safe="/") + path
+
+
+def escaped_id(id: str) -> str:
     """The id as a segment of a path. A browser takes `..` for the folder above, also escaped."""
-    if agent_id[0] in "~.":
-        agent_id = f"~{agent_id}"
-    return quote(agent_id, safe="")
+    return quote(f"~{id}" if id[0] in "~." else id, safe="")
 
 
 def unescaped_id(segment: str) -> str:

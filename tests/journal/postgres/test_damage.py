@@ -19,7 +19,7 @@ from understudy.journal import DatabaseStore
 
 KEY = "(SELECT key FROM agents WHERE agent_id = 'asks')"
 VALUES: dict[str, list[Any]] = {
-    "bigint": [-1, 99, 2**63 - 1],
+    "bigint": [-(2**63), -1, 99, 2**63 - 1],
     "integer": [-1, 0, 2**31 - 1],
     "text": ["", "rexx"],
     "bytea": [b"", b"\xff", b"[]", b"{}"],
@@ -34,9 +34,9 @@ LOADED = {
     ("agents", "floor", 99): "'asks'",
     ("agents", "standing", ""): "'asks'",
     ("agents", "standing", "rexx"): "'asks'",
-    ("agents", "due", -1): "'asks'",
+    ("agents", "due", -(2**63)): "'asks'",
     ("agents", "due", 2**63 - 1): "'asks'",
-    ("agents", "status_at", -1): "'asks'",
+    ("agents", "status_at", -(2**63)): "'asks'",
     ("agents", "status_at", 2**63 - 1): "'asks'",
     ("records", "kind", "rexx"): "record 1 of agent 'asks'",
     ("records", "version", 0): "record 1 of agent 'asks'",

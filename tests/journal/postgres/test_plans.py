@@ -11,7 +11,7 @@ import pytest
 
 from tests.support.postgres import Hosts
 from understudy.journal.contracts import IndexStatus, time_number
-from understudy.journal.postgres import sql
+from understudy.journal.postgres import lease_sql, sql
 
 OPEN, QUEUED = IndexStatus.OPEN, IndexStatus.QUEUED
 MANY = 20_000
@@ -70,7 +70,7 @@ def test_a_sweep_looks_at_no_agent_that_is_due_later(hosts: Hosts, mode: str) ->
 
 def test_whether_older_hosts_may_write_is_known_without_a_look_at_agents(hosts: Hosts) -> None:
     hosts.open("a")
-    ((told,),) = hosts.sql(f"EXPLAIN (VERBOSE, FORMAT JSON) {sql.HOSTS_SO_FAR}")
+    ((told,),) = hosts.sql(f"EXPLAIN (VERBOSE, FORMAT JSON) {lease_sql.HOSTS_SO_FAR}")
     plan = told if isinstance(told, list) else json.loads(str(told))
     tables = {
         node["Relation Name"]
@@ -78,3 +78,37 @@ def test_whether_older_hosts_may_write_is_known_without_a_look_at_agents(hosts: 
         if node.get("Schema") == hosts.schema
     }
     assert tables == {"hosts"}
+
+
+_EXPLAINED = """
+CREATE FUNCTION explained() RETURNS void LANGUAGE plpgsql AS $function$
+DECLARE plan json;
+BEGIN
+    EXECUTE $query$EXPLAIN (ANALYZE, FORMAT JSON) {}$query$ INTO plan;
+    INSERT INTO plans VALUES (plan);
+END $function$"""
+
+
+def test_who_leaves_looks_at_no_agent_at_rest(
+    hosts: Hosts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """J10: whatever the server believes of them. Else its row stays where that takes too long."""
+    leaves = hosts.open("leaves")
+    statement = lease_sql.TELL_LEFT.replace("%(told)s", "'left'").replace("%(id)s", "0")
+    with psycopg.connect(hosts.url, autocommit=True) as db:
+        db.execute(f"SET search_path TO {hosts.schema}".encode())
+        db.execute(_FILL.encode(), [time_number(FAR), MANY])
+        db.execute(b"UPDATE agents SET standing = 'open' WHERE key % 20 = 0")
+        db.execute("ANALYZE agents")
+        db.execute(b"UPDATE agents SET standing = 'rest' WHERE standing = 'open'")
+        db.execute("CREATE TABLE plans (plan json)")
+        db.execute(_EXPLAINED.format(statement).encode())
+        monkeypatch.setattr(lease_sql, "TELL_LEFT", "SELECT explained(), %(told)s, %(id)s")
+        leaves.close()
+        ((plan,),) = db.execute("SELECT plan FROM plans").fetchall()
+    looked_at = [
+        node["Actual Rows"] + node.get("Rows Removed by Filter", 0)
+        for node in nodes(plan[0]["Plan"])
+        if node.get("Relation Name") == "agents"
+    ]
+    assert sum(looked_at) <= 10, json.dumps(plan)

@@ -35,10 +35,10 @@ from understudy.errors import (
 )
 from understudy.journal.codec import EncodedRecord
 from understudy.journal.contracts import Batch, IndexStatus, LostAttempt, Owned
-from understudy.journal.postgres import sql as postgres_sql
+from understudy.journal.database_store import DatabaseStore
+from understudy.journal.postgres import schema
 from understudy.journal.postgres.backend import PostgresBackend
 from understudy.journal.postgres.errors import store_error
-from understudy.journal.store import DatabaseStore
 
 T = TypeVar("T")
 OPEN = IndexStatus.OPEN
@@ -124,19 +124,15 @@ def test_a_short_lease_ends_by_itself(hosts: Hosts) -> None:
     """J6, J8: by the database's clock."""
     a, b = hosts.open("a", lease=0.3), hosts.open("b")
     claim(a)
-    refusals = 0
-    while True:
+    taken = None
+    while taken is None:  # a busy machine may let it pass before the first claim
         try:
             taken = claim(b)
         except OwnedElsewhere:
             b.rollback()
-            refusals += 1
-        else:
-            break
     assert taken.epoch == 2
     with pytest.raises(Fenced):
         a.renew()
-    assert refusals > 0
 
 
 def test_a_renewed_lease_is_as_long_as_a_new_one(hosts: Hosts) -> None:
@@ -372,6 +368,7 @@ def test_a_refused_claim_holds_up_neither_the_owner_nor_its_heartbeat(hosts: Hos
     b.commit()
 
 
+@pytest.mark.slow
 def test_a_host_suspended_in_the_middle_of_a_commit_does_not_keep_agents_locked(
     hosts: Hosts,
 ) -> None:
@@ -435,6 +432,7 @@ def suspended_host(hosts: Hosts, change: str) -> Iterator[None]:
         child.communicate()
 
 
+@pytest.mark.slow
 async def test_an_owner_that_is_stopped_in_the_middle_of_a_commit_does_not_keep_its_agents_locked(
     hosts: Hosts,
 ) -> None:
@@ -458,6 +456,7 @@ async def test_an_owner_that_is_stopped_in_the_middle_of_a_commit_does_not_keep_
         assert (owned.epoch, owned.last_seq) == (1, 0)
 
 
+@pytest.mark.slow
 def test_a_takeover_does_not_wait_for_an_owner_that_is_stopped_in_a_commit(hosts: Hosts) -> None:
     """J6: whoever takes over ends its sessions first. To wait in vain would be an error here."""
     with suspended_host(hosts, "append"):
@@ -562,6 +561,7 @@ class Fighter(threading.Thread):
         return owned, owned.last_seq + 1
 
 
+@pytest.mark.slow
 def test_hosts_that_fight_for_agents_never_write_in_a_stale_epoch(hosts: Hosts) -> None:
     """J6, J7."""
     agents = [f"agent-{n}" for n in range(4)]
@@ -681,6 +681,7 @@ def test_batches_added_at_once_fare_as_if_added_one_by_one(
 # ----------------------------------------------------------- a server that goes and comes
 
 
+@pytest.mark.slow
 def test_a_crash_of_the_server_loses_nothing_that_was_committed(postgres_server: Server) -> None:
     """J16."""
     hosts = Hosts(postgres_server.url)
@@ -766,6 +767,7 @@ def test_reading_back_waits_for_a_transaction_that_is_not_settled(hosts: Hosts) 
 
 
 @pytest.mark.parametrize("whose", ["writer", "heart", "reader"])
+@pytest.mark.slow
 def test_a_server_that_freezes_is_unavailable_and_can_be_used_when_it_thaws(
     postgres_server: Server, whose: str
 ) -> None:
@@ -857,8 +859,8 @@ def test_tables_of_an_older_version_are_upgraded_with_what_they_hold(
 ) -> None:
     a = hosts.open("a")
     append(a, batch(claim(a), "one"))
-    steps = (*postgres_sql.UPGRADES, ("ALTER TABLE agents ADD COLUMN note text DEFAULT 'old'",))
-    monkeypatch.setattr(postgres_sql, "UPGRADES", steps)
+    steps = (*schema.UPGRADES, ("ALTER TABLE agents ADD COLUMN note text DEFAULT 'old'",))
+    monkeypatch.setattr(schema, "UPGRADES", steps)
     b = hosts.open("b")
     assert hosts.sql("SELECT agent_id, note FROM agents") == [("x", "old")]
     assert texts(b) == ["one"]
@@ -873,14 +875,14 @@ def test_an_upgrade_that_fails_leaves_the_tables_as_they_were(
     hosts: Hosts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     a = hosts.open("a")
-    steps = (*postgres_sql.UPGRADES, ("ALTER TABLE agents ADD COLUMN note text", "SELECT 1/0"))
-    monkeypatch.setattr(postgres_sql, "UPGRADES", steps)
+    steps = (*schema.UPGRADES, ("ALTER TABLE agents ADD COLUMN note text", "SELECT 1/0"))
+    monkeypatch.setattr(schema, "UPGRADES", steps)
     with pytest.raises(StoreBroken, match="division by zero"):
         hosts.open("b")
     monkeypatch.undo()
     claim(hosts.open("c"))
     claim(a, "y")
-    assert hosts.sql("SELECT version FROM schema_version") == [(len(postgres_sql.UPGRADES),)]
+    assert hosts.sql("SELECT version FROM schema_version") == [(len(schema.UPGRADES),)]
 
 
 # -------------------------------------------------------------------------------- errors
@@ -934,6 +936,7 @@ def test_a_transaction_that_failed_is_never_told_to_be_committed(hosts: Hosts) -
         a.commit()
 
 
+@pytest.mark.slow
 def test_a_real_deadlock_is_a_reason_to_try_again(hosts: Hosts) -> None:
     a, b = hosts.open("a"), hosts.open("b")
     x, y = claim(a, "x"), claim(b, "y")

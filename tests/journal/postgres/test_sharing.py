@@ -21,6 +21,8 @@ from tests.support.batches import stored
 from tests.support.postgres import Hosts
 from understudy.errors import Fenced, OwnedElsewhere
 from understudy.journal.contracts import Batch, IndexStatus, Owned
+from understudy.journal.hosts import HostedDefinition
+from understudy.journal.postgres import lease_sql
 from understudy.journal.postgres.backend import PostgresBackend
 from understudy.journal.shared import Post, Wanted, hint_of
 
@@ -144,10 +146,11 @@ def test_a_take_that_waits_for_an_append_of_an_agent_that_rests_goes_on_behind_i
     with meanwhile(lambda: b.take("x", "support")) as taken:
         hosts.wait_for_a_lock()
         a.commit()
+    found, read = taken.result(), b.load_claimed("x", 1)
     b.commit()
-    found = taken.result()
     assert found is not None
-    assert found.last_seq == 2
+    assert read is not None
+    assert (found.last_seq, len(read[1].records)) == (2, 1), "what it has waited for is read"
 
 
 def test_an_append_that_waits_for_a_take_is_fenced(hosts: Hosts, ears: Ears) -> None:
@@ -338,6 +341,48 @@ def test_a_release_tells_those_who_wait_to_look(hosts: Hosts, ears: Ears) -> Non
         a.release(owned)
     assert next_of(ears, "b") == ("look", 0, "")
     assert b.post_states([id])[id].is_free
+
+
+def test_who_leaves_says_so_if_it_was_given_a_run_just_then(hosts: Hosts, ears: Ears) -> None:
+    """J10: neither who gives it nor who leaves has seen the other one."""
+    gives, leaves, _ = (open_host(hosts, ears, name) for name in ("gives", "leaves", "stays"))
+    with commit(leaves):
+        leaves.register([HostedDefinition(agent="support", fingerprint="f")])
+    owned = claim(gives)
+    append(gives, batch(owned, "one"))
+    with commit(gives):
+        gives.release(owned)
+    gives.begin()
+    assert gives.give("x", "support", None) == "leaves"
+    with meanwhile(leaves.close) as left:
+        hosts.wait_for_a_lock()
+        gives.commit()
+        left.result(60)
+    assert next_of(ears, "stays") == ("left", 0, "")
+    with commit(gives):
+        assert gives.give("x", "support", None) is None
+
+
+def test_who_leaves_says_so_if_something_is_posted_to_its_agents(hosts: Hosts, ears: Ears) -> None:
+    """J70: who has posted it may be gone as well, and look for it no more."""
+    asks, leaves, _ = (open_host(hosts, ears, name) for name in ("asks", "leaves", "stays"))
+    owned = claim(leaves)
+    append(leaves, batch(owned, "one", index_status=REST))
+    assert post(asks, "send")
+    asks.close()
+    leaves.close()
+    assert next_of(ears, "stays") == ("left", 0, "")
+
+
+def test_a_host_that_cannot_say_that_it_leaves_keeps_its_row(
+    hosts: Hosts, ears: Ears, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """J10: others see the end of its lease then, as of one that is killed between the two."""
+    open_host(hosts, ears, "leaves").close()
+    assert hosts.sql("SELECT name FROM hosts") == []
+    monkeypatch.setattr(lease_sql, "TELL_LEFT", "SELECT 1 / 0, %(told)s, %(id)s")
+    open_host(hosts, ears, "leaves").close()
+    assert hosts.sql("SELECT name FROM hosts") == [("leaves",)]
 
 
 def test_what_waits_for_an_agent_that_is_deleted_is_answered_and_not_done_to_the_next_one(

@@ -655,8 +655,10 @@ def test_a_missing_folder_is_told_with_a_remedy(tmp_path: Path) -> None:
 
 def test_a_folder_in_place_of_the_file_is_told_with_a_remedy(path: Path) -> None:
     path.mkdir()
-    with pytest.raises(StoreBroken, match="Give the path of a file"):
+    with pytest.raises(StoreBroken, match=r"is a folder\. Give the path of a file"):
         SqliteBackend(str(path), host="here").open()
+    with pytest.raises(StoreBroken, match=r"is a folder\. Give the path of a file"):
+        SqliteBackend(str(path), host="looking").load("a", 0)
 
 
 def test_a_file_that_is_no_database_is_damaged(path: Path) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 from tests.support.agents import by_turn
 from tests.support.durability import broken as builds
 from tests.support.durability import play
+from tests.support.durability.forks import be_hasty
 from tests.support.durability.points import Points
 from tests.support.durability.side_log import SideLog
 from understudy import Agent, Runtime, SimulatedClock, UnknownAgent, call, tool
@@ -89,6 +90,7 @@ def asked(
 
     """
     if broken is not None:
+        be_hasty()
         BROKEN[broken]()
     life = _life(on_expiry)
     log = play.play(folder, life, stops=stops, lives=LIVES, named=named, power=power)

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+from tests.support.durability.forks import be_hasty
 from understudy.actors import activation, run_task
 from understudy.actors.runs import decisions, run_queue
 from understudy.agent import nested_runs
@@ -36,6 +37,7 @@ BROKEN: dict[str, Make] = {}
 def break_(name: str | None) -> None:
     """Make this process the broken build of that name; None leaves it as it is."""
     if name is not None:
+        be_hasty()
         BROKEN[name]()
 
 

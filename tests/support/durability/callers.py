@@ -26,7 +26,8 @@ WHERE a.agent_id LIKE %s AND NOT a.deleted
     AND (a.standing <> 'rest' OR (NOT a.takeable AND h.id IS NOT NULL))"""
 """Agents of which something goes on. A host that dies between the end of a run and the status that
 follows leaves one that is at rest, and that everybody may claim: it has no owner."""
-DECIDED = ("Completed", "NotInterrupted")
+TOO_LATE = ("AlreadyDecided", "NotInterrupted")
+"""What the second of two people who decide differently is told."""
 
 
 class Callers:
@@ -198,7 +199,7 @@ class Callers:
             self.may_have(prompt, 1)
             if are != ["Completed", "Completed"]:
                 self.wrong(f"both approve {prompt!r} at {id}: {answers}")
-        elif sorted(are) == sorted(DECIDED):
+        elif sorted(each in TOO_LATE for each in are) == [False, True] and "Completed" in are:
             self.may_have(prompt, int(are[0] == "Completed"))
         else:
             self.wrong(f"one approves and one rejects {prompt!r} at {id}: {answers}")
@@ -233,15 +234,23 @@ class Callers:
         prompt = self.prompt("hold")
         run = self.run(self.host(), id, prompt)
         run = yield from self.entered(id, run, prompt)
+        prompts: list[str] = []
         for steer in (True, self.chance.random() < 0.5):
             added = self.prompt("do")
+            prompts.append(added)
             told = yield from self.fleet.told(self.send(self.host(), id, added, steer=steer))
             if told != {"is": "str", "value": f"m-{added}"}:
                 self.wrong(f"who sends {added!r} to {id} was told {told}")
             self.must_keep(f"m-{added}", added)
         self.release(prompt)
         yield from self.completed(id, prompt, run)
-        yield lambda: _is_idle(self.fleet, id)  # what was not added to this run is the next one's
+        # What was not added to this run is the next one's. A host may die in that, too: somebody
+        # has to decide what is in doubt then.
+        for added in prompts:
+            message_id = f"m-{added}"
+            outcome = self.ask(self.host(), "outcome", id, message_id=message_id)
+            yield from self.end_of(id, outcome, message_id)
+        yield lambda: _is_idle(self.fleet, id)
 
     def user(self, id: str, until: Callable[[], bool]) -> Script:
         """Does one of these after the other."""

@@ -91,8 +91,7 @@ def main(given: Sequence[str] | None = None) -> None:
     parser.add_argument("--picture", type=Path, help="an SVG file to write")
     options = parser.parse_args(given)
     begin = time.perf_counter()
-    patience = 12.0 if options.small else 60.0
-    with Forks("tests.support.durability.stories", patience=patience) as forks:
+    with Forks("tests.support.durability.stories") as forks:
         stage = Stage.of(forks, SUITE if options.small else FULL, options.seed)
         checks = [checked(forks, check, stage) for check in CHECKS]
         controls = [found_out(forks, broken, stage) for broken in CONTROLS]

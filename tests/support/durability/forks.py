@@ -22,12 +22,23 @@ from typing import Any, Self
 
 from benchmarks.machine import ROOT
 
-__all__ = ["PATIENCE", "Died", "Forks", "forked", "scratch"]
+__all__ = ["Died", "Forks", "be_hasty", "forked", "patience", "scratch"]
 
-PATIENCE = float(os.environ.get("CHAOS_PATIENCE", "12"))
-"""Seconds after which a life of a story counts as hanging."""
-HANGS = 2 * PATIENCE + 1
-"""Seconds after which a process counts as hanging; its stacks are in the error."""
+_patience = 60.0
+
+
+def patience() -> float:
+    """Seconds after which a life of a story counts as hanging.
+
+    Nothing takes as long, also where a machine that others use too leaves it little.
+    """
+    return _patience
+
+
+def be_hasty() -> None:
+    """Wait less long in this process: it is to be wrong, and may be so by doing nothing."""
+    global _patience
+    _patience = 12.0
 
 
 class Died(Exception):
@@ -72,7 +83,7 @@ def _in_child(body: Callable[[], None], said: Any) -> None:
     status = 1
     try:
         os.dup2(said.fileno(), 2)
-        faulthandler.dump_traceback_later(HANGS, exit=True)
+        faulthandler.dump_traceback_later(2 * patience() + 1, exit=True)  # with its stacks
         body()
         status = 0
     except BaseException:
@@ -88,15 +99,12 @@ class Forks:
     Args:
         module: whose functions are the stories; the servers import it.
         count: how many there are.
-        patience: seconds after which a life of a story counts as hanging. Long runs take more: a
-            machine that others use too may leave them little.
 
     """
 
-    def __init__(self, module: str, count: int = 2, *, patience: float = PATIENCE) -> None:
+    def __init__(self, module: str, count: int = 2) -> None:
         self._module = module
         self._count = count
-        self._patience = patience
         self._idle: queue.SimpleQueue[subprocess.Popen[str]] = queue.SimpleQueue()
         self._servers: list[subprocess.Popen[str]] = []
 
@@ -108,11 +116,7 @@ class Forks:
                 stdout=subprocess.PIPE,
                 text=True,
                 cwd=ROOT,
-                env={
-                    **os.environ,
-                    "PYTHONPATH": str(ROOT),
-                    "CHAOS_PATIENCE": str(self._patience),
-                },
+                env={**os.environ, "PYTHONPATH": str(ROOT)},
             )
             self._servers.append(server)
             self._idle.put(server)

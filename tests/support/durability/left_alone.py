@@ -15,7 +15,7 @@ from typing import Any
 
 from tests.support.agents import by_turn
 from tests.support.durability.broken import break_
-from tests.support.durability.forks import forked
+from tests.support.durability.forks import forked, patience
 from tests.support.durability.points import kill
 from tests.support.durability.side_log import SideLog
 from understudy import Agent, Runtime, ScriptedModel, Status, ToolContext, call, tool
@@ -27,8 +27,6 @@ EACH = 8
 """So many agents of each kind."""
 FIRST_DUE, LAST_DUE = 0.4, 1.6
 """Seconds after the start between which everything is due."""
-ABANDONED = 6.0
-"""Seconds that the last life waits for what is not done."""
 SWEEP = 0.1
 
 
@@ -130,7 +128,7 @@ async def _start(runtime: Runtime, agents: list[Agent]) -> None:
 async def _wait(runtime: Runtime, log: SideLog) -> None:
     """Until all agents are at rest and have had their runs; it loads none of them."""
     try:
-        async with asyncio.timeout(ABANDONED):
+        async with asyncio.timeout(patience()):
             while True:
                 infos = await runtime.agents()
                 busy = [info.id for info in infos if info.status is not Status.IDLE]

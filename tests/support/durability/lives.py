@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.support.durability.facts import Facts, facts_of
-from tests.support.durability.forks import PATIENCE
+from tests.support.durability.forks import patience
 from tests.support.durability.points import NO_POINTS, Points, kill
 from tests.support.durability.side_log import SideLog
 from tests.support.durability.stage import Stage, decision, told_of
@@ -98,6 +98,7 @@ def live(
             agents(),
             store=store or f"sqlite:///{folder}/store.db",
             deps_for=lambda _: stage,
+            sweep=None,
             stop_timeout=0.001 if shutdown else None,
         )
         async with runtime:
@@ -115,7 +116,7 @@ def _call(loop: asyncio.AbstractEventLoop, function: Callable[[], object]) -> No
 async def in_time(work: Coroutine[Any, Any, None]) -> None:
     """Wait for it; what would wait for ever fails, and every task says where it stands."""
     try:
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(patience()):
             await work
     except TimeoutError:
         for task in asyncio.all_tasks():

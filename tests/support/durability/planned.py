@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.support.durability import play
+from tests.support.durability.forks import be_hasty
 from tests.support.durability.points import Points
 from tests.support.durability.side_log import SideLog
 from understudy import (
@@ -107,6 +108,7 @@ def planned(
 
     """
     if broken is not None:
+        be_hasty()
         BROKEN[broken]()
     log = play.play(folder, _life, stops=stops, lives=DAYS, named=named, power=power)
     return {

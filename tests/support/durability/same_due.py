@@ -31,8 +31,8 @@ from understudy import (
 )
 from understudy.actors import activation
 from understudy.journal import Owned, load_latest
+from understudy.journal.database_store import DatabaseStore
 from understudy.journal.postgres import sql
-from understudy.journal.store import DatabaseStore
 from understudy.middleware import HumanInTheLoop
 
 __all__ = ["BROKEN", "FACTS", "ORDERS", "Order", "same_due"]

@@ -12,6 +12,7 @@ from typing import Any
 
 from tests.support.agents import by_turn
 from tests.support.durability import play
+from tests.support.durability.forks import be_hasty
 from tests.support.durability.points import Points
 from tests.support.durability.side_log import SideLog
 from understudy import Agent, Runtime, call
@@ -101,6 +102,7 @@ def written(
 
     """
     if broken is not None:
+        be_hasty()
         BROKEN[broken]()
     log = play.play(folder, _life, stops=stops, named=named, power=power)
     return {

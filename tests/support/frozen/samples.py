@@ -968,6 +968,7 @@ def _run(**fields: Any) -> RunState:
         "began": at(1),
         "host": "host-b",
         "trace": TRACE,
+        "suspended_since": at(39),
     }
     return RunState(**{**given, **fields})
 
@@ -982,7 +983,9 @@ def sample_errors() -> list[UnderstudyError]:
         e.UsageError("wrong", given="x"),
         e.DecisionError("no such request", request_id="q1"),
         e.RequestChanged(request_id="q1", digest="a1", expected="b2"),
+        e.RequestExpired(request_id="q1", expires_at="2026-01-02T03:04:05+00:00", on_expiry="stop"),
         e.NotInterrupted("nothing to answer"),
+        e.AlreadyDecided(request_id="q1", decision="approve"),
         e.UnknownMessage(agent_id="desk", message_id="m1"),
         e.OtherRun(agent_id="desk", run_id="r1", open_run="r2"),
         e.MissingValue(key="name", agent="desk"),

@@ -386,11 +386,16 @@ NARROW = """() => {
 }"""
 """Text whose words are broken, in a column that has no room for one."""
 
+SCROLLED = """() => [...document.querySelectorAll("main .scroll:has(table)")]
+  .filter((box) => box.scrollWidth > box.clientWidth)
+  .map((box) => `columns to scroll to: ${box.querySelector("thead").textContent.trim()}`)"""
+"""Tables with columns that nobody sees who does not scroll."""
+
 
 @pytest.mark.parametrize("width", [360, 1280])
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_every_page_is_accessible_and_fits(browser: Browser, scheme: Any, width: int) -> None:
-    """The rules of axe-core (contrast among them), and nothing that is wider than the window."""
+    """The rules of axe-core (contrast among them), and nothing is wider than what it stands in."""
     wrong: list[str] = []
     with Runtime(demo_agents(Done()), feed=True) as runtime:
         with ThreadPoolExecutor() as pool:  # Playwright has a loop of its own in this thread
@@ -409,7 +414,8 @@ def test_every_page_is_accessible_and_fits(browser: Browser, scheme: Any, width:
                 page.evaluate("document.querySelectorAll('details').forEach(d => d.open = true)")
                 if page.evaluate("document.documentElement.scrollWidth > innerWidth"):
                     wrong.append(f"{name}: wider than the window")
-                wrong += [f"{name}: {each}" for each in page.evaluate(NARROW)]
+                seen = page.evaluate(NARROW) + page.evaluate(SCROLLED)
+                wrong += [f"{name}: {each}" for each in seen]
                 page.add_script_tag(path=AXE)
                 for broken in page.evaluate("axe.run()")["violations"]:
                     node = broken["nodes"][0]

@@ -9,7 +9,7 @@ from understudy.actors.messages import AgentMessage, AnswerWait, Decide, Expecti
 from understudy.actors.phase import Phase
 from understudy.actors.replies import answer_when_durable
 from understudy.actors.runs import starts, waiters
-from understudy.agent.runner import decide
+from understudy.agent.decisions import check_decisions, decide
 from understudy.errors import NotInterrupted
 from understudy.run.answers import record_answer
 from understudy.state.waits import is_woken
@@ -68,9 +68,9 @@ def record_decisions(slot: AgentSlot, message: Decide) -> None:
 def _decide(slot: AgentSlot, message: Resume | Decide) -> bool:
     """Record decisions and continue the run; whether it is open. A quarantined one stays so."""
     activation = slot.current
-    runner, run = activation.agent.runner, activation.state.run
-    new = runner.check_decisions(
-        activation.state, message.decisions, slot.services.clock, expect=message.expect
+    definition, run = activation.agent.definition, activation.state.run
+    new = check_decisions(
+        definition, activation.state, message.decisions, slot.services.clock, expect=message.expect
     )
     assert run is not None, "what was decided about is a request of a run"
     if run.over or run.quarantined is not None:

@@ -9,10 +9,17 @@ from understudy._base.log_fields import about
 from understudy.actors.agent_slot import AgentSlot
 from understudy.actors.messages import RunRequest, Send, WaitOutcome
 from understudy.actors.plans import RECORD_BYTES, Plans
-from understudy.actors.replies import answer_when_durable, as_exception, is_refused, mirror
+from understudy.actors.replies import (
+    answer_when_durable,
+    as_exception,
+    is_refused,
+    mirror,
+    note_later,
+)
 from understudy.actors.run_outcomes import run_of_message
 from understudy.actors.runs import control, starts, waiters
-from understudy.agent.runner import RunOptions, withdraw_requests
+from understudy.agent.run_environment import RunOptions
+from understudy.agent.runner import withdraw_requests
 from understudy.errors import NotInterrupted, UsageError
 from understudy.loop_actors.future import refuse
 from understudy.state.plans import QueuedMessage, next_occurrence
@@ -49,7 +56,8 @@ def request(slot: AgentSlot, request: RunRequest) -> None:
     is_suspended = starts.open_run(slot) is not None and not slot.phase.has_run_task
     is_kept = is_suspended and _keeps_run(slot)
     asks = is_suspended and (not is_kept or bool(activation.state.requests))
-    if asks and request.refuse_if_interrupted:
+    waits_its_turn = _waits_its_turn(slot, request)
+    if asks and not waits_its_turn and request.refuse_if_interrupted:
         raise NotInterrupted(
             f"Agent {slot.id!r} waits for a person: answer its requests first, or leave "
             "if_interrupted='withdraw'"
@@ -58,13 +66,16 @@ def request(slot: AgentSlot, request: RunRequest) -> None:
     if message_id is not None:
         known = activation.runs_by_message_id or {}
         activation.runs_by_message_id = {**known, message_id: request.future}
-    if is_suspended and not is_kept:
-        control.request_pause(slot, None)  # it was for the run that this one withdraws
     activation.queue_run(request, options)
-    if is_kept:
+    if waits_its_turn:
+        pass
+    elif is_kept:
         _withdraw_requests(slot)
     else:
+        if is_suspended:
+            control.request_pause(slot, None)  # it was for the run that this one withdraws
         start_next(slot)
+    _note_queued_run(slot)
 
 
 def send(slot: AgentSlot, sent: Send) -> None:
@@ -93,7 +104,10 @@ def send(slot: AgentSlot, sent: Send) -> None:
         activation.self_started_runs = 0
     run = starts.open_run(slot)
     if run is None or not (sent.self_sent or run.quarantined is not None):
-        if run is not None and not slot.phase.has_run_task and _keeps_run(slot):
+        is_suspended = run is not None and not slot.phase.has_run_task
+        if _waits_its_turn(slot, sent):
+            return
+        if is_suspended and _keeps_run(slot):
             _withdraw_requests(slot)
         else:
             start_next(slot)
@@ -109,7 +123,40 @@ def _wait_for_run_of(
         waiters.wait_outcome(slot, WaitOutcome(request.future, run_id=run_id))
     elif not waiters.answer_if_quarantined(slot, request.future):  # still in the queue
         activation.queue_run(replace(request, message=None), options)
-        start_next(slot)
+        if not _waits_its_turn(slot, request):
+            start_next(slot)
+        _note_queued_run(slot)
+
+
+def _note_queued_run(slot: AgentSlot) -> None:
+    """Tell other hosts of a run that waits behind one at rest: it keeps the agent here.
+
+    Else two hosts with such runs take it from each other again and again
+    (test_an_agent_for_whose_queued_message_a_caller_waits_stays_where_it_is).
+    """
+    if not slot.phase.has_run_task:
+        note_later(slot)
+
+
+def _waits_its_turn(slot: AgentSlot, given: RunRequest | Send) -> bool:
+    """Whether a message that was at another host was sent before the open run was suspended.
+
+    Who sent it has seen no request, and no pause. It was queued behind the run, in the memory of a
+    host that has lost the agent since, or had not read the call yet: it waits its turn here, too
+    (test_a_run_behind_one_that_asks_withdraws_nothing_where_it_is_asked_for_anew,
+    test_a_run_behind_one_that_is_paused_withdraws_nothing_where_it_is_asked_for_anew).
+
+    Of one that comes here at once no times are compared: a clock may be set back, and those of two
+    hosts differ (test_a_message_withdraws_what_was_asked_before_the_clock_was_set_back).
+    """
+    run, message = starts.open_run(slot), given.message
+    if run is None or slot.phase.has_run_task or not given.was_elsewhere:
+        return False
+    since = run.suspended_since
+    if since is None:  # its host went away before it said so, or is of an older version
+        since = min((request.created_at for request in slot.state.requests), default=None)
+    sent = None if message is None else message.timestamp
+    return since is not None and sent is not None and sent < since
 
 
 def _keeps_run(slot: AgentSlot) -> bool:
@@ -136,6 +183,7 @@ def cancel_message(slot: AgentSlot, message_id: str) -> bool:
         if request.message is not None and request.message_id == message_id:
             left = (each for each in activation.queued_runs if each is not queued)
             activation.queued_runs = tuple(left)
+            note_later(slot)
             _refuse_cancelled(slot, request)
             return True
     if message_id not in state.message_ids or state.message_ids[message_id] is not None:
@@ -176,7 +224,10 @@ def start_next(slot: AgentSlot, *, only_occurrence: bool = False) -> None:
         next_run, *later = activation.queued_runs
         activation.queued_runs = tuple(later)
         request = next_run.request
-        if request.message is None and request.message_id not in queue:
+        is_taken = activation.state.message_ids.get(request.message_id or "") is not None
+        if is_taken or (request.message is None and request.message_id not in queue):
+            # A host that had the agent meanwhile may have done it, and this one has it again
+            # (test_a_posted_run_that_was_taken_back_is_not_done_again_by_its_owner).
             _answer_without_run(slot, request, next_run.options)
             start_next(slot)
         else:

@@ -18,7 +18,7 @@ from understudy.actors.messages import AgentKey, OnRun
 from understudy.actors.phase import Phase
 from understudy.actors.plans import RECORD_BYTES
 from understudy.actors.run_task import start_run_task
-from understudy.agent.runner import RunOptions
+from understudy.agent.run_environment import RunOptions
 from understudy.errors import JournalFailed, RecordRefused
 from understudy.outcomes import Outcome
 from understudy.state.plans import Occurrence, QueuedMessage

@@ -3,20 +3,37 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol, TypeAlias
+from typing import Any
 
 from understudy.journal.asks import Ask, changes
 from understudy.journal.contracts import time_number
 from understudy.journal.lists import NEVER
-from understudy.journal.postgres import sql
+from understudy.journal.postgres.sql import Fetch, Rows
 
-Rows: TypeAlias = list[tuple[Any, ...]]
+ASKS = "SELECT agent, id, reminders, escalations FROM asks WHERE agent = ANY(%s)"
 
+DELETE_ANSWERED = """
+DELETE FROM asks k USING unnest(%s::int8[], %s::text[]) AS gone (agent, id)
+WHERE k.agent = gone.agent AND k.id = gone.id"""
 
-class Fetch(Protocol):
-    """The rows of a statement in the writer's transaction."""
+INSERT_ASKS = """
+INSERT INTO asks (agent, id, name, kind, tool, asked_at, expires_at, reminders, escalations,
+    version, payload)
+SELECT n.agent, n.id, a.agent, n.kind, n.tool, n.asked_at, n.expires_at, n.reminders,
+    n.escalations, n.version, n.payload
+FROM unnest(%s::int8[], %s::text[], %s::text[], %s::text[], %s::int8[], %s::int8[], %s::int4[],
+    %s::int4[], %s::int4[], %s::bytea[]) WITH ORDINALITY AS n (agent, id, kind, tool, asked_at,
+    expires_at, reminders, escalations, version, payload, place)
+JOIN agents a ON a.key = n.agent ORDER BY n.place"""
 
-    def __call__(self, query: str, values: Sequence[Any]) -> Rows: ...
+UPDATE_ASKS = """
+UPDATE asks k SET reminders = n.reminders, escalations = n.escalations
+FROM unnest(%s::int8[], %s::text[], %s::int4[], %s::int4[]) AS n (agent, id, reminders, escalations)
+WHERE k.agent = n.agent AND k.id = n.id"""
+
+SET_ASKING = """
+UPDATE agents a SET asking = n.asking FROM unnest(%s::int8[], %s::int4[]) AS n (agent, asking)
+WHERE a.key = n.agent"""
 
 
 def put_asks(fetch: Fetch, asks: Mapping[int, Sequence[Ask]]) -> None:
@@ -25,7 +42,7 @@ def put_asks(fetch: Fetch, asks: Mapping[int, Sequence[Ask]]) -> None:
     The rows of the agents are locked by this transaction, so nobody else changes their asks.
     """
     stored: dict[int, dict[str, tuple[int, int]]] = {key: {} for key in asks}
-    for key, id, reminders, escalations in fetch(sql.ASKS, [list(asks)]):
+    for key, id, reminders, escalations in fetch(ASKS, [list(asks)]):
         stored[key][id] = (reminders, escalations)
     gone: Rows = []
     new: Rows = []
@@ -39,10 +56,10 @@ def put_asks(fetch: Fetch, asks: Mapping[int, Sequence[Ask]]) -> None:
         if changed.gone or changed.new:
             asking.append((key, len(now)))
     for query, rows in (
-        (sql.DELETE_ANSWERED, gone),
-        (sql.INSERT_ASKS, new),
-        (sql.UPDATE_ASKS, told),
-        (sql.SET_ASKING, asking),
+        (DELETE_ANSWERED, gone),
+        (INSERT_ASKS, new),
+        (UPDATE_ASKS, told),
+        (SET_ASKING, asking),
     ):
         if rows:
             fetch(query, [list(column) for column in zip(*rows, strict=True)])

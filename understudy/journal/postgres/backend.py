@@ -21,7 +21,8 @@ import math
 import re
 from collections.abc import Collection, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from understudy._base.clock import wall_seconds
 from understudy.errors import Fenced, StoreError, StoreUnavailable, UsageError
@@ -42,17 +43,17 @@ from understudy.journal.contracts import (
     check_lease,
 )
 from understudy.journal.hosts import HostedDefinition
-from understudy.journal.postgres import inbox, sql
+from understudy.journal.postgres import inbox, inbox_sql, lease_sql
 from understudy.journal.postgres.hosting import Hosting
-from understudy.journal.postgres.reader import PostgresReader
+from understudy.journal.postgres.reader import PostgresReader, load_behind
 from understudy.journal.postgres.writer import PostgresWriter
 from understudy.journal.shared import Hint, Place, Post, Posted, PostState, Sent, Told, Wanted
 
 if TYPE_CHECKING:
+    from understudy.journal.postgres.connection import PsycopgConnection
     from understudy.journal.postgres.ear import Ear
 
 _log = logging.getLogger(__name__)
-
 
 PROMPT = 1.0
 """Seconds in which the server must answer, for its time to be compared with ours once more."""
@@ -162,7 +163,7 @@ class PostgresBackend(ReadsByReader):
             check_server(self._connections[0], durable=self._durable)
             prepare_schema(self._connections[0], self._schema)
             with self._heartbeat.use() as connection:
-                connection.execute(sql.DELETE_OLD_HOSTS)
+                connection.execute(lease_sql.DELETE_OLD_HOSTS)
             self._become_host()
         except BaseException:
             self.close()
@@ -187,7 +188,7 @@ class PostgresBackend(ReadsByReader):
         values = [self._host, channel, self._lease]
         before = wall_seconds()
         ((host_id, seconds, there, self._writer.keeps_feed),) = self._heartbeat.run_repeatable(
-            lambda connection: connection.execute(sql.INSERT_HOST, values).fetchall()
+            lambda connection: connection.execute(lease_sql.INSERT_HOST, values).fetchall()
         )
         self._measure(before, there)
         self._heartbeat.run_repeatable(
@@ -209,9 +210,7 @@ class PostgresBackend(ReadsByReader):
         if host_id is not None:
             try:
                 values = {"id": host_id, "told": str(Hint("left"))}
-                self._heartbeat.run_repeatable(
-                    lambda connection: connection.execute(sql.DELETE_HOST, values)
-                )
+                self._heartbeat.run_repeatable(partial(_leave, values=values))
             except StoreError as error:
                 _log.warning("Host %r did not release its agents: %s", self._host, error)
         self._writer.close()
@@ -237,7 +236,7 @@ class PostgresBackend(ReadsByReader):
             return self._become_host()
         values, before = [self._lease, host_id], wall_seconds()
         rows = self._heartbeat.run_repeatable(
-            lambda connection: connection.execute(sql.RENEW, values).fetchall()
+            lambda connection: connection.execute(lease_sql.RENEW, values).fetchall()
         )
         if not rows:
             self._fenced = True
@@ -322,6 +321,9 @@ class PostgresBackend(ReadsByReader):
     def take(self, agent_id: str, agent: str | None) -> Owned | None:
         return self._writer.claim(agent_id, agent, take=True)
 
+    def load_claimed(self, agent_id: str, after: int) -> tuple[int, StoredRecords] | None:
+        return load_behind(self._writer.fetch, agent_id, after)
+
     def take_to_delete(self, agent_id: str) -> bool:
         return self._writer.delete(agent_id, take=True)
 
@@ -344,7 +346,7 @@ class PostgresBackend(ReadsByReader):
         inbox.retell(self._writer.fetch, id)
 
     def delete_lost_replies(self) -> None:
-        self._writer.fetch(sql.DELETE_LOST_REPLIES)
+        self._writer.fetch(inbox_sql.DELETE_LOST_REPLIES)
 
     def tell(self, host_id: int, hint: Hint) -> None:
         inbox.tell(self._writer.fetch, host_id, hint)
@@ -377,6 +379,9 @@ class PostgresBackend(ReadsByReader):
     def turn_feed(self, on: bool) -> None:
         self._writer.turn_feed(on)
 
+    def add_deletion(self, agent_id: str, at: datetime) -> None:
+        self._writer.add_deletion(agent_id, at)
+
     def trim_feed(self, before: datetime, keep: int) -> None:
         self._writer.trim_feed(before, keep)
 
@@ -405,7 +410,7 @@ class PostgresBackend(ReadsByReader):
         return inbox.orphans(self._reader.fetch, limit)
 
     def load_behind(self, agent_id: str, after: int) -> tuple[int, StoredRecords] | None:
-        return self._reader.load_behind(agent_id, after)
+        return load_behind(self._reader.fetch, agent_id, after)
 
     def send(self, sent: Sequence[Sent]) -> None:
         inbox.send(self._reader.fetch, self.host_id, sent)
@@ -415,3 +420,17 @@ class PostgresBackend(ReadsByReader):
 
     def hosts_so_far(self) -> int | None:
         return self._reader.hosts_so_far()
+
+
+def _leave(connection: PsycopgConnection, values: dict[str, Any]) -> None:
+    """Remove a host's row, and tell the others if it leaves them something.
+
+    In one transaction: of a host that is killed in between the row stays, and its lease ends
+    (test_a_host_that_cannot_say_that_it_leaves_keeps_its_row). Sent at once: the row of one that
+    is suspended in between would stay locked.
+    """
+    with connection.pipeline():
+        connection.execute("BEGIN")
+        connection.execute(lease_sql.DELETE_HOST, values)
+        connection.execute(lease_sql.TELL_LEFT, values)
+        connection.execute("COMMIT")

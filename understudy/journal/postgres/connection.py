@@ -254,6 +254,9 @@ def make_connections(
     parameters = _parameters(url, host=host)
     commit = {"full": "on", "normal": "local", "off": "off"}[durability]
     shared = {"search_path": schema, "lock_timeout": "5s"}
+    # Every statement finds its rows by an index, one by one, whatever the statistics say about
+    # young tables.
+    by_index = dict.fromkeys(_UNWANTED_PLANS, "off")
     writer = {
         **shared,
         "statement_timeout": f"{1000 * patience:.0f}",
@@ -261,9 +264,8 @@ def make_connections(
         # (test_a_host_suspended_in_the_middle_of_a_commit_does_not_keep_agents_locked).
         "idle_in_transaction_session_timeout": f"{max(1.0, lease):g}s",
         "synchronous_commit": commit,
-        # Every statement finds its rows by an index, one by one, whatever the statistics say about
-        # young tables. So nothing has to be planned again each time.
-        **dict.fromkeys(_UNWANTED_PLANS, "off"),
+        **by_index,
+        # So nothing has to be planned again each time.
         "plan_cache_mode": "force_generic_plan",
     }
     reader = {
@@ -276,6 +278,7 @@ def make_connections(
     beat = max(1.0, lease / 4)
     heartbeat = {
         **shared,
+        **by_index,  # (test_who_leaves_looks_at_no_agent_at_rest)
         "statement_timeout": f"{1000 * beat:.0f}",
         "synchronous_commit": "local" if durability == "off" else commit,
     }

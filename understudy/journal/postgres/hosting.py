@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
 from understudy._base.processes import Process, has_ended, this_process
 from understudy.errors import UnfitHost
 from understudy.journal.hosts import HostedDefinition
 from understudy.journal.postgres import hosting_sql as sql
-from understudy.journal.postgres.asks import Rows
+from understudy.journal.postgres.sql import Fetch
 
 if TYPE_CHECKING:
     from understudy.journal.postgres.connection import PsycopgConnection
@@ -63,7 +63,7 @@ class Hosting:
 
     # ----------------------------------------------------------------- the writer's thread
 
-    def end_if_dead(self, fetch: Callable[..., Rows], host_id: int) -> bool:
+    def end_if_dead(self, fetch: Fetch, host_id: int) -> bool:
         """End the lease of another host, if its process has ended for certain.
 
         Returns:
@@ -81,7 +81,7 @@ class Hosting:
 
     def register(
         self,
-        fetch: Callable[..., Rows],
+        fetch: Fetch,
         host_id: int,
         definitions: Sequence[HostedDefinition],
     ) -> None:
@@ -96,20 +96,20 @@ class Hosting:
             }
             rows = fetch(sql.REGISTERED, values)
             if not rows:
-                fetch(sql.LOCK_DEFINITIONS)
+                fetch(sql.LOCK_DEFINITIONS, [])
                 rows = fetch(sql.REGISTER, values)
             ((no,),) = rows
             self._definitions[definition.agent] = definition, no
         fetch(sql.SET_DEFINITIONS, [[no for _, no in self._definitions.values()], host_id])
 
-    def set_draining(self, fetch: Callable[..., Rows], host_id: int) -> None:
+    def set_draining(self, fetch: Fetch, host_id: int) -> None:
         """As `SharesHosts.set_draining`."""
         self.draining = True
         fetch(sql.SET_DRAINING, [host_id])
 
     def fitting_host(
         self,
-        fetch: Callable[..., Rows],
+        fetch: Fetch,
         host_id: int,
         agent: str,
         run_version: str | None,
@@ -134,7 +134,7 @@ class Hosting:
         return None
 
     def why_unfit(
-        self, fetch: Callable[..., Rows], agent_id: str, agent: str, run_version: str | None
+        self, fetch: Fetch, agent_id: str, agent: str, run_version: str | None
     ) -> UnfitHost | None:
         """Why this host must not run an agent; None if it may.
 
@@ -150,18 +150,20 @@ class Hosting:
         definition, no = self._definitions.get(agent, (None, 0))
         if definition is None:
             return None
-        if missing := definition.needs - self.labels:
-            return UnfitHost(agent_id=agent_id, agent=agent, missing=missing)
-        if run_version in (None, definition.fingerprint):
-            return None
-        if definition.continues_older:
+        if run_version == definition.fingerprint:
+            run_version = None
+        if run_version is not None and definition.continues_older:
             values = {"no": no, "agent": agent, "run_version": run_version}
             ((is_newer,),) = fetch(sql.IS_NEWER, values)
             if is_newer:
-                return None
+                run_version = None
+        missing = definition.needs - self.labels
+        if not missing and run_version is None:
+            return None
         return UnfitHost(
             agent_id=agent_id,
             agent=agent,
+            missing=missing,
             version=run_version,
             waits=not definition.continues_older,
         )

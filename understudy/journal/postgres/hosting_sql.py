@@ -46,8 +46,13 @@ WHERE h.lease_until > clock_timestamp() AND h.ear IS NOT NULL AND NOT h.draining
         AND coalesce((d.version, d.no) > (SELECT r.version, r.no FROM definitions r
             WHERE r.agent = d.agent AND r.fingerprint = %(run_version)s), true)))
     OR d.agent = '*' AND %(made_needs)s::text[] <@ h.labels)
-ORDER BY d.agent = '*', d.version DESC, d.no DESC, random() LIMIT 1"""
-"""Another living host that may run an agent, with the newest definition that there is."""
+ORDER BY d.agent = '*', d.version DESC, d.no DESC, random() LIMIT 1
+FOR KEY SHARE OF h SKIP LOCKED"""
+"""Another living host that may run an agent, with the newest definition that there is.
+
+Race: this against that host's leaving. It removes its row behind the commit of who gives it an
+agent, and sees that agent then; who comes later finds another host
+(test_who_leaves_says_so_if_it_was_given_a_run_just_then)."""
 
 IS_NEWER = """
 SELECT coalesce((SELECT (version, no) FROM definitions WHERE no = %(no)s) >

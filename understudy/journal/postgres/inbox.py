@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
 
-from understudy.journal.postgres import sql
-from understudy.journal.postgres.asks import Rows
+from understudy.journal.postgres import inbox_sql
+from understudy.journal.postgres.sql import Fetch
 from understudy.journal.shared import (
     QUEUEING,
     Hint,
@@ -17,9 +16,6 @@ from understudy.journal.shared import (
     Sent,
     Wanted,
 )
-
-Fetch = Callable[[str, Sequence[Any] | dict[str, Any]], Rows]
-"""The rows of a statement, in the writer's transaction or on the reader's connection."""
 
 
 def post(
@@ -34,61 +30,61 @@ def post(
         "nonces": [each.nonce for each in posts],
         "told": str(Hint("posted", 0, agent_id)),
     }
-    return [id for id, _ in fetch(sql.POST, values)]
+    return [id for id, _ in fetch(inbox_sql.POST, values)]
 
 
 def begin_post(fetch: Fetch, id: int, attempt: str) -> bool:
-    return bool(fetch(sql.BEGIN_POST, [attempt, id, attempt]))
+    return bool(fetch(inbox_sql.BEGIN_POST, [attempt, id, attempt]))
 
 
 def reply(fetch: Fetch, id: int, reply: bytes) -> None:
-    fetch(sql.REPLY, {"id": id, "reply": reply, "told": str(Hint("look", id))})
+    fetch(inbox_sql.REPLY, {"id": id, "reply": reply, "told": str(Hint("look", id))})
 
 
 def remove_posts(fetch: Fetch, ids: Sequence[int]) -> None:
-    fetch(sql.REMOVE_POSTS, [list(ids)])
+    fetch(inbox_sql.REMOVE_POSTS, [list(ids)])
 
 
 def withdraw(fetch: Fetch, ids: Sequence[int]) -> dict[int, bool]:
-    return dict(fetch(sql.WITHDRAW, [list(ids)]))
+    return dict(fetch(inbox_sql.WITHDRAW, [list(ids)]))
 
 
 def retell(fetch: Fetch, id: int) -> None:
-    fetch(sql.RETELL, [str(Hint("posted")), id])
+    fetch(inbox_sql.RETELL, [str(Hint("posted")), id])
 
 
 def tell_askers(fetch: Fetch, agent_id: str) -> None:
-    fetch(sql.TELL_ASKERS, [str(Hint("look")), agent_id])
+    fetch(inbox_sql.TELL_ASKERS, [str(Hint("look")), agent_id])
 
 
 def tell(fetch: Fetch, host_id: int, hint: Hint) -> None:
-    fetch(sql.TELL_OWNER, [str(hint), host_id])
+    fetch(inbox_sql.TELL_OWNER, [str(hint), host_id])
 
 
 def posted(fetch: Fetch, own_id: int, wanted: Wanted) -> list[Posted]:
     values = {**wanted._asdict(), "own_id": own_id, "queueing": list(QUEUEING)}
-    rows = fetch(sql.POSTED if wanted.agent_ids is None else sql.POSTED_TO, values)
+    rows = fetch(inbox_sql.POSTED if wanted.agent_ids is None else inbox_sql.POSTED_TO, values)
     return [Posted(*row) for row in rows]
 
 
 def post_states(fetch: Fetch, ids: Sequence[int]) -> dict[int, PostState]:
-    return {id: PostState(*row) for id, *row in fetch(sql.POST_STATES, [list(ids)])}
+    return {id: PostState(*row) for id, *row in fetch(inbox_sql.POST_STATES, [list(ids)])}
 
 
 def place(fetch: Fetch, agent_id: str) -> Place | None:
-    for row in fetch(sql.PLACE, [agent_id]):
+    for row in fetch(inbox_sql.PLACE, [agent_id]):
         return Place(*row)
     return None
 
 
 def epochs(fetch: Fetch, agent_ids: Sequence[str]) -> dict[str, int]:
-    return dict(fetch(sql.EPOCHS, [list(agent_ids)]))
+    return dict(fetch(inbox_sql.EPOCHS, [list(agent_ids)]))
 
 
 def orphans(fetch: Fetch, limit: int) -> list[tuple[str, str]]:
-    return [(agent_id, agent) for agent_id, agent in fetch(sql.ORPHANS, [limit])]
+    return [(agent_id, agent) for agent_id, agent in fetch(inbox_sql.ORPHANS, [limit])]
 
 
 def send(fetch: Fetch, own_id: int | None, sent: Sequence[Sent]) -> None:
     ids, texts = [each.host_id for each in sent], [each.text for each in sent]
-    fetch(sql.SEND, {"own_id": own_id, "ids": ids, "texts": texts})
+    fetch(inbox_sql.SEND, {"own_id": own_id, "ids": ids, "texts": texts})

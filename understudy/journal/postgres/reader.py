@@ -12,6 +12,7 @@ from understudy.journal.asks import StoredAsk
 from understudy.journal.checkpoints import Checkpoint, Segment
 from understudy.journal.codec import EncodedRecord
 from understudy.journal.contracts import (
+    NO_TIME,
     IndexStatus,
     StoredAgent,
     StoredRecords,
@@ -21,8 +22,8 @@ from understudy.journal.contracts import (
 )
 from understudy.journal.feed import FeedKey, FeedPage, stored_feed_row
 from understudy.journal.lists import AgentKey, AgentQuery, AskKey, AskQuery, ids_from, listed_ask
-from understudy.journal.postgres import sql
-from understudy.journal.postgres.asks import Rows
+from understudy.journal.postgres import checkpoint_sql, feed_sql, lease_sql, sql
+from understudy.journal.postgres.sql import Fetch, Rows
 from understudy.journal.postgres.writer import is_storable_id
 
 if TYPE_CHECKING:
@@ -36,29 +37,26 @@ class PostgresReader:
         self._connection = connection
 
     def load(self, agent_id: str, after: int) -> StoredRecords | None:
+        return self._load(agent_id, after, None)
+
+    def load_part(self, agent_id: str, after: int, limit: int) -> StoredRecords | None:
+        return self._load(agent_id, after, limit)
+
+    def _load(self, agent_id: str, after: int, limit: int | None) -> StoredRecords | None:
         if not is_storable_id(agent_id):
             return None
+        query: tuple[str, list[Any]] = sql.RECORDS, [agent_id, after]
+        if limit is not None:
+            query = sql.PART_OF_RECORDS, [agent_id, after, limit]
 
         def read(connection: PsycopgConnection) -> tuple[Rows, Rows]:
             with _one_moment(connection):
                 agent = connection.execute(sql.AGENT, [agent_id])
-                records = connection.execute(sql.RECORDS, [agent_id, after], binary=True)
+                records = connection.execute(*query, binary=True)
             return agent.fetchall(), records.fetchall()
 
         agents, rows = self._connection.run_repeatable(read)
-        return _stored(agents, after, rows)
-
-    def load_behind(self, agent_id: str, after: int) -> tuple[int, StoredRecords] | None:
-        def read(connection: PsycopgConnection) -> tuple[Rows, Rows, Rows]:
-            with _one_moment(connection):
-                agent = connection.execute(sql.AGENT, [agent_id])
-                checkpoint = connection.execute(sql.CHECKPOINT_SEQ, [agent_id], binary=True)
-                records = connection.execute(sql.RECORDS, [agent_id, after], binary=True)
-            return agent.fetchall(), checkpoint.fetchall(), records.fetchall()
-
-        agents, checkpoints, rows = self._connection.run_repeatable(read)
-        stored = _stored(agents, after, rows)
-        return None if stored is None else (next((seq for (seq,) in checkpoints), 0), stored)
+        return _stored(agents, after, rows, limit)
 
     def load_latest(self, agent_id: str) -> tuple[Checkpoint | None, StoredRecords] | None:
         if not is_storable_id(agent_id):
@@ -67,9 +65,11 @@ class PostgresReader:
         def read(connection: PsycopgConnection) -> tuple[Rows, Rows, Rows, Rows]:
             with _one_moment(connection):
                 agent = connection.execute(sql.AGENT, [agent_id])
-                head = connection.execute(sql.CHECKPOINT, [agent_id], binary=True)
-                segments = connection.execute(sql.SEGMENTS, [agent_id], binary=True)
-                records = connection.execute(sql.RECORDS_BEHIND, [agent_id, agent_id], binary=True)
+                head = connection.execute(checkpoint_sql.CHECKPOINT, [agent_id], binary=True)
+                segments = connection.execute(checkpoint_sql.SEGMENTS, [agent_id], binary=True)
+                records = connection.execute(
+                    checkpoint_sql.RECORDS_BEHIND, [agent_id, agent_id], binary=True
+                )
             return agent.fetchall(), head.fetchall(), segments.fetchall(), records.fetchall()
 
         agents, heads, segments, rows = self._connection.run_repeatable(read)
@@ -114,14 +114,14 @@ class PostgresReader:
     def due(
         self, until: datetime, after: tuple[datetime, str] | None, limit: int
     ) -> list[StoredAgent]:
-        first = (-1, "") if after is None else (time_number(after[0]), after[1])
+        first = (NO_TIME, "") if after is None else (time_number(after[0]), after[1])
         return self._listed(sql.DUE, [time_number(until), *first, limit])
 
     def unindexed(self, after_id: str, limit: int) -> list[StoredAgent]:
         return self._listed(sql.UNINDEXED, [after_id, limit])
 
     def hosts_so_far(self) -> int | None:
-        return next((count for (count,) in self.fetch(sql.HOSTS_SO_FAR, [])), None)
+        return next((count for (count,) in self.fetch(lease_sql.HOSTS_SO_FAR, [])), None)
 
     def list_agents(
         self, query: AgentQuery, after: AgentKey | None, limit: int
@@ -164,7 +164,7 @@ class PostgresReader:
                 values.append(value)
         by = "asked_at" if query.order == "oldest" else "expires_at"
         where += f" AND (k.{by}, k.no) > (%s, %s) ORDER BY k.{by}, k.no LIMIT %s"
-        values += [*(after or (-1, -1)), limit]
+        values += [*(after or (NO_TIME, 0)), limit]
         return [listed_ask(row) for row in self._in_order(sql.LISTED_ASKS + where, values)]
 
     def read_feed(self, after: FeedKey | None, limit: int) -> FeedPage | None:
@@ -172,10 +172,10 @@ class PostgresReader:
             with connection.pipeline():
                 # Of one moment: what was removed before it, and the rows behind that.
                 connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
-                state = connection.execute(sql.FEED_STATE)
+                state = connection.execute(feed_sql.FEED_STATE)
                 first = (0, 0) if after is None else after
                 wanted = 0 if after is None else limit
-                rows = connection.execute(sql.READ_FEED, [*first, wanted], binary=True)
+                rows = connection.execute(feed_sql.READ_FEED, [*first, wanted], binary=True)
                 connection.execute("COMMIT")
             return state.fetchall(), rows.fetchall()
 
@@ -232,16 +232,30 @@ def _one_moment(connection: PsycopgConnection) -> Iterator[None]:
         connection.execute("COMMIT")
 
 
-def _stored(agents: Rows, after: int, records: Rows) -> StoredRecords | None:
+def load_behind(fetch: Fetch, agent_id: str, after: int) -> tuple[int, StoredRecords] | None:
+    """As of `SharedBackend`, by either connection."""
+    rows = fetch(checkpoint_sql.BEHIND, [after, agent_id])
+    if not rows:
+        return None
+    *agent, checkpoint = rows[0][:-3]
+    records = [row[-3:] for row in rows if row[-1] is not None]
+    stored = _stored([tuple(agent)], after, records)
+    return None if stored is None else (checkpoint, stored)
+
+
+def _stored(
+    agents: Rows, after: int, records: Rows, limit: int | None = None
+) -> StoredRecords | None:
     """An agent with its records above a number; None if there is no such agent."""
     if not agents:
         return None
     agent = stored_agent(agents[0])
     first = max(after, agent.floor) + 1
-    if len(records) != max(0, agent.last_seq - first + 1):
+    last = agent.last_seq if limit is None else min(agent.last_seq, first + limit - 1)
+    if len(records) != max(0, last - first + 1):
         raise StoreDamaged(
             what=f"agent {agent.agent_id!r}",
-            cause=f"of the records {first} to {agent.last_seq} only {len(records)} exist",
+            cause=f"of the records {first} to {last} only {len(records)} exist",
         )
     return StoredRecords(
         agent=agent, first_seq=first, records=tuple(EncodedRecord(*row) for row in records)

@@ -1,12 +1,9 @@
-"""What the writer's thread does in PostgreSQL: transactions, and the changes in them.
-
-Batches of different agents are added by one statement, which gets them as columns.
-"""
+"""What the writer's thread does in PostgreSQL: transactions, and the changes in them."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from sys import intern
 from typing import TYPE_CHECKING, Any
@@ -15,7 +12,6 @@ from understudy.errors import (
     Fenced,
     OwnedElsewhere,
     RecordRefused,
-    StoreConflict,
     StoreError,
     StoreUnavailable,
 )
@@ -33,9 +29,11 @@ from understudy.journal.contracts import (
     time_number,
 )
 from understudy.journal.hosts import HostedDefinition
-from understudy.journal.postgres import inbox, sql
-from understudy.journal.postgres.asks import Rows, put_asks
+from understudy.journal.postgres import checkpoint_sql, feed_sql, inbox, inbox_sql, lease_sql, sql
+from understudy.journal.postgres.asks import put_asks
+from understudy.journal.postgres.batches import add_batches, columns_of, split
 from understudy.journal.postgres.hosting import Hosting
+from understudy.journal.postgres.sql import Rows
 from understudy.journal.shared import Hint, answers_of_deleted
 
 if TYPE_CHECKING:
@@ -43,8 +41,6 @@ if TYPE_CHECKING:
 
 MAX_ID_BYTES = 2000
 """Of an agent's id: what fits into an entry of an index."""
-MAX_STATEMENT_BYTES = 32 * 1024 * 1024
-"""No further batch is added to a statement that is larger already; the protocol's limit is 1 GB."""
 _TRIES = 100
 """A claim tries again if another host changed the row first: each time, that host has succeeded."""
 _LOCK_NOT_AVAILABLE = "55P03"
@@ -95,7 +91,7 @@ class PostgresWriter:
         self._connection.connect()
         if self._waited_for_a_lock:
             with self._connection.use() as connection:
-                connection.execute(sql.END_SESSIONS, [self.own_id])
+                connection.execute(lease_sql.END_SESSIONS, [self.own_id])
             self._waited_for_a_lock = False
 
     def close(self) -> None:
@@ -166,10 +162,8 @@ class PostgresWriter:
                 rows = self.fetch(sql.INSERT_AGENT, [agent_id, agent, self.own_id])
             else:
                 rows = self.fetch(sql.CLAIM, {**found, "agent": agent, "own_id": self.own_id})
-            for incarnation, epoch, last_seq, name, key, has_posts in rows:
+            for incarnation, epoch, last_seq, name, key, has_posts, _ in rows:
                 self._keys[agent_id] = key
-                if found is not None and found["take"]:
-                    self._tell_taken(agent_id, epoch, found["owner"])
                 return Owned(
                     agent_id=agent_id,
                     agent=intern(name),  # the names of agents are few, and their ids many
@@ -205,7 +199,7 @@ class PostgresWriter:
                 rows = self.fetch(sql.INSERT_AGENT, [agent_id, agent, other_id])
             else:
                 rows = self.fetch(sql.CLAIM, {**found, "agent": agent, "own_id": other_id})
-            for incarnation, epoch, last_seq, _, key, _ in rows:
+            for incarnation, epoch, last_seq, _, key, *_ in rows:
                 self._keys.pop(agent_id, None)
                 if last_seq == 0 and created is not None:
                     batch = Batch(
@@ -216,8 +210,8 @@ class PostgresWriter:
                         records=(created,),
                         index_status=IndexStatus.REST,
                     )
-                    self.fetch(sql.ADD, _columns([batch], [key], other_id))
-                self.fetch(sql.TELL_OWNER, [str(Hint("given", epoch, agent_id)), other_id])
+                    self.fetch(sql.ADD, columns_of([batch], [key], other_id))
+                self.fetch(inbox_sql.TELL_OWNER, [str(Hint("given", epoch, agent_id)), other_id])
                 return name
         raise _contended(agent_id)
 
@@ -239,8 +233,10 @@ class PostgresWriter:
 
         """
         answers: list[Refusal | None] = [None] * len(batches)
-        for indexes in _split(batches):
-            refusals = self._add([batches[index] for index in indexes])
+        for indexes in split(batches):
+            part = [batches[index] for index in indexes]
+            keys = self._keys_of([batch.agent_id for batch in part])
+            refusals = add_batches(self.fetch, part, keys, self.own_id)
             for index, refused in zip(indexes, refusals, strict=True):
                 answers[index] = refused
         return answers
@@ -273,17 +269,13 @@ class PostgresWriter:
             found = self._claimable(agent_id, take=take)
             if found is None or found["deleted"]:
                 return False
-            for (key,) in self.fetch(sql.DELETE_AGENT, found):
+            for key, _ in self.fetch(sql.DELETE_AGENT, found):
                 self._keys.pop(agent_id, None)
-                if found["take"]:
-                    self._tell_taken(agent_id, found["epoch"] + 1, found["owner"])
                 inbox.tell_askers(self.fetch, agent_id)
-                self.fetch(sql.REPLY_TO_DELETED, self._replies_to_deleted(agent_id, key))
+                self.fetch(inbox_sql.REPLY_TO_DELETED, self._replies_to_deleted(agent_id, key))
                 self.fetch(sql.DELETE_RECORDS, [key])
                 self.fetch(sql.DELETE_LOST_ATTEMPTS, [key])
                 self.fetch(sql.DELETE_ASKS, [key])
-                if self.keeps_feed:
-                    self.fetch(sql.ADD_DELETION_TO_FEED, [key])
                 self.fetch(sql.DELETE_BLOBS, [key, []])
                 self._delete_checkpoint(key)
                 return True
@@ -299,15 +291,18 @@ class PostgresWriter:
 
     def turn_feed(self, on: bool) -> None:
         if on:
-            self.fetch(sql.TURN_FEED_ON)
-            self.fetch(sql.DELETE_FOREIGN_FEED)
+            self.fetch(feed_sql.TURN_FEED_ON)
+            self.fetch(feed_sql.DELETE_FOREIGN_FEED)
         else:
-            self.fetch(sql.TURN_FEED_OFF)
-            self.fetch(sql.EMPTY_FEED)
+            self.fetch(feed_sql.TURN_FEED_OFF)
+            self.fetch(feed_sql.EMPTY_FEED)
         self.keeps_feed = on
 
+    def add_deletion(self, agent_id: str, at: datetime) -> None:
+        self.fetch(feed_sql.ADD_DELETION_TO_FEED, [time_number(at), agent_id])
+
     def trim_feed(self, before: datetime, keep: int) -> None:
-        self.fetch(sql.TRIM_FEED, [time_number(before), keep])
+        self.fetch(feed_sql.TRIM_FEED, [time_number(before), keep])
 
     def write_checkpoint(self, owned: Owned, checkpoint: Checkpoint) -> None:
         values = {
@@ -320,8 +315,8 @@ class PostgresWriter:
             "crc": checkpoint.crc,
         }
         segments = checkpoint.segments
-        for (key,) in self.fetch(sql.WRITE_CHECKPOINT, values):
-            self.fetch(sql.DELETE_SEGMENTS, [key, checkpoint.first_segment])
+        for (key,) in self.fetch(checkpoint_sql.WRITE_CHECKPOINT, values):
+            self.fetch(checkpoint_sql.DELETE_SEGMENTS, [key, checkpoint.first_segment])
             columns = {
                 "agent": key,
                 "numbers": [segment.number for segment in segments],
@@ -329,11 +324,11 @@ class PostgresWriter:
                 "payloads": [segment.payload for segment in segments],
                 "crcs": [segment.crc for segment in segments],
             }
-            self.fetch(sql.WRITE_SEGMENTS, columns)
+            self.fetch(checkpoint_sql.WRITE_SEGMENTS, columns)
 
     def _delete_checkpoint(self, key: int) -> None:
-        self.fetch(sql.DELETE_CHECKPOINT, [key])
-        self.fetch(sql.DELETE_SEGMENTS, [key, 0])
+        self.fetch(checkpoint_sql.DELETE_CHECKPOINT, [key])
+        self.fetch(checkpoint_sql.DELETE_SEGMENTS, [key, 0])
 
     def is_committed(self, batch: Batch) -> bool:
         first, last = batch.first_seq, batch.last_seq
@@ -376,7 +371,7 @@ class PostgresWriter:
                     assert self._in_transaction, "a change is made between begin and commit"
                     if self._session_of != self.host_id:
                         own_id = self.own_id
-                        connection.execute(sql.NAME_SESSION, [own_id])
+                        connection.execute(lease_sql.NAME_SESSION, [own_id])
                         self._session_of = own_id
                     self._sent_begin = True
                     with connection.pipeline():
@@ -398,9 +393,6 @@ class PostgresWriter:
     def _replies_to_deleted(self, agent_id: str, key: int) -> dict[str, Any]:
         deleted, unknown = answers_of_deleted(agent_id)
         return {"key": key, "deleted": deleted, "unknown": unknown}
-
-    def _tell_taken(self, agent_id: str, epoch: int, owner: int) -> None:
-        self.fetch(sql.TELL_OWNER, [str(Hint("taken", epoch, agent_id)), owner])
 
     def _claimable(self, agent_id: str, *, take: bool) -> dict[str, Any] | None:
         """The agent's row, if this host may claim it; None if there is none.
@@ -438,11 +430,11 @@ class PostgresWriter:
                     break
                 raise OwnedElsewhere(agent_id=agent_id, host=host)
             if owner_holds is not None:  # this is the first one to take over from that owner
-                self.fetch(sql.END_SUSPENDED_SESSION, [owner])
+                self.fetch(lease_sql.END_SUSPENDED_SESSION, [owner])
             # Race: this against a renewal by the owner. The statement waits for one under way; if
             # that was in time, no row changes, and we look again
             # (test_a_claim_waits_for_a_renewal_that_is_under_way_and_believes_it).
-            if self.fetch(sql.EXPIRE_HOST, [owner]):
+            if self.fetch(lease_sql.EXPIRE_HOST, [owner]):
                 break
         return {
             "agent_id": agent_id,
@@ -451,56 +443,9 @@ class PostgresWriter:
             "deleted": deleted,
             "owner": owner,
             "take": is_taken,
+            "told": str(Hint("taken", epoch + 1, agent_id)),
             "run_version": version,
         }
-
-    def _add(self, batches: Sequence[Batch]) -> list[Refusal | None]:
-        """Add batches of different agents. Returns the errors of those that were refused."""
-        keys = self._keys_of([batch.agent_id for batch in batches])
-        values = _columns(batches, keys, self.own_id)
-        accepted: dict[int, int] = dict(self.fetch(sql.ADD, values))
-        asks = {
-            keys[place - 1]: batches[place - 1].asks
-            for place, asking in accepted.items()
-            if asking or batches[place - 1].asks
-        }
-        if asks:
-            put_asks(self.fetch, asks)
-        for place in accepted:
-            blobs = batches[place - 1].blobs
-            if blobs is not None:
-                self._add_blobs(keys[place - 1], blobs)
-        told = [batches[place - 1] for place in sorted(accepted) if batches[place - 1].feed]
-        if told:
-            self.fetch(sql.ADD_TO_FEED, _feed_columns(told))
-        if len(accepted) == len(batches):
-            return [None] * len(batches)
-        rest = [n for n in range(len(batches)) if n + 1 in accepted]
-        if rest:
-            values = _columns([batches[n] for n in rest], [keys[n] for n in rest], self.own_id)
-            self.fetch(sql.ADD_RECORDS, values)
-        rows = self.fetch(sql.REFUSED_AGENTS, [[batch.agent_id for batch in batches]])
-        by_id = {row[0]: row for row in rows}
-        return [
-            None
-            if place in accepted
-            else _refusal(batch, by_id.get(batch.agent_id), own_id=self.own_id)
-            for place, batch in enumerate(batches, 1)
-        ]
-
-    def _add_blobs(self, key: int, blobs: Mapping[str, bytes]) -> None:
-        hashes: list[bytes] = []
-        payloads: list[bytes] = []
-        size = 0
-        for hash, payload in blobs.items():
-            hashes.append(bytes.fromhex(hash))
-            payloads.append(payload)
-            size += len(payload)
-            if size > MAX_STATEMENT_BYTES:
-                self.fetch(sql.ADD_BLOBS, [key, hashes, payloads])
-                hashes, payloads, size = [], [], 0
-        if hashes:
-            self.fetch(sql.ADD_BLOBS, [key, hashes, payloads])
 
     def _keys_of(self, agent_ids: Sequence[str]) -> list[int]:
         """The keys of the agents' rows; -1 if there is none. Those of claimed agents are cached."""
@@ -521,91 +466,3 @@ def _contended(agent_id: str) -> StoreUnavailable:
     return StoreUnavailable(
         cause=f"other hosts claimed agent {agent_id!r} first, {_TRIES} times in a row"
     )
-
-
-def _split(batches: Sequence[Batch]) -> list[list[int]]:
-    """The indexes of the batches, one list for each statement.
-
-    No list has two batches of one agent, or is much larger than `MAX_STATEMENT_BYTES`.
-    """
-    parts: list[list[int]] = []
-    counts: dict[str, int] = {}
-    for index, batch in enumerate(batches):
-        nth = counts[batch.agent_id] = counts.get(batch.agent_id, -1) + 1
-        if nth == len(parts):
-            parts.append([])
-        parts[nth].append(index)
-    return [piece for part in parts for piece in _split_by_size(batches, part)]
-
-
-def _split_by_size(batches: Sequence[Batch], indexes: Sequence[int]) -> Iterator[list[int]]:
-    piece: list[int] = []
-    size = 0
-    for index in indexes:
-        piece.append(index)
-        size += sum(len(record.payload) for record in batches[index].records)
-        if size > MAX_STATEMENT_BYTES:
-            yield piece
-            piece, size = [], 0
-    if piece:
-        yield piece
-
-
-def _columns(batches: Sequence[Batch], keys: Sequence[int], own_id: int) -> dict[str, Any]:
-    """The parameters of `sql.ADD`: the batches by column, and their records by column."""
-    rows = [
-        (place, seq, record)
-        for place, batch in enumerate(batches, 1)
-        for seq, record in enumerate(batch.records, batch.first_seq)
-    ]
-    return {
-        "owner": own_id,
-        "keys": list(keys),
-        "incarnations": [batch.incarnation for batch in batches],
-        "epochs": [batch.epoch for batch in batches],
-        "befores": [batch.first_seq - 1 for batch in batches],
-        "last_seqs": [batch.last_seq for batch in batches],
-        "standings": [batch.index_status.value for batch in batches],
-        "dues": [-1 if batch.due_number is None else batch.due_number for batch in batches],
-        "statuses": [batch.status_word for batch in batches],
-        "run_versions": [batch.run_version for batch in batches],
-        "noted": [batch.status_noted for batch in batches],
-        "takeables": [batch.takeable for batch in batches],
-        "ats": [-1 if batch.at_number is None else batch.at_number for batch in batches],
-        "places": [place for place, _, _ in rows],
-        "seqs": [seq for _, seq, _ in rows],
-        "kinds": [record.kind for _, _, record in rows],
-        "versions": [record.version for _, _, record in rows],
-        "payloads": [record.payload for _, _, record in rows],
-    }
-
-
-def _feed_columns(batches: Sequence[Batch]) -> list[list[Any]]:
-    rows = [
-        (
-            *(batch.agent_id, row.agent, row.seq, -1 if row.at is None else time_number(row.at)),
-            *(row.record.kind, row.record.version, row.record.payload),
-        )
-        for batch in batches
-        for row in batch.feed
-    ]
-    return [list(column) for column in zip(*rows, strict=True)]
-
-
-def _refusal(batch: Batch, row: tuple[Any, ...] | None, *, own_id: int) -> Refusal:
-    """Why a batch was not added, by the agent's row of `sql.REFUSED_AGENTS`."""
-    if row is None:
-        return Fenced(agent_id=batch.agent_id, why="the store has no such agent")
-    _, incarnation, epoch, last_seq, deleted, owner, host = row
-    if deleted:
-        return Fenced(agent_id=batch.agent_id, why="it was deleted")
-    if incarnation != batch.incarnation:
-        why = f"its incarnation is {incarnation} by now, not {batch.incarnation}"
-        return Fenced(agent_id=batch.agent_id, why=why)
-    if epoch != batch.epoch:
-        by = "" if host is None else f" by {host!r}"
-        why = f"it was claimed{by} in epoch {epoch}, after epoch {batch.epoch}"
-        return Fenced(agent_id=batch.agent_id, why=why)
-    if owner != own_id:
-        return Fenced(agent_id=batch.agent_id, why="this runtime has released or lost it")
-    return StoreConflict(agent_id=batch.agent_id, expected=last_seq + 1, got=batch.first_seq)

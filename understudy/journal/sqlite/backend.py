@@ -12,7 +12,7 @@ import math
 import os
 import sqlite3
 from collections.abc import Callable, Sequence
-from datetime import datetime, timezone
+from datetime import datetime
 from pathlib import Path
 from typing import Concatenate, NoReturn, ParamSpec, TypeVar
 
@@ -261,8 +261,6 @@ class SqliteBackend(ReadsByReader):
 
     def delete(self, agent_id: str) -> bool:
         existed = self._run(writer.delete, agent_id, self._mark)
-        if existed and self.keeps_feed:
-            self._run(feed.add_deletion, agent_id, datetime.now(timezone.utc))
         self._marked |= existed
         return existed
 
@@ -272,6 +270,9 @@ class SqliteBackend(ReadsByReader):
     def turn_feed(self, on: bool) -> None:
         self._run(feed.turn, on)
         self.keeps_feed = on
+
+    def add_deletion(self, agent_id: str, at: datetime) -> None:
+        self._run(feed.add_deletion, agent_id, at)
 
     def trim_feed(self, before: datetime, keep: int) -> None:
         self._run(feed.trim, before, keep)

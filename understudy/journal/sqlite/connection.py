@@ -24,10 +24,11 @@ def connect_writer(
 
     Raises:
         SchemaVersionError: if a newer version of this library made its tables.
-        StoreBroken: if it cannot be written, or belongs to another program.
+        StoreBroken: if it is a folder, cannot be written, or belongs to another program.
         sqlite3.Error: for all else that SQLite refuses.
 
     """
+    _check_file(path)
     if Path(path).exists() and not _may_write(path):
         raise read_only(path)  # SQLite would leave behind a -wal that is read-only too
     connection = sqlite3.connect(
@@ -57,11 +58,12 @@ def connect_reader(path: str) -> sqlite3.Connection:
 
     Raises:
         SchemaVersionError: if another version of this library made the tables.
-        StoreBroken: if there is no such file, or it belongs to another program.
+        StoreBroken: if there is no such file, it is a folder, or belongs to another program.
         StoreDamaged: if it is empty.
         sqlite3.Error: for all else that SQLite refuses.
 
     """
+    _check_file(path)
     if os.access(Path(path).parent, os.X_OK) and not Path(path).exists():
         raise StoreBroken(
             cause=f"there is no SQLite file {path!r}",
@@ -84,6 +86,11 @@ def connect_reader(path: str) -> sqlite3.Connection:
         connection.close()
         raise
     return connection
+
+
+def _check_file(path: str) -> None:
+    if Path(path).is_dir():  # to SQLite it is an error of the disk
+        raise StoreBroken(cause=f"{path!r} is a folder", remedy="Give the path of a file.")
 
 
 def _may_write(path: str) -> bool:

@@ -13,6 +13,7 @@ from understudy.journal.asks import StoredAsk
 from understudy.journal.checkpoints import Checkpoint
 from understudy.journal.codec import EncodedRecord
 from understudy.journal.contracts import (
+    NO_TIME,
     IndexStatus,
     StoredAgent,
     StoredRecords,
@@ -89,20 +90,25 @@ class SqliteReader:
         found = self._load(agent_id, after)
         return None if found is None else found[1]
 
+    def load_part(self, agent_id: str, after: int, limit: int) -> StoredRecords | None:
+        """See `LoadsParts.load_part`."""
+        found = self._load(agent_id, after, limit)
+        return None if found is None else found[1]
+
     def load_latest(self, agent_id: str) -> tuple[Checkpoint | None, StoredRecords] | None:
         """See `KeepsCheckpoints.load_latest`."""
         return self._load(agent_id, None)
 
     def _load(
-        self, agent_id: str, after: int | None
+        self, agent_id: str, after: int | None, limit: int | None = None
     ) -> tuple[Checkpoint | None, StoredRecords] | None:
         return self._read(
-            lambda connection: self._load_from(connection, agent_id, after),
+            lambda connection: self._load_from(connection, agent_id, after, limit),
             what=f"agent {agent_id!r}",
         )
 
     def _load_from(
-        self, connection: sqlite3.Connection, agent_id: str, after: int | None
+        self, connection: sqlite3.Connection, agent_id: str, after: int | None, limit: int | None
     ) -> tuple[Checkpoint | None, StoredRecords] | None:
         """The records above a number; None: those above the checkpoint, and that."""
         checkpoint: Checkpoint | None = None
@@ -115,13 +121,14 @@ class SqliteReader:
                 checkpoint = checkpoints.read(connection, row[0], agent)
                 after = checkpoint.seq if checkpoint is not None else 0
             after = max(after, agent.floor)
+            last = agent.last_seq if limit is None else min(agent.last_seq, after + limit)
             first = row[0] << SEQ_BITS
-            rows = connection.execute(_RECORDS, (first + after + 1, first + agent.last_seq))
+            rows = connection.execute(_RECORDS, (first + after + 1, first + last))
             records = tuple(EncodedRecord(*record) for record in rows)
-        if len(records) != max(0, agent.last_seq - after):
+        if len(records) != max(0, last - after):
             raise StoreDamaged(
                 what=f"agent {agent_id!r}",
-                cause=f"of the records {after + 1} to {agent.last_seq} only {len(records)} exist",
+                cause=f"of the records {after + 1} to {last} only {len(records)} exist",
             )
         return checkpoint, StoredRecords(agent=agent, first_seq=after + 1, records=records)
 
@@ -196,7 +203,7 @@ class SqliteReader:
         self, until: datetime, after: tuple[datetime, str] | None, limit: int
     ) -> list[StoredAgent]:
         """See `StatusIndex.due`."""
-        first = (-1, "") if after is None else (time_number(after[0]), after[1])
+        first = (NO_TIME, "") if after is None else (time_number(after[0]), after[1])
         where = (
             "due IS NOT NULL AND due <= ? AND (due, id) > (?, ?) AND indexed_seq = last_seq "
             "ORDER BY due, id LIMIT ?"
@@ -249,7 +256,7 @@ class SqliteReader:
                 values.append(value)
         by = "asked_at" if query.order == "oldest" else "expires_at"
         where += f" AND (k.{by}, k.no) > (?, ?) ORDER BY k.{by}, k.no LIMIT ?"
-        values += [*(after or (-1, -1)), limit]
+        values += [*(after or (NO_TIME, 0)), limit]
         return self._listed(
             lambda connection: [
                 listed_ask(row) for row in connection.execute(f"{_ASK} {where}", values).fetchall()

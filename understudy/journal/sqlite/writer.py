@@ -113,8 +113,9 @@ def append(db: sqlite3.Connection, batch: Batch, mark: int) -> int:
         raise _refusal(db, batch)
     no, asking = row
     first, epoch = (no << SEQ_BITS) + batch.first_seq, batch.epoch
+    # A bytearray: `sqlite3` looks for an adapter of each other object of bytes, ten times as long.
     rows = [
-        (first + n, epoch, record.version, record.kind, record.payload)
+        (first + n, epoch, record.version, record.kind, bytearray(record.payload))
         for n, record in enumerate(batch.records)
     ]
     db.executemany(_RECORD, rows)

@@ -92,7 +92,10 @@ async def check_tool_interrupts(run: Run) -> Outcome | None:
     reason = run.state.pause
     if reason is not None:
         return run.paused(reason)
-    return run.waiting() if has_waits(run.state) and not is_woken(run.state) else None
+    # Race: an answer may come while another call of the reply runs, or right after the last one has
+    # ended. The next attempt runs what is woken
+    # (test_what_ends_a_wait_while_another_call_of_the_reply_runs_is_not_lost).
+    return run.waiting() if has_waits(run.state) or is_woken(run.state) else None
 
 
 async def _request_decisions(run: Run, turn: Turn) -> None:

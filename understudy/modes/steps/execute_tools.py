@@ -9,7 +9,8 @@ from typing import Any, TypeVar
 from understudy.errors import UsageError
 from understudy.modes.steps.run_end import end_agents_of
 from understudy.modes.steps.tool_arguments import ReadyCall, blocked_by_doubt, prepare
-from understudy.modes.steps.tool_invocation import invoke, record_started
+from understudy.modes.steps.tool_body import record_started
+from understudy.modes.steps.tool_invocation import invoke
 from understudy.modes.steps.tool_results import (
     LIMIT_PASSED,
     LIMIT_REASON,

@@ -28,6 +28,7 @@ def withdrawn_by(message: str) -> StopSignals:
     return StopSignals((StopSignal.stop_requested(message, source="withdrawn"),))
 
 
+WITHDRAWN: StopSignals = withdrawn_by("a new message took the place of the run")
 _ENDED_ABOVE = withdrawn_by("the run that it was part of ended")
 
 
@@ -183,9 +184,8 @@ def outcome_of(
         assert end.error is not None, "a failed end has an error"
         error = error_from_dict(end.error)
         return Failed(error=error, run_id=run.run_id, state=state, usage=run.usage)
-    if end.outcome == "stopped":
-        assert end.signals is not None, "a stopped end has signals"
-        signals = StopSignals.from_dict(end.signals)
+    if end.outcome in ("stopped", "withdrawn"):
+        signals = WITHDRAWN if end.signals is None else StopSignals.from_dict(end.signals)
         return Stopped(signals=signals, run_id=run.run_id, state=state, usage=run.usage)
     tool_result = None
     if end.tool_call is not None:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
 from pydantic import ValidationError
 from pydantic_ai.messages import ToolReturn, ToolReturnPart, UserPromptPart
 
-from understudy._base.json_values import as_json, checked_json, storable_text
+from understudy._base.json_values import as_json, checked_flag, checked_json, storable_text
 from understudy._base.request_timing import EXPIRY
 from understudy.errors import RecordRefused, UsageError
 from understudy.events import ToolOutcome
@@ -222,18 +222,31 @@ def result_of(run: Run, ready: ReadyCall, returned: Any) -> Result:
         ToolFailed: for an agent's outcome, or the result of its until tool, that is an error.
 
     """
-    if isinstance(returned, (Completed, Failed, Stopped)):
-        assert returned.state.run is not None, "an outcome is of a run"
-        returned = result_of_agent(returned, what=f"agent {returned.state.run.agent!r}")
-    elif isinstance(returned, ToolCallResult) and returned.is_error:
-        raise ToolFailed(f"an error of {returned.tool_name!r}: {returned.content}")
     call, tool = ready.call, ready.tool
-    content, delta, separate = returned, None, False
+    content, value, separate = returned, None, False
+    changes: dict[str, Any] | None = None
     escalate = skip_summarization = False
-    if isinstance(returned, ToolResult):
-        content, separate = returned.content, returned.has_value
-        delta = returned.state
-        escalate, skip_summarization = returned.escalate, returned.skip_summarization
+    try:
+        while isinstance(content, ToolResult):  # a middleware may put one around that of the tool
+            if content.has_value and not separate:
+                value, separate = content.value, True
+            if content.state is not None:
+                delta = checked_json(content.state, what="ToolResult(state=...)")
+                changes = delta if changes is None else merged(delta, changes)
+            if checked_flag(content.escalate, what="ToolResult(escalate=...)"):
+                escalate = True
+            if checked_flag(content.skip_summarization, what="ToolResult(skip_summarization=...)"):
+                skip_summarization = True
+            content = content.content
+        if changes is not None:
+            _check_values(run, changes)
+    except UsageError as error:
+        return failed_result(run, call, f"{tool.name!r} ran, but {error}")
+    if isinstance(content, (Completed, Failed, Stopped)):
+        assert content.state.run is not None, "an outcome is of a run"
+        content = result_of_agent(content, what=f"agent {content.state.run.agent!r}")
+    elif isinstance(content, ToolCallResult) and content.is_error:
+        raise ToolFailed(f"an error of {content.tool_name!r}: {content.content}")
     metadata: Any = None
     prompt: UserPromptPart | None = None
     if isinstance(content, ToolReturn):
@@ -250,7 +263,8 @@ def result_of(run: Run, ready: ReadyCall, returned: Any) -> Result:
     elif isinstance(content, list) and any(isinstance(item, ToolReturn) for item in content):
         text = f"{tool.name!r} ran, but returned a list of ToolReturn: it must return a single one."
         return failed_result(run, call, text)
-    value = returned.value if separate else content
+    if not separate:
+        value = content
     until = run.current.until_tool
     target = until is not None and tool.name in until
     value_is: Literal["content", "separate", "lost"] = "content"
@@ -275,10 +289,6 @@ def result_of(run: Run, ready: ReadyCall, returned: Any) -> Result:
     for_model = model_content(content, shown)
     if value_is != "lost" and (separate or for_model is not shown):
         value_is = "content" if stored == for_model else "separate"
-    try:
-        changes = _checked_delta(run, delta) if delta is not None else None
-    except UsageError as error:
-        return failed_result(run, call, f"{tool.name!r} ran, but {error}")
     if target:
         run.live_values[call.key] = value
     return Result(
@@ -321,9 +331,8 @@ def as_edited(content: Any, edited: dict[str, Any] | None) -> Any:
     return {**note, "result": content}
 
 
-def _checked_delta(run: Run, delta: Any) -> dict[str, Any]:
-    """The state delta as JSON data, valid for the typed values of the middleware."""
-    changes = checked_json(delta, what="ToolResult(state=...)")
+def _check_values(run: Run, changes: Mapping[str, Any]) -> None:
+    """Check that a state delta is valid for the typed values of the middleware."""
     for owner, schema in run.definition.schemas.items():
         touched = [key for key in schema.model_fields if key in changes]
         if touched:
@@ -335,4 +344,3 @@ def _checked_delta(run: Run, delta: Any) -> dict[str, Any]:
                 raise UsageError(
                     f"its state delta does not fit the values of {owner}: {error}"
                 ) from error
-    return changes

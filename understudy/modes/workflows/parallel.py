@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from types import NoneType
 from typing import TYPE_CHECKING, Any
 
+from understudy._base.json_values import checked_flag
 from understudy._base.type_variables import DepsT_contra
-from understudy.errors import UsageError
 from understudy.modes.steps.execute_tools import caught, end_tasks
 from understudy.modes.workflows.workflow import (
     RunAgents,
@@ -54,10 +54,7 @@ class Parallel(Workflow[DepsT_contra]):
     def __init__(
         self, agents: Sequence[Agent[DepsT_contra, Any]], return_failures: bool = False
     ) -> None:
-        if not isinstance(return_failures, bool):
-            raise UsageError(
-                f"Parallel: `return_failures` must be True or False, got {return_failures!r}"
-            )
+        checked_flag(return_failures, what="Parallel: `return_failures`")
         super().__init__(_RunTogether(agents, return_failures))
         self.return_failures = return_failures
 

@@ -14,6 +14,8 @@ from understudy.state.folds.queue import change_plans
 from understudy.state.run_state import Call
 
 WithFiles = r.Result | r.FilesChanged
+_SUSPENDED = frozenset({"interrupted", "paused"})
+"""The statuses of an agent whose run waits for a person, or is paused."""
 
 
 def snapshot(state: AgentState, record: r.Snapshot) -> None:
@@ -64,6 +66,8 @@ def _reset_imported(state: AgentState, call: Call) -> None:
 
 def status_noted(state: AgentState, record: r.StatusNoted) -> None:
     state.status = record.status
+    if state.run is not None:
+        state.run.suspended_since = record.at if record.status in _SUSPENDED else None
 
 
 def values_merged(state: AgentState, record: r.ValuesMerged) -> None:

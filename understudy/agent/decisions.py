@@ -1,0 +1,198 @@
+"""Decisions of people on requests: checked, then recorded with the run that asked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from types import MappingProxyType
+from typing import Any
+
+from understudy._base.clock import Clock
+from understudy._base.context_codecs import Context
+from understudy._base.json_values import checked_json
+from understudy._base.request_timing import EXPIRY
+from understudy.errors import (
+    AlreadyDecided,
+    DecisionError,
+    RecordRefused,
+    RequestChanged,
+    RequestExpired,
+    UsageError,
+)
+from understudy.interrupts import Decision, Request, checked_decision
+from understudy.run.definition import AgentDefinition
+from understudy.run.ledger import Ledger, ledger_tree
+from understudy.run.run import inside_run
+from understudy.state.agent_state import AgentState
+from understudy.state.records import Decided
+from understudy.tools import InvalidArguments
+
+Decisions = Mapping[str, Decision | Mapping[str, Any]]
+"""Decisions, or their plain form such as `{"type": "approve"}`, by request id."""
+
+RESULT_BYTES = 1024
+"""The size of a call's result without the value that a person gives for it, rounded up."""
+
+
+def check_decisions(
+    definition: AgentDefinition,
+    state: AgentState,
+    decisions: object,
+    clock: Clock,
+    *,
+    expect: Mapping[str, str] | None = None,
+) -> dict[str, Decision]:
+    """The decisions that are new, checked. Those that were made before are left out.
+
+    Raises:
+        DecisionError: if one does not fit its request, or its request is unknown or stale.
+        RequestChanged: if the digest of a request is not the one that `expect` has for it.
+        RequestExpired: if the time of its request is over.
+        AlreadyDecided: if a request has another decision.
+
+    """
+    if not isinstance(decisions, Mapping):
+        raise DecisionError(
+            f"resume takes a mapping of request ids to decisions, got {decisions!r}: "
+            "interrupted.decide(approve(), ...) makes one from decisions in request order"
+        )
+    if not decisions:
+        raise DecisionError("resume got no decision: answer at least one request")
+    pending = {request.id: request for request in state.requests}
+    current = state.run.run_id if state.run is not None else ""
+    before = {
+        record.request.id: record
+        for inner in state.tree
+        for record in inner.decisions
+        if _belongs_to_run(record.request.run_id, current)
+    }
+    known = {request_id: record.request for request_id, record in before.items()} | pending
+    for request_id, digest in (expect or {}).items():
+        if request_id in known and known[request_id].digest != digest:
+            raise RequestChanged(
+                request_id=request_id, digest=known[request_id].digest, expected=digest
+            )
+    new = {}
+    for request_id, given in decisions.items():
+        if request_id in pending:
+            new[request_id] = _in_time(definition, pending[request_id], given, clock)
+        elif request_id in before:
+            earlier = before[request_id]
+            if earlier.decision.by == EXPIRY:
+                raise _expired(earlier.request)
+            if not _checked(definition, earlier.request, given).same_as(earlier.decision):
+                raise AlreadyDecided(request_id=request_id, decision=earlier.decision.type)
+        else:
+            there = ", ".join(map(repr, pending)) or "none"
+            raise DecisionError(
+                f"Request {request_id!r} is not pending (stale or unknown); pending: {there}",
+                request_id=str(request_id),
+            )
+    return new
+
+
+def _in_time(
+    definition: AgentDefinition, request: Request, given: object, clock: Clock
+) -> Decision:
+    """The decision, checked, if the request has not expired."""
+    if request.expires_at is not None and request.expires_at <= clock.now():
+        raise _expired(request)
+    return _checked(definition, request, given)
+
+
+def _checked(definition: AgentDefinition, request: Request, given: object) -> Decision:
+    """The decision as plain JSON data, with arguments that the tool accepts."""
+    decision = checked_decision(request, given)
+    try:
+        checked_json(
+            {"message": decision.message, "by": decision.by, "note": decision.note},
+            what=f"{decision.type}(...)",
+        )
+        plain = checked_json({"value": decision.value}, what="respond(...)")
+        arguments = decision.arguments
+        if arguments is not None:
+            arguments = checked_json(arguments, what="edit(...)")
+            asker = _requester(definition, request)
+            if asker is not None:  # else they are checked when the call is due
+                tool = asker.tools.get(request.tool_name)
+                if tool is None:
+                    raise InvalidArguments(f"agent {asker.name!r} has no such tool any more")
+                tool.canonical(tool.revalidate(arguments))
+        return replace(decision, value=plain["value"], arguments=arguments)
+    except (InvalidArguments, UsageError) as error:
+        raise DecisionError(
+            f"Request {request.id!r} ({request.about}): {error}", request_id=request.id
+        ) from error
+
+
+def _expired(request: Request) -> RequestExpired:
+    assert request.expires_at is not None, "only called for a request that has expired"
+    return RequestExpired(
+        request_id=request.id,
+        expires_at=request.expires_at.isoformat(),
+        on_expiry=request.on_expiry,
+    )
+
+
+def _requester(definition: AgentDefinition, request: Request) -> AgentDefinition | None:
+    """The definition of the agent that the request is of; None if only a tool knows that agent."""
+    for name in request.agent_path[1:]:
+        child = definition.children.get(name)
+        if child is None:
+            return None
+        definition = child.definition
+    return definition
+
+
+def _belongs_to_run(run_id: str, root: str) -> bool:
+    """Whether this run is `root`, or one inside it: its id begins with that of the outer run."""
+    return run_id == root or run_id.startswith(root + ".")
+
+
+def refuse_inside_run() -> None:
+    """Raise a `DecisionError` inside a tool, hook or model: only the application may decide."""
+    run = inside_run.get()
+    if run is not None and not run.closed:
+        raise DecisionError(
+            "resume was called from inside a tool, hook or model: call it from the application"
+        )
+
+
+def decide(
+    ledger: Ledger,
+    decisions: Mapping[str, Decision],
+    clock: Clock,
+    context: Context = MappingProxyType({}),
+) -> None:
+    """Record decisions that were checked, each in the ledger of the agent that requested it.
+
+    Raises:
+        DecisionError: if one is too large to be kept; none is recorded then.
+
+    """
+    places: list[tuple[Ledger, Request]] = []
+    root = ledger.state.run
+    if root is not None and root.halt is not None and root.halt.id in decisions:
+        places.append((ledger, root.halt))
+    else:
+        for place in ledger_tree(ledger):
+            run = place.state.run
+            for request in run.pending_requests if run is not None and not run.over else ():
+                if request.id in decisions:
+                    places.append((place, request))
+    now = clock.now()
+    records = []
+    for place, request in places:
+        decision = decisions[request.id]
+        record = Decided(request_id=request.id, decision=decision, at=now, context=dict(context))
+        try:
+            # What is accepted must fit into the call's result as well.
+            place.check(record, spare=RESULT_BYTES if record.decision.type == "respond" else 0)
+        except RecordRefused as refused:
+            raise DecisionError(
+                f"Request {request.id!r} ({request.about}): the decision cannot be kept: {refused}",
+                request_id=request.id,
+            ) from refused
+        records.append((place, record))
+    for place, record in records:
+        place.record(record)

@@ -1,0 +1,166 @@
+"""Batches in PostgreSQL: those of different agents are added by one statement, as columns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from understudy.errors import Fenced, StoreConflict
+from understudy.journal.contracts import NO_TIME, Batch, Refusal, time_number
+from understudy.journal.postgres import feed_sql, sql
+from understudy.journal.postgres.asks import put_asks
+from understudy.journal.postgres.sql import Fetch
+
+MAX_STATEMENT_BYTES = 32 * 1024 * 1024
+"""No further batch is added to a statement that is larger already; the protocol's limit is 1 GB."""
+
+
+def split(batches: Sequence[Batch]) -> list[list[int]]:
+    """The indexes of the batches, one list for each statement.
+
+    No list has two batches of one agent, or is much larger than `MAX_STATEMENT_BYTES`.
+    """
+    parts: list[list[int]] = []
+    counts: dict[str, int] = {}
+    for index, batch in enumerate(batches):
+        nth = counts[batch.agent_id] = counts.get(batch.agent_id, -1) + 1
+        if nth == len(parts):
+            parts.append([])
+        parts[nth].append(index)
+    return [piece for part in parts for piece in _split_by_size(batches, part)]
+
+
+def _split_by_size(batches: Sequence[Batch], indexes: Sequence[int]) -> Iterator[list[int]]:
+    piece: list[int] = []
+    size = 0
+    for index in indexes:
+        piece.append(index)
+        size += sum(len(record.payload) for record in batches[index].records)
+        if size > MAX_STATEMENT_BYTES:
+            yield piece
+            piece, size = [], 0
+    if piece:
+        yield piece
+
+
+def add_batches(
+    fetch: Fetch, batches: Sequence[Batch], keys: Sequence[int], own_id: int
+) -> list[Refusal | None]:
+    """Add batches of different agents.
+
+    Args:
+        fetch: makes a statement in the transaction.
+        batches: no two of one agent.
+        keys: of the agents' rows, -1 where there is none; in the same order.
+        own_id: the host's.
+
+    Returns:
+        As `PostgresWriter.append_all`.
+
+    """
+    values = columns_of(batches, keys, own_id)
+    accepted: dict[int, int] = dict(fetch(sql.ADD, values))
+    asks = {
+        keys[place - 1]: batches[place - 1].asks
+        for place, asking in accepted.items()
+        if asking or batches[place - 1].asks
+    }
+    if asks:
+        put_asks(fetch, asks)
+    for place in accepted:
+        blobs = batches[place - 1].blobs
+        if blobs is not None:
+            _add_blobs(fetch, keys[place - 1], blobs)
+    told = [batches[place - 1] for place in sorted(accepted) if batches[place - 1].feed]
+    if told:
+        fetch(feed_sql.ADD_TO_FEED, _feed_columns(told))
+    if len(accepted) == len(batches):
+        return [None] * len(batches)
+    rest = [n for n in range(len(batches)) if n + 1 in accepted]
+    if rest:
+        values = columns_of([batches[n] for n in rest], [keys[n] for n in rest], own_id)
+        fetch(sql.ADD_RECORDS, values)
+    rows = fetch(sql.REFUSED_AGENTS, [[batch.agent_id for batch in batches]])
+    by_id = {row[0]: row for row in rows}
+    return [
+        None if place in accepted else _refusal(batch, by_id.get(batch.agent_id), own_id=own_id)
+        for place, batch in enumerate(batches, 1)
+    ]
+
+
+def _add_blobs(fetch: Fetch, key: int, blobs: Mapping[str, bytes]) -> None:
+    hashes: list[bytes] = []
+    payloads: list[bytes] = []
+    size = 0
+    for hash, payload in blobs.items():
+        hashes.append(bytes.fromhex(hash))
+        payloads.append(payload)
+        size += len(payload)
+        if size > MAX_STATEMENT_BYTES:
+            fetch(sql.ADD_BLOBS, [key, hashes, payloads])
+            hashes, payloads, size = [], [], 0
+    if hashes:
+        fetch(sql.ADD_BLOBS, [key, hashes, payloads])
+
+
+def columns_of(batches: Sequence[Batch], keys: Sequence[int], own_id: int) -> dict[str, Any]:
+    """The parameters of `sql.ADD`: the batches by column, and their records by column."""
+    rows = [
+        (place, seq, record)
+        for place, batch in enumerate(batches, 1)
+        for seq, record in enumerate(batch.records, batch.first_seq)
+    ]
+    return {
+        "owner": own_id,
+        "keys": list(keys),
+        "incarnations": [batch.incarnation for batch in batches],
+        "epochs": [batch.epoch for batch in batches],
+        "befores": [batch.first_seq - 1 for batch in batches],
+        "last_seqs": [batch.last_seq for batch in batches],
+        "standings": [batch.index_status.value for batch in batches],
+        "dues": [NO_TIME if batch.due_number is None else batch.due_number for batch in batches],
+        "statuses": [batch.status_word for batch in batches],
+        "run_versions": [batch.run_version for batch in batches],
+        "noted": [batch.status_noted for batch in batches],
+        "takeables": [batch.takeable for batch in batches],
+        "ats": [NO_TIME if batch.at_number is None else batch.at_number for batch in batches],
+        "places": [place for place, _, _ in rows],
+        "seqs": [seq for _, seq, _ in rows],
+        "kinds": [record.kind for _, _, record in rows],
+        "versions": [record.version for _, _, record in rows],
+        "payloads": [record.payload for _, _, record in rows],
+    }
+
+
+def _feed_columns(batches: Sequence[Batch]) -> list[list[Any]]:
+    rows = [
+        (
+            batch.agent_id,
+            row.agent,
+            row.seq,
+            NO_TIME if row.at is None else time_number(row.at),
+            *(row.record.kind, row.record.version, row.record.payload),
+        )
+        for batch in batches
+        for row in batch.feed
+    ]
+    return [list(column) for column in zip(*rows, strict=True)]
+
+
+def _refusal(batch: Batch, row: tuple[Any, ...] | None, *, own_id: int) -> Refusal:
+    """Why a batch was not added, by the agent's row of `sql.REFUSED_AGENTS`."""
+    if row is None:
+        return Fenced(agent_id=batch.agent_id, why="the store has no such agent")
+    _, incarnation, epoch, last_seq, deleted, owner, host = row
+    if deleted:
+        return Fenced(agent_id=batch.agent_id, why="it was deleted")
+    if incarnation != batch.incarnation:
+        why = f"its incarnation is {incarnation} by now, not {batch.incarnation}"
+        return Fenced(agent_id=batch.agent_id, why=why)
+    if epoch != batch.epoch:
+        by = "" if host is None else f" by {host!r}"
+        why = f"it was claimed{by} in epoch {epoch}, after epoch {batch.epoch}"
+        return Fenced(agent_id=batch.agent_id, why=why)
+    if owner != own_id:
+        return Fenced(agent_id=batch.agent_id, why="this runtime has released or lost it")
+    return StoreConflict(agent_id=batch.agent_id, expected=last_seq + 1, got=batch.first_seq)

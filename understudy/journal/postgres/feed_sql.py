@@ -1,0 +1,54 @@
+"""The statements on the feed."""
+
+from __future__ import annotations
+
+from understudy.journal.contracts import NO_TIME
+
+_XMIN = "pg_snapshot_xmin(pg_current_snapshot())::text::bigint"
+"""Every transaction below it has ended. Of the rows below it none can be added any more."""
+
+ADD_TO_FEED = f"""
+INSERT INTO feed (agent_id, name, seq, at, kind, version, payload)
+SELECT n.agent_id, n.name, n.seq, nullif(n.at, {NO_TIME}), n.kind, n.version, n.payload
+FROM unnest(%s::text[], %s::text[], %s::int8[], %s::int8[], %s::text[], %s::int4[], %s::bytea[])
+    WITH ORDINALITY AS n (agent_id, name, seq, at, kind, version, payload, place)
+ORDER BY n.place"""  # noqa: S608 - of a constant
+
+ADD_DELETION_TO_FEED = """
+INSERT INTO feed (agent_id, name, seq, at, kind, version, payload)
+SELECT agent_id, agent, 0, %s, 'deleted', 1, '' FROM agents WHERE agent_id = %s"""
+
+TURN_FEED_ON = """
+UPDATE feed_state SET is_on = true, feed = CASE
+    WHEN EXISTS (SELECT FROM feed WHERE xid > pg_current_xact_id()::text::bigint)
+    THEN md5(clock_timestamp()::text) ELSE feed END"""
+
+TURN_FEED_OFF = """
+UPDATE feed_state
+SET is_on = false, feed = md5(clock_timestamp()::text), floor_xid = 0, floor = 0"""
+
+EMPTY_FEED = "DELETE FROM feed"
+
+DELETE_FOREIGN_FEED = "DELETE FROM feed WHERE xid > pg_current_xact_id()::text::bigint"
+"""Rows that were restored from a dump of a server whose transactions had got further."""
+
+TRIM_FEED = f"""
+WITH last AS (
+    SELECT xid, no FROM (
+        (SELECT xid, no FROM feed WHERE at < %s AND xid < {_XMIN} ORDER BY xid DESC, no DESC
+            LIMIT 1)
+        UNION ALL
+        (SELECT xid, no FROM feed WHERE xid < {_XMIN} ORDER BY xid DESC, no DESC
+            LIMIT 1 OFFSET %s)
+    ) AS each ORDER BY xid DESC, no DESC LIMIT 1
+), gone AS (
+    DELETE FROM feed USING last WHERE (feed.xid, feed.no) <= (last.xid, last.no)
+)
+UPDATE feed_state SET floor_xid = last.xid, floor = last.no FROM last
+WHERE (feed_state.floor_xid, feed_state.floor) < (last.xid, last.no)"""  # noqa: S608 - constants
+
+FEED_STATE = f"SELECT feed, floor_xid, floor, {_XMIN} FROM feed_state WHERE is_on"  # noqa: S608
+
+READ_FEED = f"""
+SELECT xid, no, agent_id, name, seq, at, kind, version, payload FROM feed
+WHERE (xid, no) > (%s, %s) AND xid < {_XMIN} ORDER BY xid, no LIMIT %s"""  # noqa: S608

@@ -1,0 +1,115 @@
+"""`EventStream`: an answer of server-sent events, which ends in time, or with its server."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from contextlib import aclosing, suppress
+
+import anyio
+from sse_starlette import EventSourceResponse, ServerSentEvent
+from sse_starlette.sse import SendTimeoutError
+from starlette.types import Receive, Scope, Send
+
+PING = 15
+"""Seconds of silence after which a comment says that the stream is open."""
+SEND_SECONDS = 300.0
+"""Seconds that a client may take to receive an event; then its connection is cut."""
+GRACE = 1.0
+"""Seconds in which a stream ends when its server stops; then it is cut off."""
+END = "\n"
+"""Of a line."""
+Farewell = Callable[[], AsyncIterator[ServerSentEvent]]
+"""Makes the last events of a stream that does not last until the end of what it tells."""
+
+
+class EventStream(EventSourceResponse):
+    """Sends events as they come. They are closed when the stream ends, or its client is gone.
+
+    Args:
+        events: what is sent.
+        longest: seconds after which the stream ends, and the client comes back; None: never.
+        farewell: what is sent last where the server stops while more events are awaited, so that
+            its end does not pass for that of the events.
+        headers: besides those of each stream.
+
+    """
+
+    def __init__(
+        self,
+        events: AsyncGenerator[ServerSentEvent, None],
+        *,
+        longest: float | None = None,
+        farewell: Farewell | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        self.server_stops: anyio.Event = anyio.Event()
+        """Set when the server begins to stop."""
+        super().__init__(
+            _in_time(events, longest, self.server_stops, farewell),
+            ping=PING,
+            ping_message_factory=lambda: ServerSentEvent(comment="ping", sep=END),
+            sep=END,
+            send_timeout=SEND_SECONDS,
+            headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no", **(headers or {})},
+            # Without time to end, the answer is cut off: the server logs an error for each stream
+            # (test_a_server_that_stops_ends_its_streams_as_complete_answers).
+            shutdown_event=self.server_stops,
+            shutdown_grace_period=GRACE,
+        )
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send the events."""
+        with suppress(SendTimeoutError):  # the server cuts a connection whose answer has no end
+            await super().__call__(scope, receive, send)
+
+
+async def _in_time(
+    events: AsyncGenerator[ServerSentEvent, None],
+    longest: float | None,
+    server_stops: anyio.Event,
+    farewell: Farewell | None,
+) -> AsyncGenerator[ServerSentEvent, None]:
+    """The events, until they end, the time is over, or the server stops."""
+    now = asyncio.get_running_loop().time
+    end = None if longest is None else now() + longest
+    limit: asyncio.Timeout | None = None
+
+    async def end_with_server() -> None:
+        nonlocal end
+        await server_stops.wait()
+        end = 0.0  # a moment that has passed
+        if limit is not None:
+            limit.reschedule(end)
+
+    ending = asyncio.create_task(end_with_server())
+    try:
+        # Whoever followed is gone at once when the connection is: nothing waits for a collector
+        # (test_a_client_that_goes_while_it_is_sent_to_leaves_no_task).
+        async with aclosing(events):
+            if longest is not None:
+                # At once: the client knows that it is connected, and when to come back.
+                yield ServerSentEvent(comment="open", retry=1000, sep=END)
+            # Asked each time: events that are there already never wait, so no limit cuts them off
+            # (test_a_stream_whose_events_never_wait_ends_in_time). Before a farewell they are all
+            # sent: they may have the end (test_what_has_ended_when_the_server_stops_ends_as_ever).
+            while end is None or now() < end or farewell is not None:
+                # Not around the `yield`: it would cancel the task while it sends
+                # (test_a_stream_ends_in_order_also_while_it_is_sent_to).
+                try:
+                    async with asyncio.timeout_at(end) as limit:
+                        event = await anext(events)
+                except StopAsyncIteration:
+                    return
+                except TimeoutError:
+                    if limit is not None and limit.expired():
+                        break
+                    raise
+                finally:
+                    limit = None
+                yield event
+        if farewell is not None:
+            async for event in farewell():
+                yield event
+    finally:
+        ending.cancel()

@@ -1,0 +1,78 @@
+"""Records of an agent as a whole: its beginning, values, files, history."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Literal
+
+from understudy.models.messages import StoredMessage
+from understudy.state.files import FileChange
+from understudy.state.records.timed import Timed
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentCreated(Timed):
+    """The first record of an agent that starts with values."""
+
+    values: dict[str, Any]
+    kind: Literal["agent_created"] = "agent_created"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Imported:
+    """The agent's records were imported: the original may have continued an open run.
+
+    Calls that were started are in doubt, and pending requests are made again.
+    """
+
+    at: datetime
+    agent_id: str
+    """The id under which it was exported."""
+    incarnation: int
+    kind: Literal["imported"] = "imported"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StatusNoted(Timed):
+    """The agent's status changed, which is emitted to subscribers."""
+
+    status: str
+    runs: int | None = None
+    """The number of runs in a row that the agent started by messages to itself, at the limit."""
+    kind: Literal["status_noted"] = "status_noted"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ValuesMerged(Timed):
+    """A middleware changed the agent's values when it got a message."""
+
+    delta: dict[str, Any]
+    source: str
+    kind: Literal["values_merged"] = "values_merged"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FilesChanged(Timed):
+    """Files of the agent were changed, by no call of a tool."""
+
+    files: tuple[FileChange, ...]
+    own: bool = False
+    """A sub-agent has files of its own from now on: these. Else it shares those above it."""
+    kind: Literal["files_changed"] = "files_changed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HistoryReplaced(Timed):
+    """A middleware replaced the conversation."""
+
+    messages: tuple[StoredMessage, ...]
+    kind: Literal["history_replaced"] = "history_replaced"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Snapshot(Timed):
+    """A whole state, where a journal no longer has the agent's first records."""
+
+    state: dict[str, Any]
+    kind: Literal["snapshot"] = "snapshot"

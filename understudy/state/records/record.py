@@ -1,0 +1,120 @@
+"""A record of any kind, also one that an agent inside has made; as JSON-able data, and back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+from functools import cache
+from typing import Annotated, Any, Literal, cast
+
+import pydantic
+
+from understudy._base.quickly_made import quickly_made
+from understudy.state.records import agents, calls, ends, queue, replies, requests, runs
+from understudy.state.records.timed import Timed
+
+
+def _load_record(data: Any) -> Any:
+    return record_from_dict(data) if isinstance(data, dict) else data
+
+
+def _dump_record(record: Any) -> dict[str, Any]:
+    return record_to_dict(record)
+
+
+StoredRecord = Annotated[
+    Any, pydantic.PlainValidator(_load_record), pydantic.PlainSerializer(_dump_record)
+]
+"""Any record, for the field of one that holds it: `Record` is defined after that."""
+
+
+@quickly_made
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChildRecord(Timed):
+    """A record of an agent that this one runs, by a call or as a workflow."""
+
+    child: str
+    """The child's key. Of a call: the call key, from its second child on with `+` and a number."""
+    name: str
+    """The name of the child's agent."""
+    record: StoredRecord
+    kind: Literal["child_record"] = "child_record"
+
+
+Record = (
+    agents.AgentCreated
+    | agents.Imported
+    | agents.StatusNoted
+    | agents.ValuesMerged
+    | runs.Quarantined
+    | runs.Released
+    | runs.RunStarted
+    | runs.Attempt
+    | runs.AttemptClosed
+    | queue.UserMessage
+    | queue.MessageQueued
+    | queue.MessageDue
+    | queue.MessageCancelled
+    | queue.PauseRequested
+    | queue.ScheduleSet
+    | queue.ScheduleRemoved
+    | queue.Occurred
+    | runs.CancelRequested
+    | runs.Signalled
+    | runs.Override
+    | runs.EarlyStopBegun
+    | runs.TimeSpent
+    | runs.HooksRan
+    | replies.Reply
+    | replies.ReplyHeld
+    | replies.PauseChecked
+    | replies.Paused
+    | replies.Unpaused
+    | requests.Requested
+    | requests.InterruptsChecked
+    | requests.Reminded
+    | requests.Escalated
+    | requests.Decided
+    | requests.Revoked
+    | calls.Started
+    | calls.Result
+    | agents.FilesChanged
+    | calls.Suspended
+    | calls.PointReached
+    | calls.TokenMade
+    | calls.PointAnswered
+    | ChildRecord
+    | calls.Settled
+    | replies.Propagated
+    | replies.TurnClosed
+    | ends.SubRunEnded
+    | agents.HistoryReplaced
+    | runs.Once
+    | replies.ModelAsked
+    | replies.ModelGaveNoAnswer
+    | requests.Withdrawn
+    | ends.RunEnded
+    | agents.Snapshot
+)
+"""Any record of a journal."""
+
+
+stamp: Callable[[Record, datetime], None] = cast("Any", Timed).at.__set__
+"""Gives a new record, which has no time yet, its time. No other field ever changes."""
+
+
+@cache
+def _adapter() -> pydantic.TypeAdapter[Record]:
+    return pydantic.TypeAdapter(Annotated[Record, pydantic.Discriminator("kind")])
+
+
+def record_to_dict(record: Record) -> dict[str, Any]:
+    """A record as JSON-able data, without the fields that have their default."""
+    data = _adapter().dump_python(record, mode="json", exclude_defaults=True)
+    return {"kind": record.kind, **cast("dict[str, Any]", data)}
+
+
+def record_from_dict(data: dict[str, Any]) -> Record:
+    """The record from its `record_to_dict`."""
+    return _adapter().validate_python(data)

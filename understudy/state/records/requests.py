@@ -1,0 +1,93 @@
+"""Records of requests to people, and of decisions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Literal
+
+from understudy._base.context_codecs import StoredContext
+from understudy._base.quickly_made import quickly_made
+from understudy.interrupts import Decision, Request
+from understudy.state.records.timed import Timed
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Requested(Timed):
+    """A request about a call: from now on the call needs a decision or a withdrawal."""
+
+    request: Request
+    replaces: tuple[str, ...] = ()
+    """The requests that it replaces, because what they showed has changed."""
+    reply_size: int = 1
+    """In the index of a store: how many requests the reply of the model had. Else it is 1."""
+    kind: Literal["requested"] = "requested"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reminded:
+    """The person is reminded of a request: its `number`-th reminder was due, and those before."""
+
+    request_id: str
+    number: int
+    """From 1. Of several that are due at once only the last one is recorded."""
+    at: datetime
+    kind: Literal["reminded"] = "reminded"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Escalated:
+    """Somebody else is told of a request: its `number`-th escalation was due."""
+
+    request_id: str
+    number: int
+    """From 1."""
+    audience: str
+    at: datetime
+    kind: Literal["escalated"] = "escalated"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decided:
+    """The decision on a request."""
+
+    request_id: str
+    decision: Decision
+    at: datetime
+    sticky: bool = False
+    """It comes from an earlier `always=True`."""
+    context: StoredContext = field(default_factory=dict)
+    """That of who decided."""
+    kind: Literal["decided"] = "decided"
+
+
+@quickly_made
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InterruptsChecked(Timed):
+    """Every middleware has said which calls of this turn need a person.
+
+    One record, so that after a crash either all requests are there or all middleware is called
+    again.
+    """
+
+    turn: int
+    requests: tuple[Request, ...] = ()
+    decided: tuple[Decided, ...] = ()
+    """Decisions that follow at once from earlier ones with `always=True`."""
+    kind: Literal["interrupts_checked"] = "interrupts_checked"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Revoked(Timed):
+    """A decision with `always=True` holds no longer."""
+
+    tool_name: str
+    kind: Literal["revoked"] = "revoked"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Withdrawn(Timed):
+    """A new message from outside withdraws the pending requests."""
+
+    request_ids: tuple[str, ...]
+    kind: Literal["withdrawn"] = "withdrawn"
