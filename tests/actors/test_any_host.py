@@ -158,8 +158,8 @@ async def test_a_run_behind_one_that_is_paused_withdraws_nothing_where_it_is_ask
             while (await first.agents())[0].host != "first":  # noqa: ASYNC110  # sets no event
                 await asyncio.sleep(0.01)
         await soon(second.get("t").unpause())
-        (info,) = await soon(first.pending())
-        completed(await soon(second.get("t").resume({info.request.id: approve()})))
+        (request,) = interrupted(await soon(second.get("t").outcome())).requests
+        completed(await soon(second.get("t").resume({request.id: approve()})))
         assert completed(await soon(behind)).text == "second"
 
 
