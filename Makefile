@@ -9,7 +9,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # What takes minutes is cut off by itself, later than a test is.
 LONG := --timeout 3600 -o faulthandler_timeout=3700
 
-.PHONY: demo demo-web test test-slow test-faults test-ray test-fast test-browser test-node test-installs pictures docs docs-serve check bench bench-durable bench-actors chaos soak suspensions mutate local clean
+.PHONY: demo demo-web test unmarked test-slow test-faults test-ray test-fast test-browser test-node test-installs pictures docs docs-serve check lint types bench bench-durable bench-actors chaos soak suspensions mutate local clean
 
 demo: $(VENV)/.ready  ## the support desk in the terminal
 	@if [ "$$MODEL" = "local" ]; then $(MAKE) --no-print-directory local 2>/dev/null || true; fi
@@ -18,7 +18,10 @@ demo: $(VENV)/.ready  ## the support desk in the terminal
 demo-web: $(VENV)/.ready  ## the support desk in the browser
 	@$(BIN)/python -m understudy demo
 
-test: check  ## lint, types, layers and all tests that have no mark of another target: two at a time
+test: lint  ## lint, layers, types and all tests that have no mark of another target: two at a time
+	@$(MAKE) --no-print-directory --jobs=2 types unmarked
+
+unmarked: $(VENV)/.ready
 	$(TESTS) -m 'not slow and not faults and not ray and not browser and not node'
 
 test-slow: $(VENV)/.ready  ## the tests marked slow: long proofs, whole programs, type checkers, benchmarks
@@ -52,11 +55,15 @@ test-fast: $(VENV)/.ready  ## of `make test` what needs no host, store or server
 	$(TESTS) -m 'not slow and not faults and not postgres and not ray and not browser and not node' \
 	  $(addprefix tests/,_base agent display loop_actors middleware models modes run state tools)
 
-check: $(VENV)/.ready
+check: lint types
+
+lint: $(VENV)/.ready
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy --num-workers 2
 	$(BIN)/lint-imports
+
+types: $(VENV)/.ready
+	$(BIN)/mypy --num-workers 2
 
 bench: $(VENV)/.bench  ## our speed beside the rivals', in one run
 	$(BIN)/python -m benchmarks.compare

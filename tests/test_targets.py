@@ -22,9 +22,11 @@ def marks() -> list[str]:
 
 
 def recipe(target: str) -> str:
+    """What it does itself, and what the last target does that it makes."""
     found = re.search(rf"^{target}:.*\n((?:\t.*\n)+)", MAKEFILE, re.MULTILINE)
     assert found, target
-    return found[1]
+    made = re.search(r"\$\(MAKE\).* ([\w-]+)$", found[1], re.MULTILINE)
+    return found[1] + recipe(made[1]) if made else found[1]
 
 
 def chosen(target: str) -> str | None:
