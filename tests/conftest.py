@@ -11,6 +11,7 @@ import os
 import sys
 from collections.abc import Generator, Iterator
 
+import hypothesis
 import pykka
 import pytest
 
@@ -22,6 +23,11 @@ from tests.support.places import new_store, place, sqlite  # noqa: E402
 from tests.support.postgres import cutter, hosts, postgres_server, postgres_url  # noqa: E402
 from understudy.actors import LoopActorRegistry  # noqa: E402
 
+# No test is about time, and a loaded machine is slow.
+hypothesis.settings.register_profile(
+    "untimed", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+)
+hypothesis.settings.load_profile("untimed")
 STDERR = pytest.StashKey[int]()
 SECONDS_TO_CLEAN_UP = 60
 __all__ = [

@@ -427,7 +427,7 @@ def build_tree(node: Any, name: str, paid: list[int]) -> Agent:
     return Agent(name, ScriptedModel(turns, name=model), middleware=sub_agents)
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=12)
 @given(tree)
 async def test_the_parts_of_a_tree_of_agents_add_up_to_the_whole(node: Any) -> None:
     paid: list[int] = []

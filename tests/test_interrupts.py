@@ -1243,7 +1243,7 @@ ANY_CALLS = given(
 
 
 @pytest.mark.slow
-@settings(max_examples=30, deadline=None, derandomize=True)
+@settings(max_examples=30, derandomize=True)
 @ANY_CALLS
 def test_any_calls_with_any_answers_in_any_order(
     turns: list[list[tuple[str, int, str]]], shuffle: random.Random, elsewhere: bool
@@ -1254,7 +1254,7 @@ def test_any_calls_with_any_answers_in_any_order(
 
 @pytest.mark.slow
 @pytest.mark.faults
-@settings(max_examples=150, deadline=None, derandomize=True)
+@settings(max_examples=150, derandomize=True)
 @ANY_CALLS
 def test_many_calls_with_any_answers_in_any_order(
     turns: list[list[tuple[str, int, str]]], shuffle: random.Random, elsewhere: bool

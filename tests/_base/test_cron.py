@@ -126,7 +126,7 @@ moments = st.integers(0, 22 * 366 * 86_400).map(
 
 
 @pytest.mark.slow
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(line=lines, zone=st.sampled_from(ZONES), after=moments, share=st.floats(0, 0.999))
 def test_the_times_do_not_depend_on_when_one_asks(
     line: str, zone: str, after: datetime, share: float

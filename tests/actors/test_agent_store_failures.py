@@ -116,9 +116,7 @@ WRITERS = ["begin", "claim", "append_all", "append", "commit", "is_committed", "
     after=st.booleans(),
     patience=st.sampled_from([0.0, 5.0]),
 )
-@settings(
-    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 async def test_wherever_the_store_fails_everybody_is_told_and_the_agent_goes_on_when_it_is_well(
     tmp_path_factory: pytest.TempPathFactory,
     method: str,

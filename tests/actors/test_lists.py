@@ -602,9 +602,7 @@ def both() -> Agent:
 
 
 @pytest.mark.slow
-@settings(
-    max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(ACTS)
 def test_whatever_happens_the_index_says_what_the_records_say(
     new_store: NewStore, acts: list[tuple[str, str]]

@@ -9,7 +9,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from pydantic_ai.messages import (
     BinaryContent,
@@ -433,10 +433,8 @@ scenarios = st.builds(
 def drawn(examples: int) -> settings:
     return settings(
         max_examples=examples,
-        deadline=None,
         derandomize=True,
         phases=[Phase.generate],  # to shrink a scenario takes minutes
-        suppress_health_check=[HealthCheck.too_slow],
     )
 
 

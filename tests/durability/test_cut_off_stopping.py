@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic_ai.messages import ModelResponse
 
@@ -210,9 +210,7 @@ stories = st.builds(
 )
 
 
-ALWAYS_THE_SAME = settings(
-    deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
-)
+ALWAYS_THE_SAME = settings(derandomize=True)
 
 
 @pytest.mark.slow

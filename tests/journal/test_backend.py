@@ -1102,9 +1102,7 @@ def _change(backend: Backend, model: Model, act: str, agent_id: str, count: int)
 
 
 @pytest.mark.slow
-@settings(
-    max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(CHANGES)
 def test_any_mix_of_changes_leaves_what_a_list_would_hold(
     backend: Backend, mix: list[tuple[str, str, int]]

@@ -13,7 +13,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from pydantic_ai.messages import ModelMessagesTypeAdapter
 
 from tests.durability import test_cut_off as lives
@@ -163,9 +163,7 @@ async def check_each_prefix(records: Sequence[r.Record], every: int, path: Path)
 def drawn(examples: int) -> settings:
     return settings(
         max_examples=examples,
-        deadline=None,
         derandomize=True,
-        suppress_health_check=[HealthCheck.too_slow],
     )
 
 

@@ -9,7 +9,7 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pydantic_ai.messages import (
     BinaryContent,
@@ -114,14 +114,12 @@ results = st.builds(
 
 
 @pytest.mark.slow
-@settings(deadline=None)  # the first example waits for the schemas
 @given(replies | results)
 def test_what_is_read_back_is_what_the_adapters_of_all_records_bring(record: Any) -> None:
     assert decode(encode(record)) == record_from_dict(record_to_dict(record))
 
 
 @pytest.mark.slow
-@settings(deadline=None)  # the first example waits for the schemas
 @given(replies | results)
 def test_what_was_read_back_once_stays_what_it_is(record: Any) -> None:
     once = decode(encode(record))

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic_ai.messages import (
     ModelRequest,
@@ -248,7 +248,7 @@ def test_a_record_that_is_accepted_can_be_read(value: Any) -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=40, suppress_health_check=[HealthCheck.too_slow], deadline=None)
+@settings(max_examples=40)
 @given(hostile)
 def test_a_record_of_any_hostile_value_can_be_read_if_it_is_accepted(value: Any) -> None:
     for record in of_kinds(value):

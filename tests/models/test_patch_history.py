@@ -276,7 +276,7 @@ def test_what_is_no_message_is_refused_by_its_place(given: Any, why: str) -> Non
 
 
 @pytest.mark.slow
-@settings(deadline=None, max_examples=50, derandomize=True)
+@settings(max_examples=50, derandomize=True)
 @given(st.lists(st.sampled_from(range(len(DUMP))), max_size=15))
 def test_any_cut_and_any_order_of_a_dump_is_taken_by_an_agent(order: list[int]) -> None:
     patched = patch_history([DUMP[index] for index in order])

@@ -10,7 +10,7 @@ from datetime import datetime, timezone
 from typing import Any, cast
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic_ai.exceptions import ModelAPIError
 from pydantic_ai.messages import (
@@ -72,7 +72,7 @@ MODELS: dict[str, Model[Any]] = {
     "sees nothing": chat(supports_image_input=False, supports_document_input=False),
     "asks others": FallbackModel(chat(), chat()),
 }
-FEW = settings(max_examples=30, suppress_health_check=[HealthCheck.too_slow], deadline=None)
+FEW = settings(max_examples=30)
 PARAMETERS = ModelInput(messages=(), instructions="Be brief.", tools=(), settings=None).parameters()
 SETTINGS: tuple[ModelSettings | None, ...] = (
     None,

@@ -85,7 +85,6 @@ def test_each_field_of_a_stored_state_may_be_missing_without_a_change_of_meaning
 @pytest.mark.slow
 @settings(
     max_examples=100,
-    deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
 @given(st.data())

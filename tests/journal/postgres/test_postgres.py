@@ -625,9 +625,7 @@ def test_adding_nothing_needs_no_agent(hosts: Hosts) -> None:
 
 
 @pytest.mark.slow
-@settings(
-    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     st.lists(
         st.tuples(

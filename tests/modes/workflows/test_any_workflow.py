@@ -132,7 +132,6 @@ def finished(disk: Disk) -> set[str]:
 @pytest.mark.slow
 @settings(
     max_examples=15,
-    deadline=None,
     derandomize=True,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
 )
@@ -196,7 +195,7 @@ class _Played:
 
 
 @pytest.mark.slow
-@settings(max_examples=150, deadline=None, derandomize=True)
+@settings(max_examples=150, derandomize=True)
 @given(trees)
 def test_any_workflow_lets_its_agents_speak_in_the_order_of_the_rules(part: Part) -> None:
     """W1, W2, W6: against a few lines that say who comes next."""
