@@ -73,6 +73,18 @@ def test_each_link_to_a_rule_leads_to_one() -> None:
             assert anchor in anchors, f"{page.name} links to rules.md#{anchor}"
 
 
+def test_each_test_that_the_library_names_exists(existing: set[str]) -> None:
+    """A comment names the test that fails without a line: one that is renamed is found there."""
+    named = {
+        (str(path.relative_to(ROOT)), name)
+        for path in sources("understudy")
+        for name in re.findall(r"\btest_\w+", path.read_text(encoding="utf-8"))
+    }
+    assert named, "nothing is checked"
+    there = existing | {path.stem for path in sources("tests")}
+    assert {place for place in named if place[1] not in there} == set()
+
+
 def test_no_docstring_of_the_library_cites_a_rule() -> None:
     """A docstring says the reason in words: its reader has no table of ids at hand."""
     cited = [

@@ -12,6 +12,7 @@ from pydantic_ai.usage import RequestUsage
 
 from understudy._base.context_codecs import Context
 from understudy._base.json_values import shown
+from understudy._base.points_in_time import time_text
 from understudy._base.usd import usd_text
 from understudy.errors import UsageError
 from understudy.interrupts import Decision, Request
@@ -101,9 +102,8 @@ class HistoryEntry:
 
     def to_dict(self) -> dict[str, Any]:
         """The entry as JSON-able data."""
-        at = None if self.at is None else self.at.isoformat()
         data = {name: getattr(self, name) for name in HistoryEntry.__dataclass_fields__}
-        return {**data, "at": at, "agent_path": list(self.agent_path)}
+        return {**data, "at": time_text(self.at), "agent_path": list(self.agent_path)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -295,7 +295,7 @@ def _context(context: Context) -> dict[str, Any]:
 def _occurrence(occurrence: Occurrence) -> dict[str, Any]:
     return {
         "schedule_id": occurrence.schedule_id,
-        "due": occurrence.due.isoformat(),
+        "due": time_text(occurrence.due),
         "triggered": occurrence.triggered,
         "skipped": occurrence.skipped,
     }
@@ -311,7 +311,7 @@ def _schedule(schedule: Schedule) -> dict[str, Any]:
         "missed": schedule.missed,
         "overlap": schedule.overlap,
         "paused": schedule.paused,
-        "next_due": None if schedule.next_due is None else schedule.next_due.isoformat(),
+        "next_due": time_text(schedule.next_due),
         **_context(schedule.context),
     }
 
@@ -458,7 +458,7 @@ def _simple(record: r.Record) -> Iterator[tuple[What, dict[str, Any]]]:
                 "message_id": record.message_id,
                 "text": _text(record.message),
             }
-            due = None if record.due is None else record.due.isoformat()
+            due = time_text(record.due)
             detail |= {"steer": record.steer, "due": due, **_context(record.context)}
             yield "message_queued", {"detail": detail}
         case r.MessageDue():
@@ -472,7 +472,7 @@ def _simple(record: r.Record) -> Iterator[tuple[What, dict[str, Any]]]:
         case r.ScheduleRemoved():
             yield "schedule_removed", {"detail": {"schedule_id": record.schedule_id}}
         case r.Occurred():
-            since = None if record.since is None else record.since.isoformat()
+            since = time_text(record.since)
             yield "occurrence", {"detail": {**_occurrence(record.occurrence), "since": since}}
         case r.UserMessage():
             yield (
@@ -498,7 +498,7 @@ def _simple(record: r.Record) -> Iterator[tuple[What, dict[str, Any]]]:
         case r.Suspended():
             yield "tool_suspended", {"call_key": record.call_key}
         case r.PointReached():
-            until = None if record.due is None else record.due.isoformat()
+            until = time_text(record.due)
             point: dict[str, Any] = {"name": record.name, "what": record.what, "expires_at": until}
             if record.reason is not None:
                 point["reason"] = record.reason

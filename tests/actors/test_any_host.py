@@ -154,9 +154,9 @@ async def test_a_run_behind_one_that_is_paused_withdraws_nothing_where_it_is_ask
         assert isinstance(asked, Paused)
         await soon(ref.stop(block=False))
         await soon(second.get("t").pause("dinner"))  # it is the second one's now
-        async with asyncio.timeout(60):
-            while (await first.agents())[0].host != "first":  # noqa: ASYNC110  # sets no event
-                await asyncio.sleep(0.01)
+        await hosts.found(
+            "SELECT 1 FROM agents a JOIN hosts h ON h.id = a.owner WHERE h.name = 'first'"
+        )
         await soon(second.get("t").unpause())
         again = await soon(second.get("t").outcome())
         assert again is not None

@@ -333,7 +333,7 @@ async def test_a_run_that_no_host_may_run_goes_on_at_the_first_one_that_may(host
             await soon(held.entered.wait())
         held.release.set()
         async with host("has it", "gpu") as second:
-            await soon(at_rest(hosts))
+            await at_rest(hosts)
             (info,) = await soon(second.agents())
             assert (info.host, info.status) == ("has it", Status.IDLE)
 

@@ -39,7 +39,7 @@ async def test_a_message_id_sent_again_brings_the_outcome_of_its_run_as_it_stand
 
 
 async def test_the_outcome_of_a_message_whose_run_was_withdrawn_says_so(place: Place) -> None:
-    """J14: it was `Completed`, without a text. In memory, and in the next runtime."""
+    """J14: in memory, and in the next runtime."""
     async with Runtime([paying()], store=place.store()) as runtime:
         ref = runtime.spawn("desk", "t")
         interrupted(await soon(ref.run("go", message_id="m")))

@@ -713,6 +713,27 @@ async def test_an_answer_is_given_before_what_is_asked_after_it(
         assert await soon(runtime.resolve(bank.tokens[0], "ann"))
 
 
+async def test_an_answer_to_an_agent_that_leaves_memory_wakes_it_again(
+    bank: Bank, new_store: NewStore
+) -> None:
+    """J22: it leaves when its middleware has handled a message."""
+    held = Held()
+
+    class Slow(Middleware):
+        async def on_message(self, run: Any, message: Any) -> None:
+            await held.wait()
+
+    async with Runtime([bank.agent(middleware=[Slow()])], store=new_store()) as runtime:
+        ref, outcome = await waiting(runtime)
+        ref.notify("Slow", "take your time")
+        await soon(held.entered.wait())
+        ref.stop(block=False)
+        answered = runtime.resolve(bank.tokens[0], "ann")
+        held.release.set()
+        assert await soon(answered)
+        assert texts(await soon(outcome)) == ["paid by ann"]
+
+
 async def test_a_cancel_before_an_answer_ends_its_wait(bank: Bank, new_store: NewStore) -> None:
     async with Runtime([bank.agent()], store=new_store()) as runtime:
         ref, outcome = await waiting(runtime)

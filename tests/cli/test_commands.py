@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import socket
 import sqlite3
 import sys
 import types
 from contextlib import closing
-from datetime import datetime, timezone
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,7 @@ from understudy import (
     call,
     tool,
 )
+from understudy._base.clock import SystemClock
 from understudy.cli.demo_desk import new_runtime, set_up
 from understudy.cli.serve import listening, url_of
 from understudy.cli.servers import running
@@ -224,6 +226,21 @@ def test_other_arguments_come_from_the_line_a_file_or_standard_input(
     for args, code in (("{", 2), ("[1]", 2), ("@/nowhere", 2), ('{"amount": "much"}', 4)):
         assert run("edit", request, "--args", args, "-y", code=code).stdout == ""
     assert len(desk.json("pending")["requests"]) == 1
+
+
+def test_times_are_told_in_utc_wherever_the_clock_of_the_runtime_is(tmp_path: Path) -> None:
+    class There(SystemClock):
+        def now(self) -> datetime:
+            return super().now().astimezone(timezone(timedelta(hours=2)))
+
+    store = f"sqlite:///{tmp_path / 'desk.db'}"
+    with Runtime(agents([]), store=store, clock=There(), feed=True) as runtime:
+        runtime.spawn("echo", "t-1").run("Hello!").get(timeout=60)
+    for command in (["ls"], ["show", "t-1"], ["events"], ["events", "t-1"], ["history", "t-1"]):
+        told = run(*command, "--store", store, "--json").stdout
+        times = re.findall(r'"(?:at|status_at)": "([^"]+)"', told)
+        assert times, command
+        assert {time[-6:] for time in times} == {"+00:00"}, command
 
 
 def test_an_answer_that_does_not_fit_its_schema_is_refused(tmp_path: Path) -> None:

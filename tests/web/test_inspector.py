@@ -234,7 +234,7 @@ async def test_who_waits_for_an_outcome_gets_it_as_soon_as_the_run_is_at_rest(
     feed: bool | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By the feed of the store, else by looking."""
-    monkeypatch.setattr("understudy.web.outcome.SLOWEST", 3600.0, raising=False)
+    monkeypatch.setattr("understudy.web.outcome.SLOWEST", 3600.0)
     monkeypatch.setattr("understudy.web.outcome.POLL", 3600.0 if feed else 0.01)
     held, looked = Held("done"), asyncio.Event()
 

@@ -30,8 +30,8 @@ def checked_time(given: object, *, what: str) -> datetime:
 
 
 def time_text(time: datetime | None) -> str | None:
-    """The time in ISO 8601; None where it is not known."""
-    return None if time is None else time.isoformat()
+    """The time in ISO 8601, in UTC; None where it is not known."""
+    return None if time is None else time.astimezone(timezone.utc).isoformat()
 
 
 def checked_clock(given: Clock | None, *, what: str) -> Clock | None:

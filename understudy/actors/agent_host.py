@@ -323,9 +323,11 @@ class AgentHost:
                 slot.refuse_guess(given, error)
                 if slot.phase is Phase.PASSIVE:
                     self.directory.drop_unless_needed(slot)
-            # Also of a guess that was not in the inbox: it goes along with other calls.
-            given.is_checked = True
-            self.activator.check_inbox_here(slot)
+        # Also of a guess that was not in the inbox: it goes along with other calls. And of one to
+        # an agent in memory, which may leave it before it gets there
+        # (test_an_answer_to_an_agent_that_leaves_memory_wakes_it_again).
+        given.is_checked = True
+        self.activator.check_inbox_here(slot)
         try:
             known = await asked.future
         except UnknownAgent:

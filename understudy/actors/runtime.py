@@ -40,8 +40,9 @@ from understudy.agent.agent import Agent
 from understudy.errors import UsageError
 from understudy.interrupts import Request
 from understudy.journal import Store
+from understudy.journal.contracts import Durability
 from understudy.journal.feed import FeedStore
-from understudy.journal.opening import Durability, open_store
+from understudy.journal.opening import open_store
 from understudy.journal.shared import shared_part
 from understudy.loop_actors.future import Future
 from understudy.loop_actors.supervisor import SupervisorTree

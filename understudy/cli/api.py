@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import socket
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
@@ -132,8 +131,3 @@ def _events(lines: Iterator[str]) -> Iterator[tuple[str | None, str]]:
         elif not line and data:
             yield id, "\n".join(data)
             id, data = None, []
-
-
-def loaded(text: str) -> Any:
-    """The data of an event."""
-    return json.loads(text)

@@ -12,6 +12,7 @@ from pydantic_ai.messages import (
     ModelRequest,
 )
 
+from understudy._base.points_in_time import time_text
 from understudy.display.from_state import add_state
 from understudy.display.live_rows import LiveRows
 from understudy.display.places import Place, message_id, request_id
@@ -113,7 +114,7 @@ class Display:
             case r.Suspended():
                 self._call(place, record.call_key, "waiting")
             case r.PointReached():
-                until = None if record.due is None else record.due.isoformat()
+                until = time_text(record.due)
                 if record.call_key in place.calls:
                     waits = {"name": record.name, "what": record.what, "until": until}
                     self._call(place, record.call_key, "waiting", waits_for=waits)
@@ -162,7 +163,7 @@ class Display:
         """What the agent's other records tell: notices, and messages that wait."""
         match record:
             case r.MessageQueued():
-                due = None if record.due is None else record.due.isoformat()
+                due = time_text(record.due)
                 self._table.add_queued(
                     record.message_id, record.message, due=due, steer=record.steer
                 )
@@ -211,7 +212,7 @@ class Display:
                 )
             case r.Occurred(occurrence=occurrence) if occurrence.skipped is not None:
                 text = f"Schedule {occurrence.schedule_id}: left out ({occurrence.skipped})"
-                due = occurrence.due.isoformat()
+                due = time_text(occurrence.due)
                 self._table.add(place, f"notice:{self._table.seq}", "notice", text, due=due)
             case _:
                 pass
@@ -252,7 +253,7 @@ class Display:
         self._table.change(place.calls.get(call_key), state, **detail)
 
     def _since(self, place: Place, call_key: str, name: str) -> None:
-        at = None if self._table.at is None else self._table.at.isoformat()
+        at = time_text(self._table.at)
         self._table.change(place.calls.get(call_key), **{name: at})
 
     def _result(self, place: Place, record: r.Result) -> None:
@@ -262,7 +263,7 @@ class Display:
         row = self._table.by_id.get(place.calls.get(record.call_key, ""))
         if row is not None:
             self._table.by_tool_call_id[record.part.tool_call_id] = row.id
-        ended = None if self._table.at is None else self._table.at.isoformat()
+        ended = time_text(self._table.at)
         detail = {"ended_at": ended, "in_doubt": record.doubt, "waits_for": None}
         self._table.add_result(record.part, **detail)
         if record.halt is not None:

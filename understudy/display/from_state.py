@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, ToolReturnPart
 
+from understudy._base.points_in_time import time_text
 from understudy.display.places import Place, request_id
 from understudy.display.table import Table
 from understudy.interrupts import DecisionRecord
@@ -28,7 +29,7 @@ def add_state(table: Table, place: Place, state: AgentState) -> None:
     for queued in state.queue.values():
         table.add_queued(queued.message_id, queued.message, due=None, steer=queued.steer)
     for timed in (state.plans.timed if state.plans is not None else {}).values():
-        due = None if timed.due is None else timed.due.isoformat()
+        due = time_text(timed.due)
         table.add_queued(timed.message_id, timed.message, due=due)
 
 
@@ -95,7 +96,7 @@ def _add_call(table: Table, place: Place, call: Call) -> None:
     if call.running:
         table.change(id, "running", attempt=call.attempts)
     elif waits:
-        until = None if waits[0].due is None else waits[0].due.isoformat()
+        until = time_text(waits[0].due)
         if id is None:
             table.add_put_off(place, until)
         waits_for = {"name": waits[0].name, "what": waits[0].kind, "until": until}

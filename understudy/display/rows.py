@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal
 
+from understudy._base.points_in_time import time_text
+
 RowKind = Literal[
     "user",
     "text",
@@ -70,7 +72,7 @@ class Row:
             **data,
             "agent_path": list(self.agent_path),
             "depth": self.depth,
-            "at": None if self.at is None else self.at.isoformat(),
+            "at": time_text(self.at),
             "position": list(self.position),
         }
 

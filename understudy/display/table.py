@@ -20,6 +20,7 @@ from pydantic_ai.messages import (
 )
 
 from understudy._base.json_values import jsonable
+from understudy._base.points_in_time import time_text
 from understudy.display.places import Place, message_id, part_id, request_id
 from understudy.display.rows import DisplayUpdate, Row, RowKind
 from understudy.interrupts import Decision, DecisionRecord, Request
@@ -328,7 +329,7 @@ def decision_detail(decision: Decision, at: datetime, *, sticky: bool) -> dict[s
     return {
         "decision": decision.to_dict(),
         "by": decision.by,
-        "decided_at": at.isoformat(),
+        "decided_at": time_text(at),
         "sticky": sticky,
     }
 

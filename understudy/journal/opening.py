@@ -10,8 +10,7 @@ from typing import Any
 
 from understudy._base.json_values import is_storable_text, shown
 from understudy.errors import UsageError
-from understudy.journal.contracts import LEASE, check_durability, check_lease
-from understudy.journal.contracts import Durability as Durability
+from understudy.journal.contracts import LEASE, Durability, check_durability, check_lease
 from understudy.journal.database_store import DatabaseStore
 from understudy.journal.memory import MemoryStore
 from understudy.journal.store import Store

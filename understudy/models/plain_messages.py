@@ -21,7 +21,7 @@ from pydantic_ai.messages import (
 )
 from pydantic_ai.models import Model
 
-TEXTLESS = frozenset({int, float, bool, type(None)})
+_TEXTLESS = frozenset({int, float, bool, type(None)})
 """The types of content that holds neither text nor a file: a model is sent them as JSON."""
 _PLAIN_REPLIES = frozenset(
     {TextPart, ThinkingPart, ToolCallPart, NativeToolCallPart, NativeToolReturnPart, FilePart}
@@ -52,7 +52,7 @@ def is_plain(message: ModelMessage, previous: ModelMessage | None) -> bool:
                 return False
             results += 1
             text = part.content
-            if type(text) in TEXTLESS:
+            if type(text) in _TEXTLESS:
                 continue
             if not isinstance(text, str):
                 if part.files:

@@ -525,7 +525,7 @@ class Run(Generic[DepsT_co]):
             # `on_message` has a `Run` of its own, beside the one that runs the pipeline. It cannot
             # know whether the boundary before the next turn is decided already. So the turn counts
             # as begun: the signal waits for the next boundary, and does not get lost
-            # (test_a_message_to_a_middleware_in_a_model_call_stops_the_run_after_that_step).
+            # (test_a_message_to_a_middleware_during_a_model_call_stops_the_run_after_that_step).
             # A workflow has no turns of its own: its agents' runs have them.
             has_turns = self.definition.asks_model
             begun = has_turns and (self.in_model_call or not self._attempt_begun)

@@ -23,7 +23,6 @@ from understudy.actors.services import RuntimeServices
 from understudy.actors.stored_agents import load_index
 from understudy.journal import IndexStatus
 from understudy.journal.lists import AskQuery, ListStore
-from understudy.journal.shared import host_of
 from understudy.journal.store import DueStore
 from understudy.telemetry import conventions as c
 from understudy.telemetry.guarded import failed
@@ -104,7 +103,7 @@ def _joined(
 class _HostGauges:
     def __init__(self, services: RuntimeServices[Any, Any], every: float) -> None:
         self.services = services
-        self.attributes: Mapping[str, str] = {c.HOST: host_of(services.store) or "local"}
+        self.attributes: Mapping[str, str] = {c.HOST: services.host or "local"}
         self._every = every
         self._lock = threading.Lock()
         self._values: Values = {}

@@ -20,7 +20,6 @@ from understudy._base.json_values import checked_flag, checked_seconds, shown
 from understudy.actors.services import RuntimeServices
 from understudy.errors import UsageError
 from understudy.journal.database_store import DatabaseStore
-from understudy.journal.shared import host_of
 from understudy.telemetry.conventions import COMMIT_DURATION, ERROR_TYPE, SCOPE
 from understudy.telemetry.gauges import Gauges
 from understudy.telemetry.guarded import Guarded, GuardedTracer, GuardedTracerProvider, guarded
@@ -109,7 +108,7 @@ class Telemetry:
             self._parts.gauges.remove(services)
 
     def _watch(self, services: RuntimeServices[Any, Any]) -> RunSpans | None:
-        found = self._watching(host_of(services.store))
+        found = self._watching(services.host)
         parts = self._parts
         if found is None or parts is None:
             logger.info(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from datetime import datetime
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -86,11 +86,6 @@ class RunBody(Body):
 
 class NothingBody(Body):
     """No arguments."""
-
-
-ActionName = Literal[
-    "messages", "cancel", "pause", "unpause", "retry", "settle", "revoke", "compact", "delete"
-]
 
 
 async def send(visit: Visit) -> dict[str, Any]:

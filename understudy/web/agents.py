@@ -14,7 +14,6 @@ from understudy._base.points_in_time import time_text
 from understudy.actors import AgentInfo, Runtime, Status
 from understudy.costs import costs_of
 from understudy.history import HistoryEntry, HistoryPage
-from understudy.login.problems import refused
 from understudy.login.users import Right
 from understudy.models.prices import PUBLISHED, Prices
 from understudy.state.agent_state import AgentState
@@ -280,13 +279,3 @@ async def overview(visit: Visit) -> dict[str, Any]:
         "abandoned_tasks": None if status is None else status.abandoned_tasks,
         "tree": None if runtime is None else str(runtime.tree()),
     }
-
-
-def checked_text(body: Any, name: str, *, required: bool = True) -> str | None:
-    """A text of a JSON body."""
-    value = body.get(name) if isinstance(body, dict) else None
-    if value is None and not required:
-        return None
-    if not isinstance(value, str) or not value.strip():
-        raise refused(400, "UsageError", f"`{name}` must be a text.")
-    return value

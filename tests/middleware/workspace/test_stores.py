@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import json
 import random
+import threading
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,10 +15,13 @@ import pytest
 from tests.support.agents import Held, by_turn, completed, results
 from tests.support.loops import soon
 from tests.support.places import NewStore, SqlitePlace
-from understudy import Agent, AgentState, Runtime, ToolContext, UsageError, call, tool
+from understudy import Agent, AgentState, Run, Runtime, ToolContext, UsageError, call, tool
 from understudy.errors import UnknownAgent
 from understudy.events import FilesUpdated
-from understudy.middleware import SubAgent, Workspace
+from understudy.journal.contracts import Batch
+from understudy.journal.database_store import DatabaseStore
+from understudy.journal.sqlite.backend import SqliteBackend
+from understudy.middleware import Middleware, Next, SubAgent, ToolCall, Workspace
 from understudy.models import ScriptedModel
 from understudy.state.blobs import pack, unpack
 
@@ -289,6 +294,77 @@ async def test_sub_agents_share_the_files_or_have_a_copy_of_their_own(new_store:
             assert told[1:] == ["edited", text]  # its edit was no error: it has the file, too
             await soon(ref.compact())
             assert await soon(Workspace.of(ref).read("a.md")) == text.removeprefix("1\t")
+
+
+class HeldCommits(SqliteBackend):
+    """From the start of a `read_file` on, each commit waits until it is let through."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(str(path), host="here")
+        self.holds = False
+        self.held = threading.Semaphore(0)
+        self.let_through = threading.Semaphore(0)
+
+    def append(self, batch: Batch) -> None:
+        payloads = (record.payload for record in batch.records)
+        self.holds |= any(b'"started"' in each and b'"read_file"' in each for each in payloads)
+        super().append(batch)
+
+    def commit(self) -> None:
+        if self.holds:
+            self.held.release()
+            assert self.let_through.acquire(timeout=60)
+        super().commit()
+
+
+async def test_what_another_sub_agent_has_just_written_is_read(tmp_path: Path) -> None:
+    """Its bytes are in a commit behind the one that the start of the read has waited for."""
+    found: list[Any] = []
+    wrote, records, recorded, reads = (asyncio.Event() for _ in range(4))
+
+    class Around(Middleware):
+        async def wrap_tool_call(self, run: Run, call: ToolCall, next: Next) -> Any:
+            if call.tool_name == "read_file":
+                reads.set()
+                found.append(await next(call))
+                return found[0]
+            result = await next(call)
+            if call.tool_name == "write_file":
+                wrote.set()
+                await records.wait()
+            return result
+
+    async def reply(request: Any) -> Any:
+        if "one task" not in request.instructions:
+            return "done" if len(request.messages) > 1 else tasks
+        if len(request.messages) > 1:
+            recorded.set()
+            return "done"
+        if request.prompt == "write":
+            return WRITE
+        await wrote.wait()
+        return READ
+
+    tasks = [
+        call("task", {"task_name": "general-purpose", "instructions": each})
+        for each in ("write", "read")
+    ]
+    stack = [Workspace(), SubAgent(), Around()]
+    agent = Agent("writer", ScriptedModel(reply), middleware=stack)
+    backend = HeldCommits(tmp_path / "store.db")
+    async with Runtime([agent], store=DatabaseStore(backend)) as runtime:
+        run = runtime.spawn("writer", id="a").run("go")
+        assert await asyncio.to_thread(backend.held.acquire, timeout=60)
+        records.set()
+        await soon(recorded.wait())
+        backend.let_through.release()
+        await soon(reads.wait())
+        for _ in range(100):  # else it looks for the bytes now
+            await asyncio.sleep(0)
+        backend.holds = False
+        backend.let_through.release(100)
+        completed(await soon(run))
+    assert found == ["1\tfirst"]
 
 
 @pytest.mark.slow

@@ -65,7 +65,8 @@ class Ear:
                 with self._connection.use() as connection:
                     connection.execute(f'LISTEN "{self.channel}"')
                     # Race: this against what was told before. Whoever posts looks again by itself
-                    # too, but only after a while (test_what_was_posted_while_nobody_listened).
+                    # too, but only after a while
+                    # (test_what_was_posted_while_nobody_listened_is_done_when_somebody_does).
                     self._told(None)
                     pause = 0.05
                     for notify in connection.notifies():

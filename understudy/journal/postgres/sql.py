@@ -154,8 +154,6 @@ SELECT incarnation, epoch, last_seq, standing, takeable FROM agents WHERE agent_
 FOR SHARE"""
 """Waits until a transaction of ours, left behind by a lost connection, is settled."""
 
-# ------------------------------------------------------------------- calls of other hosts
-
 READ_BACK = """
 SELECT r.seq, r.incarnation, r.epoch, r.kind, r.version, r.payload
 FROM records r JOIN agents a ON a.key = r.agent
