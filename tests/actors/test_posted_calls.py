@@ -27,7 +27,15 @@ from understudy import (
     tool,
 )
 from understudy.actors import calls_elsewhere, post_office, watch
-from understudy.errors import Fenced, NotInterrupted, RecordRefused, UnknownAgent, UsageError
+from understudy.errors import (
+    Fenced,
+    NotInterrupted,
+    OwnedElsewhere,
+    RecordRefused,
+    UnfitHost,
+    UnknownAgent,
+    UsageError,
+)
 from understudy.journal.database_store import DatabaseStore
 from understudy.journal.postgres import inbox_sql, sql
 from understudy.journal.shared import Hint
@@ -708,3 +716,87 @@ async def test_no_reply_precedes_the_commit_of_what_it_tells_of(
         assert await soon(sent) == "m"
         held.release.set()
         await soon(run)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        OwnedElsewhere(agent_id="t", host="here"),
+        Fenced(agent_id="t", why="another runtime has it"),
+        UnfitHost(agent_id="t", agent="desk"),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+async def test_a_call_that_another_host_is_to_do_is_told_at_once_that_its_runtime_stops(
+    hosts: Hosts, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    """A8: a step that waits for it would hold up the end of that runtime."""
+    (here,) = stores(hosts, "here")
+    assert here.shared is not None
+    take, begun, may_fail = here.shared.take, asyncio.Event(), asyncio.Event()
+
+    async def take_in_vain(agent_id: str, *args: Any, **options: Any) -> Any:
+        if agent_id != "t":
+            return await take(agent_id, *args, **options)
+        begun.set()
+        await may_fail.wait()
+        raise error
+
+    monkeypatch.setattr(here.shared, "take", take_in_vain)
+    assert await raised_in_a_step(here, begun, may_fail) == "agent 't': its runtime has stopped"
+
+
+@pytest.mark.parametrize("method", ["place", "post"])
+async def test_a_call_on_its_way_to_another_host_is_told_at_once_that_its_runtime_stops(
+    hosts: Hosts, method: str
+) -> None:
+    """A8."""
+    held = Held("first")
+    here, there = stores(hosts, "here", "there")
+    async with opened(there, Agent("desk", ScriptedModel([held]))) as owner:
+        run = await running(owner, held)
+        asker = Stopping(here, method)
+        error = await raised_in_a_step(here, asker.reached, asker.released)
+        assert error == "agent 't': its runtime has stopped"
+        held.release.set()
+        await soon(run)
+
+
+async def raised_in_a_step(
+    store: DatabaseStore, reached: asyncio.Event, released: asyncio.Event
+) -> str:
+    """What a call of 't' raises in a step in progress, for which a runtime waits that is left.
+
+    It is left when the call has reached a point, and the call goes on from there afterwards.
+    """
+    raised: list[str] = []
+
+    @tool
+    async def ask() -> str:
+        try:
+            await runtime.spawn("desk", "t").run("go")
+        except Exception as error:
+            raised.append(str(error))
+        return "asked"
+
+    async def leave() -> None:
+        async with runtime:
+            runtime.spawn("asker", "a").run("go")
+            await soon(reached.wait())
+
+    def is_left() -> bool:
+        try:
+            runtime.get("t")
+        except UsageError:
+            return True
+        return False
+
+    asker = Agent("asker", ScriptedModel([call("ask"), "never"]), tools=[ask])
+    runtime = opened(store, asker, desk("never"), stop_timeout=None)
+    leaving = asyncio.create_task(leave())
+    await soon(reached.wait())
+    await until(is_left)
+    released.set()
+    await soon(leaving)
+    (error,) = raised
+    return error

@@ -18,7 +18,7 @@ from tests.support import cluster_app
 from tests.support.agents import completed, interrupted
 from tests.support.cluster_app import measure
 from tests.support.inline_engine import Inline
-from understudy import AgentRef, Runtime, Status, approve, reject, respond
+from understudy import AgentRef, Paused, Runtime, Status, approve, reject, respond
 from understudy.actors import FeedEvent, Future, Schedules
 from understudy.cluster import Cluster, ClusterRef, ClusterSchedules, Hosts
 from understudy.errors import (
@@ -107,6 +107,51 @@ def test_an_outcome_has_its_state(runtime: Runtime) -> None:
     assert outcome.explain() == "Completed after 1 model call: the model gave its final answer."
     state = ref.state().get(timeout=SECONDS)
     assert outcome.state.to_dict()["messages"] == state.to_dict()["messages"]
+
+
+def test_an_outcome_has_its_state_after_later_runs(runtime: Runtime) -> None:
+    ref = desk(runtime)
+    ref.pause("wait").get(timeout=SECONDS)
+    held = ref.run("measure x").get(timeout=SECONDS)
+    assert isinstance(held, Paused)
+    ref.unpause().get(timeout=SECONDS)
+    measured = completed(ref.outcome().get(timeout=SECONDS) or held)
+    asked = interrupted(ref.run("refund 17").get(timeout=SECONDS))
+    refunded = completed(ref.resume(asked.decide(approve())).get(timeout=SECONDS))
+    ref.run("Hello!").get(timeout=SECONDS)
+    how = [outcome.explain().partition(":")[0] for outcome in (held, measured, asked, refunded)]
+    assert how == [
+        "Paused after 1 model call",
+        "Completed after 2 model calls",
+        "Waits for a person after 1 model call",
+        "Completed after 2 model calls",
+    ]
+    assert [outcome.cost.requests for outcome in (held, measured, asked)] == [1, 2, 1]
+    assert said(refunded.state) == ["measure x", "refund 17"]
+    assert (asked.state.decisions, len(refunded.state.decisions)) == ([], 1)
+
+
+@pytest.mark.parametrize("gone", ["deleted", "replaced", "compacted"])
+def test_an_outcome_whose_state_is_gone_names_its_run(tmp_path: Path, gone: str) -> None:
+    store = f"sqlite:///{tmp_path}/store.db"
+    with Cluster(f"{APP}:desks", 1, store=store, engine=Inline()) as cluster:
+        ref = desk(cluster, "ann")
+        outcome = completed(ref.run("Hello!").get(timeout=SECONDS))
+        read = completed(ref.outcome().get(timeout=SECONDS) or outcome)
+        assert read.explain().startswith("Completed")
+        if gone != "compacted":
+            cluster.delete("ann").get(timeout=SECONDS)
+        if gone != "deleted":
+            desk(cluster, "ann").run("Hello again!").get(timeout=SECONDS)
+            cluster.compact("ann").get(timeout=SECONDS)
+        named = (
+            rf"'ann', run '{outcome.run_id}'.* compacted or deleted. Read `outcome.state` before"
+        )
+        with pytest.raises(UsageError, match=named):
+            outcome.explain()
+        with pytest.raises(UsageError, match=named):
+            outcome.cost  # noqa: B018  # reading it is what is tested
+        assert read.explain().startswith("Completed"), "what was read before stays"
 
 
 async def test_futures_are_awaited_on_the_loop_of_the_application(runtime: Runtime) -> None:

@@ -26,6 +26,7 @@ from understudy.actors.messages import (
     WaitOutcome,
 )
 from understudy.actors.ref_call import RefCall
+from understudy.actors.replies import runtime_stopped
 from understudy.actors.shared_host import SharedHost
 from understudy.errors import JournalFailed, OtherRun, error_from_dict
 from understudy.journal.shared import Place, Post, PostState
@@ -128,6 +129,12 @@ class CallsElsewhere:
             for call in posted:
                 self._office.again(call)
             return False
+        if self._services.closing:
+            # Their owner does them. It may be that nobody looks for the replies any more
+            # (test_a_call_on_its_way_to_another_host_is_told_at_once_that_its_runtime_stops).
+            for call in posted:
+                self._office.refuse(call, runtime_stopped(slot.id))
+            return True
         by_id = self._by_agent.setdefault(slot.id, {})
         if not by_id:  # who has posted runs looks for their outcomes, one after the other
             self._services.looks.keep(slot.id)
@@ -140,7 +147,7 @@ class CallsElsewhere:
         # (test_a_call_that_crosses_a_change_of_owner_is_told_to_the_new_one).
         self._told.update(ids)
         self._look_now.set()
-        if self._looking is None and not self._services.closing:
+        if self._looking is None:
             self._looking = self._services.start_task(self._look_again_and_again(), "post")
         return True
 

@@ -171,7 +171,7 @@ class PostOffice:
         except RunAbandoned as error:
             self.refuse(call, error)
         except (OwnedElsewhere, Fenced) as error:
-            if error.agent_id not in (call.slot.id, "*") or self._services.closing:
+            if error.agent_id not in (call.slot.id, "*"):
                 self.refuse(call, error)
                 return
             if isinstance(error, Fenced):
@@ -228,13 +228,29 @@ class PostOffice:
         self._begin(slot)
 
     def _begin(self, slot: AgentSlot) -> None:
-        if not self._services.closing:  # else its callers are told that
+        if self._services.closing:
+            self._end_line(slot)
+        else:
             self._start(self._work_off(slot))
+
+    def _end_line(self, slot: AgentSlot) -> None:
+        """The runtime stops: tell that at once, for its end waits for the steps in progress.
+
+        One of them may wait for such a call
+        (test_a_call_that_another_host_is_to_do_is_told_at_once_that_its_runtime_stops).
+        """
+        with self._lock:
+            calls = self._lines.pop(slot.id, [])
+        for call in calls:
+            self.refuse(call, runtime_stopped(slot.id))
 
     async def _work_off(self, slot: AgentSlot) -> None:
         """Find out where the agent is, and have its calls done there, in their order."""
         line = self._lines[slot.id]
-        while self._lines.get(slot.id) is line and not self._services.closing:
+        while self._lines.get(slot.id) is line:
+            if self._services.closing:
+                self._end_line(slot)
+                return
             await self._pause(line)
             with self._lock:
                 if not line and slot.id not in self._to_withdraw:

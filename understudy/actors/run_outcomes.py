@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from typing import NamedTuple
 
 from understudy.agent.agent import Agent
 from understudy.errors import Quarantined, UnknownAgent, UnknownMessage, UsageError
-from understudy.journal import IndexStatus, Readable, index_status_of
+from understudy.journal import IndexStatus, Readable, index_status_of, load_latest
 from understudy.outcomes import Failed, Outcome, Paused
 from understudy.state.agent_state import AgentState
 from understudy.state.fold import apply
@@ -129,3 +130,56 @@ def compacted(run_id: str) -> UsageError:
         f"The run {run_id!r} of this message is over, and its records are compacted away: its "
         "reply is in the history of ref.state()"
     )
+
+
+class Moment(NamedTuple):
+    """What tells the state of one outcome from the other states of its agent."""
+
+    run_id: str
+    is_over: bool
+    requests: tuple[str, ...] = ()
+    """The ids of those that were pending."""
+    why: str | None = None
+    """Why the run was paused or quarantined."""
+    model_calls: int = 0
+    """So far. It may be paused again for the same reason, after other ones."""
+
+
+def moment_of(state: AgentState) -> Moment:
+    """The moment at which the run of this state has its outcome."""
+    run = state.run
+    assert run is not None, "an outcome is of a run"
+    if run.over:
+        return Moment(run.run_id, True)
+    requests = tuple(request.id for request in state.requests)
+    why = run.quarantined or state.pause
+    return Moment(run.run_id, False, requests, why, state.usage.requests)
+
+
+async def state_at(store: Readable, agent_id: str, moment: Moment) -> AgentState:
+    """The state of an agent at a moment: the last one, or else the first that its records fold to.
+
+    Raises:
+        UsageError: if these records are compacted away or deleted.
+
+    """
+    latest = await load_latest(store, agent_id)
+    if latest is not None and _is_at(state := latest.folded(), moment):
+        return state
+    loaded = await store.load(agent_id)
+    if loaded is not None:
+        state = AgentState()
+        with loaded.as_damage():
+            for record in loaded.records:
+                apply(state, record)
+                if _is_at(state, moment):
+                    return state
+    raise UsageError(
+        f"The state of an outcome of agent {agent_id!r}, run {moment.run_id!r}, is no longer in "
+        "the store: the agent was compacted or deleted. Read `outcome.state` before that"
+    )
+
+
+def _is_at(state: AgentState, moment: Moment) -> bool:
+    run = state.run
+    return run is not None and run.run_id == moment.run_id and moment_of(state) == moment

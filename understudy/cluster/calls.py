@@ -32,6 +32,7 @@ REPEATABLE = frozenset(
         "subscribers",
         "schedules.list", "schedules.pause", "schedules.resume", "schedules.remove", "resolve",
         "reject", "load_blobs", "count", "delete", "export", "page", "read_feed", "recover",
+        "state_at",
     }
 )  # fmt: skip
 """What may be done twice: it is known by an id, or only looks, or comes to the same."""
@@ -295,7 +296,9 @@ class Wanted:
             if self._met is not None:
                 self._met()
             calls, agent_id = self._calls, self.target.id
-            value = with_state(value, lambda: calls.call(Target(agent_id), "state").get())
+            value = with_state(
+                value, lambda moment: calls.call(Target(agent_id), "state_at", (moment,)).get()
+            )
             self.future.set(value)
 
     def lost(self, host: HostEnd) -> None:

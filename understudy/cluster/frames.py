@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from understudy._base.json_values import shown, text_of
+from understudy.actors.run_outcomes import Moment, moment_of
 from understudy.errors import UsageError
 from understudy.outcomes import Completed, Failed, Interrupted, Paused, Stopped, Waiting
 from understudy.state.agent_state import AgentState
@@ -130,39 +131,44 @@ def _portable(value: Any) -> Any:
         except Exception:
             lost = dataclasses.replace(value.tool_result, value=None, value_lost=True)
             value = dataclasses.replace(value, tool_result=lost)
-    return dataclasses.replace(value, state=LoadedLater())
+    return dataclasses.replace(value, state=LoadedLater(moment_of(value.state)))
 
 
 class LoadedLater(AgentState):
-    """A state that is loaded when something of it is read first. That waits for the host."""
+    """A state that is loaded when something of it is read first. That waits for the host.
 
-    __slots__ = ("_load",)
+    Args:
+        moment: at which the agent had this state.
 
-    def __init__(self) -> None:  # nothing is set: each attribute is looked for in __getattr__
-        pass
+    """
 
-    def load_by(self, load: Callable[[], AgentState]) -> None:
+    __slots__ = ("_load", "_moment")
+
+    def __init__(self, moment: Moment) -> None:  # each other attribute is looked for in __getattr__
+        self._moment = moment
+
+    def load_by(self, load: Callable[[Moment], AgentState]) -> None:
         """Say how it is loaded."""
         self._load = load
 
     def __getattr__(self, name: str) -> Any:
         if name == "_load" or (name.startswith("__") and name.endswith("__")):
             raise AttributeError(name, name=name, obj=self)
-        loaded = self._load()
+        loaded = self._load(self._moment)
         for slot in AgentState.__slots__:
             setattr(self, slot, getattr(loaded, slot))
         return getattr(self, name)
 
     def __reduce__(self) -> tuple[Callable[..., AgentState], tuple[Any, ...]]:
         load = getattr(self, "_load", None)
-        return (LoadedLater, ()) if load is None else (_same, (load(),))
+        return (LoadedLater, (self._moment,)) if load is None else (_same, (load(self._moment),))
 
 
 def _same(state: AgentState) -> AgentState:
     return state
 
 
-def with_state(value: Any, load: Callable[[], AgentState]) -> Any:
+def with_state(value: Any, load: Callable[[Moment], AgentState]) -> Any:
     """The value of an answer; if it is an outcome, its state is loaded so."""
     state = getattr(value, "state", None) if isinstance(value, _OUTCOMES) else None
     if isinstance(state, LoadedLater):

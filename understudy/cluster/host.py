@@ -12,6 +12,7 @@ from typing import Any
 
 from understudy.actors import AgentRef, DisplaySubscription, Recovery, Runtime, Subscription
 from understudy.actors.listing import Listing
+from understudy.actors.run_outcomes import Moment, state_at
 from understudy.cluster.definitions import Definitions, made
 from understudy.cluster.engine import HostSpec
 from understudy.cluster.frames import (
@@ -27,6 +28,7 @@ from understudy.cluster.frames import (
 )
 from understudy.errors import UsageError
 from understudy.journal.opening import host_name
+from understudy.state.agent_state import AgentState
 
 logger: logging.Logger = logging.getLogger(__name__)
 
@@ -179,6 +181,10 @@ class Host:
             raise UsageError(f"{store!r} keeps no feed")
         return await store.read_feed(after, limit)
 
+    def _state_at(self, call: Call, moment: Moment) -> Coroutine[Any, Any, AgentState]:
+        """The state of an outcome."""
+        return state_at(self._runtime._agent_host.services.store, call.target.id, moment)
+
 
 _OWN: dict[str, Callable[..., Any]] = {
     "ping": Host._ping,
@@ -187,6 +193,7 @@ _OWN: dict[str, Callable[..., Any]] = {
     "unsubscribe": Host._unsubscribe,
     "page": Host._page,
     "read_feed": Host._read_feed,
+    "state_at": Host._state_at,
 }
 
 
