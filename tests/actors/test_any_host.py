@@ -155,7 +155,9 @@ async def test_a_run_behind_one_that_is_paused_withdraws_nothing_where_it_is_ask
         # What is asked for anew takes the agent back, or is posted to where it was just at work.
         await hosts.found("SELECT 1 FROM agents WHERE status = 'paused' AND NOT takeable")
         await soon(second.get("t").unpause())
-        (request,) = interrupted(await soon(second.get("t").outcome())).requests
+        again = await soon(second.get("t").outcome())
+        assert again is not None
+        (request,) = interrupted(again).requests
         completed(await soon(second.get("t").resume({request.id: approve()})))
         assert completed(await soon(behind)).text == "second"
 
