@@ -465,7 +465,7 @@ def test_many_writers_and_a_reader_at_once_leave_no_gap_and_no_duplicate(hosts: 
 @pytest.mark.postgres
 async def test_two_hosts_see_one_feed(hosts: Hosts) -> None:
     """J31."""
-    stores = [DatabaseStore(hosts.new(name, lease=1.0)) for name in ("first", "second")]
+    stores = [DatabaseStore(hosts.new(name)) for name in ("first", "second")]
     async with (
         Runtime([talker()], store=stores[0], feed=True) as one,
         Runtime([talker()], store=stores[1]) as two,

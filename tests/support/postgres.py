@@ -217,9 +217,16 @@ SAYS_CHANGES = (
     "LISTEN understudy_tests",
     "CREATE OR REPLACE FUNCTION say_so() RETURNS trigger LANGUAGE plpgsql AS"
     " $$ BEGIN NOTIFY understudy_tests; RETURN NULL; END $$",
-    "CREATE OR REPLACE TRIGGER says_so AFTER INSERT OR UPDATE OR DELETE ON agents"
-    " EXECUTE FUNCTION say_so()",
+    *(
+        f"CREATE OR REPLACE TRIGGER says_so AFTER INSERT OR UPDATE OR DELETE ON {table}"
+        " EXECUTE FUNCTION say_so()"
+        for table in ("agents", "inbox")  # what is posted changes no agent
+    ),
 )
+
+
+LEASE = 3600.0
+"""Seconds: no host renews it while a test lasts, which would undo `Hosts.end_lease`."""
 
 
 class Hosts:
@@ -245,7 +252,7 @@ class Hosts:
         self,
         host: str = "a",
         *,
-        lease: float = 60.0,
+        lease: float = LEASE,
         durability: Durability = "full",
         url: str | None = None,
         patience: float = 30.0,
@@ -268,7 +275,7 @@ class Hosts:
         self,
         host: str = "a",
         *,
-        lease: float = 60.0,
+        lease: float = LEASE,
         durability: Durability = "full",
         url: str | None = None,
         patience: float = 30.0,
@@ -296,7 +303,7 @@ class Hosts:
         )
 
     async def found(self, statement: str) -> None:
-        """Until it finds a row, as an agent changes."""
+        """Until it finds a row, as an agent changes or something is posted."""
         await asyncio.to_thread(self._find, statement)
 
     def _find(self, statement: str) -> None:
