@@ -170,11 +170,15 @@ def test_the_hosts_of_a_cluster_end_with_it_and_a_runtime_goes_on(
         process.kill()
     assert pids
     until(lambda: not any(_runs(pid) for pid in pids))
+    (tmp_path / "bob.released").touch()
     with Runtime(cluster_app.desks(), store=database) as runtime:
         (pending,) = runtime.pending().get(timeout=SECONDS)
         ref = runtime.get("ann")
         outcome = ref.resume({pending.request.id: approve()}).get(timeout=SECONDS)
         assert completed(outcome).text == "done"
+        left = runtime.get("bob").outcome().get(timeout=SECONDS)
+        assert left is not None
+        assert completed(left).text == "done"
 
 
 def test_a_factory_opens_what_its_agents_need(
