@@ -15,6 +15,7 @@ from tests.web.test_inspector import TABS
 from tests.web.test_live import opened
 from understudy import Observer, Runtime, UsageError, approve
 from understudy.web import ui
+from understudy.web.redaction import Redact
 
 
 @pytest.mark.slow
@@ -77,8 +78,36 @@ async def test_what_an_observer_shows_is_live(sqlite: SqlitePlace, path: str) ->
 SECRET = "4711-0815"
 
 
-def hide(path: tuple[str | int, ...], value: Any) -> Any:
+def by_name(path: tuple[str | int, ...], value: Any) -> Any:
     return "hidden" if path[-1:] == ("reason",) else value
+
+
+def by_place(path: tuple[str | int, ...], value: Any) -> Any:
+    """It knows where the requests stand in an answer, and hides nothing elsewhere."""
+    at = path[1:] if path[:1] == ("request",) else path[2:] if path[:1] == ("requests",) else ()
+    return "hidden" if at == ("arguments", "reason") else value
+
+
+@pytest.mark.parametrize("hide", [by_name, by_place])
+async def test_a_request_is_hidden_by_the_place_that_it_has_in_the_answer(hide: Redact) -> None:
+    done = Done()
+    two = [refund(reason=SECRET), refund(reason=SECRET)]
+    async with Runtime([desk(done, two, "ok")], feed=True) as runtime:
+        await asked(runtime)
+        async with site_of(runtime, redact=hide) as client:
+            rows = (await client.get("/api/pending")).json()["requests"]
+            assert [row["arguments"]["reason"] for row in rows] == ["hidden", "hidden"]
+            page = f"/agents/a1/requests/{rows[0]['id']}"
+            for path in ("/", "/api/pending", page, f"/api{page}", "/api/agents/a1"):
+                assert SECRET not in (await client.get(path)).text, path
+            chosen = {"chosen": [f"a1/{row['id']}/{row['digest']}" for row in rows]}
+            bulk = await client.post("/bulk", data=chosen)
+            assert (SECRET in bulk.text, "hidden" in bulk.text) == (False, True)
+            assert 'id="edit"' not in (await client.get(page)).text
+            form = {"decision": "edit", "digest": rows[0]["digest"], "v:/reason": "hidden"}
+            edited: httpx.Response = await client.post(page, data=form)
+            assert edited.status_code == 403
+    assert done.calls == []
 
 
 @pytest.mark.slow
@@ -86,7 +115,7 @@ async def test_what_a_host_hides_is_in_no_page_and_in_no_answer() -> None:
     done = Done()
     async with Runtime([desk(done, refund(reason=SECRET), "ok")], feed=True) as runtime:
         ref = await asked(runtime)
-        async with site_of(runtime, redact=hide) as client:
+        async with site_of(runtime, redact=by_name) as client:
             (row,) = (await client.get("/api/pending")).json()["requests"]
             assert row["arguments"]["reason"] == "hidden"
             page = f"/agents/a1/requests/{row['id']}"
@@ -117,7 +146,7 @@ async def test_what_a_host_hides_is_in_no_page_and_in_no_answer() -> None:
             await soon(ref.outcome())
             await seen()
             for path in ("/api/agents/a1/events", "/api/events?start=oldest"):
-                app = ui(runtime, auth=logged_in(), redact=hide)
+                app = ui(runtime, auth=logged_in(), redact=by_name)
                 async with opened(app, path) as stream:
                     said = ""
                     while "run_finished" not in said:

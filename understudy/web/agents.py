@@ -62,7 +62,7 @@ async def agent_page(visit: Visit) -> dict[str, Any]:
         "run_id": None if run is None else run.run_id,
         "is_open": run is not None and not run.over,
         "quarantined": None if run is None or run.over else run.quarantined,
-        "requests": [visit.redacted(request.to_dict()) for request in state.requests],
+        "requests": [request.to_dict() for request in state.requests],
         "waits": jsonable(list(state.waits)),
         "doubts": jsonable(list(state.doubts_in_tree.values())),
         "sticky": {

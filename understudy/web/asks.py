@@ -28,7 +28,7 @@ async def inbox(visit: Visit) -> dict[str, Any]:
     kind, limit = visit.asked("kind"), visit.limit(30)
     order = visit.asked("order") or "oldest"
     found, after = await _page(visit, kind, order, limit)
-    rows = [request_row(visit, pending) for pending in found]
+    rows = [request_row(visit, pending, at) for at, pending in enumerate(found)]
     is_whole = order == "oldest" and kind is None and visit.asked("tool") is None
     cut = [*(rows[:1] if visit.asked("after") else ()), *(rows[-1:] if after else ())]
     await _count_replies(visit, rows, cut if is_whole else rows)
@@ -71,10 +71,14 @@ def reply_of(request: Request) -> str:
     return f"{'/'.join(request.agent_path)}:{request.call_key.rpartition('.')[0]}"
 
 
-def request_row(visit: Visit, pending: PendingRequest) -> dict[str, Any]:
-    """A request as plain data, with what the store tells of it."""
+def request_row(visit: Visit, pending: PendingRequest, at: int) -> dict[str, Any]:
+    """A request as plain data, with what the store tells of it.
+
+    Its summary is a text, and hidden before it is one.
+    """
     row = pending.to_dict()
-    return {**row, "reply": reply_of(pending.request), "summary": summary(visit.redacted(row))}
+    said = summary(visit.redacted(row, "requests", at))
+    return {**row, "reply": reply_of(pending.request), "summary": said}
 
 
 async def _count_replies(
@@ -149,7 +153,7 @@ async def request_page(visit: Visit) -> dict[str, Any]:
     )
     doubts = () if request is None else request.doubts or _doubts_of(state, request)
     return {
-        "request": None if request is None else visit.redacted(request.to_dict()),
+        "request": None if request is None else request.to_dict(),
         "is_pending": story is None,
         "is_expired": request is not None and story is None and is_expired(request),
         "story": story,
@@ -177,7 +181,7 @@ def _siblings(visit: Visit, state: AgentState, request: Request) -> list[dict[st
             "id": found.id,
             "tool_name": found.tool_name,
             "about": found.about,
-            "summary": summary(visit.redacted(found.to_dict())),
+            "summary": summary(visit.redacted(found.to_dict(), "request")),
         }
         for found in others
         if found.id != request.id

@@ -65,7 +65,7 @@ async def _rows(visit: Visit, chosen: list[tuple[str, str, str]]) -> list[dict[s
     """What was chosen, as it is now."""
     rows = []
     states: dict[str, dict[str, Any]] = {}
-    for agent_id, request_id, digest in chosen:
+    for at, (agent_id, request_id, digest) in enumerate(chosen):
         if agent_id not in states:
             try:
                 state = await visit.about(agent_id).state()
@@ -79,7 +79,7 @@ async def _rows(visit: Visit, chosen: list[tuple[str, str, str]]) -> list[dict[s
                 "agent_id": agent_id,
                 "request_id": request_id,
                 "value": f"{agent_id}/{request_id}/{digest}",
-                "request": visit.redacted(found.to_dict())
+                "request": visit.redacted(found.to_dict(), "requests", at)
                 if found is not None and is_same
                 else None,
             }

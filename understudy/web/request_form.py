@@ -47,7 +47,8 @@ def form_values(
 def _hides_arguments(visit: Visit) -> bool:
     """Whether some of the arguments are not seen here: a form would put what is shown for them."""
     arguments = None if visit.shown is None else visit.shown.to_dict()["arguments"]
-    return bool(visit.redacted({"arguments": arguments}) != {"arguments": arguments})
+    data = {"request": {"arguments": arguments}}
+    return bool(visit.redacted(data) != data)
 
 
 async def decide_by_form(visit: Visit) -> Response | tuple[int, str, dict[str, Any]]:
@@ -96,7 +97,7 @@ async def decide_by_form(visit: Visit) -> Response | tuple[int, str, dict[str, A
 
 async def _shown(visit: Visit, form: Form, empty: Decision) -> dict[str, Any]:
     """The page of the request; of one that waits no more, the actor says what became of it."""
-    data = await request_page(visit)
+    data: dict[str, Any] = visit.redacted(await request_page(visit))
     if data["request"] is None or not data["is_pending"]:
         expect = {visit.request_id: form.get("digest")}
         await take(visit, visit.agent_id, {visit.request_id: empty}, expect)

@@ -141,9 +141,9 @@ class Visit:
         """The tool that a request is about, where its definition is known here."""
         return None if isinstance(self.source, Observer) else self.source.tool_of(request)
 
-    def redacted(self, data: Any) -> Any:
-        """The data as it may be seen here."""
-        return data if self.site.redact is None else redacted(self.site.redact, data)
+    def redacted(self, data: Any, *path: str | int) -> Any:
+        """The data as it may be seen here, where it stands at this path of an answer."""
+        return data if self.site.redact is None else redacted(self.site.redact, data, path)
 
     @property
     def ref(self) -> AgentRef:
