@@ -63,7 +63,9 @@ CONTROLS: Mapping[str, Control] = {
     ),
     "J70: nobody looks but when told": Control("an owner who never reads it", UNANSWERED),
     "J53: a host that drains hands nothing over": Control("a run that is handed over", NOT_ENDED),
-    "J53: a host that drains waits for no call": Control(DRAINS, TWICE),
+    "J53: a host that drains waits for no call": Control(
+        DRAINS, f"{TWICE}|in doubt, and no host was away"
+    ),
     "J53: who is given an agent does not go on with it": Control(
         "a run that is handed over", NOT_ENDED
     ),

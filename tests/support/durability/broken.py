@@ -155,12 +155,10 @@ def _j6() -> None:
 
 @_broken("J7: the epoch is not checked")
 def _j7() -> None:
-    for name in ("_ADD", "_ADD_WITH_ENTRY"):
-        checked = "epoch = ?4 AND incarnation = ?5 AND last_seq = ?6"
-        text = getattr(writer, name)
-        assert checked in text
-        anyone = "?4 IS NOT NULL AND ?5 IS NOT NULL AND ?6 IS NOT NULL"
-        setattr(writer, name, text.replace(checked, anyone))
+    checked = "epoch = ? AND incarnation = ? AND last_seq = ?"
+    assert checked in writer._FIND
+    anyone = "? IS NOT NULL AND ? IS NOT NULL AND ? IS NOT NULL"
+    writer._FIND = writer._FIND.replace(checked, anyone)
     writer._RECORD = writer._RECORD.replace("INSERT", "INSERT OR REPLACE")
 
 
