@@ -172,7 +172,7 @@ class RequestReminder:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestEscalated:
-    """A request is not answered yet: somebody else is told."""
+    """A request is not answered yet: the next audience is told."""
 
     agent_path: tuple[str, ...]
     request_id: str

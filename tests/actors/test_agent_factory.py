@@ -359,7 +359,7 @@ async def test_an_agent_that_is_handed_over_to_a_host_that_does_not_make_it_is_f
 
 
 class Looked(DatabaseStore):
-    """Says that its host has looked for what nobody runs."""
+    """Says that its host has looked for runs without an owner."""
 
     def __init__(self, backend: Backend) -> None:
         super().__init__(backend)

@@ -1,4 +1,4 @@
-"""A runtime looks every now and then for what nobody runs, so `recover()` need not be called."""
+"""A runtime looks every now and then for runs without an owner, and `recover()` is not needed."""
 
 from __future__ import annotations
 

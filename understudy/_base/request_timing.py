@@ -22,7 +22,7 @@ MAX_SECONDS = 100 * 365 * 86_400.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Escalation:
-    """Somebody else to be told of a request that is not answered in time."""
+    """The audience to be told of a request that is not answered in time."""
 
     at: datetime
     audience: str

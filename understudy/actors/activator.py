@@ -250,7 +250,7 @@ class Activator:
         self.services.calls.call_elsewhere(slot, Delete(signal, deleted))
         try:
             existed = await deleted
-        except UnknownAgent:  # somebody else has deleted it
+        except UnknownAgent:  # another host has deleted it
             existed = False
         if slot.phase is Phase.PASSIVE:
             slot.forget()

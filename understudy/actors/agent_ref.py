@@ -416,7 +416,7 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
 
         For a caller that did not start the run: after `runtime.recover()`, or after `send`. It
         waits while the run goes on, on whatever host. An agent is activated for it only to continue
-        a run that nobody runs. Otherwise what the store has is told, which needs the agent's
+        a run without an owner. Otherwise what the store has is told, which needs the agent's
         definition here: the text becomes a value of its `output_type`.
 
         Args:

@@ -153,7 +153,7 @@ class AgentSlot:
             calls.call(self, message)
 
     def look(self, message: AgentMessage) -> None:
-        """Put a look into the inbox, behind what was asked before. It activates nobody."""
+        """Put a look into the inbox, behind what was asked before. It activates no agent."""
         self.inbox.append(message)
         self.services.look_at_inbox(self)
 
@@ -508,7 +508,7 @@ class AgentSlot:
     def abandon(self, error: BaseException) -> None:
         """Give an error to everything that waits: the runtime has stopped."""
         self.refuse_all(error)
-        while self.inbox:  # of other threads: nobody looks at it any more
+        while self.inbox:  # of other threads: no actor looks at it any more
             self.refuse_inbox(error)
         if self.activation is not None:
             self.activation.answer_released(error)

@@ -56,10 +56,10 @@ class Office(Protocol):
         """Give its caller the error."""
 
     def again(self, call: RefCall) -> None:
-        """Have it done by whoever can do it now."""
+        """Have it done by the host that can do it now."""
 
     def take_back(self, slot: AgentSlot, *, is_free: bool) -> None:
-        """Have what is posted to an agent done by whoever can do it now."""
+        """Have what is posted to an agent done by the host that can do it now."""
 
     async def follow(self, call: RefCall, run_id: str) -> None:
         """Answer by the outcome of a run, wherever it goes on."""
@@ -130,7 +130,7 @@ class CallsElsewhere:
                 self._office.again(call)
             return False
         if self._services.closing:
-            # Their owner does them. It may be that nobody looks for the replies any more
+            # Their owner does them. It may be that no task looks for the replies any more
             # (test_a_call_on_its_way_to_another_host_is_told_at_once_that_its_runtime_stops).
             for call in posted:
                 self._office.refuse(call, runtime_stopped(slot.id))
@@ -208,7 +208,7 @@ class CallsElsewhere:
         """Its row; None for a cancellation where there is nothing to cancel."""
         message = call.message
         if isinstance(message, RunRequest) and message.message_id is None:
-            # So that whoever does it again knows it
+            # So that the host that does it again knows it
             # (test_a_run_whose_owner_dies_between_record_and_reply_is_run_once).
             message = call.message = replace(message, message_id=self._services.new_id())
         if isinstance(message, Cancel | Pause | Unpause | Retry) and message.run_id is None:

@@ -95,7 +95,7 @@ class DueClock:
         self._arm()
 
     def close(self) -> None:
-        """Tell nobody any more."""
+        """Tell of no due any more."""
         self._is_open = False
         self._disarm()
         if self._working is not None:

@@ -38,7 +38,7 @@ POLL = 0.25
 """Seconds between two looks at a store to which others write. What is written here is told at
 once."""
 LONGEST_WAIT = 5.0
-"""Seconds between two looks at a store to which nobody else writes."""
+"""Seconds between two looks at a store to which no other process writes."""
 
 Start = Literal["now", "oldest"]
 

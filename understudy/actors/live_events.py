@@ -1,7 +1,7 @@
 """`LiveEvents`: events that have no record, from the host of a run to those that follow its agent.
 
 They are sent, not stored, and each may be lost: what they tell is in the records that come later,
-but for what tools emit. While nobody follows an agent of another host, nothing is sent at all.
+but for what tools emit. While an agent of another host has no subscriber, nothing is sent at all.
 """
 
 from __future__ import annotations
@@ -188,7 +188,7 @@ class LiveEvents:
             self._sending.cancel()
 
     def follow(self, agent_id: str, epoch: int | None = None) -> None:
-        """Somebody here follows the agent of another host. To be said again at each look.
+        """A subscriber here follows the agent of another host. To be said again at each look.
 
         Args:
             agent_id: its id.

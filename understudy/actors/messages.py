@@ -280,7 +280,7 @@ class AnswerWait:
 
 @dataclass(slots=True, eq=False)
 class GivenToken:
-    """A token that somebody has given, and that may be a guess: that activates no agent."""
+    """A token that a caller gave, and that may be a guess: that activates no agent."""
 
     is_checked: bool = False
     """Whether the store was asked who has made it."""
@@ -352,7 +352,7 @@ AgentMessage = (
 
 
 def is_guess(message: AgentMessage) -> bool:
-    """Whether a message comes with a token that nobody may have made."""
+    """Whether a message comes with a token that may be a guess."""
     given = message.given if isinstance(message, AnswerWait) else None
     return given is not None and not given.is_checked
 

@@ -2,7 +2,7 @@
 
 A tick of a clock is no fact: these functions look at the state. What they record is not due any
 more, so it does not matter how often they are called. A schedule's next time is part of each record
-about it: so each of its occurrences is recorded once, by whoever owns the agent then.
+about it: so each of its occurrences is recorded once, by the owner of the agent then.
 """
 
 from __future__ import annotations

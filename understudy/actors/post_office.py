@@ -75,7 +75,7 @@ class PostOffice:
         self._lines: dict[str, list[RefCall]] = {}
         """By agent, the calls that are to be routed, or come behind such, while that goes on."""
         self._to_withdraw: dict[str, bool] = {}
-        """The agents to which nothing is to stay posted, and whether nobody owns them."""
+        """The agents to which nothing is to stay posted, and whether they have no owner."""
         self.calls: set[RefCall] = set()
         """Those whose callers wait."""
         self._elsewhere = CallsElsewhere(host, self)
@@ -163,8 +163,8 @@ class PostOffice:
     def _settled(self, call: RefCall, here: Future[Any]) -> None:
         """Answer as the agent does in memory here, unless it is not ours to answer.
 
-        Called by whoever settles it: before that one goes on, the call waits in the line again, and
-        all that are made from then on wait behind it.
+        Called by the task that settles it: before that one goes on, the call waits in the line
+        again, and all that are made from then on wait behind it.
         """
         try:
             value = here.get()
@@ -203,12 +203,12 @@ class PostOffice:
             self.answer(call, None)
 
     def again(self, call: RefCall) -> None:
-        """Have it done by whoever can do it now."""
+        """Have it done by the host that can do it now."""
         call.here = None
         self._join(call.slot, [call])
 
     def take_back(self, slot: AgentSlot, *, is_free: bool) -> None:
-        """Have what this host has posted to an agent done by whoever can do it now.
+        """Have what this host has posted to an agent done by the host that can do it now.
 
         Args:
             slot: of the agent.
@@ -298,7 +298,7 @@ class PostOffice:
             for call in calls:
                 call.was_elsewhere = True
             if place is None or place.host is None:
-                # Nobody has it who could be asked.
+                # It has no owner that could be asked.
                 calls[:] = [call for call in calls if not self._is_refused(call)]
             if place is None:
                 is_here = True
@@ -318,11 +318,11 @@ class PostOffice:
         if place is None or is_here:
             for call in calls:
                 if isinstance(call.message, Passivate):
-                    # Nobody has it in memory by now. The owner to which it was posted had
+                    # No host has it in memory by now. The owner to which it was posted had
                     # (test_an_agent_that_is_stopped_at_another_host_was_in_memory).
                     self.answer(call, call.was_handled)
                 elif isinstance(call.message, WaitOutcome):
-                    # Nobody is there who knows more of it than the store.
+                    # No host knows more of it than the store.
                     unknown = call.message.message_id or ""
                     self.refuse(call, UnknownMessage(agent_id=slot.id, message_id=unknown))
             if slot.inbox:

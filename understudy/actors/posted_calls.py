@@ -194,7 +194,7 @@ class PostedCalls:
             future._remove_waiter(self)
         reply = self._reply_to(row, first)
         if reply is None:
-            # At once: whoever claims the agent next does it before those that came later.
+            # At once: the host that claims the agent next does it before those that came later.
             self._let_go(row)
         else:
             self._services.start_task(self._answer(row, reply), f"answering {row.kind}")

@@ -181,7 +181,7 @@ def note_later(slot: AgentSlot) -> None:
     """As `note_index`, in a task, where hosts take agents from each other."""
 
     async def note() -> None:
-        with suppress(JournalFailed):  # whoever waits for a record is told
+        with suppress(JournalFailed):  # the caller that waits for a record is told
             await note_index(activation)
 
     activation = slot.current

@@ -13,7 +13,7 @@ from understudy.state.agent_state import AgentState
 from understudy.state.fold import apply
 
 GOES_ON = frozenset({IndexStatus.OPEN, IndexStatus.SUSPECT, IndexStatus.QUEUED})
-"""Of an agent whose run goes on, or begins, where somebody runs it."""
+"""Of an agent whose run goes on, or begins, where it has an owner."""
 
 
 def has_outcome(state: AgentState) -> bool:

@@ -95,7 +95,7 @@ class Runtime(Looking):
         factory: makes the definition of an agent whose name is not declared in `agents`, from its
             name, its id and its state's values, whenever it is activated: see `AgentFactory`.
         idle_timeout: seconds after which an idle agent is passivated; None = never.
-        sweep: seconds between two looks at the store for agents that nobody runs although they
+        sweep: seconds between two looks at the store for agents without an owner, although they
             have something to continue: their process ended, here or on another host. They are
             continued as by `recover()`. The first look comes as long after the start; where hosts
             share the store, at once. None = none.

@@ -100,7 +100,7 @@ class RuntimeTelemetry(GivesInstrument, Protocol):
         """Carries the caller's span to the run of its message."""
 
     def watch(self, services: RuntimeServices[Any, Any]) -> Instrument | None:
-        """Measure a runtime that opens; what watches its runs, or None where nobody listens."""
+        """Measure a runtime that opens; what watches its runs, or None where nothing listens."""
 
     def leave(self, services: RuntimeServices[Any, Any]) -> None:
         """It closes."""

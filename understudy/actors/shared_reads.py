@@ -18,7 +18,7 @@ from understudy.state.records import Snapshot
 
 T = TypeVar("T")
 KEPT = 128
-"""Runs whose ends are remembered while somebody looks at their agent: more than an owner has in
+"""Runs whose ends are remembered while a caller looks at their agent: more than an owner has in
 hand of what is posted to one agent, so who is told that a run has begun finds its end."""
 
 
@@ -26,7 +26,7 @@ class SharedReads:
     """Those who ask while something is read share one read, which begins when that has ended.
 
     So what a hundred waiters cost is about two reads, and each is told what was so after it asked.
-    While somebody looks at an agent its fold goes on where the last read has ended: so many runs,
+    While a caller looks at an agent its fold goes on where the last read has ended: so many runs,
     each with a waiter, cost no fold of all of them each. Lives on the runtime's loop.
 
     Args:
@@ -47,7 +47,7 @@ class SharedReads:
 
     @contextmanager
     def looking(self, agent_id: str) -> Iterator[None]:
-        """Somebody looks at the agent, again and again: keep what is read of it meanwhile."""
+        """A caller looks at the agent, again and again: keep what is read of it meanwhile."""
         self.keep(agent_id)
         try:
             yield
@@ -137,7 +137,7 @@ class SharedReads:
 
 
 class _Followed:
-    """What was read of an agent so far that somebody looks at."""
+    """What was read so far of an agent that a caller looks at."""
 
     def __init__(self) -> None:
         self.count = 0

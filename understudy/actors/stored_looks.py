@@ -214,7 +214,7 @@ class StoredLooks:
         self._reads.let_go(agent_id)
 
     def look_again(self) -> None:
-        """Something may have changed that somebody waits for."""
+        """Something may have changed that a caller waits for."""
         if self._watch is not None:
             self._watch.look_now()
 
@@ -232,7 +232,7 @@ class StoredLooks:
             slot: of the agent.
             look: which outcome it is.
             expectation: what is expected of the agent.
-            activates: whether a run that nobody runs is continued.
+            activates: whether a run without an owner is continued.
 
         """
         with self._reads.looking(slot.id):
@@ -336,7 +336,7 @@ class StoredLooks:
 class _Follower:
     """Has the records of other hosts emitted to the subscribers of one agent.
 
-    It does not keep the agent's slot: whoever has a subscription does.
+    It does not keep the agent's slot: a subscription does.
     """
 
     def __init__(
@@ -368,7 +368,7 @@ class _Follower:
                 slot.forget()
             return
         self._incarnation = incarnation
-        if row is None:  # nobody has created it yet
+        if row is None:  # it is not created yet
             # Race: its records may be read, and it may be deleted, before the first look
             # (test_events_end_where_an_agent_that_was_only_read_is_deleted).
             was_read, self._was_read = self._was_read, slot.log.has_read()
@@ -388,7 +388,7 @@ class _Follower:
 class _QueuedRuns:
     """Has the runs that wait for their turn in a passive agent asked for anew, if it is taken.
 
-    They are in this host's memory alone: whoever has the agent next knows nothing of them.
+    They are in this host's memory alone: the next owner knows nothing of them.
     """
 
     def __init__(self, watch: Watch, slot: AgentSlot, incarnation: int, epoch: int) -> None:

@@ -1,4 +1,4 @@
-"""The sweep: every now and then a runtime continues what nobody runs, so that nobody has to ask.
+"""The sweep: every now and then a runtime continues runs without an owner: no caller has to ask.
 
 For what a crash of this host, or of another one, left behind. `Runtime.recover` does it at once.
 """
@@ -39,7 +39,7 @@ MOST_PAUSE = 0.2
 
 
 class Sweep:
-    """Looks every now and then for what nobody runs, and for agents that are due.
+    """Looks every now and then for runs without an owner, and for agents that are due.
 
     Args:
         agent_host: whose agents.
@@ -114,7 +114,7 @@ class Sweep:
         try:
             await look
         except JournalFailed as error:
-            logger.error("what nobody runs is not known: %s", text_of(error))
+            logger.error("the runs without an owner are not known: %s", text_of(error))
         except (asyncio.CancelledError, GeneratorExit):
             raise
         except BaseException:  # of a store or clock of the application
@@ -151,7 +151,7 @@ class Sweep:
             self._host.activator.start_task(self._continue_all(wanted))
 
     async def _do_what_was_posted(self) -> None:
-        """Claim agents that nobody has, for calls whose hosts may be gone as well."""
+        """Claim agents without an owner, for calls whose hosts may be gone as well."""
         shared, directory = self._host.services.shared_store, self._host.directory
         if shared is None or self._host.services.calls is None:
             return

@@ -1,4 +1,4 @@
-"""`WaitRoute`: an ASGI application by which somebody outside answers the waits of tools."""
+"""`WaitRoute`: an ASGI application by which outside callers answer the waits of tools."""
 
 from __future__ import annotations
 

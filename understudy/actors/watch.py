@@ -78,7 +78,7 @@ class Watch:
 
         self.add(agent.agent_id, on_row)
         if hints != self.hints:
-            # Race: this against a hint that came while the row was read: nobody watched it then
+            # Race: this against a hint that came while the row was read: it was not watched then
             # (test_a_hint_that_comes_while_the_store_is_read_is_not_lost).
             self._now.set()
         try:

@@ -128,7 +128,7 @@ class Agent(Generic[DepsT_contra, OutputT_co]):
             run.
         idle_timeout: seconds after which a `Runtime` passivates the idle agent; None = never; by
             default the runtime's own.
-        stays_for_subscribers: whether it stays in memory while somebody subscribes to its events,
+        stays_for_subscribers: whether it stays in memory while its events have a subscriber,
             however long it is idle: a chat screen that is open, for instance.
         movable: whether another host of a shared store may take the agent from a living one while
             nothing of it goes on. False where it is bound to what its process has: a warm cache, a

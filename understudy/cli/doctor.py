@@ -1,4 +1,4 @@
-"""`doctor`: whether a store can be read, is whole, and what in it needs somebody."""
+"""`doctor`: whether a store can be read, is whole, and what in it needs a person."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def doctor(
     ] = None,
     json: JsonOption = False,
 ) -> None:
-    """Look whether a store is whole, and what in it needs somebody. It changes nothing."""
+    """Look whether a store is whole, and what in it needs a person. It changes nothing."""
     out = Output(json=json)
     if store is None:
         store = _of_running()

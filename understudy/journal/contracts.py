@@ -419,7 +419,7 @@ class Backend(Protocol):
         """Give up the agent, if this is still its epoch. Any host may claim it then.
 
         Returns:
-            Whether it is: nobody has gone on from it.
+            Whether it is: no other copy has gone on from it.
 
         """
 
@@ -522,7 +522,7 @@ class StatusIndex(Protocol):
         """The reader's: agents of which the number is behind, by id, above `after_id`."""
 
     def note_index(self, agent: StoredAgent, entry: IndexEntry, status_at: datetime | None) -> None:
-        """The writer's: set what the index says of an agent, whoever owns it.
+        """The writer's: set what the index says of an agent, whatever its owner.
 
         It follows from the records. So it is set only if no other record was added since, and
         nothing happens otherwise.

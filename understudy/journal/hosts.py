@@ -55,7 +55,7 @@ class SharesHosts(Protocol):
         created: EncodedRecord | None,
         needs: Collection[str] | None = None,
     ) -> str | None:
-        """Make another living host that may run an agent its owner, where nobody owns it.
+        """Make another living host that may run an agent its owner, where it has none.
 
         That host has it in no memory: whoever gives it posts to it then.
 

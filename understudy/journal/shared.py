@@ -30,7 +30,7 @@ class Hint(NamedTuple):
     """`taken`: an agent of the host has another owner. `posted`: there is a call for one of its
     agents. `look`: a call of the host has its reply, or can be taken back. `ended`: a run that the
     host follows has an outcome. `given`: the host owns one more agent, which it did not claim.
-    `left`: a host has closed, and there are runs that nobody goes on with.
+    `left`: a host has closed, and there are runs without an owner.
     `follow`, `live`: see `journal.parcels`."""
     number: int = 0
     """Of `taken` and `given` the new epoch; of `look` the call that has its reply, 0 for calls of
@@ -220,7 +220,7 @@ class SharedBackend(Protocol):
         """The epochs of those of these agents that there are."""
 
     def orphans(self, limit: int) -> list[tuple[str, str]]:
-        """The agents that nobody owns, and for which there are calls; with their definitions."""
+        """The agents without an owner for which there are calls; with their definitions."""
 
     def load_behind(self, agent_id: str, after: int) -> tuple[int, StoredRecords] | None:
         """The records of an agent above a number, as by `load`; None if there is no such agent.

@@ -22,7 +22,7 @@ RIGHTS: frozenset[Right] = frozenset(get_args(Right))
 
 @dataclass(frozen=True, slots=True)
 class User:
-    """Somebody who is logged in. The decisions are recorded under this name.
+    """A person who is logged in. The decisions are recorded under this name.
 
     Args:
         name: for the audit.
@@ -43,7 +43,7 @@ class User:
 
 
 def checked_rights(given: Iterable[Right]) -> frozenset[Right]:
-    """What somebody may do.
+    """What a user may do.
 
     Raises:
         UsageError: for what are no rights, or an unknown one.

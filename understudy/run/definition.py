@@ -125,7 +125,7 @@ class AgentDefinition:
     idle_timeout: float | Literal["runtime"] | None = "runtime"
     """Seconds after which a `Runtime` passivates the idle agent; None = never."""
     stays_for_subscribers: bool = False
-    """Whether it is not passivated for being idle while somebody subscribes to its events."""
+    """Whether it is not passivated for being idle while its events have a subscriber."""
     movable: bool = True
     """Whether another host may take the agent from a living one while nothing of it goes on."""
     needs: frozenset[str] = frozenset()

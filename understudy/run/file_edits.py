@@ -52,7 +52,7 @@ class FileEdits:
         return changed(files, self.changes) if self._files else files
 
     def conflict(self, files: Mapping[str, StoredFile]) -> str | None:
-        """The path of a file that somebody else has changed since this call read it."""
+        """The path of a file that another writer has changed since this call read it."""
         for path, file in self._expected.items():
             if files.get(path) != file:
                 return path

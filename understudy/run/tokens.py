@@ -1,4 +1,4 @@
-"""Tokens: secrets by which somebody outside answers a wait of a tool. Only hashes are stored.
+"""Tokens: secrets by which outside callers answer a wait of a tool. Only hashes are stored.
 
 A token has the id of its agent in it, so no table is needed to find the agent.
 """

@@ -206,7 +206,7 @@ class ToolContext(Generic[DepsT_co]):
         )
 
     def token(self, name: str) -> Coroutine[Any, Any, str]:
-        """A new secret by which somebody outside can answer the wait of this name.
+        """A new secret by which an outside caller can answer the wait of this name.
 
         Whoever has it calls `runtime.resolve(token, value)` or `runtime.reject(token, reason)`, or
         uses the route of `WaitRoute`. It is returned once it is durable; of the token itself only
@@ -222,7 +222,7 @@ class ToolContext(Generic[DepsT_co]):
         return self._on_loop("token").token(name)
 
     def wait_for(self, name: str, *, timeout: float | None = None) -> Coroutine[Any, Any, Any]:
-        """Wait until somebody outside answers by a token of this name; the value of the answer.
+        """Wait until an outside caller answers by a token of this name; the value of the answer.
 
         As `sleep`, the call is suspended here. An answer that came before counts.
 

@@ -194,7 +194,7 @@ async def export(visit: Visit) -> Response:
 def problem_page(
     request: Request, site: Site, problem: Problem, headers: Mapping[str, str] | None = None
 ) -> Response:
-    """The page for what is wrong, to somebody who is logged in."""
+    """The page for what is wrong, to a user who is logged in."""
     text = template("pages/problem.html").render(
         link=partial(link_to, request),
         site=site,

@@ -1,4 +1,4 @@
-"""`Visit`: one request of somebody who is logged in, and what its answer needs."""
+"""`Visit`: one request of a user who is logged in, and what its answer needs."""
 
 from __future__ import annotations
 

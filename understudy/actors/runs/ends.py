@@ -80,7 +80,7 @@ def _tell_hooks(slot: AgentSlot, outcome: Outcome) -> None:
 
 
 def _after_waiting(slot: AgentSlot) -> None:
-    """The run has come to rest at its waits: whoever waits for its outcome goes on waiting."""
+    """The run has come to rest at its waits: the callers of its outcome go on waiting."""
     slot.set_status(Status.WAITING)
     decisions.go_on_if_woken(slot)
 

@@ -21,7 +21,7 @@ END_HOST = """
 UPDATE hosts SET lease_until = '-infinity'
 WHERE id = %s AND place = %s AND pid = %s AND started = %s AND lease_until > '-infinity'
 RETURNING id"""
-"""Also before its lease has ended: its process has, so nobody renews it."""
+"""Also before its lease has ended: its process has, so it is not renewed."""
 
 LOCK_DEFINITIONS = "SELECT pg_advisory_xact_lock(x'756e64657274'::bigint)"
 """Numbers are given in the order of the commits: whoever comes later gets the higher one."""

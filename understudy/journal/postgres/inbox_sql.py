@@ -110,7 +110,7 @@ DELETE_LOST_REPLIES = """
 DELETE FROM inbox i WHERE i.reply IS NOT NULL
     AND i.asked_at < clock_timestamp() - interval '1 hour' AND NOT EXISTS (
         SELECT FROM hosts h WHERE h.id = i.asker AND h.lease_until > clock_timestamp())"""
-"""Nobody waits for them any more. A host that has lost its lease may."""
+"""No caller waits for them any more. A host that has lost its lease may."""
 
 ORPHANS = """
 SELECT DISTINCT a.agent_id, a.agent FROM inbox i
@@ -118,4 +118,4 @@ JOIN agents a ON a.key = i.agent AND a.incarnation = i.incarnation
 LEFT JOIN hosts h ON h.id = a.owner
 WHERE i.reply IS NULL AND NOT a.deleted AND NOT coalesce(h.lease_until > clock_timestamp(), false)
 LIMIT %s"""
-"""Agents without an owner that somebody has posted to, who may be gone as well."""
+"""Agents without an owner to which calls are posted, by hosts that may be gone as well."""

@@ -37,7 +37,7 @@ class Reminded:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Escalated:
-    """Somebody else is told of a request: its `number`-th escalation was due."""
+    """The next audience is told of a request: its `number`-th escalation was due."""
 
     request_id: str
     number: int
