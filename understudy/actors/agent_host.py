@@ -303,7 +303,7 @@ class AgentHost:
         """As `Runtime.resolve` and `Runtime.reject`; the result waits for what comes of it.
 
         From any thread: what the caller asks of this agent afterwards is done after it. A token
-        that no wait has activates no agent: whoever can guess ids must not do that.
+        that no wait has activates no agent: a caller that guesses ids must not do that.
         """
         try:
             slot = self.directory.get(agent_of(token))._slot
@@ -348,7 +348,7 @@ class AgentHost:
 
         """
         store = self.services.store
-        # Whoever can guess ids must not make this host read journals: see first whether it is there
+        # A caller that guesses ids must not make this host read journals: is it there at all?
         # (test_a_token_that_nobody_made_reads_no_records).
         if isinstance(store, TextStore) and not await store.has_text(
             agent_id, TOKEN_RECORDS, token_hash

@@ -2,7 +2,7 @@
 
 An agent of which nothing goes on is claimed here, or taken from its owner. One that runs stays
 where it is: its owner finds the call in the store. All that hosts tell each other are hints.
-Whoever waits looks for itself, every now and then.
+The host that waits looks for itself, every now and then.
 """
 
 from __future__ import annotations

@@ -64,7 +64,7 @@ def mcp(
         if decisions or auth is not None:
             refuse(USAGE, "nobody logs in over stdin: --decisions and --auth are for --http")
     elif decisions and auth is None:
-        refuse(USAGE, "--decisions needs --auth: a token is of whoever has it, and of no person")
+        refuse(USAGE, "--decisions needs --auth: a token is of its holder, and of no person")
     elif decisions and read_only:
         refuse(USAGE, "--read-only and --decisions exclude each other")
     settings = Settings(

@@ -561,7 +561,7 @@ class FindsAgents(Protocol):
 class KeepsLostAttempts(Protocol):
     """An optional part of a backend that hosts share: it keeps which attempts were no crash.
 
-    Whoever takes over cannot see whether the owner died or only lost its lease. The owner itself
+    The next owner cannot see whether the owner died or only lost its lease. The owner itself
     can say so when it is fenced, but not in the journal, where it must not write any more.
     """
 

@@ -57,7 +57,7 @@ class SharesHosts(Protocol):
     ) -> str | None:
         """Make another living host that may run an agent its owner, where it has none.
 
-        That host has it in no memory: whoever gives it posts to it then.
+        That host has it in no memory: the host that gives it posts to it then.
 
         Args:
             agent_id: its id. If there is no such agent, it begins.

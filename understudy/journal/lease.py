@@ -114,7 +114,7 @@ class Lease:
     async def wait_for_next(self, term: int) -> None:
         """Wait until the lease of that term is lost here as well, and the next one holds.
 
-        For whoever learns from the database that it is lost, before the heartbeat does. As
+        For a caller that learns from the database that it is lost, before the heartbeat does. As
         `wait_until_settled`.
         """
         await self._wait_until(lambda: term != self._term and self.holds(self._term))

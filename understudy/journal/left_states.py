@@ -1,6 +1,6 @@
 """`LeftStates`: the states of agents that other hosts have taken, kept for a while.
 
-Hosts that are called in turn take an agent from each other again and again. Whoever takes it back
+Hosts that are called in turn take an agent from each other again and again. The one that takes it back
 continues from the state that it had, and reads and folds only what was recorded since. Such a state
 is a checkpoint in memory, and a cache: it is used only where the store has the record that it ends
 with.
@@ -66,7 +66,7 @@ class LeftState:
                 return None
             loaded = decoded(stored)
         except (StoreDamaged, SchemaVersionError):
-            # Whoever reads all of it says what it is. Here it may be in a transaction with commits
+            # A read of all of it says what it is. Here it may be in a transaction with commits
             # of others (test_records_of_a_later_version_break_no_commit_beside_the_claim).
             return None
         # A server that has lost its last commits, as a standby may that took over, gets others

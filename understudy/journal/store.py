@@ -224,7 +224,7 @@ class CheckpointJournal(Protocol):
     def write_last_checkpoint(self) -> None:
         """The agent leaves memory: write one if enough was recorded since the last. Never waits.
 
-        Whoever claims the agent afterwards finds it.
+        The next owner finds it.
         """
 
 

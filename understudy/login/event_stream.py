@@ -84,7 +84,7 @@ async def _in_time(
 
     ending = asyncio.create_task(end_with_server())
     try:
-        # Whoever followed is gone at once when the connection is: nothing waits for a collector
+        # The client is gone at once when the connection is: nothing waits for a collector
         # (test_a_client_that_goes_while_it_is_sent_to_leaves_no_task).
         async with aclosing(events):
             if longest is not None:

@@ -282,7 +282,7 @@ class AgentState:
         twin.messages = self.messages
         twin._values = deepcopy(self._values) if deeply else self._values
         twin.run = self.run.copied() if self.run is not None else None
-        # What is empty is shared: whoever adds to it makes a new one.
+        # What is empty is shared: what adds to it makes a new one.
         twin.decisions = self.decisions and list(self.decisions)
         twin.sticky = self.sticky and dict(self.sticky)
         twin.doubts = self.doubts and dict(self.doubts)

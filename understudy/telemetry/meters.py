@@ -49,7 +49,7 @@ class Meters:
         found.record(value, attributes)
 
     def observe(self, metric: Metric, read: Observe) -> None:
-        """Have a gauge read by this function, in the thread of whoever collects."""
+        """Have a gauge read by this function, in the thread that collects."""
 
         def callback(_: CallbackOptions) -> Iterable[Observation]:
             try:

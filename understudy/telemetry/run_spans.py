@@ -167,7 +167,7 @@ class RunSpans:
             return _here_below(previous), []
         if run.ledger.outlives_run is None:
             return None, links  # it runs in the task of its caller
-        # Not the context of this task: that is of whoever has activated the agent
+        # Not the context of this task: that is of the caller that activated the agent
         # (test_a_run_is_no_part_of_the_trace_that_opened_the_runtime).
         if current.attempts == 0:
             caller = current.context.get(TRACEPARENT)

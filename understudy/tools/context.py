@@ -208,7 +208,7 @@ class ToolContext(Generic[DepsT_co]):
     def token(self, name: str) -> Coroutine[Any, Any, str]:
         """A new secret by which an outside caller can answer the wait of this name.
 
-        Whoever has it calls `runtime.resolve(token, value)` or `runtime.reject(token, reason)`, or
+        Its holder calls `runtime.resolve(token, value)` or `runtime.reject(token, reason)`, or
         uses the route of `WaitRoute`. It is returned once it is durable; of the token itself only
         a hash is stored. Each run of the tool adds another one, and all of them count.
 

@@ -52,7 +52,7 @@ async def file(visit: Visit) -> dict[str, Any]:
 
 
 async def download(visit: Visit) -> Response:
-    """The bytes of a file, for a browser to keep and never to show: whoever wrote them."""
+    """The bytes of a file, for a browser to keep and never to show, whatever wrote them."""
     if _hides(visit):
         raise refused(403, "NotAllowed", "Some values are hidden here: it needs the right 'admin'.")
     path, data = await _read(visit)

@@ -86,7 +86,7 @@ def render(visit: Visit, name: str, **values: Any) -> str:
         agent_link=visit.agent_link,
         request_link=visit.request_link,
         tabs=TABS,
-        # A code of a fixed list: whoever makes a link does not choose what the page says.
+        # A code of a fixed list: the maker of a link does not choose what the page says.
         said=actions.SAID.get(visit.request.query_params.get("said", "")),
         **values,
     )

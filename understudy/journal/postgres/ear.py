@@ -64,7 +64,7 @@ class Ear:
                 self._connection.connect()
                 with self._connection.use() as connection:
                     connection.execute(f'LISTEN "{self.channel}"')
-                    # Race: this against what was told before. Whoever posts looks again by itself
+                    # Race: this against what was told before. Its caller looks again by itself
                     # too, but only after a while
                     # (test_what_was_posted_while_nobody_listened_is_done_when_somebody_does).
                     self._told(None)

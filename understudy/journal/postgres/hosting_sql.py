@@ -24,7 +24,7 @@ RETURNING id"""
 """Also before its lease has ended: its process has, so it is not renewed."""
 
 LOCK_DEFINITIONS = "SELECT pg_advisory_xact_lock(x'756e64657274'::bigint)"
-"""Numbers are given in the order of the commits: whoever comes later gets the higher one."""
+"""Numbers are given in the order of the commits: the one that comes later gets the higher one."""
 REGISTER = """
 INSERT INTO definitions (agent, fingerprint, version, needs, continues_older)
 VALUES (%(agent)s, %(fingerprint)s, %(version)s, %(needs)s::text[], %(continues_older)s)

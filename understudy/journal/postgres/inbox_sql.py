@@ -4,7 +4,7 @@ from __future__ import annotations
 
 TELL_OWNER = """
 SELECT pg_notify(ear, %s) FROM hosts WHERE id = %s AND ear IS NOT NULL"""
-"""A hint: whoever is told something looks into the tables."""
+"""A hint: the host that gets it looks into the tables."""
 
 SEND = """
 SELECT pg_notify(ear, text) FROM (

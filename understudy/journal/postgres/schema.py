@@ -111,7 +111,7 @@ UPGRADES: tuple[tuple[str, ...], ...] = (
         )""",
         "INSERT INTO feed_state VALUES (false, md5(clock_timestamp()::text), 0, 0)",
         # The attempts at one run of each agent that were cut off by a takeover while their host
-        # lived. Apart from `agents`: whoever was fenced must not lock the new owner's row.
+        # lived. Apart from `agents`: a fenced host must not lock the new owner's row.
         """CREATE TABLE lost_attempts (
             agent bigint PRIMARY KEY,
             run text NOT NULL,

@@ -148,7 +148,7 @@ class ModelCall:
     _raised: tuple[BaseException, ...] = ()
     _broken: Answer | None = None
     ended: Exception | None = None
-    """No model is asked any more: whoever asks gets this error."""
+    """No model is asked any more: the caller gets this error."""
 
     def __init__(self, run: Run) -> None:
         self._run = run
