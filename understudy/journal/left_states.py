@@ -1,9 +1,9 @@
 """`LeftStates`: the states of agents that other hosts have taken, kept for a while.
 
-Hosts that are called in turn take an agent from each other again and again. The one that takes it back
-continues from the state that it had, and reads and folds only what was recorded since. Such a state
-is a checkpoint in memory, and a cache: it is used only where the store has the record that it ends
-with.
+Hosts that are called in turn take an agent from each other again and again. The one that takes it
+back continues from the state that it had, and reads and folds only what was recorded since. Such a
+state is a checkpoint in memory, and a cache: it is used only where the store has the record that it
+ends with.
 """
 
 from __future__ import annotations
