@@ -7,6 +7,7 @@ import contextlib
 import json
 from collections.abc import Callable, Mapping
 from itertools import count
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -350,6 +351,7 @@ BAD: list[tuple[Callable[[], Any], str]] = [
     (lambda: boss(agents={"name": "a"}), "must be a list"),
     (lambda: boss(agents=[5]), "5"),
     (lambda: boss(agents=[{}]), "name"),
+    (lambda: boss(agents=[Path("a")]), "must hold agents"),  # it has a name, too
     (lambda: boss(agents=[child("a"), child("a")]), "'a'"),
     (lambda: boss(agents=[child("general-purpose")], options={"general_purpose": True}), "general"),
     (lambda: boss(agents=[child("a b")]), "a b"),

@@ -7,7 +7,7 @@ import logging
 from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack
 from datetime import datetime
-from typing import Any, Generic, Literal, TypedDict, TypeVar, Unpack, cast, overload
+from typing import Any, Literal, TypedDict, TypeVar, Unpack, cast, overload
 
 from pydantic_ai.messages import ModelMessage, ToolReturn
 from pydantic_ai.models import Model
@@ -50,6 +50,7 @@ from understudy.run.until_tool import UntilTool, check_force, check_known, refus
 from understudy.state.agent_state import AgentState
 from understudy.state.records import Revoked, Settled
 from understudy.tools import ToolFunction, ToolResult
+from understudy.tools.base_agent import BaseAgent
 from understudy.tools.gate_rule import Rule
 
 logger: logging.Logger = logging.getLogger(__name__)
@@ -83,7 +84,7 @@ class ExecuteOptions(ExtractOptions[DepsT], total=False):
     until_tool_success: UntilTool | None
 
 
-class Agent(Generic[DepsT_contra, OutputT_co]):
+class Agent(BaseAgent[DepsT_contra, OutputT_co]):
     """An LLM agent: its definition, and the ways to run it.
 
     Type checkers take what its `deps` must be from its tools and middleware, and the type of

@@ -32,7 +32,7 @@ from understudy.models.prices import Prices
 from understudy.models.requirements import OutputMode, check_can_be_forced, checked_native_tools
 from understudy.modes import AgentExecution, Mode, collapse_until_tool
 from understudy.run.child_calls import checked_initial
-from understudy.run.definition import AgentDefinition, ChildAgent, OnVersion
+from understudy.run.definition import AgentDefinition, ChildAgent, OnVersion, definition_of
 from understudy.run.hooks import Hook
 from understudy.run.instructions import check_instructions
 from understudy.run.until_tool import check_force, check_known, refuse_both
@@ -504,8 +504,8 @@ _CHILD_OPTIONS = (
 def _child(given: Any, parent: AgentDefinition) -> ChildAgent:
     """The child as given, or made of its options."""
     if not isinstance(given, Mapping):
-        definition = getattr(given, "definition", None)
-        if not isinstance(definition, AgentDefinition):
+        definition = definition_of(given)
+        if definition is None:
             raise UsageError(
                 f"Agent {parent.name!r}: a child must be an Agent or a dict, got {given!r}"
             )

@@ -22,7 +22,7 @@ from understudy.errors import UsageError
 from understudy.interrupts import Interrupt
 from understudy.middleware.base import Middleware
 from understudy.models.attribution import is_for_itself
-from understudy.run.definition import AgentDefinition
+from understudy.run.definition import AgentDefinition, definition_of
 from understudy.run.instructions import render
 from understudy.run.model_input import ModelInput
 from understudy.run.run import Run
@@ -212,8 +212,8 @@ async def _judged(run: Run, judge: AgentDefinition, text: str, key: str) -> Verd
 
 
 def _checked(given: object, option: str) -> Check | AgentDefinition | None:
-    definition = getattr(given, "definition", None)
-    if isinstance(definition, AgentDefinition):
+    definition = definition_of(given)
+    if definition is not None:
         if definition.tools or definition.native_tools or definition.middleware:
             raise UsageError(
                 f"Guard({option}=...): agent {definition.name!r} has tools or middleware: an agent "

@@ -9,19 +9,17 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from understudy._base.json_values import checked_text, shown
 from understudy._base.type_variables import DepsT_contra
 from understudy.errors import UnderstudyError, UsageError
 from understudy.middleware.base import Middleware, Prepared
 from understudy.run.child_calls import result_of_agent
-from understudy.run.definition import AgentDefinition
+from understudy.run.definition import AgentDefinition, definition_of
 from understudy.run.instructions import check_instructions
 from understudy.tools import Tool, ToolContext, ToolFailed
-
-if TYPE_CHECKING:
-    from understudy.agent.agent import Agent
+from understudy.tools.base_agent import BaseAgent
 
 TaskInstructions = Callable[[ToolContext[Any], str], "str | Awaitable[str]"]
 """Of the context of the call and the agent's name: what the agent is told for this task."""
@@ -56,7 +54,7 @@ class SubAgent(Middleware[DepsT_contra]):
 
     def __init__(
         self,
-        agents: Sequence[Agent[DepsT_contra, Any] | Mapping[str, Any]] | tuple[()] = (),
+        agents: Sequence[BaseAgent[DepsT_contra, Any] | Mapping[str, Any]] | tuple[()] = (),
         *,
         general_purpose: bool | str = True,
         block_middleware: Sequence[type[Middleware[Any]]] = (),
@@ -187,7 +185,10 @@ class SubAgent(Middleware[DepsT_contra]):
 
 
 def _name_of(agent: Any) -> str:
-    name = agent.get("name") if isinstance(agent, Mapping) else getattr(agent, "name", None)
+    if isinstance(agent, Mapping):
+        name = agent.get("name")
+    else:
+        name = getattr(definition_of(agent), "name", None)
     if not isinstance(name, str):
         raise UsageError(
             f"SubAgent: `agents` must hold agents, or dicts with a name, got {agent!r}"

@@ -22,7 +22,7 @@ from understudy.outcomes import (
     Stopped,
     Waiting,
 )
-from understudy.run.definition import AgentDefinition, ChildAgent
+from understudy.run.definition import ChildAgent, definition_of
 from understudy.run.run import AttemptEnded, Run
 from understudy.run.running_parts import RunningParts
 from understudy.state.run_state import Call
@@ -170,7 +170,7 @@ def _child(run: Run, agent: Any) -> ChildAgent:
             known = ", ".join(map(repr, run.definition.children)) or "none"
             raise UsageError(f"No agent {agent!r} to run here; there are: {known}")
         return child
-    definition = getattr(agent, "definition", None)
-    if not isinstance(definition, AgentDefinition):
+    definition = definition_of(agent)
+    if definition is None:
         raise UsageError(f"run_agent takes an Agent or the name of a child, got {agent!r}")
     return ChildAgent(definition=definition)

@@ -203,3 +203,9 @@ class AgentDefinition:
                 *([{"ask": asking}] if asking else ()),
             ]
         )
+
+
+def definition_of(agent: object) -> AgentDefinition | None:
+    """The definition of an agent; None for anything else."""
+    definition = getattr(agent, "definition", None)
+    return definition if isinstance(definition, AgentDefinition) else None

@@ -17,12 +17,12 @@ from understudy._base.type_variables import DepsT_co, OutputT
 from understudy.errors import UsageError
 from understudy.models.messages import UserInput
 from understudy.state.agent_state import AgentState
+from understudy.tools.base_agent import BaseAgent
 from understudy.tools.source import ToolSource
 
 if TYPE_CHECKING:
     from pydantic_ai.models import Model
 
-    from understudy.agent.agent import Agent
     from understudy.outcomes import Completed, Failed, Stopped
 
 T = TypeVar("T")
@@ -121,7 +121,7 @@ class ToolContext(Generic[DepsT_co]):
     @overload
     async def run_agent(
         self,
-        agent: Agent[DepsT_co, OutputT],
+        agent: BaseAgent[DepsT_co, OutputT],
         input: UserInput,
         *,
         max_depth: int = 5,
@@ -140,7 +140,7 @@ class ToolContext(Generic[DepsT_co]):
     ) -> Completed | Stopped | Failed: ...
     async def run_agent(
         self,
-        agent: Agent[DepsT_co, Any] | str,
+        agent: BaseAgent[DepsT_co, Any] | str,
         input: UserInput,
         *,
         max_depth: int = 5,

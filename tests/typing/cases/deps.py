@@ -4,9 +4,19 @@ from __future__ import annotations
 
 from typing import Any, assert_type
 
-from understudy import Agent, Run, Runtime, ScriptedModel, ToolContext, tool
+from understudy import (
+    Agent,
+    Completed,
+    Failed,
+    Run,
+    Runtime,
+    ScriptedModel,
+    Stopped,
+    ToolContext,
+    tool,
+)
 from understudy.middleware import Middleware, SubAgent
-from understudy.modes import AgentExecution, Mode, Parallel, Sequential
+from understudy.modes import AgentExecution, Loop, Mode, Parallel, Sequential
 
 
 class Db:
@@ -76,9 +86,34 @@ Agent[Mailer, str]("x", MODEL, middleware=[Audit()])  # error: Audit needs a Db
 Agent[Mailer, str]("x", MODEL, middleware=[SubAgent([mail, {"name": "child"}])])
 Agent[Mailer, str]("x", MODEL, middleware=[SubAgent([bank])])  # error: the child needs a Db
 Agent[Mailer, str]("x", mode=Sequential([mail]))
+Agent[Mailer, str]("x", mode=Sequential([mail, bank]))  # error: one of the two needs a Db
 Agent[Mailer, str]("x", mode=Parallel([bank]))  # error: the agent in it needs a Db
+Agent[Mailer, str]("x", mode=Loop([bank], 3))  # error: the agent in it needs a Db
 Agent[Mailer, str]("x", MODEL, mode=Mode([charge]))  # error: the step needs a Db
 Agent[Db, str]("x", MODEL, mode=AgentExecution().inserting(after="call_llm", step=charge))
+
+
+class Teller(Agent[Db, str]):
+    """An agent of the application's own."""
+
+
+teller = Teller("teller", MODEL)
+assert_type(Sequential([bank]), Sequential[Db])
+assert_type(Loop([bank], 3), Loop[Db])
+assert_type(Parallel([bank, teller]), Parallel[Db])
+assert_type(SubAgent([bank]), SubAgent[Db])
+assert_type(Agent("x", mode=Sequential([bank])), Agent[Db, Any])
+assert_type(Agent("x", MODEL, middleware=[SubAgent([teller])]), Agent[Db, Any])
+Agent[PostgresDb, str]("x", MODEL, mode=Sequential([bank, teller, bare]))
+Agent[PostgresDb, str]("x", MODEL, middleware=[SubAgent([bank, teller, bare])])
+Sequential(["bank"])  # error: a name is no agent
+Loop([balance])  # error: a tool is no agent
+Parallel([bank.definition])  # error: a definition is no agent
+Parallel(bank)  # error: no list
+SubAgent([Audit()])  # error: a middleware is no agent
+SubAgent(["bank"])  # error: a name is no agent
+SubAgent([bank.definition])  # error: a definition is no agent
+SubAgent([Agent])  # error: the class is no agent
 
 
 async def give_deps(db: PostgresDb, mailer: Mailer) -> None:
@@ -103,6 +138,12 @@ async def delegates(ctx: ToolContext[Db]) -> str:
     await ctx.run_agent(bank, "hello")
     await ctx.run_agent("a child", "hello")
     await ctx.run_agent(mail, "hello")  # error: the agent gets these deps, and needs a Mailer
+    assert_type(await ctx.run_agent(teller, "hello"), Completed[str] | Stopped | Failed)
+    assert_type(await ctx.run_agent(bare, "hello"), Completed[Any] | Stopped | Failed)
+    await ctx.run_agent(bank.definition, "hello")  # error: a definition is no agent
+    await ctx.run_agent(balance, "hello")  # error: a tool is no agent
+    await ctx.run_agent({"name": "child"}, "hello")  # error: options are for SubAgent
+    await ctx.run_agent(Teller, "hello")  # error: the class is no agent
     return "done"
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from understudy._base.type_variables import DepsT_contra
 from understudy.errors import UsageError
@@ -18,9 +18,7 @@ from understudy.modes.workflows.workflow import (
 from understudy.outcomes import Outcome
 from understudy.run.run import Run
 from understudy.state.workflow_progress import Progress
-
-if TYPE_CHECKING:
-    from understudy.agent.agent import Agent
+from understudy.tools.base_agent import BaseAgent
 
 
 class Loop(Workflow[DepsT_contra]):
@@ -41,7 +39,7 @@ class Loop(Workflow[DepsT_contra]):
     """
 
     def __init__(
-        self, agents: Sequence[Agent[DepsT_contra, Any]], max_iterations: int | None = None
+        self, agents: Sequence[BaseAgent[DepsT_contra, Any]], max_iterations: int | None = None
     ) -> None:
         number = isinstance(max_iterations, int) and not isinstance(max_iterations, bool)
         if max_iterations is not None and (not number or max_iterations < 1):

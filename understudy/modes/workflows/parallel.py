@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from types import NoneType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from understudy._base.json_values import checked_flag
 from understudy._base.type_variables import DepsT_contra
@@ -23,10 +23,7 @@ from understudy.outcomes import Failed, Interrupted, Outcome, Paused, Waiting
 from understudy.run.run import AttemptEnded, Run
 from understudy.state.workflow_progress import Progress
 from understudy.stopping import StopReason, StopSignal, StopSignals
-
-if TYPE_CHECKING:
-    from understudy.agent.agent import Agent
-
+from understudy.tools.base_agent import BaseAgent
 
 SUSPENDED = (Interrupted, Paused, Waiting)
 """The outcomes of an agent that goes on later."""
@@ -52,7 +49,7 @@ class Parallel(Workflow[DepsT_contra]):
     _arrow = " | "
 
     def __init__(
-        self, agents: Sequence[Agent[DepsT_contra, Any]], return_failures: bool = False
+        self, agents: Sequence[BaseAgent[DepsT_contra, Any]], return_failures: bool = False
     ) -> None:
         checked_flag(return_failures, what="Parallel: `return_failures`")
         super().__init__(_RunTogether(agents, return_failures))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from understudy._base.type_variables import DepsT_contra
 from understudy.modes.workflows.workflow import (
@@ -17,9 +17,7 @@ from understudy.modes.workflows.workflow import (
 from understudy.outcomes import Outcome
 from understudy.run.run import Run
 from understudy.state.workflow_progress import Progress
-
-if TYPE_CHECKING:
-    from understudy.agent.agent import Agent
+from understudy.tools.base_agent import BaseAgent
 
 
 class Sequential(Workflow[DepsT_contra]):
@@ -37,7 +35,7 @@ class Sequential(Workflow[DepsT_contra]):
 
     """
 
-    def __init__(self, agents: Sequence[Agent[DepsT_contra, Any]]) -> None:
+    def __init__(self, agents: Sequence[BaseAgent[DepsT_contra, Any]]) -> None:
         super().__init__(_RunInOrder(agents))
 
 

@@ -15,7 +15,7 @@ from understudy.errors import AgentFailed, DefinitionChanged, UsageError, error_
 from understudy.modes.pipeline import Mode
 from understudy.modes.steps.check_stop import end_by
 from understudy.outcomes import Failed, Interrupted, Outcome, Paused, Stopped, Waiting
-from understudy.run.definition import AgentDefinition, ChildAgent
+from understudy.run.definition import ChildAgent, definition_of
 from understudy.run.run import ESCALATED, Run
 from understudy.state.records import SubRunEnded
 from understudy.state.workflow_progress import AgentResult, Progress
@@ -62,8 +62,8 @@ class RunAgents:
                 )
 
     def _child(self, agent: Any) -> ChildAgent:
-        definition = getattr(agent, "definition", None)
-        if isinstance(definition, AgentDefinition):
+        definition = definition_of(agent)
+        if definition is not None:
             return ChildAgent(definition=definition)
         remedy = " (wrap it: Agent('a-name', mode=...))" if isinstance(agent, Mode) else ""
         raise UsageError(f"{self.kind}([...]) takes agents, and {agent!r} is none{remedy}")
