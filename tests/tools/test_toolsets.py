@@ -152,7 +152,7 @@ def with_context(ctx: RunContext[None], a: int) -> int:
         (PydanticTool(add, args_validator=lambda ctx, a, b: None), "takes the RunContext"),
         (PydanticTool.from_schema(add, "add", "Add.", {"type": "list"}), "no JSON schema"),
         (ExternalToolset([]), "needs an agent of Pydantic AI"),
-        (FunctionToolset([add]).filtered(lambda ctx, _: ctx.run_step > 0), "run_step"),
+        (FunctionToolset([add]).filtered(lambda ctx, _: ctx.run_step > 0), "needs 'run_step' of"),
     ],
 )
 def test_one_that_needs_an_agent_of_pydantic_ai_is_refused(toolset: Any, error: str) -> None:

@@ -36,8 +36,9 @@ from understudy.run.definition import AgentDefinition, ChildAgent, OnVersion, de
 from understudy.run.hooks import Hook
 from understudy.run.instructions import check_instructions
 from understudy.run.until_tool import check_force, check_known, refuse_both
-from understudy.tools.function_tool import Tool, as_tools
+from understudy.tools import Tool
 from understudy.tools.gate_rule import Rule
+from understudy.tools.toolsets import as_tools
 
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,500}")
 

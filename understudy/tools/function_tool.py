@@ -13,9 +13,7 @@ from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar, Unpa
 
 from pydantic import ConfigDict, TypeAdapter
 from pydantic.errors import PydanticSchemaGenerationError, PydanticUserError
-from pydantic_ai.tools import Tool as PydanticTool
 from pydantic_ai.tools import ToolDefinition
-from pydantic_ai.toolsets import AbstractToolset
 from pydantic_core import PydanticSerializationError, to_json
 from tenacity import AsyncRetrying
 
@@ -336,20 +334,6 @@ def as_tool(given: object) -> Tool:
     if callable(given) and not isinstance(given, type):
         return Tool(given)
     raise UsageError(f"tools=[...] takes functions and @tool functions, got {given!r}")
-
-
-def as_tools(given: object) -> list[Tool]:
-    """As `as_tool`; also a tool of Pydantic AI, and all that a toolset of it holds.
-
-    Raises:
-        UsageError: as `as_tool` and `toolsets.tools_of` do.
-
-    """
-    if isinstance(given, (AbstractToolset, PydanticTool)):
-        from understudy.tools.toolsets import tools_of
-
-        return tools_of(given)
-    return [as_tool(given)]
 
 
 def _exit_loop() -> ToolResult[str]:

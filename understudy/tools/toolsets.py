@@ -22,7 +22,7 @@ from understudy._base.json_values import shown
 from understudy._base.predicates import chooses
 from understudy.errors import UsageError
 from understudy.tools.context import ToolContext
-from understudy.tools.function_tool import Tool
+from understudy.tools.function_tool import Tool, as_tool
 from understudy.tools.gate_rule import Rule
 
 _LETS_ALL_THROUGH = "any"
@@ -53,19 +53,22 @@ class _Found:
         return replace(self.tool.tool_def, name=self.name)
 
 
-def tools_of(given: PydanticTool[Any] | AbstractToolset[Any]) -> list[Tool]:
-    """A tool of Pydantic AI, or those of a toolset.
+def as_tools(given: object) -> list[Tool]:
+    """What `as_tool` makes; also a tool of Pydantic AI, or those of a toolset.
 
-    That is one of functions, also with a prefix, renamed, filtered, combined, or with approval.
+    A toolset is one of functions, also with a prefix, renamed, filtered, combined, or with
+    approval.
 
     Raises:
-        UsageError: for any other toolset, one that needs the context of Pydantic AI's agent, or one
-            that does more than to hold functions: it would not do that here.
+        UsageError: as `as_tool` does; for any other toolset, one that needs the context of Pydantic
+            AI's agent, or one that does more than to hold functions: it would not do that here.
 
     """
+    if isinstance(given, AbstractToolset):
+        return [_tool(each) for each in _found(given)]
     if isinstance(given, PydanticTool):
         return [_tool(_Found(given.name, given))]
-    return [_tool(each) for each in _found(given)]
+    return [as_tool(given)]
 
 
 def _found(toolset: AbstractToolset[Any]) -> list[_Found]:
@@ -120,30 +123,29 @@ def _passes(toolset: FilteredToolset[Any], found: _Found) -> bool:
     function = toolset.filter_func
     name = getattr(function, "__qualname__", type(function).__name__)
     what = f"The function {name!r} of a FilteredToolset, asked about the tool {found.name!r},"
-    try:
-        return chooses(function, _NoContext(), found.definition, what=what)
-    except _NeedsContextError as error:
-        raise UsageError(
-            f"{what} needs {str(error)!r} of the context, which is of an agent of Pydantic AI: "
-            "filter by the definition of the tool alone"
-        ) from None
+    return chooses(function, _NoContext(what), found.definition, what=what)
 
 
 def _asks(toolset: ApprovalRequiredToolset[Any], found: _Found) -> Callable[[dict[str, Any]], Any]:
+    context: Any = _NoContext(f"The function that approves calls of the tool {found.name!r}")
+
     def asks(arguments: dict[str, Any]) -> Any:
-        context: Any = _NoContext()
         return toolset.approval_required_func(context, found.definition, arguments)
 
     return asks
 
 
-class _NeedsContextError(UsageError):
-    """A function asks the context for this."""
-
-
 class _NoContext:
+    """In the place of the context that Pydantic AI's agent gives to a function."""
+
+    def __init__(self, function: str) -> None:
+        self._function = function
+
     def __getattr__(self, name: str) -> Any:
-        raise _NeedsContextError(name)
+        raise UsageError(
+            f"{self._function} needs {name!r} of the context, which is of an agent of Pydantic AI: "
+            "go by the other arguments alone"
+        )
 
 
 def _tool(found: _Found) -> Tool:
