@@ -25,6 +25,7 @@ from understudy.journal.shared import SharedStore, host_of, shared_part
 from understudy.loop_actors.future import Future
 from understudy.models.prices import Prices
 from understudy.run.instrument import GivesInstrument, Instrument
+from understudy.run.run import Run
 from understudy.state.agent_state import AgentState
 
 S = TypeVar("S")
@@ -99,7 +100,7 @@ class RuntimeTelemetry(GivesInstrument, Protocol):
     def codec(self) -> ContextCodec:
         """Carries the caller's span to the run of its message."""
 
-    def watch(self, services: RuntimeServices[Any, Any]) -> Instrument | None:
+    def watch(self, services: RuntimeServices[Any, Any]) -> Instrument[Run] | None:
         """Measure a runtime that opens; what watches its runs, or None where nothing listens."""
 
     def leave(self, services: RuntimeServices[Any, Any]) -> None:
@@ -156,7 +157,7 @@ class RuntimeServices(Generic[S, A]):
     """Answers looks at agents that are not in memory. Set when the runtime opens."""
     calls: Calls[S] | None = None
     """Has calls done by whichever host can do them. None where the store is for one host."""
-    instrument: Instrument | None = None
+    instrument: Instrument[Run] | None = None
     """What watches the runs. Set when the runtime opens."""
     live: Live | None = None
     """Brings what happens at other hosts and is not recorded. None as for `calls`."""

@@ -21,6 +21,7 @@ from understudy.models.prices import Prices
 from understudy.run.cancellation import CancellationSource, as_sources
 from understudy.run.definition import PauseWhen
 from understudy.run.instrument import GivesInstrument, Instrument, instrument_of
+from understudy.run.run import Run
 
 
 class EnvironmentOptions(TypedDict, Generic[DepsT], total=False):
@@ -65,7 +66,7 @@ class RunEnvironment:
     """Called before each step, in addition to those of the agent's middleware."""
     codecs: ContextCodecs = NO_CODECS
     """By which the context of a run holds for its code."""
-    instrument: Instrument | None = None
+    instrument: Instrument[Run] | None = None
     """What watches the run."""
     prices: Prices | None = None
     """By which replies are priced; None where only what the definition wants is."""

@@ -6,7 +6,7 @@ The room that tells OpenTelemetry is a layer above. What is here is all that a r
 from __future__ import annotations
 
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
 
 from pydantic_ai.models import Model
 
@@ -16,9 +16,10 @@ from understudy.errors import UsageError
 if TYPE_CHECKING:
     from understudy.outcomes import Outcome
     from understudy.run.ledger import Ledger
-    from understudy.run.run import Run
     from understudy.state.records import Result
     from understudy.state.run_state import Call
+
+RunT_contra = TypeVar("RunT_contra", contravariant=True)
 
 
 class AttemptWatch(Protocol):
@@ -39,20 +40,22 @@ class CallWatch(Protocol):
         """It has a result; None where it has asked a person instead."""
 
 
-class Instrument(Protocol):
+class Instrument(Protocol[RunT_contra]):
     """Watches runs. None of its methods raises, and none of them blocks.
+
+    `RunT_contra` is `Run`, which is defined in `run.run`: a run holds its instrument.
 
     A context manager is entered in the task of what it watches, so the context variables that it
     sets reach the code inside, its threads too. It lets every exception pass.
     """
 
-    def attempt(self, run: Run) -> AbstractContextManager[AttemptWatch]:
+    def attempt(self, run: RunT_contra) -> AbstractContextManager[AttemptWatch]:
         """Around an attempt at a run, also at one inside another one. Not around a wait."""
 
-    def tool_call(self, run: Run, call: Call) -> AbstractContextManager[CallWatch]:
+    def tool_call(self, run: RunT_contra, call: Call) -> AbstractContextManager[CallWatch]:
         """Around an attempt at a tool call. Not where a finished call is only read back."""
 
-    def model_call(self, run: Run, model: Model) -> AbstractContextManager[Model]:
+    def model_call(self, run: RunT_contra, model: Model) -> AbstractContextManager[Model]:
         """Around a request to a model: gives the model to ask in its place."""
 
     def follow(self, ledger: Ledger) -> None:
@@ -66,7 +69,7 @@ class Instrument(Protocol):
 class GivesInstrument(Protocol):
     """What `telemetry=` takes."""
 
-    def instrument(self) -> Instrument | None:
+    def instrument(self) -> Instrument[Any] | None:
         """What watches runs from now on; None where nobody would get what it tells."""
 
 
@@ -82,7 +85,7 @@ def checked_telemetry(given: object) -> GivesInstrument | None:
     raise UsageError(f"`telemetry` must be a Telemetry of understudy.telemetry, got {shown(given)}")
 
 
-def instrument_of(given: object) -> Instrument | None:
+def instrument_of(given: object) -> Instrument[Any] | None:
     """What watches a run that gets this `telemetry=`.
 
     Raises:

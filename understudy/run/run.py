@@ -142,7 +142,7 @@ class Run(Generic[DepsT_co]):
         pause_requested: Callable[[], str | None] | None = None,
         abandon_later: Callable[[], asyncio.Task[None]] | None = None,
         cancellation: tuple[CancellationSource, ...] = (),
-        instrument: Instrument | None = None,
+        instrument: Instrument[Run] | None = None,
         prices: Prices | None = None,
     ) -> None:
         self.definition = definition
