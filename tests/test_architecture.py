@@ -7,6 +7,7 @@ import re
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -133,9 +134,14 @@ def test_a_name_exists_where_it_is_defined_and_nowhere_else(name: str, exists: b
 # --------------------------------------------------------------------- layers, phases
 
 
+def import_linter() -> dict[str, Any]:
+    options: dict[str, Any] = tomllib.loads(read(ROOT / "pyproject.toml"))["tool"]["importlinter"]
+    return options
+
+
 def test_the_table_of_layers_is_the_import_contract() -> None:
-    config = tomllib.loads(read(ROOT / "pyproject.toml"))
-    (contract,) = config["tool"]["importlinter"]["contracts"]
+    contracts = import_linter()["contracts"]
+    (contract,) = (each for each in contracts if each["type"] == "layers")
 
     layers = [set(CODE.findall(row[0])) for row in table("Layers")]
 
@@ -148,6 +154,14 @@ def test_the_table_of_layers_is_the_import_contract() -> None:
         }
         for layer in contract["layers"]
     ]
+
+
+def test_the_import_contracts_have_no_exception() -> None:
+    options = import_linter()
+
+    assert {each["type"] for each in options["contracts"]} == {"layers", "acyclic_siblings"}
+    assert options.keys() == {"root_package", "contracts"}, "imports for type checkers count"
+    assert not any("ignore_imports" in each for each in options["contracts"])
 
 
 def test_the_table_of_phases_is_the_graph_of_the_code() -> None:
