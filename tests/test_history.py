@@ -192,6 +192,26 @@ async def test_a_page_back_of_a_compacted_agent_begins_with_its_snapshot() -> No
         assert (early.entries, early.next) == ((), None)
 
 
+async def test_a_compaction_keeps_since_when_a_run_goes_on_and_a_request_waits() -> None:
+    clock = Clock()
+
+    def pay() -> str:
+        return "paid"
+
+    agent = Agent("desk", by_turn(call("pay", {}), "done"), tools=[pay], interrupt_on={"pay": True})
+    async with Runtime([agent], clock=clock) as runtime:
+        ref = runtime.spawn(agent, "desk-1")
+        asked = interrupted(await ref.run("go"))
+        clock.seconds += 60
+        await ref.compact()
+        clock.seconds += 40
+        completed(await ref.resume(asked.decide(approve(by="ann"))))
+        found = await entries(ref)
+    assert found[0].what == "compacted"
+    assert of_kind(found, "decision").seconds == 100
+    assert of_kind(found, "run_ended").seconds == 100
+
+
 async def runs_of_sleepers(*, compacted: bool) -> tuple[str, list[HistoryEntry]]:
     """The id of the outer run, and the entries of that and of those inside it."""
     clock = SimulatedClock()
@@ -217,7 +237,7 @@ async def test_agents_of_one_name_that_run_at_once_are_told_apart(compacted: boo
     for number in range(2):
         own = [entry for entry in inner if entry.run_id == f"{run_id}.0.{number}"]
         assert [entry.what for entry in own][-1] == "run_ended"
-        assert own[-1].seconds == (None if compacted else 10 * (number + 1))
+        assert own[-1].seconds == 10 * (number + 1)
     assert {entry.run_id for entry in inner} == {f"{run_id}.0.0", f"{run_id}.0.1"}
     assert {entry.run_id for entry in found if entry not in inner} == {run_id}
 

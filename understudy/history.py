@@ -22,6 +22,7 @@ from understudy.state.agent_state import AgentState
 from understudy.state.costs import CostLine, complete
 from understudy.state.files import FileChange
 from understudy.state.plans import Occurrence, Schedule
+from understudy.state.run_state import RunState
 
 __all__ = ["HistoryEntry", "HistoryPage", "What", "history_of"]
 
@@ -250,9 +251,11 @@ class _Reader:
             case r.Decided():
                 yield self._decision(record)
             case r.Snapshot():
-                self._started.clear()
                 state = AgentState.from_dict(record.state)
-                self._runs = dict(_open_runs(state))
+                runs = dict(_open_runs(state))
+                self._runs = {place: run.run_id for place, run in runs.items()}
+                self._started = {(place, run.run_id): run.began for place, run in runs.items()}
+                self._asked = {request.id: request.created_at for request in state.requests}
                 self._held = set(_holding(state))
                 yield "compacted", {"detail": _compacted(state)}
             case _:
@@ -393,10 +396,10 @@ def _states(state: AgentState, place: _Place = ()) -> Iterator[tuple[_Place, Age
         yield from _states(child, (*place, key))
 
 
-def _open_runs(state: AgentState) -> Iterator[tuple[_Place, str]]:
+def _open_runs(state: AgentState) -> Iterator[tuple[_Place, RunState]]:
     for place, inner in _states(state):
         if inner.run is not None and not inner.run.over:
-            yield place, inner.run.run_id
+            yield place, inner.run
 
 
 def _holding(state: AgentState) -> Iterator[_Place]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 import sqlite3
 import threading
 from collections.abc import Callable
@@ -336,6 +337,30 @@ async def test_a_feed_that_is_turned_off_and_on_again_is_another_one(new_store: 
         await soon(runtime.spawn("talker", "a").run("Again."))
         events = await first(runtime.events(after=event.cursor), 2)
         assert kinds(events) == ["gap", "running"]
+
+
+async def test_a_cursor_from_behind_an_older_copy_of_the_file_gets_a_gap(tmp_path: Path) -> None:
+    """Its number is given again, to what happens after the copy."""
+    file, kept = tmp_path / "store.db", tmp_path / "kept.db"
+
+    async def played(*ids: str, after: str | None = None) -> list[FeedEvent]:
+        async with Runtime([talker()], store=f"sqlite:///{file}", feed=True) as runtime:
+            for id in ids:
+                completed(await soon(runtime.spawn("talker", id).run("Go.")))
+            feed = runtime.events(after=after, start="oldest")
+            return [event async for event in feed.until_now()]
+
+    await played("before")
+    shutil.copy(file, kept)
+    *_, last = await played("lost", "lost, too")
+    shutil.copy(kept, file)
+    found = await played("new", after=last.cursor)
+    assert kinds(found)[0] == "gap"
+    assert [event.agent_id for event in found if event.event.kind == "run_finished"] == [
+        "before",
+        "new",
+    ]
+    assert await played(after=found[-1].cursor) == []
 
 
 # ----------------------------------------------------------------------- crash, hosts

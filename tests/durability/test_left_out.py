@@ -16,6 +16,7 @@ import pytest
 from tests.actors import test_feed as feeds
 from tests.actors import test_lists as lists
 from tests.actors import test_run_ends as ends
+from tests.actors import test_waits as waits
 from tests.journal import test_checkpoints as caches
 from tests.modes.steps import test_tool_retry as retries
 from tests.support.plans import Desk
@@ -23,8 +24,10 @@ from understudy import SimulatedClock
 from understudy.journal import agent_journal, asks, checkpoints, feed
 from understudy.journal.sqlite import writer
 from understudy.modes.steps import tool_body
+from understudy.run import points
 from understudy.state import fold
 from understudy.state import records as r
+from understudy.state.agent_state import AgentState
 
 pytestmark = pytest.mark.slow
 Patch = pytest.MonkeyPatch
@@ -39,6 +42,23 @@ def _end_is_forgotten(patch: Patch) -> None:
     patch.setitem(
         fold._APPLY, r.RunStarted, lambda state, record: inner(state, replace(record, ends_at=None))
     )
+
+
+def _done_is_forgotten(patch: Patch) -> None:
+    patch.setattr(points.Points, "_come_to_once", lambda *_: None)
+
+
+def _compaction_forgets_what_is_done(patch: Patch) -> None:
+    inner = AgentState.to_dict
+
+    def to_dict(state: AgentState) -> dict[str, Any]:
+        data = inner(state)
+        for call in data["run"]["turn"]["calls"].values():
+            kept = [(name, each) for name, each in call["points"].items() if each["kind"] != "once"]
+            call["points"] = dict(kept)
+        return data
+
+    patch.setattr(AgentState, "to_dict", to_dict)
 
 
 def _nothing_is_retried(patch: Patch) -> None:
@@ -75,6 +95,14 @@ LEFT_OUT: dict[str, tuple[Callable[[Patch], None], Callable[[Path], Any]]] = {
                 Desk(), SimulatedClock(), "memory:"
             )
         ),
+    ),
+    "T11: what was done once is forgotten": (
+        _done_is_forgotten,
+        waits.test_fifty_deploys_in_the_middle_of_one_run_lose_and_double_nothing,
+    ),
+    "J17: a compaction forgets what was done once": (
+        _compaction_forgets_what_is_done,
+        waits.test_fifty_deploys_in_the_middle_of_one_run_lose_and_double_nothing,
     ),
     "J28: no call is retried": (
         _nothing_is_retried,

@@ -61,7 +61,13 @@ def turn(db: sqlite3.Connection, on: bool) -> None:
         db.execute("UPDATE feed_state SET is_on = 1")
         return
     db.execute("DELETE FROM feed")
-    db.execute("UPDATE feed_state SET is_on = 0, floor = 0, feed = lower(hex(randomblob(8)))")
+    db.execute("UPDATE feed_state SET is_on = 0, floor = 0")
+    rename(db)
+
+
+def rename(db: sqlite3.Connection) -> None:
+    """Make it another feed: the cursors of before are answered by a gap."""
+    db.execute("UPDATE feed_state SET feed = lower(hex(randomblob(8)))")
 
 
 def trim(db: sqlite3.Connection, before: datetime, keep: int) -> None:

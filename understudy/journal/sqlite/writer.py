@@ -27,7 +27,7 @@ from understudy.journal.contracts import (
     time_number,
 )
 from understudy.journal.lists import NEVER
-from understudy.journal.sqlite import blobs, checkpoints
+from understudy.journal.sqlite import blobs, checkpoints, feed
 from understudy.journal.sqlite.lock import Watermark
 from understudy.journal.sqlite.schema import SEQ_BITS
 
@@ -277,6 +277,7 @@ def begin_tenure(db: sqlite3.Connection, host: str, watermark: Watermark | None)
         # history counts as older too
         # (test_a_copy_from_a_history_that_was_left_behind_is_restored_too).
         restored_mark, mark, was_older = newest, watermark.mark, True
+        feed.rename(db)
     db.execute(
         "UPDATE meta SET tenure = ?, host = ?, restored_mark = ?", (last + 1, host, restored_mark)
     )
