@@ -543,13 +543,26 @@ async def test_hosts_of_one_database_take_the_time_of_its_server(
 async def test_a_host_whose_clock_is_wrong_is_right_from_the_first_answer_of_a_slow_server(
     hosts: Hosts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    slow, seconds = time.time, itertools.count(0, 5)  # each look at the clock is 5 s later
-    monkeypatch.setattr(time, "time", lambda: slow() - HOUR + next(seconds))
-    backend = hosts.open("slow")
+    slow, steady, seconds = time.time, time.clock_gettime, itertools.count(0, 5)
+    monkeypatch.setattr(time, "time", lambda: slow() - HOUR)
+    with monkeypatch.context() as patch:  # each look at the clock is 5 s later
+        patch.setattr(time, "clock_gettime", lambda clock: steady(clock) + next(seconds))
+        backend = hosts.open("slow")
     first = backend.time_offset
     assert 0.9 * HOUR < first < 1.1 * HOUR
-    backend.renew()
-    assert backend.time_offset == first, "a later one must be prompt"
+    with monkeypatch.context() as patch:
+        patch.setattr(time, "clock_gettime", lambda clock: steady(clock) + next(seconds))
+        backend.renew()
+    assert backend.time_offset == pytest.approx(first, abs=1), "a later one must be prompt"
+
+
+async def test_a_machine_whose_clock_is_set_is_right_before_the_next_heartbeat(
+    hosts: Hosts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    backend, right = hosts.open("set"), time.time
+    for change in (HOUR, -HOUR):
+        monkeypatch.setattr(time, "time", lambda ahead=change: right() + ahead)
+        assert time.time() + backend.time_offset == pytest.approx(right(), abs=60)
 
 
 async def test_a_simulated_clock_counts_hours_also_where_the_clocks_are_changed() -> None:
