@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import time
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ from understudy import (
     Outcome,
     Run,
     Runtime,
+    ScriptedModel,
     SimulatedClock,
     Status,
     Stopped,
@@ -37,8 +38,9 @@ from understudy import (
 )
 from understudy.actors import Subscription, dues
 from understudy.errors import DecisionError, RequestExpired, UsageError
-from understudy.journal import MemoryStore, index_entry_of, replay
+from understudy.journal import MemoryStore, StoredAgent, index_entry_of, replay
 from understudy.journal.database_store import DatabaseStore
+from understudy.journal.sqlite import SqliteBackend
 from understudy.middleware import HumanInTheLoop, Middleware, SubAgent
 from understudy.modes import Parallel
 
@@ -543,13 +545,26 @@ async def test_hosts_of_one_database_take_the_time_of_its_server(
 async def test_a_host_whose_clock_is_wrong_is_right_from_the_first_answer_of_a_slow_server(
     hosts: Hosts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    slow, seconds = time.time, itertools.count(0, 5)  # each look at the clock is 5 s later
-    monkeypatch.setattr(time, "time", lambda: slow() - HOUR + next(seconds))
-    backend = hosts.open("slow")
+    slow, steady, seconds = time.time, time.clock_gettime, itertools.count(0, 5)
+    monkeypatch.setattr(time, "time", lambda: slow() - HOUR)
+    with monkeypatch.context() as patch:  # each look at the clock is 5 s later
+        patch.setattr(time, "clock_gettime", lambda clock: steady(clock) + next(seconds))
+        backend = hosts.open("slow")
     first = backend.time_offset
     assert 0.9 * HOUR < first < 1.1 * HOUR
-    backend.renew()
-    assert backend.time_offset == first, "a later one must be prompt"
+    with monkeypatch.context() as patch:
+        patch.setattr(time, "clock_gettime", lambda clock: steady(clock) + next(seconds))
+        backend.renew()
+    assert backend.time_offset == pytest.approx(first, abs=1), "a later one must be prompt"
+
+
+async def test_a_machine_whose_clock_is_set_is_right_before_the_next_heartbeat(
+    hosts: Hosts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    backend, right = hosts.open("set"), time.time
+    for change in (HOUR, -HOUR):
+        monkeypatch.setattr(time, "time", lambda ahead=change: right() + ahead)
+        assert time.time() + backend.time_offset == pytest.approx(right(), abs=60)
 
 
 async def test_a_simulated_clock_counts_hours_also_where_the_clocks_are_changed() -> None:
@@ -609,3 +624,63 @@ async def test_of_many_agents_that_are_due_each_is_told_however_few_are_known_at
         assert [p.reminders for p in await runtime.pending()] == [1] * 5
         await soon(clock.advance(2 * DAY))
         assert await runtime.pending() == []
+
+
+class HeldReads(DatabaseStore):
+    """A store that is slow to say what is due, from the second time on that it is asked.
+
+    The first answer is waited for by who opens the runtime.
+    """
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(SqliteBackend(str(path), host="held"))
+        self.times = 0
+        self.is_asked, self.may_read = asyncio.Event(), asyncio.Event()
+        self.is_read, self.may_answer = asyncio.Event(), asyncio.Event()
+        self.has_answered = asyncio.Event()
+
+    async def due(self, until: datetime) -> AsyncIterator[StoredAgent]:
+        self.times += 1
+        if self.times > 1:
+            self.is_asked.set()
+            await self.may_read.wait()
+        found = [agent async for agent in super().due(until)]
+        if self.times > 1:
+            self.is_read.set()
+            await self.may_answer.wait()
+        try:
+            for agent in found:
+                yield agent
+        finally:
+            if self.times > 1:
+                self.has_answered.set()
+
+
+@pytest.mark.parametrize("is_later", [False, True])
+async def test_what_becomes_due_while_the_index_is_read_is_not_late(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_later: bool
+) -> None:
+    monkeypatch.setattr("understudy.actors.dues.MOST", 2)
+    clock, path = SimulatedClock(), tmp_path / "store.db"
+    desk = Agent("desk", ScriptedModel(lambda request: f"Done: {request.prompt}"))
+    days = {id: clock.now() + timedelta(days=day) for id, day in (("a", 1), ("b", 2), ("c", 9))}
+    async with Runtime([desk], store=f"sqlite:///{path}", clock=clock) as runtime:
+        messages = {
+            id: await soon(runtime.spawn("desk", id=id).send("x", at=days[id])) for id in days
+        }
+    store = HeldReads(path)
+    async with Runtime([desk], store=store, clock=clock) as runtime:
+        await soon(store.is_asked.wait())
+        ref = runtime.get("a")
+        if is_later:  # what is due later than in two days was not read the first time
+            for id in "ab":
+                await soon(runtime.get(id).cancel_message(messages[id]))
+        store.may_read.set()
+        await soon(store.is_read.wait())
+        hours = 5 * 24 if is_later else 1
+        await soon(ref.send("hello", at=clock.now() + timedelta(hours=hours)))
+        await soon(ref.stop(block=False))
+        store.may_answer.set()
+        await soon(store.has_answered.wait())
+        await soon(clock.advance(hours * HOUR))
+        assert completed(await outcome_of(ref)).text == "Done: hello"

@@ -174,8 +174,8 @@ class AgentHost:
         elif text is None or hint is not None:
             self._office.told(hint)
 
-    def _tell_due(self, agent_id: str, due: datetime | None, *, is_released: bool = False) -> None:
-        self.dues.tell(agent_id, due, is_released=is_released)
+    def _tell_due(self, agent_id: str, due: datetime | None) -> None:
+        self.dues.tell(agent_id, due)
 
     def _loop_blocked(self, seconds: float, where: str) -> None:
         for slot in self.directory.slots():

@@ -394,7 +394,7 @@ class AgentSlot:
         # Without an activation the agent was not read: who waited while it was passive waits on
         # (test_who_waits_for_a_run_is_told_where_the_runtime_ends_while_its_agent_is_read_again).
         if activation is not None:
-            self.services.tell_due(self.id, activation.state.next_due, is_released=True)
+            self.services.tell_due(self.id, activation.state.next_due)
             activation.ledger.outlives_run = False
             activation.write_last_checkpoint()
             since, waiters = self.detached_waiters, activation.detach_waiters()

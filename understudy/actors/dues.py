@@ -113,7 +113,10 @@ class DueClock:
                 if stored.host not in (None, here) or not self._is_to_be_told(stored):
                     continue
                 assert stored.due is not None, "the index finds agents by their due times"
-                self._note(stored.agent_id, stored.due)
+                # Race: the agent may have said an earlier time since this was read
+                # (test_what_becomes_due_while_the_index_is_read_is_not_late).
+                if stored.due < self._known.get(stored.agent_id, _NEVER):
+                    self._note(stored.agent_id, stored.due)
                 found += 1
                 if found == MOST:
                     until = stored.due
@@ -168,24 +171,16 @@ class DueClock:
 
     # ------------------------------------------------------------------ what is known
 
-    def tell(self, agent_id: str, due: datetime | None, *, is_released: bool = False) -> None:
-        """An agent says when it is due next. On the loop.
-
-        Args:
-            agent_id: its id.
-            due: the time; None for never.
-            is_released: it leaves memory now: the store's index says it in time if it is not soon.
-
-        """
+    def tell(self, agent_id: str, due: datetime | None) -> None:
+        """An agent says when it is due next; None for never. On the loop."""
         if agent_id in self._telling:
             self._said[agent_id] = due  # it is believed once it has recorded what was due
             return
         if self._known:
             self._known.pop(agent_id, None)
-        if due is None or (is_released and due > self._read_until):
-            return
-        self._note(agent_id, due)
-        self._arm()
+        if due is not None:
+            self._note(agent_id, due)
+            self._arm()
 
     def _note(self, agent_id: str, due: datetime) -> None:
         if self._known.get(agent_id) != due and agent_id not in self._tries:

@@ -34,14 +34,6 @@ T = TypeVar("T")
 S_contra = TypeVar("S_contra", contravariant=True)
 
 
-class TellDue(Protocol):
-    """As of `DueClock.tell`."""
-
-    def __call__(
-        self, agent_id: str, due: datetime | None, *, is_released: bool = False
-    ) -> None: ...
-
-
 class StartTask(Protocol):
     """Starts a task that the runtime waits for, or cancels, when it stops."""
 
@@ -146,7 +138,7 @@ class RuntimeServices(Generic[S, A]):
     """Sets the definition of an agent to the one that the store names. See `Directory`."""
     ref_of: Callable[[S], Any]
     """The ref of an agent."""
-    tell_due: TellDue
+    tell_due: Callable[[str, datetime | None], None]
     """An agent says by its id when it is due next. Called on the loop."""
     loop: asyncio.AbstractEventLoop
     shared_store: SharedStore | None = field(init=False)

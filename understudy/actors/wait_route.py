@@ -5,13 +5,12 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pykka
 from pydantic_core import from_json
 
 from understudy._base.json_values import shown, text_of
-from understudy.actors.runtime import Runtime
 from understudy.errors import (
     Expired,
     RecordRefused,
@@ -21,6 +20,9 @@ from understudy.errors import (
     UsageError,
 )
 from understudy.run.answers import rejected, resolved
+
+if TYPE_CHECKING:
+    from understudy.actors.runtime import Runtime
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -59,8 +61,9 @@ class WaitRoute:
     The token in the path is the secret, so nothing else is checked. Keep it out of logs.
 
     Args:
-        runtime: whose agents; or a function that gives it, which is called for each request. A
-            mounted application is made before the runtime is: give a function.
+        runtime: whose agents, a `Runtime` or a `Cluster`; or a function that gives it, which is
+            called for each request. A mounted application is made before the runtime is: give a
+            function.
         max_bytes: of a body.
 
     Raises:
@@ -71,14 +74,15 @@ class WaitRoute:
     def __init__(
         self, runtime: Runtime | Callable[[], Runtime], *, max_bytes: int = MAX_BYTES
     ) -> None:
-        if not isinstance(runtime, Runtime) and not callable(runtime):
+        is_runtime = hasattr(runtime, "resolve")
+        if not is_runtime and not callable(runtime):
             raise UsageError(
                 f"WaitRoute takes a Runtime, or a function that gives it, got {shown(runtime)}"
             )
         if not isinstance(max_bytes, int) or isinstance(max_bytes, bool) or max_bytes < 1:
             raise UsageError(f"WaitRoute: `max_bytes` must be at least 1, got {shown(max_bytes)}")
-        self._runtime_of: Callable[[], Runtime] = (
-            (lambda: runtime) if isinstance(runtime, Runtime) else runtime
+        self._runtime_of = cast(
+            "Callable[[], Runtime]", (lambda: runtime) if is_runtime else runtime
         )
         self._max_bytes = max_bytes
 
@@ -105,11 +109,12 @@ class WaitRoute:
         *_, before, last = ["", "", *str(scope["path"]).split("/")]
         is_rejection = last == "reject"
         try:
-            answer = rejected(value) if is_rejection else resolved(value)
+            rejected(value) if is_rejection else resolved(value)
         except UsageError:
             raise _Refused(400, "not a value for this") from None
         try:
-            await self._runtime_of()._answer_wait(before if is_rejection else last, answer)
+            runtime = self._runtime_of()
+            await (runtime.reject(before, value) if is_rejection else runtime.resolve(last, value))
         except UnknownToken:
             raise _Refused(404, "unknown") from None
         except Expired:

@@ -157,7 +157,7 @@ class SharedBackend(Protocol):
 
     @property
     def time_offset(self) -> float:
-        """Seconds by which the database's clock is ahead of this machine's."""
+        """Seconds by which the database's clock is ahead of what this machine's shows now."""
 
     # ------------------------------------------------------------------- the writer
 

@@ -24,7 +24,7 @@ from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from understudy._base.clock import wall_seconds
+from understudy._base.clock import suspend_aware_seconds, wall_seconds
 from understudy.errors import Fenced, StoreError, StoreUnavailable, UsageError
 from understudy.journal.backend_reads import ReadsByReader
 from understudy.journal.checkpoints import Checkpoint
@@ -111,8 +111,8 @@ class PostgresBackend(ReadsByReader):
         self._lease = lease
         self._schema = schema
         self._fenced = False
-        self.time_offset: float = 0.0
-        self._is_measured = False
+        self._server_ahead: float | None = None
+        """Of its clock before `suspend_aware_seconds`, in seconds; None = not known."""
         *self._connections, self._ears_connection = make_connections(
             url, host=host, schema=schema, durability=durability, lease=lease, patience=patience
         )
@@ -186,7 +186,7 @@ class PostgresBackend(ReadsByReader):
         """Insert a new host, the owner of later claims. Returns the seconds of its lease."""
         channel = self._ear.channel if self._ear is not None else None
         values = [self._host, channel, self._lease]
-        before = wall_seconds()
+        before = suspend_aware_seconds()
         ((host_id, seconds, there, self._writer.keeps_feed),) = self._heartbeat.run_repeatable(
             lambda connection: connection.execute(lease_sql.INSERT_HOST, values).fetchall()
         )
@@ -234,7 +234,7 @@ class PostgresBackend(ReadsByReader):
             raise StoreUnavailable(cause="the store is not open")
         if self._fenced:
             return self._become_host()
-        values, before = [self._lease, host_id], wall_seconds()
+        values, before = [self._lease, host_id], suspend_aware_seconds()
         rows = self._heartbeat.run_repeatable(
             lambda connection: connection.execute(lease_sql.RENEW, values).fetchall()
         )
@@ -249,14 +249,22 @@ class PostgresBackend(ReadsByReader):
         self._measure(before, there)
         return float(seconds)
 
+    @property
+    def time_offset(self) -> float:
+        # The machine's clock may be set between two heartbeats: what is measured is by a clock that
+        # nobody sets (test_a_machine_whose_clock_is_set_is_right_before_the_next_heartbeat).
+        if self._server_ahead is None:
+            return 0.0
+        return self._server_ahead + suspend_aware_seconds() - wall_seconds()
+
     def _measure(self, before: float, there: float) -> None:
         """Compare the clocks, by an answer of the server to a question of the time `before`."""
-        after = wall_seconds()
+        after = suspend_aware_seconds()
         # When the server looked, a slow answer does not tell. The first one is better than none:
         # a clock may be wrong by hours
         # (test_a_host_whose_clock_is_wrong_is_right_from_the_first_answer_of_a_slow_server).
-        if 0 <= after - before < (PROMPT if self._is_measured else math.inf):
-            self.time_offset, self._is_measured = there - (before + after) / 2, True
+        if self._server_ahead is None or after - before < PROMPT:
+            self._server_ahead = there - (before + after) / 2
 
     def introduce(self, labels: Collection[str]) -> None:
         self._hosting.labels = frozenset(labels)
