@@ -27,7 +27,8 @@ from contextlib import asynccontextmanager
 from typing import Annotated, Any
 
 import pykka
-from fastapi import Body, Depends, FastAPI, Header, HTTPException, Request
+from fastapi import Body, Depends, FastAPI, Header, HTTPException, Query, Request
+from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, RedirectResponse
 from pydantic import BaseModel, Field
 from pydantic_ai.messages import ModelMessagesTypeAdapter, ModelRequest, ToolReturnPart
@@ -127,6 +128,7 @@ def make_app(model: str | Model | None = None, store: str | None = None) -> Fast
     app.add_api_route("/agents/{agent_id}/events", watch, methods=["GET"])
     app.add_api_route("/approvals", approvals, methods=["GET"])
     app.add_api_route("/approvals/{agent_id}/{request_id}", decide, methods=["POST"])
+    app.add_exception_handler(RequestValidationError, unreadable)
     app.add_exception_handler(UsageError, refused)
     app.add_exception_handler(JournalFailed, not_recorded)
     app.add_exception_handler(pykka.ActorDeadError, stopping)
@@ -206,6 +208,13 @@ def ready(runtime: TheRuntime) -> JSONResponse:
     return JSONResponse({"ready": is_ready}, status_code=200 if is_ready else 503)
 
 
+async def unreadable(request: Request, error: Exception) -> JSONResponse:
+    """What is not of the forms here. FastAPI repeats it in its answer: not all of it is a text."""
+    assert isinstance(error, RequestValidationError)
+    details = [{what: each[what] for what in ("type", "loc", "msg")} for each in error.errors()]
+    return JSONResponse({"detail": details}, status_code=422)
+
+
 async def refused(request: Request, error: Exception) -> JSONResponse:
     """What the caller did wrong: nothing has run, and a right answer still works."""
     status = 400
@@ -246,7 +255,9 @@ async def show(agent: TheAgent) -> dict[str, Any]:
 
 
 async def watch(
-    agent: TheAgent, after: int = 0, last_event_id: Annotated[int | None, Header()] = None
+    agent: TheAgent,
+    after: Annotated[int, Query(ge=0)] = 0,
+    last_event_id: Annotated[int | None, Header(ge=0)] = None,
 ) -> EventSourceResponse:
     async def stream() -> AsyncIterator[ServerSentEvent]:
         subscription = agent.events(after if last_event_id is None else last_event_id)

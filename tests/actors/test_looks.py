@@ -51,7 +51,7 @@ from understudy.errors import (
     UsageError,
 )
 from understudy.events import RunFinished
-from understudy.journal import DatabaseStore, MemoryStore, Store, find_agent
+from understudy.journal import DatabaseStore, Loaded, MemoryStore, Store, find_agent
 
 Look = Callable[[Runtime, AgentRef], Awaitable[Any]]
 LOOKS: dict[str, Look] = {
@@ -191,6 +191,42 @@ async def test_looks_need_no_definition_but_for_an_outcome(place: Place) -> None
         assert (await soon(ref.info())).status is Status.INTERRUPTED
         with pytest.raises(UsageError, match=r"'desk'.*'other'"):
             await soon(ref.outcome())
+
+
+async def test_after_a_number_that_no_database_takes_there_are_no_events(place: Place) -> None:
+    async with opened(place.store(), paying()) as runtime:
+        await soon(runtime.spawn("desk", "t").run("go"))
+    async with opened(place.store(), paying()) as runtime:
+        events = runtime.get("t").events(after=1 << 70)
+        reading = asyncio.create_task(_all(events))
+        await until(lambda: not events.is_reading)
+    assert await soon(reading) == []
+
+
+class Unanswering(MemoryStore):
+    """Says that its records are read, and answers nothing."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.entered = asyncio.Event()
+
+    async def load(self, agent_id: str, after: int = 0) -> Loaded | None:
+        self.entered.set()
+        await asyncio.Event().wait()
+        raise AssertionError
+
+
+async def test_events_end_with_their_runtime_also_while_the_store_is_read() -> None:
+    store = Unanswering()
+    async with Runtime([paying()], store=store) as runtime:
+        events = runtime.get("t").events()
+        reading = asyncio.create_task(_all(events))
+        await soon(store.entered.wait())
+    assert await soon(reading) == []
+
+
+async def _all(events: Subscription) -> list[AgentEvent]:
+    return [event async for event in events]
 
 
 class Invoice(BaseModel):

@@ -272,6 +272,10 @@ def test_unknown_agents_and_broken_messages_are_a_4xx(server: Server) -> None:
     assert server.ask("/approvals/nobody/1", {"type": "approve"})[0] == 404
     server.ask("/agents/erin/messages", {"text": "Hello!", "wait": True})
     assert server.ask("/agents/erin/messages", {})[0] == 422
+    status, error = server.ask("/agents/erin/messages", {"text": "\ud800"})
+    assert (status, error["detail"][0]["loc"]) == (422, ["body", "text"])
+    status, error = server.ask("/agents/erin/events?after=-1")
+    assert (status, error["detail"][0]["loc"]) == (422, ["query", "after"])
     status, error = server.ask("/agents/erin/messages", {"text": "  "})
     assert (status, error["error"]) == (400, "UsageError")
     assert "empty" in error["detail"]

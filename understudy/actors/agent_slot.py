@@ -172,6 +172,9 @@ class AgentSlot:
         async def read() -> None:
             try:
                 on_read(await stored_events(self.services.store, self.id, after, view))
+            except asyncio.CancelledError:  # the runtime stops: what comes is the end
+                on_read(StoredEvents([], 0))
+                raise
             except Exception as error:  # raised to the subscriber
                 on_read(error)
 

@@ -45,7 +45,8 @@ T = TypeVar("T")
 PAGE = 500
 """Agents that one query of the index returns at most."""
 NEWEST = 1 << 62
-"""No record has a number above it: of an agent that is loaded from there the row alone is read."""
+"""No record has a number above it, and every database takes it: of an agent that is loaded from
+there the row alone is read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +121,7 @@ class StoreReader:
         """As `Store.load`."""
 
         def load_and_decode() -> Loaded | None:
-            stored = self._backend.load(agent_id, after)
+            stored = self._backend.load(agent_id, min(after, NEWEST))
             if stored is None:
                 return None
             return decoded(stored)

@@ -812,6 +812,16 @@ def test_connections_that_the_server_ends_are_made_anew(hosts: Hosts) -> None:
     assert texts(a) == ["one"]
 
 
+def test_a_read_that_fails_before_it_is_sent_leaves_the_reader_as_it_was(hosts: Hosts) -> None:
+    """Its transaction is of one moment: left open, all later reads would be of that moment."""
+    a = hosts.open("a")
+    owned = claim(a)
+    with pytest.raises(OverflowError):
+        a.load("x", 1 << 70)
+    append(a, batch(owned, "one"))
+    assert texts(a) == ["one"]
+
+
 def test_closing_gives_up_all_at_once_even_on_a_connection_that_was_lost(hosts: Hosts) -> None:
     a, b = hosts.open("a"), hosts.open("b")
     claim(a)

@@ -199,7 +199,9 @@ class PostgresConnection:
         with self.use() as connection:
             try:
                 return work(connection)
-            except psycopg.Error:
+            except BaseException:  # also of values that psycopg itself refuses: else all later
+                # reads are of the moment at which this one began
+                # (test_a_read_that_fails_before_it_is_sent_leaves_the_reader_as_it_was).
                 with suppress(psycopg.Error):
                     if connection.info.transaction_status != TransactionStatus.IDLE:
                         connection.execute("ROLLBACK")
