@@ -21,6 +21,7 @@ NO_TIMES = [0, -1, True, "5", float("nan"), float("inf"), 10**400, 1e300, 4e9]
         *[({"remind_after": wrong}, "`remind_after`") for wrong in NO_TIMES],
         *[({"remind_after": [1, wrong]}, "`remind_after`") for wrong in NO_TIMES],
         *[({"escalate_after": {wrong: "boss"}}, "`escalate_after`") for wrong in NO_TIMES],
+        ({"remind_after": b"1"}, "`remind_after`"),
         ({"remind_after": [2, 1]}, "must ascend"),
         ({"remind_after": [1, 1]}, "must ascend"),
         ({"escalate_after": {2: "a", 1: "b"}}, "must ascend"),

@@ -81,7 +81,7 @@ def request_timing(
     """
     if remind_after is None:
         remind_after = ()
-    several = isinstance(remind_after, Sequence) and not isinstance(remind_after, str)
+    several = isinstance(remind_after, Sequence) and not isinstance(remind_after, (str, bytes))
     reminders = [
         _seconds(what, "remind_after", each)
         for each in (cast("Sequence[object]", remind_after) if several else (remind_after,))
