@@ -13,7 +13,7 @@ from tests.support.public_names import MODULES, PACKAGES
 
 INTERNAL = {
     "understudy.mcp.agents_server": {"INSTRUCTIONS", "LOOKS", "MOST"},
-    "understudy.history": {"check_page", "page_of"},
+    "understudy.history": {"HistoryReader", "check_page"},
     "understudy.interrupts": {
         "DECISION_TYPES",
         "checked_allowed",

@@ -19,6 +19,7 @@ from tests.support.agents import (
 from tests.support.loops import soon
 from understudy import (
     Agent,
+    Observer,
     Runtime,
     ScriptedModel,
     SimulatedClock,
@@ -114,13 +115,7 @@ async def test_pages_read_like_one_list_and_keep_the_entries_of_a_record_togethe
         whole = await ref.history(limit=1000)
         assert whole.next is None
         for limit in (1, 2, 3, 7):
-            read: list[HistoryEntry] = []
-            after: int | None = 0
-            while after is not None:
-                page = await ref.history(after=after, limit=limit)
-                read += page.entries
-                after = page.next
-            assert read == list(whole.entries)
+            assert await pages(ref, limit) == list(whole.entries)
 
 
 class Counts(MemoryStore):
@@ -129,6 +124,7 @@ class Counts(MemoryStore):
     def __init__(self) -> None:
         super().__init__()
         self.limits: list[int] = []
+        self.read = 0
 
     async def load(self, agent_id: str, after: int = 0) -> Loaded | None:
         assert after, "all of them are read"
@@ -136,7 +132,63 @@ class Counts(MemoryStore):
 
     async def load_part(self, agent_id: str, after: int, limit: int) -> Loaded | None:
         self.limits.append(limit)
-        return await super().load_part(agent_id, after, limit)
+        found = await super().load_part(agent_id, after, limit)
+        self.read += 0 if found is None else len(found.records)
+        return found
+
+
+async def pages(ref: AgentRef, limit: int, after: int | None = 0) -> list[HistoryEntry]:
+    """All entries behind a number, page by page."""
+    found: list[HistoryEntry] = []
+    while after is not None:
+        page = await ref.history(after=after, limit=limit)
+        found += page.entries
+        after = page.next
+    return found
+
+
+async def test_each_page_reads_its_own_records_however_many_were_before() -> None:
+    store = Counts()
+    agent = Agent("desk", ScriptedModel(lambda _: "done"))
+    async with Runtime([agent], store=store) as runtime:
+        ref = runtime.spawn(agent, "desk-1")
+        for _ in range(60):
+            completed(await ref.run("go"))
+        await ref.stop(block=False)
+        whole = await entries(ref, limit=1_000)
+        store.read = 0
+        assert await pages(ref, 100) == whole
+        assert store.read < 1.5 * whole[-1].seq
+        store.read = 0
+        assert await entries(ref, after=whole[-1].seq) == []
+        completed(await ref.run("go"))
+        await ref.stop(block=False)
+        newest = await entries(ref, after=whole[-1].seq)
+        assert store.read < 20
+        assert newest[-2].what == "run_ended"
+        assert newest == (await entries(ref, limit=1_000))[len(whole) :]
+
+
+async def test_a_page_behind_another_one_is_of_the_agent_as_it_is_now(tmp_path: Path) -> None:
+    agent = Agent("desk", by_turn("one", "two", "three", "four"))
+    store = f"sqlite:///{tmp_path / 'store.db'}"
+    async with Runtime([agent], store=store) as runtime, Observer(store) as observer:
+        ref = runtime.spawn(agent, "desk-1")
+        await ref.run("go")
+        page = await ref.history(limit=3)
+        assert page.next is not None
+        await ref.compact()
+        await ref.run("go")
+        await ref.stop(block=False)
+        behind = await entries(ref, after=page.next)
+        assert behind[0].what == "compacted"
+        assert behind == list((await observer.history("desk-1", after=page.next)).entries)
+        await runtime.delete("desk-1")
+        again = runtime.spawn(agent, "desk-1")
+        await again.run("go")
+        await again.stop(block=False)
+        behind = await entries(again, after=page.next)
+        assert behind == [each for each in await entries(again) if each.seq > page.next]
 
 
 async def test_pages_back_from_the_newest_read_like_one_list_and_never_all_records() -> None:

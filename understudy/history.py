@@ -127,18 +127,6 @@ def check_page(after: object, limit: object, before: object = None) -> None:
             raise UsageError(f"`{what}` must be an integer from {least} on, got {shown(given)}")
 
 
-def page_of(entries: Iterable[HistoryEntry], after: int, limit: int) -> HistoryPage:
-    """The first entries after a number. The entries of one record are on one page."""
-    page: list[HistoryEntry] = []
-    for entry in entries:
-        if entry.seq <= after:
-            continue
-        if len(page) >= limit and entry.seq != page[-1].seq:
-            return HistoryPage(entries=tuple(page), next=page[-1].seq)
-        page.append(entry)
-    return HistoryPage(entries=tuple(page), next=None)
-
-
 def history_of(
     records: Iterable[r.Record], agent: str, *, first_seq: int = 1
 ) -> Iterator[HistoryEntry]:
@@ -150,7 +138,7 @@ def history_of(
         first_seq: the number of the first of `records`.
 
     """
-    reader = _Reader()
+    reader = HistoryReader()
     for seq, record in enumerate(records, first_seq):
         yield from reader.read(seq, record, (agent,))
 
@@ -160,7 +148,7 @@ _Place = tuple[str, ...]
 agents of one name may run at once, so their path does not tell."""
 
 
-class _Reader:
+class HistoryReader:
     """Reads records in order, and keeps the times from which durations are counted."""
 
     def __init__(self) -> None:
@@ -173,6 +161,14 @@ class _Reader:
         self._held: set[_Place] = set()
         """Where a reply is held: the request for it is told of already."""
 
+    def copy(self) -> HistoryReader:
+        """One that goes on from here by itself."""
+        twin = HistoryReader()
+        twin._started, twin._asked = self._started.copy(), self._asked.copy()
+        twin._latest, twin._runs = self._latest.copy(), self._runs.copy()
+        twin._held = self._held.copy()
+        return twin
+
     def read(
         self,
         seq: int,
@@ -181,6 +177,7 @@ class _Reader:
         place: _Place = (),
         at: datetime | None = None,
     ) -> Iterator[HistoryEntry]:
+        """The entries of the next record. To be exhausted before the one after it is read."""
         at = record.at or at
         if isinstance(record, r.ChildRecord):
             inner = *path, record.name
@@ -251,6 +248,7 @@ class _Reader:
             case r.Decided():
                 yield self._decision(record)
             case r.Snapshot():
+                self._latest.clear()
                 state = AgentState.from_dict(record.state)
                 runs = dict(_open_runs(state))
                 self._runs = {place: run.run_id for place, run in runs.items()}

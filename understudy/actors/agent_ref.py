@@ -40,7 +40,7 @@ from understudy.actors.messages import (
     WaitOutcome,
 )
 from understudy.actors.replies import answer_with
-from understudy.actors.stored_agents import AgentInfo, stored_history
+from understudy.actors.stored_agents import AgentInfo
 from understudy.agent.agent import Agent, RunLimits
 from understudy.agent.build_definition import check_ends_at
 from understudy.agent.decisions import refuse_inside_run
@@ -683,9 +683,7 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
         """
         check_page(after, limit, before)
         slot = self._slot
-        return self._from_store(
-            lambda: stored_history(slot.services.store, slot.id, after, limit, before)
-        )
+        return self._from_store(lambda: slot.services.histories.page(slot.id, after, limit, before))
 
     def display(self, *, after: int = 0, limit: int | None = None) -> Future[DisplayUpdate]:
         """What happened as rows for a chat screen, from the store. The agent is not activated.

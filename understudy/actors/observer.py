@@ -12,6 +12,7 @@ from understudy.actors.agent_directory import checked_id
 from understudy.actors.agent_events import AgentEvent
 from understudy.actors.displays import stored_display
 from understudy.actors.feed import Feed, Start
+from understudy.actors.histories import Histories
 from understudy.actors.lists import Lists
 from understudy.actors.looking import Looking
 from understudy.actors.stored_agents import (
@@ -19,7 +20,6 @@ from understudy.actors.stored_agents import (
     info_of,
     loaded_agent,
     stored_events,
-    stored_history,
     stored_state,
 )
 from understudy.display import DisplayUpdate
@@ -56,6 +56,7 @@ class Observer(Looking):
 
     def __init__(self, store: str | DatabaseStore) -> None:
         self._reader = open_reader(store)
+        self._histories = Histories(self._reader)
         self._thread = LoopThread("understudy-observer")
         self._loop: asyncio.AbstractEventLoop | None = None
         self._forks = forks.count
@@ -141,7 +142,7 @@ class Observer(Looking):
         """
         checked_id(id)
         check_page(after, limit, before)
-        return self._call(lambda: stored_history(self._reader, id, after, limit, before))
+        return self._call(lambda: self._histories.page(id, after, limit, before))
 
     def display(
         self, id: str, *, after: int = 0, limit: int | None = None

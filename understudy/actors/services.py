@@ -17,6 +17,7 @@ from understudy._base.json_values import shown
 from understudy._base.shared_resources import SharedResources
 from understudy._base.worker_threads import WorkerThreads
 from understudy.actors.agent_factory import AgentFactory, MadeAtActivation
+from understudy.actors.histories import Histories
 from understudy.actors.placement import Placement
 from understudy.agent.agent import Agent
 from understudy.errors import UsageError
@@ -143,6 +144,8 @@ class RuntimeServices(Generic[S, A]):
     loop: asyncio.AbstractEventLoop
     shared_store: SharedStore | None = field(init=False)
     """What hosts that share the store have of it; None where it is for one host."""
+    histories: Histories = field(init=False)
+    """Of all agents of the store, in pages."""
     host: str | None = field(init=False)
     """The name of this runtime in the store's index; None where it needs none."""
     looks: Looks[S] = field(init=False)
@@ -169,6 +172,7 @@ class RuntimeServices(Generic[S, A]):
     def __post_init__(self) -> None:
         # Once: to ask whether an object has a protocol takes as long as a record.
         self.shared_store, self.host = shared_part(self.store), host_of(self.store)
+        self.histories = Histories(self.store)
 
     def start_task(self, work: Coroutine[Any, Any, T], name: str | None = None) -> asyncio.Task[T]:
         """Run something in a task of its own, which the runtime waits for when it stops."""

@@ -14,14 +14,12 @@ from understudy._base.log_fields import about
 from understudy._base.points_in_time import time_text
 from understudy.actors.agent_events import RecordView, Status, StoredEvents, agent_events_of
 from understudy.errors import SchemaVersionError, StoreDamaged, UnknownAgent
-from understudy.history import HistoryPage, history_of, page_of
 from understudy.interrupts import Request
 from understudy.journal import (
     IndexEntry,
     IndexStatus,
     Loaded,
     Readable,
-    find_agent,
     index_entry_of,
     load_latest,
 )
@@ -29,7 +27,6 @@ from understudy.journal.asks import StoredAsk
 from understudy.journal.contracts import AGENT_STATUS, StoredAgent
 from understudy.journal.lists import AgentKey, AgentQuery, AskKey, AskQuery, ListStore
 from understudy.journal.memory_index import MemoryIndex
-from understudy.journal.store import load_part
 from understudy.state.agent_state import AgentState
 from understudy.state.dues import due_of
 from understudy.state.records import Requested, Snapshot
@@ -194,39 +191,6 @@ async def stored_events(
         next(numbered)  # the subscriber has read all that it stands for: no gap
     events = [event for seq, record in numbered for event in view(seq, record, id, path)]
     return StoredEvents(events, loaded.agent.last_seq)
-
-
-async def stored_history(
-    store: Readable, id: str, after: int, limit: int, before: int | None = None
-) -> HistoryPage:
-    """The entries after a number, or of the records before one.
-
-    Raises:
-        UnknownAgent: if there is no agent of this id.
-
-    """
-    if before is not None:
-        return await _history_before(store, id, before, limit)
-    loaded = await loaded_agent(store, id)
-    entries = history_of(loaded.records, loaded.agent.agent, first_seq=loaded.first_seq)
-    return page_of(entries, after, limit)
-
-
-async def _history_before(store: Readable, id: str, before: int, limit: int) -> HistoryPage:
-    """The entries of the last `limit` records below a number, of however many there are."""
-    stored = await find_agent(store, id)
-    if stored is None:
-        raise UnknownAgent(agent_id=id)
-    end = min(before, stored.last_seq + 1)
-    first = max(end - limit, 1)
-    # As many records before these tell when what ends here began, and in which run.
-    start = max(first - limit, 1)
-    loaded = await load_part(store, id, start - 1, max(end - start, 0))
-    if loaded is None:
-        raise UnknownAgent(agent_id=id)
-    entries = history_of(loaded.records, loaded.agent.agent, first_seq=loaded.first_seq)
-    page = tuple(entry for entry in entries if first <= entry.seq < end)
-    return HistoryPage(entries=page, next=first if first > loaded.agent.floor + 1 else None)
 
 
 def pending_request(ask: StoredAsk, asked: Requested, tool: Tool | None) -> PendingRequest:
