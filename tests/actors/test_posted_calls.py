@@ -55,11 +55,11 @@ class Stopping:
         self._method: Point = getattr(store.shared, method)
         setattr(store.shared, method, self._stop)
 
-    async def _stop(self, *args: Any) -> Any:
-        done = None if self._before else await self._method(*args)
+    async def _stop(self, *args: Any, **options: Any) -> Any:
+        done = None if self._before else await self._method(*args, **options)
         self.reached.set()
         await self.released.wait()
-        return await self._method(*args) if self._before else done
+        return await self._method(*args, **options) if self._before else done
 
 
 def stores(hosts: Hosts, *names: str) -> list[DatabaseStore]:
