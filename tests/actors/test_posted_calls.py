@@ -23,11 +23,14 @@ from understudy import (
     Stopped,
     approve,
     call,
+    edit,
     reject,
+    respond,
     tool,
 )
 from understudy.actors import calls_elsewhere, post_office, watch
 from understudy.errors import (
+    DecisionError,
     Fenced,
     NotInterrupted,
     OwnedElsewhere,
@@ -326,6 +329,9 @@ async def test_what_cannot_go_to_another_host_is_refused_before_it_is_posted(hos
         run = await running(first, held)
         with pytest.raises(UsageError, match="'here'"):
             await soon(second.get("t").notify("Notes", object()))
+        for decision in (edit({"of": object()}), respond(object()), {"type": object()}):
+            with pytest.raises(DecisionError, match=r"'asked'.* cannot be stored as JSON"):
+                await soon(second.get("t").resume({"asked": decision}))
         with pytest.raises(RecordRefused):
             await soon(second.get("t").send("x" * (17 * 1024 * 1024)))
         assert left(hosts) == []
