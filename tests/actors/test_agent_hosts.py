@@ -429,10 +429,10 @@ class Away:
         if not callable(given) or name in ("rollback", "close"):
             return given
 
-        def called(*args: Any) -> Any:
+        def called(*args: Any, **options: Any) -> Any:
             if self.away:
                 raise StoreUnavailable(cause="the test says so")
-            return given(*args)
+            return given(*args, **options)
 
         return called
 

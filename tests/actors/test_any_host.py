@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from typing import Any
 
 import pytest
 from pydantic_ai.messages import UserPromptPart
 
 from tests.actors.test_agent_hosts import desk, host, opened, pay
+from tests.actors.test_drain import deaf_to
 from tests.actors.test_posted_calls import may_be_taken, running
 from tests.support.agents import Held, by_turn, completed, interrupted, wake
 from tests.support.loops import soon, until
@@ -24,7 +26,7 @@ from understudy import (
     reject,
     tool,
 )
-from understudy.actors import calls_elsewhere, watch
+from understudy.actors import calls_elsewhere, post_office, watch
 from understudy.errors import NotInterrupted, UnknownAgent, UsageError
 from understudy.journal.shared import Hint, Taken, Told
 
@@ -439,11 +441,11 @@ async def test_an_agent_that_is_made_anew_before_it_is_claimed_is_not_taken_for_
             completed(await soon(ref.run(text)))
             await soon(ref.stop(block=False))
 
-        async def take_another(agent_id: str, agent: str | None) -> Taken | None:
+        async def take_another(*args: Any, **options: Any) -> Taken | None:
             monkeypatch.setattr(shared, "take", take)
             await soon(second.delete("t"))
             await make(name, "the new one")
-            return await take(agent_id, agent)
+            return await take(*args, **options)
 
         await make("desk", "the old one")
         monkeypatch.setattr(shared, "take", take_another)
@@ -466,9 +468,9 @@ async def test_an_agent_that_is_deleted_before_it_is_claimed_is_not_made_anew(
         assert shared is not None
         take = shared.take
 
-        async def take_what_is_deleted(agent_id: str, agent: str | None) -> Taken | None:
+        async def take_what_is_deleted(*args: Any, **options: Any) -> Taken | None:
             await soon(second.delete("t"))
-            return await take(agent_id, agent)
+            return await take(*args, **options)
 
         there = second.spawn("desk", "t")
         completed(await soon(there.run("go")))
@@ -477,3 +479,56 @@ async def test_an_agent_that_is_deleted_before_it_is_claimed_is_not_made_anew(
         with pytest.raises(UnknownAgent):
             await soon(first.get("t").run("go"))
         assert await soon(second.agents()) == []
+
+
+async def test_an_agent_that_another_host_has_deleted_is_not_made_anew(hosts: Hosts) -> None:
+    """J7: also not by a host that has it in memory still, and knows its definition."""
+    async with (
+        opened(host(hosts, "first"), desk("a", "b")) as first,
+        opened(host(hosts, "second"), desk("a", "b")) as second,
+    ):
+        ref = first.spawn("desk", "t", values={"of": "the old one"})
+        completed(await soon(ref.run("go")))
+        await may_be_taken(hosts)
+        assert await soon(second.delete("t")) is True
+        for call_it in (lambda: ref.run("go"), lambda: ref.send("go"), lambda: ref.pause()):
+            with pytest.raises(UnknownAgent):
+                await soon(call_it())
+        assert await soon(second.agents()) == []
+        again = first.spawn("desk", "t", values={"of": "the new one"})
+        assert completed(await soon(again.run("go"))).state.values == {"of": "the new one"}
+
+
+@pytest.mark.parametrize("is_made_anew", [False, True])
+async def test_a_run_of_an_agent_that_another_host_has_deleted_is_not_begun_again(
+    hosts: Hosts, monkeypatch: pytest.MonkeyPatch, is_made_anew: bool
+) -> None:
+    """J7: not by this host, and not by the next agent of the same id."""
+
+    @tool
+    async def nap(ctx: ToolContext) -> str:
+        await ctx.sleep("nap", 3600)
+        return "slept"
+
+    monkeypatch.setattr(post_office, "BEAT", 1000.0)
+    store = host(hosts, "first")
+    deaf_to(store, "taken")
+    async with (
+        opened(store, desk(call("nap"), tools=[nap])) as first,
+        opened(host(hosts, "second"), desk("another")) as second,
+    ):
+        run = first.spawn("desk", "t").run("go")
+        await hosts.found("SELECT 1 FROM agents WHERE status = 'waiting' AND takeable")
+        assert await soon(second.delete("t")) is True
+        if is_made_anew:
+            completed(await soon(second.spawn("desk", "t").run("another one")))
+            await may_be_taken(hosts)
+        with contextlib.suppress(UnknownAgent):  # the first host finds out
+            await soon(first.get("t").cancel_message("none"))
+        with pytest.raises(UnknownAgent):
+            await soon(run)
+        told = [
+            len((await soon(second.get(info.id).state())).messages)
+            for info in await soon(second.agents())
+        ]
+        assert told == ([2] if is_made_anew else [])

@@ -23,11 +23,14 @@ from understudy import (
     Stopped,
     approve,
     call,
+    edit,
     reject,
+    respond,
     tool,
 )
 from understudy.actors import calls_elsewhere, post_office, watch
 from understudy.errors import (
+    DecisionError,
     Fenced,
     NotInterrupted,
     OwnedElsewhere,
@@ -55,11 +58,11 @@ class Stopping:
         self._method: Point = getattr(store.shared, method)
         setattr(store.shared, method, self._stop)
 
-    async def _stop(self, *args: Any) -> Any:
-        done = None if self._before else await self._method(*args)
+    async def _stop(self, *args: Any, **options: Any) -> Any:
+        done = None if self._before else await self._method(*args, **options)
         self.reached.set()
         await self.released.wait()
-        return await self._method(*args) if self._before else done
+        return await self._method(*args, **options) if self._before else done
 
 
 def stores(hosts: Hosts, *names: str) -> list[DatabaseStore]:
@@ -326,6 +329,9 @@ async def test_what_cannot_go_to_another_host_is_refused_before_it_is_posted(hos
         run = await running(first, held)
         with pytest.raises(UsageError, match="'here'"):
             await soon(second.get("t").notify("Notes", object()))
+        for decision in (edit({"of": object()}), respond(object()), {"type": object()}):
+            with pytest.raises(DecisionError, match=r"'asked'.* cannot be stored as JSON"):
+                await soon(second.get("t").resume({"asked": decision}))
         with pytest.raises(RecordRefused):
             await soon(second.get("t").send("x" * (17 * 1024 * 1024)))
         assert left(hosts) == []

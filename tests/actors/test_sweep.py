@@ -17,9 +17,9 @@ from understudy import Agent, Run, Runtime, ScriptedModel, UsageError
 from understudy.actors import sweep
 from understudy.errors import OwnedElsewhere
 from understudy.journal import IndexStatus, MemoryStore, StoredAgent
-from understudy.journal.contracts import Owned
 from understudy.journal.database_store import DatabaseStore
 from understudy.journal.postgres import sql
+from understudy.journal.shared import Taken
 from understudy.middleware import Middleware
 
 
@@ -176,18 +176,19 @@ async def test_a_run_that_another_host_was_first_to_go_on_with_is_gone_on_with_b
     monkeypatch.setattr(sweep, "DUES_SECONDS", 1000.0)
     held, ended = Held("never"), Ended()
     store = DatabaseStore(hosts.new("later"))
-    claim, begun, later, lost = store.claim, *(asyncio.Event() for _ in range(3))
+    assert store.shared is not None
+    take, begun, later, lost = store.shared.take, *(asyncio.Event() for _ in range(3))
 
-    async def claim_later(agent_id: str, agent: str | None = None) -> Owned | None:
+    async def take_later(*args: Any, **options: Any) -> Taken | None:
         begun.set()
         await later.wait()
         try:
-            return await claim(agent_id, agent)
+            return await take(*args, **options)
         except OwnedElsewhere:
             lost.set()
             raise
 
-    monkeypatch.setattr(store, "claim", claim_later)
+    monkeypatch.setattr(store.shared, "take", take_later)
     agent = Agent("clerk", ScriptedModel(held), middleware=[Ended()])
     options: dict[str, Any] = {"sweep": 1000.0}
     async with Runtime([clerk(middleware=[ended])], store=store, **options):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Protocol
 
 from understudy.actors.agent_factory import MadeAtActivation
@@ -351,6 +352,7 @@ async def activate(
     values: Mapping[str, Any] | None,
     make: Make,
     audience: Audience,
+    creates: bool,
     take: bool = False,
 ) -> Activation:
     """Claim an agent and read it from the store; or create it.
@@ -359,15 +361,17 @@ async def activate(
 
     Args:
         agent_id: its id.
-        agent: the definition that the caller expects; None for the one that the store names.
+        agent: the definition that the caller expects, or that it had; None for the one that the
+            store names.
         services: of the runtime.
         values: the state's values if the agent is new.
         make: makes the definition of a name that is not declared.
         audience: gets events that are not records, and records once they are durable.
+        creates: whether it is begun where there is none.
         take: claim it also from a living owner, if nothing of it goes on.
 
     Raises:
-        UnknownAgent: if there is no agent of this id, and `agent` is None.
+        UnknownAgent: if there is no agent of this id, unless it is begun.
         OtherAgent: if the agent of this id has another definition than `agent`.
         UsageError: if its definition is not known here.
         AgentNotMade: if the factory raises that was to make it.
@@ -376,12 +380,12 @@ async def activate(
         StoreError: if it cannot be read.
 
     """
-    claim = _claim_of(services, take=take)
+    claim = _claim_of(services, take=take, creates=creates)
     try:
         if isinstance(agent, Agent):
             agent, owned, loaded = await _claim_or_create(agent_id, agent, services, claim, values)
         else:
-            wanted = None if agent is None else agent.name
+            wanted = None if agent is None or not creates else agent.name
             claiming = _Claiming(agent_id, services, claim, make, values)
             agent, owned, loaded = await claiming.by_name(wanted)
     except (AgentNotMade, UnfitHost, UsageError):
@@ -418,17 +422,18 @@ async def activate(
 
 
 class Claim(Protocol):
-    """As of `SharedStore.take`."""
+    """As of `SharedStore.take`, with what it may do."""
 
     async def __call__(
         self, agent_id: str, agent: str | None, *, loads: bool = False
     ) -> Taken | None: ...
 
 
-def _claim_of(services: RuntimeServices[Any, Any], *, take: bool) -> Claim:
+def _claim_of(services: RuntimeServices[Any, Any], *, take: bool, creates: bool) -> Claim:
     shared = services.shared_store
-    if take and shared is not None and services.placement.any_host:
-        return shared.take
+    if shared is not None:
+        at_rest = take and services.placement.any_host
+        return partial(shared.take, at_rest=at_rest, creates=creates)
 
     async def claim(agent_id: str, agent: str | None, *, loads: bool = False) -> Taken | None:
         owned = await services.store.claim(agent_id, agent)
@@ -451,7 +456,8 @@ async def _claim_or_create(
         taken = await claim(agent_id, agent.name, loads=True)
     except UnfitHost as unfit:
         raise await services.placement.elsewhere(agent_id, agent.name, unfit, values) from unfit
-    assert taken is not None, "a claim with a definition creates the agent where there is none"
+    if taken is None:  # another host has deleted it
+        raise UnknownAgent(agent_id=agent_id)
     owned, loaded = taken
     if owned.agent != agent.name:
         await store.release(owned)
@@ -531,7 +537,8 @@ class _Claiming:
                 raise await placement.elsewhere(
                     agent_id, name, unfit, values, needs=needs
                 ) from unfit
-            assert taken is not None, "a claim with a definition creates the agent"
+            if taken is None:  # deleted since it was read
+                raise UnknownAgent(agent_id=agent_id)
             owned = taken.owned
             before = owned.incarnation, 0
             if loaded is not None:
@@ -541,11 +548,6 @@ class _Claiming:
             # Race: this against other hosts, between the load and the claim. They may have written,
             # or have deleted the agent and made another one, with as many records say
             # (test_an_agent_that_is_made_anew_before_it_is_claimed_is_not_taken_for_the_old_one).
-            if wanted is None and not owned.last_seq and owned.incarnation != before[0]:
-                # Deleted, and this claim has begun another one, which nobody has asked for
-                # (test_an_agent_that_is_deleted_before_it_is_claimed_is_not_made_anew).
-                await store.delete(agent_id)
-                raise UnknownAgent(agent_id=agent_id)
             if not is_made and owned.agent == name:
                 loaded = await load_latest(store, agent_id)
                 assert loaded is not None, "only its owner deletes an agent"

@@ -141,9 +141,9 @@ class AgentActor(LoopActor):
     async def _load(self) -> bool:
         """Read the agent from the store; False if that failed, and all waiters know."""
         slot = self._slot
-        agent = slot.agent
+        was_spawned = slot.is_spawned
         try:
-            activation = await self._activation_of(agent)
+            activation = await self._activation_of(slot.agent, creates=was_spawned)
             # Closes the race of the load with the end of this actor: the next one reads it anew.
             if self.actor_stopped.is_set():
                 return False
@@ -171,8 +171,10 @@ class AgentActor(LoopActor):
             # test_an_agent_that_is_spawned_while_a_call_of_its_id_is_refused_runs).
             there = len(slot.inbox)
             was_unknown = isinstance(failure, UnknownAgent) and slot.activation is None
-            if was_unknown and slot.agent is not agent and not self.actor_stopped.is_set():
+            if was_unknown and slot.is_spawned > was_spawned and not self.actor_stopped.is_set():
                 return await self._load()
+            if was_unknown and slot.agent is not None and not slot.is_spawned:
+                slot.forget()  # another host has deleted it
             error = failure.error if isinstance(failure, HookFailed) else failure
             error = as_exception(slot.id, error)
             if not isinstance(error, (UnderstudyError, pykka.ActorDeadError)):
@@ -247,7 +249,9 @@ class AgentActor(LoopActor):
             slot.services.abandoned.add(task, f"{what} of agent {slot.id!r}")
         raise runtime_stopped(slot.id) if slot.services.closing else UnknownAgent(agent_id=slot.id)
 
-    async def _activation_of(self, agent: Agent | MadeAtActivation | None) -> Activation:
+    async def _activation_of(
+        self, agent: Agent | MadeAtActivation | None, *, creates: bool
+    ) -> Activation:
         slot = self._slot
         return await activate(
             slot.id,
@@ -256,6 +260,7 @@ class AgentActor(LoopActor):
             values=slot.values,
             make=self._made,
             audience=slot,
+            creates=creates,
             take=any(not isinstance(message, (CheckDue, WaitOutcome)) for message in slot.inbox),
         )
 

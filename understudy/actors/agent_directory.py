@@ -66,9 +66,9 @@ class Directory:
             slot = self.find(id)
             if slot is None:
                 self._define(definition)
-                slot = AgentSlot(id, definition, self.services, deps=deps, values=values)
+                slot = AgentSlot(id, definition, self.services, deps=deps)
             elif slot.agent is None:
-                slot.agent, slot.values = self._define(definition), values
+                slot.agent = self._define(definition)
             elif slot.agent != definition:
                 if slot.agent != MadeAtActivation(definition.name):
                     raise OtherAgent(agent_id=id, agent=slot.agent.name, wanted=definition.name)
@@ -77,6 +77,8 @@ class Directory:
                 slot.deps = deps
             self._keep(slot)  # until the store has it; deps are in no store
             if slot.activation is None:
+                if not slot.is_spawned:  # those of an earlier spawn may be of a deleted agent
+                    slot.values = values
                 slot.is_spawned = True
                 return AgentRef(slot, self._alive, definition)
             return self.ref_of(slot)

@@ -102,14 +102,13 @@ class AgentSlot:
         services: RuntimeServices[AgentSlot, Activation],
         *,
         deps: Any = None,
-        values: Mapping[str, Any] | None = None,
     ) -> None:
         self.id: str = id
         self.agent: Agent | MadeAtActivation | None = agent
         """Its definition; None until it is read from the store. Names are unique in a runtime."""
         self.services: RuntimeServices[AgentSlot, Activation] = services
         self.deps: Any = deps
-        self.values: Mapping[str, Any] | None = values
+        self.values: Mapping[str, Any] | None = None
         """The values that a new agent's state begins with."""
         self.is_spawned: bool = False
         """Whether it was spawned since it was in memory last: the store may not have it."""

@@ -310,11 +310,15 @@ def _decisions(decisions: object) -> Data:
             f"resume takes a mapping of request ids to decisions, got {shown(decisions)}: "
             "interrupted.decide(approve(), ...) makes one from decisions in request order"
         )
-    given = {
-        str(id): decision.to_dict() if isinstance(decision, Decision) else decision
-        for id, decision in decisions.items()
-    }
+    return {str(id): _decision(id, decision) for id, decision in decisions.items()}
+
+
+def _decision(request_id: object, decision: object) -> Any:
+    what = f"resume(...): the decision about {shown(request_id)}"
     try:
-        return checked_json(given, what="resume(...)")
+        if isinstance(decision, Decision):
+            checked_json({"arguments": decision.arguments, "value": decision.value}, what=what)
+            return decision.to_dict()
+        return checked_json({"decision": decision}, what=what)["decision"]
     except UsageError as error:
-        raise DecisionError(error.message) from error
+        raise DecisionError(error.message, request_id=str(request_id)) from error

@@ -42,6 +42,7 @@ from understudy.errors import (
     OtherRun,
     OwnedElsewhere,
     UnfitHost,
+    UnknownAgent,
     UnknownMessage,
 )
 from understudy.journal.shared import Hint, Place
@@ -290,9 +291,13 @@ class PostOffice:
             with self._lock:
                 line[:] = [call for call in line if call not in done]
         place = await self._shared.place(slot.id)
+        incarnation = None if place is None else place.incarnation
         with self._lock:
             if slot.id in self._to_withdraw or any(call.in_doubt for call in line):
                 return  # they have come meanwhile, and may go before all others
+            for call in [call for call in line if call.began_before(incarnation)]:
+                line.remove(call)
+                self.refuse(call, UnknownAgent(agent_id=slot.id))
             calls += sorted(line, key=lambda call: call.number)
             line.clear()
             for call in calls:

@@ -98,6 +98,15 @@ class RefCall:
         own: AgentMessage = message
         return own
 
+    def began_before(self, incarnation: int | None) -> bool:
+        """Whether its run began in another agent of this id, which is deleted.
+
+        Args:
+            incarnation: of the agent that has the id now; None for none.
+
+        """
+        return self.run_id is not None and self.incarnation not in (None, incarnation)
+
     @property
     def is_once_at_most(self) -> bool:
         return isinstance(self.message, Notify)

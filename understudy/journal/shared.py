@@ -161,11 +161,19 @@ class SharedBackend(Protocol):
 
     # ------------------------------------------------------------------- the writer
 
-    def take(self, agent_id: str, agent: str | None) -> Owned | None:
+    def take(
+        self, agent_id: str, agent: str | None, *, at_rest: bool = True, creates: bool = True
+    ) -> Owned | None:
         """As `claim`, but also of an agent that a living host owns, if nothing of it goes on.
 
         That is judged in the statement that takes it. The host that loses it must listen, and is
         told.
+
+        Args:
+            agent_id, agent: as of `claim`.
+            at_rest: whether it is taken from a living host.
+            creates: whether an agent begins where there is none; else the result is None.
+
         """
 
     def load_claimed(self, agent_id: str, after: int) -> tuple[int, StoredRecords] | None:
@@ -247,11 +255,19 @@ class SharedStore(Protocol):
     def listen(self, told: Told | None) -> None:
         """Listen from the next `Store.open` on. `told` is called on the loop."""
 
-    async def take(self, agent_id: str, agent: str | None, *, loads: bool = False) -> Taken | None:
+    async def take(
+        self,
+        agent_id: str,
+        agent: str | None,
+        *,
+        at_rest: bool = True,
+        creates: bool = True,
+        loads: bool = False,
+    ) -> Taken | None:
         """As of `SharedBackend`.
 
         Args:
-            agent_id, agent: as of `SharedBackend`.
+            agent_id, agent, at_rest, creates: as of `SharedBackend`.
             loads: whether it is read, too, where that takes no more than a few records.
 
         """

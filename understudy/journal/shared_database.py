@@ -85,11 +85,19 @@ class SharedDatabase:
 
         self._backend.listen(tell)
 
-    async def take(self, agent_id: str, agent: str | None, *, loads: bool = False) -> Taken | None:
+    async def take(
+        self,
+        agent_id: str,
+        agent: str | None,
+        *,
+        at_rest: bool = True,
+        creates: bool = True,
+        loads: bool = False,
+    ) -> Taken | None:
         left = self._left.find(agent_id) if loads else None
 
         def take(backend: SharedBackend) -> Taken | None:
-            owned = backend.take(agent_id, agent)
+            owned = backend.take(agent_id, agent, at_rest=at_rest, creates=creates)
             if owned is None:
                 return None
             # Here and not in the reader's thread, which would have to wait for the claim: a few

@@ -326,8 +326,10 @@ class PostgresBackend(ReadsByReader):
     def set_draining(self) -> None:
         self._writer.set_draining()
 
-    def take(self, agent_id: str, agent: str | None) -> Owned | None:
-        return self._writer.claim(agent_id, agent, take=True)
+    def take(
+        self, agent_id: str, agent: str | None, *, at_rest: bool = True, creates: bool = True
+    ) -> Owned | None:
+        return self._writer.claim(agent_id, agent, take=at_rest, creates=creates)
 
     def load_claimed(self, agent_id: str, after: int) -> tuple[int, StoredRecords] | None:
         return load_behind(self._writer.fetch, agent_id, after)

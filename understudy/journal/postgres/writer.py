@@ -123,7 +123,13 @@ class PostgresWriter:
                 _log.debug("The connection was lost before a rollback: %s", error)
 
     def claim(
-        self, agent_id: str, agent: str | None, *, take: bool = False, runs: bool = True
+        self,
+        agent_id: str,
+        agent: str | None,
+        *,
+        take: bool = False,
+        runs: bool = True,
+        creates: bool = True,
     ) -> Owned | None:
         """Become the owner of an agent, in a new epoch.
 
@@ -132,6 +138,7 @@ class PostgresWriter:
             agent: as of `Backend.claim`.
             take: also from a living owner, if nothing of the agent goes on.
             runs: whether this host is to run it, for which it must fit.
+            creates: as of `SharedBackend.take`.
 
         Raises:
             OwnedElsewhere: if another host with an unexpired lease owns it.
@@ -151,7 +158,8 @@ class PostgresWriter:
             self.fetch("SET LOCAL synchronous_commit = local")
         for _ in range(_TRIES):
             found = self._claimable(agent_id, take=take)
-            if agent is None and (found is None or found["deleted"]):
+            is_there = found is not None and not found["deleted"]
+            if not is_there and (agent is None or not creates):
                 return None
             if agent is not None and runs:
                 self._check_fits(agent_id, agent, found)
