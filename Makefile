@@ -27,7 +27,7 @@ unmarked: $(VENV)/.ready
 test-slow: $(VENV)/.ready  ## the tests marked slow: long proofs, whole programs, type checkers, benchmarks
 	$(TESTS) -m 'slow and not faults and not ray and not browser and not node'
 
-test-faults: $(VENV)/.ready  ## the tests marked faults: processes are killed, hosts fight, servers go away
+test-faults: $(VENV)/.pgbouncer  ## the tests marked faults: processes are killed, hosts fight, servers go away
 	$(TESTS) -m 'faults and not ray and not browser and not node'
 
 test-ray: $(VENV)/.ray  ## the tests marked ray: clusters of several nodes, nodes and heads that are killed
@@ -109,6 +109,12 @@ $(VENV)/.browser: $(VENV)/.ready
 	  apt-get update -qq && apt-get install -y -qq chromium >/dev/null; } \
 	  || { echo "NO BROWSER: the tests of the pages cannot run. Install chromium, or name one in CHROMIUM=..."; exit 1; }
 	@touch $@
+
+# Debian's. A few of the tests of faults need it; without it they are skipped.
+$(VENV)/.pgbouncer: $(VENV)/.ready
+	@PATH="$$PATH:/usr/sbin"; command -v $${PGBOUNCER:-pgbouncer} >/dev/null || { echo "Installing PgBouncer."; \
+	  apt-get update -qq && apt-get install -y -qq pgbouncer >/dev/null; } && touch $@ \
+	  || echo "NO PGBOUNCER: the tests of stores behind it are skipped. Install pgbouncer, or name one in PGBOUNCER=..."
 
 $(VENV)/.docs: $(VENV)/.ready
 	@echo "Installing the generator of the site."

@@ -72,11 +72,14 @@ def append(
     backend: Backend,
     owned: Owned,
     *texts: str,
+    first_seq: int | None = None,
     index_status: IndexStatus = IndexStatus.OPEN,
     due: datetime | None = None,
 ) -> None:
     with commit(backend):
-        backend.append(batch(owned, *texts, index_status=index_status, due=due))
+        backend.append(
+            batch(owned, *texts, first_seq=first_seq, index_status=index_status, due=due)
+        )
 
 
 def agent_with(

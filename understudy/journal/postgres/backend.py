@@ -123,7 +123,9 @@ class PostgresBackend(ReadsByReader):
             writer, name=host, keep_claims=not self._durable, hosting=self._hosting
         )
         self._reader: PostgresReader = PostgresReader(reader)
-        self._watchdog = Watchdog(self._connections, min(1.0, lease / 4, patience / 4))
+        self._watchdog = Watchdog(
+            [*self._connections, self._ears_connection], min(1.0, lease / 4, patience / 4)
+        )
 
     @property
     def host(self) -> str:
@@ -151,18 +153,28 @@ class PostgresBackend(ReadsByReader):
             SchemaVersionError: if a newer version of this library made the tables.
 
         """
+        from understudy.journal.postgres.connection import check_sessions
         from understudy.journal.postgres.schema import check_server, prepare_schema
 
         self.close()
         self._watchdog.start()
         try:
+            writer, reader, heartbeat = self._connections
             for each in self._connections:
                 each.open()
+            writer.connect_only()
+            reader.connect_only()
+            # Before anything is set: it could reach others who share a session
+            # (test_a_pooler_of_transactions_is_refused_before_anything_is_set).
+            check_sessions(writer, reader)
+            for each in (writer, reader):
+                each.set_up()
+            heartbeat.connect()
             if self._ear is not None:
                 self._ear.start()
-            check_server(self._connections[0], durable=self._durable)
-            prepare_schema(self._connections[0], self._schema)
-            with self._heartbeat.use() as connection:
+            check_server(writer, durable=self._durable)
+            prepare_schema(writer, self._schema)
+            with heartbeat.use() as connection:
                 connection.execute(lease_sql.DELETE_OLD_HOSTS)
             self._become_host()
         except BaseException:
@@ -170,13 +182,21 @@ class PostgresBackend(ReadsByReader):
             raise
 
     def open_to_read(self) -> None:
+        from understudy.journal.postgres.connection import check_sessions
         from understudy.journal.postgres.schema import check_schema
 
         self.close()
         self._watchdog.start()
         try:
-            _, reader, _ = self._connections
+            _, reader, heartbeat = self._connections
             reader.open()
+            reader.connect_only()
+            if reader.is_pooled:
+                heartbeat.open()
+                heartbeat.connect_only()
+                check_sessions(reader, heartbeat)
+                heartbeat.close()
+            reader.set_up()
             check_schema(reader, self._schema)
         except BaseException:
             self.close()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import re
+import secrets
 import socket
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -20,10 +21,11 @@ from psycopg.pq import TransactionStatus
 from psycopg.types.numeric import Int8BinaryDumper, Int8Dumper
 
 from understudy.errors import StoreBroken, StoreUnavailable, UsageError
-from understudy.journal.postgres.errors import store_error
+from understudy.journal.postgres.errors import NO_SESSION, OF_ANOTHER_SESSION, POOLED, store_error
 
 T = TypeVar("T")
 PsycopgConnection: TypeAlias = psycopg.Connection[tuple[Any, ...]]
+Answer: TypeAlias = psycopg.Cursor[tuple[Any, ...]]
 
 # A server that is gone is noticed in about ten seconds, in the middle of a statement too.
 _DEFAULTS: Mapping[str, Any] = {
@@ -43,6 +45,10 @@ _SETTINGS = {
     "tcp_keepalives_interval": "2",
     "tcp_keepalives_count": "3",
 }
+_FIRST_ANSWER = 10.0
+"""Seconds that a new connection may wait for it."""
+_NAME_SESSION = "SELECT pg_backend_pid(), set_config('understudy.session', %s, false)"
+_NAME_OF_SESSION = "SELECT current_setting('understudy.session', true)"
 
 
 class PostgresConnection:
@@ -73,21 +79,13 @@ class PostgresConnection:
         self._lock = threading.Lock()
         """Held to change which connection, and which socket, this is."""
         self._is_open = False
-        self._waited: list[float] | None = None
-        """The seconds that the present call has taken; None between calls."""
+        self._left: list[float] | None = None
+        """The seconds that the present call may still take; None between calls."""
+        self._session: str | None = None
+        """How the session is named, if a pooler is in between."""
 
     def open(self) -> None:
-        """Connect. A connection that is lost later is replaced, until `close`.
-
-        Raises:
-            StoreUnavailable, StoreBroken: as `connect`.
-
-        """
-        self.open_later()
-        self.connect()
-
-    def open_later(self) -> None:
-        """From now on `connect` may be called."""
+        """Allow `connect`. A connection that is lost later is replaced, until `close`."""
         self._is_open = True
 
     def connect(self) -> None:
@@ -98,6 +96,11 @@ class PostgresConnection:
             StoreBroken: if it refuses this user, or has no such database; or after `close`.
 
         """
+        self.connect_only()
+        self.set_up()
+
+    def connect_only(self) -> None:
+        """Connect, and set nothing yet but the name of the session. As `connect`."""
         self._disconnect()
         if not self._is_open:
             raise _not_open()
@@ -118,11 +121,24 @@ class PostgresConnection:
         # converts it for each row that it compares with it.
         connection.adapters.register_dumper(int, Int8Dumper)
         connection.adapters.register_dumper(int, Int8BinaryDumper)
-        calls = ", ".join("set_config(%s, %s, false)" for _ in self._settings)
-        values = [part for setting in self._settings.items() for part in setting]
+        name = secrets.token_hex(8)
+        pid = self._ask_first(_NAME_SESSION, [name])
+        self._session = None if pid == connection.info.backend_pid else name
+
+    def set_up(self) -> None:
+        """Give the session its settings. As `connect`."""
+        settings = dict(self._settings)
+        if self._session is not None:
+            # Another name, in the same statement: a session that has it has these settings.
+            self._session = settings["understudy.session"] = secrets.token_hex(8)
+        calls = ", ".join("set_config(%s, %s, false)" for _ in settings)
+        self._ask_first(f"SELECT {calls}", [part for item in settings.items() for part in item])
+
+    def _ask_first(self, query: str, values: Sequence[Any]) -> Any:
+        """The first value of the answer; without one this is no connection."""
         try:
-            with self.use():
-                connection.execute(f"SELECT {calls}", values)
+            with self.use(is_first=True) as connection:
+                return connection.execute(query, values).fetchall()[0][0]
         except BaseException:
             self._disconnect()
             raise
@@ -149,11 +165,11 @@ class PostgresConnection:
         """
         # Race: this in the watchdog's thread against `use`. Each call has a count of its own, which
         # this thread alone changes: it cannot put an older call's time on a new one.
-        waited = self._waited
-        if waited is None:
+        left = self._left
+        if left is None:
             return
-        waited[0] += seconds
-        if waited[0] > self._limit:
+        left[0] -= seconds
+        if left[0] < 0:
             self.interrupt()
 
     def interrupt(self) -> None:
@@ -169,19 +185,54 @@ class PostgresConnection:
         """Whether there is no connection now."""
         return self._connection is None or self._connection.closed
 
+    @property
+    def is_pooled(self) -> bool:
+        """Whether a pooler is in between: it tells its clients a number of its own."""
+        return self._session is not None
+
     @contextmanager
-    def use(self) -> Iterator[PsycopgConnection]:
-        """The connection, for one call. Errors of psycopg inside are raised as the store's."""
+    def use(self, *, is_first: bool = False) -> Iterator[PsycopgConnection]:
+        """The connection, for one call. Errors of psycopg inside are raised as the store's.
+
+        Args:
+            is_first: whether it is a call by which it is set up.
+
+        """
         connection = self._connection
         if connection is None:
             raise StoreUnavailable(cause="there is no connection")
-        self._waited = [0.0]
+        limit = min(self._limit, _FIRST_ANSWER) if is_first else self._limit
+        self._left = left = [limit]
         try:
             yield connection
         except psycopg.Error as error:
-            raise store_error(error, lost=connection.closed) from error
+            raised = store_error(error, lost=connection.closed)
+            if left[0] < 0:
+                why = f": {NO_SESSION}" if is_first else ""
+                raised = StoreUnavailable(cause=f"no answer came for {limit:g} s{why}")
+            if self.is_pooled and error.sqlstate in OF_ANOTHER_SESSION:
+                self._disconnect()  # the next call gets one of its own
+            raise raised from error
         finally:
-            self._waited = None
+            self._left = None
+
+    def ask_session(self, connection: PsycopgConnection) -> Answer | None:
+        """Ask the server how the present session is named; None without a pooler in between."""
+        return connection.execute(_NAME_OF_SESSION, prepare=True) if self.is_pooled else None
+
+    def check_session(self, answer: Answer | None) -> None:
+        """Check that it is the session that this connection has set up.
+
+        Raises:
+            StoreBroken: if a pooler has passed it on, or another one here.
+
+        """
+        if answer is not None and answer.fetchall() != [(self._session,)]:
+            self._disconnect()
+            raise StoreBroken(
+                cause="a statement came to a session of the server that is another connection's",
+                remedy=POOLED,
+            )
 
     def run_repeatable(self, work: Callable[[PsycopgConnection], T]) -> T:
         """Do work that may be done twice: if the connection is lost, do it on a new one."""
@@ -206,6 +257,19 @@ class PostgresConnection:
                     if connection.info.transaction_status != TransactionStatus.IDLE:
                         connection.execute("ROLLBACK")
                 raise
+
+
+def check_sessions(first: PostgresConnection, second: PostgresConnection) -> None:
+    """Check that two connections, of which nothing is set up yet, have a session each.
+
+    Raises:
+        StoreBroken: if a pooler gives them one for each transaction alone.
+
+    """
+    # Each twice: a pooler may take its sessions in turn, and the other one's would never come.
+    for each in 3 * (first, first, second, second):
+        with each.use() as connection:
+            each.check_session(each.ask_session(connection))
 
 
 def _not_open() -> StoreBroken:

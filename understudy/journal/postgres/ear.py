@@ -42,7 +42,7 @@ class Ear:
 
     def start(self) -> None:
         self._stopped = threading.Event()
-        self._connection.open_later()
+        self._connection.open()
         self._thread = threading.Thread(
             target=self._run, args=(self._stopped,), name="understudy-ear", daemon=True
         )

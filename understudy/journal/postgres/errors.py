@@ -9,10 +9,17 @@ import psycopg
 
 from understudy.errors import StoreBroken, StoreError, StoreUnavailable
 
-_POOLED = (
-    "A pooler before the server pools transactions, and a store needs sessions: have it pool "
-    "sessions, or connect to the server itself."
+POOLED = (
+    "A pooler before the server pools transactions, or passes sessions on as they were left, and a "
+    "store needs sessions of its own: have it pool sessions and clean them (of PgBouncer "
+    "pool_mode = session, server_reset_query = DISCARD ALL), or connect to the server itself."
 )
+NO_SESSION = (
+    "a pooler before the server may be paused, or have no free session (a runtime needs four: see "
+    "its default_pool_size)"
+)
+OF_ANOTHER_SESSION = frozenset({"26000", "42P01", "42P05"})
+"""What statements end with, by SQLSTATE, in a session that was set up by somebody else."""
 # By SQLSTATE, or by its class, the first two characters.
 _REMEDIES = {
     "53100": "Free space on the database's disk.",
@@ -22,10 +29,12 @@ _REMEDIES = {
     "(or CREATE on the database: then the store makes them itself).",
     "3D000": "Create the database, or name another one in the URL.",
     "28": "Check user and password in the URL, and the server's pg_hba.conf.",
-    "26000": _POOLED,
-    "42P05": _POOLED,
+    "26000": POOLED,
+    "42P05": POOLED,
     "42P01": "Tables of the store were dropped or renamed: restore them from a copy. Or a pooler "
     "before the server pools transactions: have it pool sessions.",
+    "startup": "A pooler before the server does not pass this parameter on: leave it out of the "
+    "URL, and set it for the user or the database (ALTER ROLE ... SET).",
     "42703": "Tables of the store were altered: restore them from a copy.",
     "XX001": "The database's files are damaged: see the server's log, and restore it from a copy.",
     "XX002": "An index of the database is damaged: REINDEX it, and check the server's disk.",
@@ -41,6 +50,9 @@ _REFUSALS = {
     "no pg_hba.conf entry": "28",
     "authentication failed": "28",
     "permission denied for database": "42501",
+    "no such user": "28",  # these are PgBouncer's
+    "no such database": "3D000",
+    "unsupported startup parameter": "startup",
 }
 
 
@@ -58,7 +70,9 @@ def store_error(error: psycopg.Error, *, lost: bool) -> StoreError:
         return StoreBroken(cause=cause, remedy=remedy)
     connecting = not code and isinstance(error, psycopg.OperationalError | psycopg.InterfaceError)
     if lost or connecting or code in _TRANSIENT or code[:2] in _TRANSIENT:
-        return StoreUnavailable(cause=cause)
+        # PgBouncer's: it has the same code as the breach of a protocol.
+        why = f": {NO_SESSION}" if "query_wait_timeout" in cause else ""
+        return StoreUnavailable(cause=cause + why)
     return StoreBroken(cause=cause, remedy="This is a defect: report it, with the server's log.")
 
 

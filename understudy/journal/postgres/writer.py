@@ -384,7 +384,11 @@ class PostgresWriter:
                     self._sent_begin = True
                     with connection.pipeline():
                         connection.execute("BEGIN", prepare=True)
+                        session = self._connection.ask_session(connection)
                         cursor = connection.execute(query, values, prepare=True, binary=True)
+                    # In the transaction: a pooler may have begun to pool transactions
+                    # (test_a_pooler_that_comes_to_pool_transactions_loses_nothing_silently).
+                    self._connection.check_session(session)
                 return cursor.fetchall() if cursor.description is not None else []
         except StoreUnavailable as error:
             if getattr(error.__cause__, "sqlstate", None) == _LOCK_NOT_AVAILABLE:
