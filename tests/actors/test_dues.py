@@ -42,6 +42,7 @@ from understudy.journal import MemoryStore, StoredAgent, index_entry_of, replay
 from understudy.journal.database_store import DatabaseStore
 from understudy.journal.sqlite import SqliteBackend
 from understudy.middleware import HumanInTheLoop, Middleware, SubAgent
+from understudy.models import ScriptedRequest
 from understudy.modes import Parallel
 
 HOUR = 3600.0
@@ -684,3 +685,27 @@ async def test_what_becomes_due_while_the_index_is_read_is_not_late(
         await soon(store.has_answered.wait())
         await soon(clock.advance(hours * HOUR))
         assert completed(await outcome_of(ref)).text == "Done: hello"
+
+
+async def test_more_overdue_agents_than_are_known_at_once_are_all_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock, store, said = FakeClock(), f"sqlite:///{tmp_path / 'store.db'}", list[str]()
+
+    def answer(request: ScriptedRequest) -> str:
+        said.append(request.prompt)
+        return "Done."
+
+    desk = Agent("desk", ScriptedModel(answer))
+    async with Runtime([desk], store=store, clock=clock) as runtime:
+        for id in "abcdefgh":
+            clock.advance(1)
+            at = clock.now() + timedelta(seconds=HOUR)
+            await soon(runtime.spawn("desk", id=id).send(id, at=at))
+    clock.advance(DAY)
+    # None of those that are told together has answered when it is looked for the next ones.
+    for name, value in (("MOST", 3), ("AT_ONCE", 2), ("GROUP_SECONDS", 0.0)):
+        monkeypatch.setattr(f"understudy.actors.dues.{name}", value)
+    async with Runtime([desk], store=store, clock=clock, sweep=None):
+        await soon(until(lambda: len(said) == 8))
+    assert sorted(said) == list("abcdefgh")

@@ -299,7 +299,10 @@ class DueClock:
                 telling.update(self._start_task(self._tell(id, now)) for id in taken)
                 if taken:
                     _, telling = await asyncio.wait(telling, timeout=waits)
-                elif self._read_until <= now:
+                # Where there is no place, what is read can't be told, and those that have answered
+                # would keep theirs
+                # (test_more_overdue_agents_than_are_known_at_once_are_all_told).
+                elif self._read_until <= now and len(telling) < AT_ONCE:
                     self._read_until = _NEVER  # if this fails, the sweep reads it
                     await self.refresh()
                 elif telling:
