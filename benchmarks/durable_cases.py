@@ -22,6 +22,7 @@ from typing import Any, get_args
 
 from benchmarks.adapter import PROMPT
 from benchmarks.stores import STORES, Durability, OurStore, Stored
+from understudy import Status
 
 __all__ = ["CASES", "OUR_LENGTHS", "RIVALS_LENGTHS", "Plan", "measure"]
 
@@ -138,7 +139,10 @@ def _size(path: str) -> int:
 
 
 async def case_wake(adapter: Stored, plan: Plan) -> Any:
-    """Milliseconds to wake an agent that lies passive, after a run of 2 and of 1,000 steps."""
+    """Milliseconds to wake an agent that lies passive, after a run of 2 and of 1,000 steps.
+
+    By a call that changes nothing.
+    """
     assert isinstance(adapter, OurStore), "rivals have no agents that sleep"
     long = max(plan.lengths)
     with plan.database() as folder:
@@ -151,8 +155,9 @@ async def case_wake(adapter: Stored, plan: Plan) -> Any:
             for _ in range(max(3, min(plan.runs, 20))):
                 await ref.stop(block=False)
                 start = perf_counter()
-                await ref.state()
+                await ref.cancel_message("no such message")
                 times.append((perf_counter() - start) * 1e3)
+                assert ref.status() is Status.IDLE, "a look would not wake it"
             found[name] = median(times)
         await adapter.close()
         return found
