@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.actors.test_agent_hosts import desk, host, opened
+from tests.actors.test_agent_hosts import desk, host, opened, pay
 from tests.actors.test_posted_calls import (
     Stopping,
     keep_stale_copies,
@@ -17,10 +17,10 @@ from tests.actors.test_posted_calls import (
     running,
     stores,
 )
-from tests.support.agents import Held, completed
+from tests.support.agents import Held, completed, interrupted
 from tests.support.loops import soon, until
 from tests.support.postgres import Hosts
-from understudy import Agent, Completed, Paused, ScriptedModel, Status, Stopped
+from understudy import Agent, Completed, Paused, ScriptedModel, Status, Stopped, call
 from understudy.errors import NotInterrupted, UnknownMessage
 from understudy.middleware import Middleware
 
@@ -301,3 +301,24 @@ async def test_a_message_that_comes_while_its_agent_is_deleted_keeps_its_place(
         assert await soon(deleted) is True
         await soon(sent)
         assert first.status().agents == 1
+
+
+async def test_a_cancel_behind_a_run_that_withdraws_another_is_for_that_run(hosts: Hosts) -> None:
+    """J70: as where the agent is: the one that asks is over by then."""
+    held = Held()
+
+    def asking() -> Agent:
+        model = ScriptedModel([call("pay"), held])
+        return Agent("desk", model, tools=[pay([])], interrupt_on={"pay": True}, movable=False)
+
+    here, there = stores(hosts, "here", "there")
+    async with (
+        opened(here, asking(), sweep=None) as first,
+        opened(there, asking(), sweep=None) as second,
+    ):
+        asked = interrupted(await soon(first.spawn("desk", "t").run("go")))
+        ran, cancelled = second.get("t").run("instead"), second.get("t").cancel()
+        stopped, found = await soon(ran), await soon(cancelled)
+        assert type(stopped) is Stopped
+        assert found is not None
+        assert found.run_id == stopped.run_id != asked.run_id

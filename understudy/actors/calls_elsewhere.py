@@ -216,15 +216,18 @@ class CallsElsewhere:
             # (test_a_cancel_that_comes_late_does_not_cancel_the_next_run).
             is_named = isinstance(message, Cancel) and message.message_id is not None
             if call.run_id is None and not is_named:
-                call.run_id = await run_of_call(self._services.store, call.slot.id, message)
-            if isinstance(message, Cancel) and call.run_id is None and not is_named:
-                # It is for the run that a call before it begins, or for none
-                # (test_a_cancel_of_nothing_that_comes_late_does_not_cancel_the_next_run,
-                # test_a_cancel_behind_a_call_is_for_the_run_of_that_call).
-                before = self._message_before(call)
-                if before is None:
-                    return None
-                message = call.message = replace(message, message_id=before)
+                run = await run_of_call(self._services.store, call.slot.id, message)
+                call.run_id = None if run is None else run.run_id
+                if isinstance(message, Cancel) and (run is None or run.suspended_since):
+                    # It is for the run that a call before it begins, or for none
+                    # (test_a_cancel_of_nothing_that_comes_late_does_not_cancel_the_next_run,
+                    # test_a_cancel_behind_a_call_is_for_the_run_of_that_call). That call may
+                    # withdraw a run at rest
+                    # (test_a_cancel_behind_a_run_that_withdraws_another_is_for_that_run).
+                    before = self._message_before(call)
+                    if run is None and before is None:
+                        return None
+                    message = call.message = replace(message, message_id=before)
             message = replace(message, run_id=call.run_id)
         expects = None
         if call.expectation is not None and not call.expectation.is_met:

@@ -19,6 +19,7 @@ from understudy.interrupts import Decision, checked_decision
 from understudy.journal import Loaded, Readable, load_latest
 from understudy.state.agent_state import AgentState
 from understudy.state.records import RunStarted
+from understudy.state.run_state import RunState
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,13 +104,13 @@ class KnownCalls:
         )
 
 
-async def run_of_call(store: Readable, agent_id: str, message: AgentMessage) -> str | None:
+async def run_of_call(store: Readable, agent_id: str, message: AgentMessage) -> RunState | None:
     """The run that a call is for that names none: the one that is open now, if it may be meant."""
     loaded = await load_latest(store, agent_id)
     run = loaded.folded().run if loaded is not None else None
     if run is None or run.over or (isinstance(message, Retry) and run.quarantined is None):
         return None
-    return run.run_id
+    return run
 
 
 def _decided(state: AgentState, decisions: Any) -> Found | None:

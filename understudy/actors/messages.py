@@ -162,7 +162,7 @@ class Cancel:
     on_run: OnRun = None
     """Gets the id of the run that it is for."""
     message_id: str | None = None
-    """Only the run that takes this message; None: whatever run is meant."""
+    """Only the run that takes this message, or `run_id` before that; None: as `run_id` says."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -277,6 +277,16 @@ class StoredLooks:
                         return await asked
                     loaded, state = await self._newer(loaded)
                     continue
+            if (
+                run_id is None
+                and message_id is None
+                and state.run is not None
+                and not state.run.over
+            ):
+                # The current one is meant, and not those that are queued behind it
+                # (test_who_waits_at_another_host_gets_the_outcome_when_it_is_there).
+                run_id = state.run.run_id
+                look = replace(look, run_id=run_id)
             if run_id is not None and (state.run is None or state.run.run_id != run_id):
                 return await self._reads.earlier_outcome(slot.id, agent, run_id, incarnation)
             # A run that is named and over has its outcome, though messages are queued behind it

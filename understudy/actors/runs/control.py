@@ -41,15 +41,15 @@ def cancel(slot: AgentSlot, cancel: Cancel) -> None:
 
     """
     activation = slot.current
-    if cancel.message_id is not None:
-        if not _has_begun(slot, cancel.message_id):
-            answer_when_durable(slot, cancel.future, None)
-            return
+    if cancel.message_id is not None and _has_begun(slot, cancel.message_id):
         run_id, last = activation.state.message_ids.get(cancel.message_id), _last_run(slot)
         if run_id is not None and run_id != last:
             waiters.answer_earlier(slot, cancel.future, run_id)
             return
-        cancel = replace(cancel, run_id=run_id, message_id=None)
+        cancel = replace(cancel, run_id=run_id)
+    elif cancel.message_id is not None and cancel.run_id is None:
+        answer_when_durable(slot, cancel.future, None)
+        return
     if waiters.answer_if_over(slot, cancel.future, cancel.run_id):
         return
     starts.note_run(slot, cancel.on_run)
