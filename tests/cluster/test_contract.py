@@ -176,6 +176,7 @@ def test_errors_are_of_their_own_types(runtime: Runtime) -> None:
     assert type(raised(lambda: ref.resume({request.id: approve()}))) is AlreadyDecided
     assert type(raised(lambda: runtime.resolve("no-token", 1))) is UnknownToken
     assert type(raised(lambda: runtime.spawn("nobody"))) is UsageError
+    assert type(raised(lambda: runtime.spawn("desk", values={"shop": print}))) is UsageError
     assert type(raised(lambda: runtime.get("a/b"))) is UsageError
     assert type(raised(lambda: ref.run("x", until_tool="no_tool"))) is UsageError
     assert type(raised(lambda: runtime.agents(status="perhaps"))) is UsageError
@@ -442,7 +443,7 @@ def test_what_is_no_factory_ends_the_start_of_a_cluster(tmp_path: Path) -> None:
         Cluster(f"{APP}:wrong_factory", 1, store=store, engine=Inline()).__enter__()
 
 
-LOCAL = {"actor_class", "actor_urn", "actor_stopped", "definitions"}
+LOCAL = {"actor_class", "actor_urn", "actor_stopped"}
 """What tells of objects of one process."""
 
 

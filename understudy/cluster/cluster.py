@@ -47,6 +47,7 @@ from understudy.loop_actors.loop_thread import LoopThread
 from understudy.loop_actors.monitor import Lifetime
 from understudy.loop_actors.supervisor import SupervisorTree
 from understudy.run.tokens import agent_of
+from understudy.state.agent_state import AgentState
 from understudy.state.waits import Wait
 
 START_TIMEOUT = 120.0
@@ -286,7 +287,8 @@ class Cluster(_RuntimeCalls):
             there = ", ".join(map(repr, known)) or "none"
             raise UsageError(f"No agent is named {shown(agent)}; the hosts have: {there}")
         id = self._calls.new_id() if id is None else checked_id(id)
-        return ClusterRef(self._calls, self._lifetime, Target(id, agent, values))
+        kept = dict(AgentState(values=values).values) if values else None
+        return ClusterRef(self._calls, self._lifetime, Target(id, agent, kept))
 
     def get(self, id: str) -> ClusterRef[Any]:
         """As `Runtime.get`."""
@@ -302,6 +304,11 @@ class Cluster(_RuntimeCalls):
         schedule = Runtime.schedule
         compact = Runtime.compact
         outcome = Runtime.outcome
+
+    @property
+    def definitions(self) -> tuple[()]:
+        """Empty: only the hosts have definitions. `status()` lists the pools that they are in."""
+        return ()
 
     def tool_of(self, request: Request) -> None:
         """None: only the hosts have definitions. `pending()` brings what is shown of a tool."""
@@ -417,16 +424,10 @@ class _FeedReader:
 
 def _check_options(options: Mapping[str, Any]) -> None:
     """Raise what each host would raise, once it has started."""
-    Runtime(  # never started
-        (),
-        store="memory:",
-        factory=None,
-        deps_for=None,
-        context=(),
-        telemetry=None,
-        pricing=None,
-        **options,
-    )
+    for name in options:
+        if name not in RuntimeOptions.__annotations__:
+            raise TypeError(f"the hosts of a cluster take no option {name!r}")
+    Runtime((), store="memory:", **options)  # never started
 
 
 def _checked_store(store: object, *, hosts: int) -> str:

@@ -93,6 +93,11 @@ class Host:
         """Release all agents, and end."""
         self._ended.set()
 
+    def leave(self) -> None:
+        """As `stop`, though the cluster has not said so: it asks another host what is left."""
+        self._send = _unsent
+        self._ended.set()
+
     def receive(self, frame: bytes) -> None:
         """Take a frame. What it calls is called in the order of the frames; it may answer later."""
         found = loads(frame)
@@ -118,7 +123,8 @@ class Host:
         try:
             await self._runtime.recover()
         except Exception:
-            logger.exception("host %r could not recover; its sweep tries again", self._spec.name)
+            if not self._ended.is_set():
+                logger.exception("host %r could not recover; its sweep does", self._spec.name)
 
     def _task(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)
@@ -234,6 +240,10 @@ class _Reader:
         while not self._events.empty():
             self._events.get_nowait()
         self._events.put_nowait(None)
+
+
+def _unsent(frame: bytes) -> None:
+    """Else the callers of what is under way here would be told that the runtime has stopped."""
 
 
 def _sent(value: Any) -> Any:
