@@ -105,11 +105,12 @@ class WaitRoute:
         *_, before, last = ["", "", *str(scope["path"]).split("/")]
         is_rejection = last == "reject"
         try:
-            answer = rejected(value) if is_rejection else resolved(value)
+            _ = rejected(value) if is_rejection else resolved(value)
         except UsageError:
             raise _Refused(400, "not a value for this") from None
         try:
-            await self._runtime_of()._answer_wait(before if is_rejection else last, answer)
+            runtime = self._runtime_of()
+            await (runtime.reject(before, value) if is_rejection else runtime.resolve(last, value))
         except UnknownToken:
             raise _Refused(404, "unknown") from None
         except Expired:

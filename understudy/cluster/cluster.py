@@ -411,6 +411,10 @@ for _name, _route in FORWARDED.items():
     setattr(Cluster, _name, _forwarded(_name, _route))
 
 
+# As for a type checker: what takes a runtime takes a cluster.
+Runtime.register(Cluster)
+
+
 class _FeedReader:
     """Reads the feed of the store by some host."""
 
