@@ -28,6 +28,7 @@ from understudy.actors.schedules import own_ref
 from understudy.agent.agent import Agent
 from understudy.agent.build_definition import check_name
 from understudy.cluster.calls import Calls
+from understudy.cluster.definitions import Definitions
 from understudy.cluster.engine import (
     Engine,
     Hosts,
@@ -430,7 +431,10 @@ def _check_options(options: Mapping[str, Any]) -> None:
     """Raise what each host would raise, once it has started."""
     for name in options:
         if name not in RuntimeOptions.__annotations__:
-            raise TypeError(f"the hosts of a cluster take no option {name!r}")
+            remedy = ""
+            if name in Definitions.__dataclass_fields__:
+                remedy = f": let their factory return Definitions(agents, {name}=...)"
+            raise TypeError(f"the hosts of a cluster take no option {name!r}{remedy}")
     Runtime((), store="memory:", **options)  # never started
 
 
