@@ -19,6 +19,7 @@ from understudy.actors import (
     FeedOptions,
     Page,
     PendingRequest,
+    Recovery,
     Runtime,
 )
 from understudy.actors.agent_directory import checked_id
@@ -35,11 +36,12 @@ from understudy.cluster.engine import (
     checked_count,
 )
 from understudy.cluster.frames import Target
+from understudy.cluster.hosts import HostLost
 from understudy.cluster.pools import HostPools, checked_pools
 from understudy.cluster.processes import Processes
 from understudy.cluster.refs import ClusterRef, ClusterSchedules
 from understudy.cluster.status import ClusterStatus, status_of, tree_of
-from understudy.errors import ForkedRuntime, UsageError
+from understudy.errors import CallLost, ForkedRuntime, UsageError
 from understudy.interrupts import Request
 from understudy.journal.contracts import Durability
 from understudy.journal.feed import FeedKey, FeedPage
@@ -350,16 +352,30 @@ class Cluster(_RuntimeCalls):
             has_ended=self._lifetime.is_set,
         )
 
-    def recover(self, *, at_once: int = 32) -> Future[list[ClusterRef[Any]]]:  # type: ignore[override]
+    def recover(self, *, at_once: int = 32) -> Future[Recovery]:
         """As `Runtime.recover`, at some host. Hosts do it by themselves: see `sweep`.
 
-        Returns:
-            The future of the refs of the agents that are continued.
-
+        Where that host ends before the recovery has settled, those that wait are in `left` with
+        `CallLost`: other hosts continue them.
         """
-        return self._runtime_call("recover", (), {"at_once": at_once}).map(
-            lambda ids: [self.get(id) for id in ids]
-        )
+        self._refuse_unusable()
+        return self._calls.on_loop(lambda: self._recover(at_once))
+
+    async def _recover(self, at_once: int) -> Recovery:
+        (number, ids, left), host = await self._calls.call_host(Target(), "recovery", at_once)
+        recovery = Recovery([self.get(id) for id in ids], left)
+
+        async def settle() -> None:
+            try:
+                left = await host.ask("settled", number)
+            except HostLost:
+                left = dict.fromkeys(ids, CallLost(call="recover", host=host.name))
+            for id in recovery.waiting:
+                recovery._settle(id, left.get(id))
+            recovery.settled.set(recovery)
+
+        self._calls.on_loop(settle)
+        return recovery
 
     def import_(self, data: Mapping[str, Any], id: str | None = None) -> Future[ClusterRef[Any]]:  # type: ignore[override]
         """As `Runtime.import_`."""
