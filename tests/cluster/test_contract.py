@@ -18,7 +18,17 @@ from tests.support import cluster_app
 from tests.support.agents import completed, interrupted
 from tests.support.cluster_app import measure
 from tests.support.inline_engine import Inline
-from understudy import AgentRef, Paused, Runtime, Status, approve, reject, respond
+from understudy import (
+    Agent,
+    AgentRef,
+    Paused,
+    Runtime,
+    ScriptedModel,
+    Status,
+    approve,
+    reject,
+    respond,
+)
 from understudy.actors import FeedEvent, Future, Schedules
 from understudy.cluster import Cluster, ClusterRef, ClusterSchedules, Hosts
 from understudy.errors import (
@@ -176,6 +186,7 @@ def test_errors_are_of_their_own_types(runtime: Runtime) -> None:
     assert type(raised(lambda: ref.resume({request.id: approve()}))) is AlreadyDecided
     assert type(raised(lambda: runtime.resolve("no-token", 1))) is UnknownToken
     assert type(raised(lambda: runtime.spawn("nobody"))) is UsageError
+    assert type(raised(lambda: runtime.spawn("desk", values={"shop": print}))) is UsageError
     assert type(raised(lambda: runtime.get("a/b"))) is UsageError
     assert type(raised(lambda: ref.run("x", until_tool="no_tool"))) is UsageError
     assert type(raised(lambda: runtime.agents(status="perhaps"))) is UsageError
@@ -408,6 +419,30 @@ def making(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Runtime]:
             yield cluster
 
 
+@pytest.mark.parametrize("kind", ["runtime", "cluster"])
+def test_a_recovery_tells_what_it_does_not_continue(tmp_path: Path, kind: str) -> None:
+    store = f"sqlite:///{tmp_path}/store.db"
+    stranger = Agent(
+        "stranger", ScriptedModel(cluster_app.clerk), tools=[cluster_app.wait_for_file]
+    )
+    with Runtime([stranger], store=store, stop_timeout=0.1) as runtime:
+        runtime.spawn("stranger", "ann").run(f"wait {tmp_path}/ann")
+        until_exists(tmp_path / "ann.entered")
+    opened: Runtime = (
+        Runtime(cluster_app.desks(), store=store)
+        if kind == "runtime"
+        else Cluster(f"{APP}:desks", 1, store=store, engine=Inline())
+    )
+    with opened:
+        recovery = opened.recover().get(timeout=SECONDS)
+        assert [ref.id for ref in recovery] == ["ann"]
+        assert recovery.settled.get(timeout=SECONDS) is recovery
+        assert (recovery.waiting, list(recovery.left)) == ({}, ["ann"])
+        assert type(recovery.left["ann"]) is UsageError
+        assert "'stranger'" in str(recovery.left["ann"])
+        assert type(raised(lambda: opened.recover(at_once=0))) is UsageError
+
+
 def test_a_definition_is_made_by_a_factory(making: Runtime) -> None:
     """A11: at each activation, from the values that the agent began with."""
     ref = making.spawn("till-1", new_id(), values={"shop": "Acme"})
@@ -442,7 +477,7 @@ def test_what_is_no_factory_ends_the_start_of_a_cluster(tmp_path: Path) -> None:
         Cluster(f"{APP}:wrong_factory", 1, store=store, engine=Inline()).__enter__()
 
 
-LOCAL = {"actor_class", "actor_urn", "actor_stopped", "definitions"}
+LOCAL = {"actor_class", "actor_urn", "actor_stopped"}
 """What tells of objects of one process."""
 
 

@@ -89,6 +89,50 @@ def test_a_cluster_whose_hosts_end_as_they_start_says_how(tmp_path: Path) -> Non
         pass
 
 
+class Narrow(Inline):
+    """Has no place for some hosts, or cannot have them at all."""
+
+    waiting: tuple[str, ...] = ()
+    refused: tuple[str, ...] = ()
+
+    async def start(self, spec: HostSpec, pool: Hosts, line: HostLine) -> RunningHost:
+        if spec.name in self.refused:
+            raise UsageError("there is no such place")
+        if spec.name in self.waiting:
+            return Waiting()
+        return await super().start(spec, pool, line)
+
+
+class Waiting:
+    """A host that its engine has no place for."""
+
+    def send(self, frame: bytes) -> None: ...
+    def restart(self, why: str) -> None: ...
+    async def end(self, timeout: float) -> None: ...
+
+
+def test_of_hosts_that_are_too_many_those_without_a_place_end_first(database: str) -> None:
+    engine = Narrow()
+    engine.waiting = (f"{APP}-1",)
+    with Cluster(f"{APP}:desks", 2, store=database, engine=engine) as cluster:
+        cluster.scale(1).get(timeout=SECONDS)
+        status: ClusterStatus = cluster.status().get(timeout=SECONDS)
+        assert [(h.name, h.phase) for h in status.hosts] == [(f"{APP}-2", HostPhase.RUNNING)]
+        outcome = cluster.spawn("desk", "ann").run("Hello!").get(timeout=SECONDS)
+        assert completed(outcome).text == "heard Hello!"
+
+
+def test_a_host_that_its_engine_cannot_start_is_none_of_the_cluster(tmp_path: Path) -> None:
+    engine = Narrow()
+    engine.refused = (f"{APP}-2",)
+    store = f"sqlite:///{tmp_path}/store.db"
+    with Cluster(f"{APP}:desks", 1, store=store, engine=engine) as cluster:
+        with pytest.raises(UsageError, match="no such place"):
+            cluster.scale(2).get(timeout=SECONDS)
+        status: ClusterStatus = cluster.status().get(timeout=SECONDS)
+        assert [host.name for host in status.hosts] == [f"{APP}-1"]
+
+
 def test_a_host_that_has_ended_has_no_pid(cluster: Cluster, engine: Inline) -> None:
     before: ClusterStatus = cluster.status().get(timeout=SECONDS)
     assert [(h.phase, h.pid) for h in before.hosts] == [(HostPhase.RUNNING, os.getpid())]

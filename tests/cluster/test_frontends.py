@@ -1,14 +1,18 @@
-"""A frontend talks to agents of a cluster as to those of a runtime."""
+"""Frontends, pages and routes talk to agents of a cluster as to those of a runtime."""
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from uuid import uuid4
 
 import httpx
 
+from tests.cluster.test_contract import until_exists
 from tests.support.ag_ui_client import Client, answer, by_header, of_type, said, text_of
-from tests.support.loops import soon, until
+from tests.support.agents import completed
+from tests.support.loops import soon
+from tests.support.web_site import site_of
 from understudy import Runtime
 from understudy.actors import WaitRoute
 from understudy.ag_ui import ag_ui
@@ -30,13 +34,34 @@ async def test_a_frontend_runs_is_asked_answers_and_comes_back(runtime: Runtime)
     assert snapshot["messages"][-1]["content"] == "heard hello"
 
 
-async def test_somebody_outside_answers_a_wait_over_http(runtime: Runtime, tmp_path: Path) -> None:
-    path = tmp_path / "token"
-    run = runtime.spawn("desk").run(f"outside {path}")
-    await soon(until(path.exists))
+async def test_people_look_and_answer_in_the_pages(runtime: Runtime) -> None:
+    ref = runtime.spawn("desk", uuid4().hex)
+    await soon(ref.run("refund 17"))
+    async with site_of(runtime) as client:
+        overview = (await client.get("/api")).json()
+        assert overview["in_memory"] >= 1
+        assert ref.id in overview["tree"]
+        rows = (await client.get("/api/pending")).json()["requests"]
+        (row,) = (row for row in rows if row["agent_id"] == ref.id)
+        body = {
+            "decisions": {row["id"]: {"type": "approve"}},
+            "expect": {row["id"]: row["digest"]},
+        }
+        answered = await client.post(f"/api/agents/{ref.id}/decisions", json=body)
+        assert answered.status_code == 200, answered.text
+        outcome = await soon(ref.outcome())
+        assert outcome is not None
+        assert completed(outcome).text == "done"
+        for page in ("/", "/agents", f"/agents/{ref.id}"):
+            assert (await client.get(page)).status_code == 200
+
+
+async def test_the_outside_answers_by_its_route(runtime: Runtime, tmp_path: Path) -> None:
+    run = runtime.spawn("desk", uuid4().hex).run(f"outside {tmp_path}/token")
+    await asyncio.to_thread(until_exists, tmp_path / "token")
+    token = (tmp_path / "token").read_text()
     transport = httpx.ASGITransport(WaitRoute(runtime))
     async with httpx.AsyncClient(transport=transport, base_url="http://here") as client:
-        for token, status in (("no-token", 404), (path.read_text(), 200), (path.read_text(), 200)):
-            answer = await soon(client.post(f"/{token}", json={"paid": 20}))
-            assert answer.status_code == status
-    assert (await soon(run)).explain().startswith("Completed")
+        assert (await client.post(f"/{token}", json={"paid": 20})).status_code == 200
+        assert (await client.post("/none", json={"paid": 20})).status_code == 404
+    assert completed(await soon(run)).text == "done"

@@ -69,6 +69,20 @@ def test_a_host_is_killed_and_its_run_goes_on_at_another_one(
     assert len(texts) == 1, "the repeated call is known by the id of its message"
 
 
+def test_a_host_that_is_told_to_end_ends_its_step_first(cluster: Cluster, tmp_path: Path) -> None:
+    """As a process manager ends all processes at once: no call is cut off, no caller is told."""
+    until(lambda: all(h.phase is HostPhase.RUNNING for h in hosts_of(cluster)))
+    run = cluster.spawn("desk", "ann").run(f"wait {tmp_path}/ann")
+    (owner,) = until(lambda: entered(tmp_path / "ann.entered"))
+    os.kill(owner, signal.SIGTERM)
+    late = cluster.get("ann").state()
+    (tmp_path / "ann.released").touch()
+    assert completed(run.get(timeout=SECONDS)).text == "done"
+    assert entered(tmp_path / "ann.entered") == [owner]
+    assert late.get(timeout=SECONDS).messages
+    until(lambda: sorted(h.restarts for h in hosts_of(cluster)) == [0, 1])
+
+
 def test_what_must_not_be_done_twice_is_not_repeated(database: str, tmp_path: Path) -> None:
     # One host, so that no other one passes the call on to the owner.
     with Cluster(f"{APP}:desks", 1, store=database, drain_timeout=10) as cluster:

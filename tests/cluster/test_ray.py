@@ -187,3 +187,18 @@ def test_an_address_that_is_none_of_ray_is_told(database: str) -> None:
         Cluster(f"{APP}:desks", 1, store=database, engine=engine),
     ):
         pass
+
+
+def test_resources_that_ray_does_not_take_are_told(database: str) -> None:
+    needs_ray()
+    cases: list[tuple[dict[str, Any], str]] = [
+        ({"resources": {"CPU": 1}}, "num_cpus"),
+        ({"num_gpus": 1.5}, "whole"),
+    ]
+    for wrong, told in cases:
+        pool = Hosts(f"{APP}:desks", **wrong)
+        with (
+            pytest.raises(UsageError, match=f"{APP}:desks.*{told}"),
+            Cluster([pool], store=database, engine="ray"),
+        ):
+            pass

@@ -5,7 +5,11 @@ from __future__ import annotations
 import configparser
 import io
 import json
+import re
 import shlex
+import shutil
+import subprocess
+import sys
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -98,6 +102,31 @@ def test_the_image_is_made_of_what_is_there() -> None:
     (install,) = [run for run in values_of("RUN") if run.startswith("pip install")]
     wanted = shlex.split(install)[-1].partition("[")[2].rstrip("]").split(",")
     assert set(wanted) <= set(extras)
+
+
+def test_the_commands_make_the_image_that_the_pods_run() -> None:
+    (container,) = manifests()[0]["spec"]["template"]["spec"]["containers"]
+    build = f"docker build -f deploy/Dockerfile -t {container['image']} ."
+    for page in (DEPLOY / "Dockerfile", ROOT / "docs" / "deploy.md"):
+        assert build in page.read_text(), page
+
+
+@pytest.mark.slow
+def test_the_unit_is_one_that_systemd_takes(tmp_path: Path) -> None:
+    analyze = shutil.which("systemd-analyze")
+    if analyze is None:
+        pytest.skip("systemd is not installed")
+    unit = (DEPLOY / "support-desk.service").read_text()
+    for text, takes in [(unit, True), (unit.replace("KillMode", "KilMode"), False)]:
+        # It looks for the program, which is on the server alone.
+        there = re.sub(r"^ExecStart=\S+", f"ExecStart={sys.executable}", text, flags=re.M)
+        copy = tmp_path / "support-desk.service"
+        copy.write_text(there)
+        said = subprocess.run(
+            [analyze, "verify", copy], capture_output=True, text=True, timeout=60, check=False
+        )
+        told = [line for line in said.stderr.splitlines() if "support-desk" in line]
+        assert (told == []) == takes, told
 
 
 def test_the_unit_of_systemd_gives_the_server_its_time() -> None:

@@ -171,16 +171,18 @@ class AgentSlot:
         async def read() -> None:
             try:
                 on_read(await stored_events(self.services.store, self.id, after, view))
-            except asyncio.CancelledError:  # the runtime stops: what comes is the end
-                on_read(StoredEvents([], 0))
-                raise
             except Exception as error:  # raised to the subscriber
                 on_read(error)
+
+        def ended(task: asyncio.Task[None]) -> None:
+            reading.discard(task)
+            if task.cancelled():  # the runtime stops, perhaps before the task has begun
+                on_read(StoredEvents([], 0))
 
         def begin() -> None:
             task = loop.create_task(read(), name=f"events of {self.id}")
             reading.add(task)
-            task.add_done_callback(reading.discard)
+            task.add_done_callback(ended)
 
         loop, reading = self.services.loop, self.services.tasks
         try:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any
 
 import pykka
 from pydantic_core import from_json
 
 from understudy._base.json_values import shown, text_of
+from understudy.actors.runtime import Runtime
 from understudy.errors import (
     Expired,
     RecordRefused,
@@ -20,9 +21,6 @@ from understudy.errors import (
     UsageError,
 )
 from understudy.run.answers import rejected, resolved
-
-if TYPE_CHECKING:
-    from understudy.actors.runtime import Runtime
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -74,15 +72,14 @@ class WaitRoute:
     def __init__(
         self, runtime: Runtime | Callable[[], Runtime], *, max_bytes: int = MAX_BYTES
     ) -> None:
-        is_runtime = hasattr(runtime, "resolve")
-        if not is_runtime and not callable(runtime):
+        if not isinstance(runtime, Runtime) and not callable(runtime):
             raise UsageError(
                 f"WaitRoute takes a Runtime, or a function that gives it, got {shown(runtime)}"
             )
         if not isinstance(max_bytes, int) or isinstance(max_bytes, bool) or max_bytes < 1:
             raise UsageError(f"WaitRoute: `max_bytes` must be at least 1, got {shown(max_bytes)}")
-        self._runtime_of = cast(
-            "Callable[[], Runtime]", (lambda: runtime) if is_runtime else runtime
+        self._runtime_of: Callable[[], Runtime] = (
+            (lambda: runtime) if isinstance(runtime, Runtime) else runtime
         )
         self._max_bytes = max_bytes
 
@@ -109,7 +106,7 @@ class WaitRoute:
         *_, before, last = ["", "", *str(scope["path"]).split("/")]
         is_rejection = last == "reject"
         try:
-            rejected(value) if is_rejection else resolved(value)
+            _ = rejected(value) if is_rejection else resolved(value)
         except UsageError:
             raise _Refused(400, "not a value for this") from None
         try:

@@ -32,7 +32,7 @@ REPEATABLE = frozenset(
         "subscribers",
         "schedules.list", "schedules.pause", "schedules.resume", "schedules.remove", "resolve",
         "reject", "load_blobs", "count", "delete", "export", "page", "read_feed", "recover",
-        "state_at",
+        "recovery", "state_at",
     }
 )  # fmt: skip
 """What may be done twice: it is known by an id, or only looks, or comes to the same."""
@@ -116,13 +116,13 @@ class Calls:
         self.loop.call_soon_threadsafe(begin)
         return settled
 
-    async def subscribe(self, target: Target, what: str, after: int) -> tuple[int, HostEnd]:
-        """Subscribe to an agent, by this method of its ref; the number of that, and the host."""
-        wanted = Wanted(self, target, "subscribe", ((what, after), {}, {}), target.id)
+    async def call_host(self, target: Target, method: str, *arguments: Any) -> tuple[Any, HostEnd]:
+        """Call some host from the loop; its answer, and which it was."""
+        wanted = Wanted(self, target, method, (arguments, {}, {}), target.id)
         self.dispatch(wanted)
-        number: int = await wanted.future
+        answer = await wanted.future
         assert wanted.host is not None, "it has answered"
-        return number, wanted.host
+        return answer, wanted.host
 
     # ------------------------------------------------------------------------ routing
 

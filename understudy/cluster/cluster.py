@@ -19,6 +19,7 @@ from understudy.actors import (
     FeedOptions,
     Page,
     PendingRequest,
+    Recovery,
     Runtime,
 )
 from understudy.actors.agent_directory import checked_id
@@ -28,17 +29,19 @@ from understudy.actors.schedules import own_ref
 from understudy.agent.agent import Agent
 from understudy.agent.build_definition import check_name
 from understudy.cluster.calls import Calls
+from understudy.cluster.definitions import Definitions
 from understudy.cluster.engine import (
     Engine,
     Hosts,
     checked_count,
 )
 from understudy.cluster.frames import Target
+from understudy.cluster.hosts import HostLost
 from understudy.cluster.pools import HostPools, checked_pools
 from understudy.cluster.processes import Processes
 from understudy.cluster.refs import ClusterRef, ClusterSchedules
 from understudy.cluster.status import ClusterStatus, status_of, tree_of
-from understudy.errors import ForkedRuntime, UsageError
+from understudy.errors import CallLost, ForkedRuntime, UsageError
 from understudy.interrupts import Request
 from understudy.journal.contracts import Durability
 from understudy.journal.feed import FeedKey, FeedPage
@@ -47,6 +50,7 @@ from understudy.loop_actors.loop_thread import LoopThread
 from understudy.loop_actors.monitor import Lifetime
 from understudy.loop_actors.supervisor import SupervisorTree
 from understudy.run.tokens import agent_of
+from understudy.state.agent_state import AgentState
 from understudy.state.waits import Wait
 
 START_TIMEOUT = 120.0
@@ -286,7 +290,8 @@ class Cluster(_RuntimeCalls):
             there = ", ".join(map(repr, known)) or "none"
             raise UsageError(f"No agent is named {shown(agent)}; the hosts have: {there}")
         id = self._calls.new_id() if id is None else checked_id(id)
-        return ClusterRef(self._calls, self._lifetime, Target(id, agent, values))
+        kept = dict(AgentState(values=values).values) if values else None
+        return ClusterRef(self._calls, self._lifetime, Target(id, agent, kept))
 
     def get(self, id: str) -> ClusterRef[Any]:
         """As `Runtime.get`."""
@@ -302,6 +307,11 @@ class Cluster(_RuntimeCalls):
         schedule = Runtime.schedule
         compact = Runtime.compact
         outcome = Runtime.outcome
+
+    @property
+    def definitions(self) -> tuple[()]:
+        """Empty: only the hosts have definitions. `status()` lists the pools that they are in."""
+        return ()
 
     def tool_of(self, request: Request) -> None:
         """None: only the hosts have definitions. `pending()` brings what is shown of a tool."""
@@ -342,16 +352,30 @@ class Cluster(_RuntimeCalls):
             has_ended=self._lifetime.is_set,
         )
 
-    def recover(self, *, at_once: int = 32) -> Future[list[ClusterRef[Any]]]:  # type: ignore[override]
+    def recover(self, *, at_once: int = 32) -> Future[Recovery]:
         """As `Runtime.recover`, at some host. Hosts do it by themselves: see `sweep`.
 
-        Returns:
-            The future of the refs of the agents that are continued.
-
+        Where that host ends before the recovery has settled, those that wait are in `left` with
+        `CallLost`: other hosts continue them.
         """
-        return self._runtime_call("recover", (), {"at_once": at_once}).map(
-            lambda ids: [self.get(id) for id in ids]
-        )
+        self._refuse_unusable()
+        return self._calls.on_loop(lambda: self._recover(at_once))
+
+    async def _recover(self, at_once: int) -> Recovery:
+        (number, ids, left), host = await self._calls.call_host(Target(), "recovery", at_once)
+        recovery = Recovery([self.get(id) for id in ids], left)
+
+        async def settle() -> None:
+            try:
+                left = await host.ask("settled", number)
+            except HostLost:
+                left = dict.fromkeys(ids, CallLost(call="recover", host=host.name))
+            for id in recovery.waiting:
+                recovery._settle(id, left.get(id))
+            recovery.settled.set(recovery)
+
+        self._calls.on_loop(settle)
+        return recovery
 
     def import_(self, data: Mapping[str, Any], id: str | None = None) -> Future[ClusterRef[Any]]:  # type: ignore[override]
         """As `Runtime.import_`."""
@@ -404,6 +428,10 @@ for _name, _route in FORWARDED.items():
     setattr(Cluster, _name, _forwarded(_name, _route))
 
 
+# As for a type checker: what takes a runtime takes a cluster.
+Runtime.register(Cluster)
+
+
 class _FeedReader:
     """Reads the feed of the store by some host."""
 
@@ -417,16 +445,13 @@ class _FeedReader:
 
 def _check_options(options: Mapping[str, Any]) -> None:
     """Raise what each host would raise, once it has started."""
-    Runtime(  # never started
-        (),
-        store="memory:",
-        factory=None,
-        deps_for=None,
-        context=(),
-        telemetry=None,
-        pricing=None,
-        **options,
-    )
+    for name in options:
+        if name not in RuntimeOptions.__annotations__:
+            remedy = ""
+            if name in Definitions.__dataclass_fields__:
+                remedy = f": let their factory return Definitions(agents, {name}=...)"
+            raise TypeError(f"the hosts of a cluster take no option {name!r}{remedy}")
+    Runtime((), store="memory:", **options)  # never started
 
 
 def _checked_store(store: object, *, hosts: int) -> str:

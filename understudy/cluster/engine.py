@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
+import sys
 from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass, field
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Protocol
 
-from understudy._base.json_values import shown
+from understudy._base.json_values import checked_text, shown
 from understudy.errors import UsageError
 
 
@@ -40,9 +43,21 @@ class Hosts:
 
     def __post_init__(self) -> None:
         checked_factory(self.factory)
+        what = f"Hosts({self.factory!r}, %s=...)"
+        checked_text(self.name, what=what % "name", may_be_empty=True)
         if not self.name:
             object.__setattr__(self, "name", self.factory.partition(":")[0])
-        checked_count(self.count, what=f"Hosts({self.factory!r}, count=...)")
+        checked_count(self.count, what=what % "count")
+        for given, name in ((self.resources, "resources"), (self.options, "options")):
+            if not isinstance(given, Mapping) or not all(isinstance(key, str) for key in given):
+                raise UsageError(f"{what % name} must be a mapping of names, got {shown(given)}")
+        for amount in (self.num_cpus, self.num_gpus, *self.resources.values()):
+            is_number = isinstance(amount, int | float) and not isinstance(amount, bool)
+            if not is_number or not 0 <= amount < math.inf:
+                raise UsageError(
+                    f"Hosts({self.factory!r}): `num_cpus`, `num_gpus` and each of `resources` must "
+                    f"be a number from 0 on, got {shown(amount)}"
+                )
 
 
 def checked_factory(factory: object) -> str:
@@ -56,15 +71,28 @@ def checked_factory(factory: object) -> str:
         "a host is a process of its own, which makes its agents by itself: give the name of a "
         "function that returns them, as 'my_app.agents:make'"
     )
+    found = ""
     if isinstance(factory, str):
         module, colon, attribute = factory.partition(":")
         if colon and all(part.isidentifier() for part in f"{module}.{attribute}".split(".")):
-            return factory
+            if module != "__main__":  # which in a host is another program
+                return factory
+            found = attribute
     elif callable(factory):
-        name = getattr(factory, "__qualname__", "<")
-        if "<" not in name:  # one inside another function cannot be imported
-            remedy = f"{remedy}; this one is '{factory.__module__}:{name}'"
+        module, found = factory.__module__, getattr(factory, "__qualname__", "<")
+    if found and "<" not in found:  # one inside another function cannot be imported
+        module = _name_of_script() if module == "__main__" else module
+        if module:
+            remedy = f"{remedy}; this one is '{module}:{found}'"
     raise UsageError(f"`factory` must be text 'module:attribute', got {shown(factory)}: {remedy}")
+
+
+def _name_of_script() -> str:
+    """The name by which another process imports the main program of this one; "" if it cannot."""
+    main = sys.modules["__main__"]
+    spec, file = getattr(main, "__spec__", None), getattr(main, "__file__", None)
+    name: str = spec.name if spec is not None else Path(file or "").stem
+    return name if all(part.isidentifier() for part in name.split(".")) else ""
 
 
 def checked_count(count: object, *, what: str) -> int:

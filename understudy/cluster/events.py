@@ -66,8 +66,8 @@ class _Subscription(ABC, Generic[T]):
         while not self._is_closed and not self._calls.has_ended:
             try:
                 if self._host is None:
-                    self._number, self._host = await self._calls.subscribe(
-                        self._target, self._method, self._begin()
+                    self._number, self._host = await self._calls.call_host(
+                        self._target, "subscribe", self._method, self._begin()
                     )
                     if self._is_closed:
                         # `close` has found no host to tell: nobody else ends it there

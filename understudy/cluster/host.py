@@ -54,6 +54,7 @@ class Host:
         self._ended = asyncio.Event()
         self._runtime: Runtime
         self._readers: dict[int, _Reader] = {}
+        self._recoveries: dict[int, Recovery] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def serve(self) -> None:
@@ -93,6 +94,11 @@ class Host:
         """Release all agents, and end."""
         self._ended.set()
 
+    def leave(self) -> None:
+        """As `stop`, though the cluster has not said so: it asks another host what is left."""
+        self._send = _unsent
+        self._ended.set()
+
     def receive(self, frame: bytes) -> None:
         """Take a frame. What it calls is called in the order of the frames; it may answer later."""
         found = loads(frame)
@@ -118,7 +124,8 @@ class Host:
         try:
             await self._runtime.recover()
         except Exception:
-            logger.exception("host %r could not recover; its sweep tries again", self._spec.name)
+            if not self._ended.is_set():
+                logger.exception("host %r could not recover; its sweep does", self._spec.name)
 
     def _task(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)
@@ -171,6 +178,16 @@ class Host:
         if reader is not None:
             reader.close()
 
+    async def _recovery(self, call: Call, at_once: int) -> tuple[int, list[str], _Left]:
+        """The number of a recovery, the agents that it continues, and those that it does not."""
+        recovery = await self._runtime.recover(at_once=at_once)
+        self._recoveries[call.number] = recovery
+        return call.number, [ref.id for ref in recovery], _left(recovery)
+
+    async def _settled(self, _call: Call, number: int) -> _Left:
+        """Those that a recovery does not continue, once that is known of all."""
+        return _left(await self._recoveries.pop(number).settled)
+
     def _page(self, _call: Call, name: str, options: dict[str, Any]) -> Listing[Any]:
         listing: Listing[Any] = getattr(self._runtime, name)(**options)
         return listing
@@ -191,6 +208,8 @@ _OWN: dict[str, Callable[..., Any]] = {
     "subscribe": Host._subscribe,
     "next_events": Host._next_events,
     "unsubscribe": Host._unsubscribe,
+    "recovery": Host._recovery,
+    "settled": Host._settled,
     "page": Host._page,
     "read_feed": Host._read_feed,
     "state_at": Host._state_at,
@@ -234,6 +253,18 @@ class _Reader:
         while not self._events.empty():
             self._events.get_nowait()
         self._events.put_nowait(None)
+
+
+_Left = dict[str, Exception]
+"""The agents, by id, that are not continued, with the reasons."""
+
+
+def _left(recovery: Recovery) -> _Left:
+    return {id: portable_error(error) for id, error in recovery.left.items()}
+
+
+def _unsent(frame: bytes) -> None:
+    """Else the callers of what is under way here would be told that the runtime has stopped."""
 
 
 def _sent(value: Any) -> Any:

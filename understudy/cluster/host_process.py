@@ -1,6 +1,7 @@
 """The main program of a host that is a process of this machine: frames on its standard streams.
 
-The end of its input means that the cluster is gone: the host releases its agents, and ends.
+The end of its input means that the cluster is gone: the host releases its agents, and ends. So it
+does on SIGTERM, which a process manager may send to all processes at once.
 """
 
 from __future__ import annotations
@@ -9,8 +10,10 @@ import asyncio
 import contextlib
 import os
 import queue
+import signal
 import socket
 import struct
+import sys
 import threading
 from typing import BinaryIO
 
@@ -64,6 +67,8 @@ async def _serve(spec: HostSpec, frames_in: BinaryIO, frames_out: BinaryIO) -> N
                 frames_out.write(LENGTH.pack(len(frame)) + frame)
                 frames_out.flush()
 
+    if sys.platform != "win32":
+        loop.add_signal_handler(signal.SIGTERM, host.leave)
     threading.Thread(target=read, name="understudy-frames-in", daemon=True).start()
     writer = threading.Thread(target=write, name="understudy-frames-out", daemon=True)
     writer.start()

@@ -127,9 +127,10 @@ class HostPools:
         ]
         for _ in range(count - len(there)):
             await self._start_host(self._pools[pool.name])
-        ending = there[count:]
+        # Those that run stay: there may be no place for the others.
+        ending = sorted(there, key=lambda host: host.phase is not HostPhase.RUNNING)[count:]
         await asyncio.gather(*(host.drain(self._drain_timeout) for host in ending))
-        if ending and count:
+        if ending and self._runs(pool.name):
             await self._calls.call(Target(), "recover")  # what they have left
 
     async def drain(self, timeout: float | None) -> bool:
@@ -168,7 +169,11 @@ class HostPools:
         )
         host = HostEnd(spec, pool.hosts, self._host_changed)
         self.hosts.append(host)
-        host.running = await self._engine.start(spec, pool.hosts, host)
+        try:
+            host.running = await self._engine.start(spec, pool.hosts, host)
+        except BaseException:
+            self.hosts.remove(host)  # it will never run
+            raise
 
     def _host_changed(self, host: HostEnd) -> None:
         self._changed.set()

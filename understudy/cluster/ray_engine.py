@@ -95,14 +95,19 @@ class RayEngine:
         """As of `Engine`. Where no machine has the resources the host waits for one."""
         import ray
 
-        remote = ray.remote(
-            num_cpus=pool.num_cpus,
-            num_gpus=pool.num_gpus,
-            resources=dict(pool.resources),
-            max_restarts=-1,
-            max_task_retries=0,  # a repeat is for the cluster: it knows what may be repeated
-        )(_RayHost)
-        return _Actor(spec, await asyncio.to_thread(remote.remote, spec), line)
+        try:
+            remote = ray.remote(
+                num_cpus=pool.num_cpus,
+                num_gpus=pool.num_gpus,
+                resources=dict(pool.resources),
+                max_restarts=-1,
+                max_task_retries=0,  # a repeat is for the cluster: it knows what may be repeated
+            )(_RayHost)
+            actor = await asyncio.to_thread(remote.remote, spec)
+        except ValueError as error:
+            why = f"Ray does not place hosts by these resources: {text_of(error)}"
+            raise UsageError(f"Hosts({pool.factory!r}): {why}") from error
+        return _Actor(spec, actor, line)
 
     def nodes(self) -> list[NodeStatus]:
         """The machines that Ray knows."""

@@ -57,6 +57,40 @@ class ClusterStatus:
         """Of all hosts."""
         return sum(host.restarts for host in self.hosts)
 
+    @property
+    def agents(self) -> int:
+        """As of `RuntimeStatus`, as the others below: of all hosts that have answered."""
+        return sum(status.agents for status in self._answered)
+
+    @property
+    def running(self) -> int:
+        """How many of the agents in memory run."""
+        return sum(status.running for status in self._answered)
+
+    @property
+    def abandoned_threads(self) -> int:
+        """Threads of plain tools that still run though no call waits for them any more."""
+        return sum(status.abandoned_threads for status in self._answered)
+
+    @property
+    def abandoned_tasks(self) -> int:
+        """Tasks of async code that still run though they were cancelled."""
+        return sum(status.abandoned_tasks for status in self._answered)
+
+    @property
+    def draining(self) -> bool:
+        """Whether there is no host that takes agents."""
+        return all(status.draining for status in self._answered)
+
+    @property
+    def ready(self) -> bool:
+        """Whether there is a host that takes agents."""
+        return not self.draining
+
+    @property
+    def _answered(self) -> list[RuntimeStatus]:
+        return [host.runtime for host in self.hosts if host.runtime is not None]
+
 
 async def status_of(
     hosts: Sequence[HostEnd], nodes: Callable[[], Sequence[NodeStatus]]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Awaitable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -266,7 +266,8 @@ async def overview(visit: Visit) -> dict[str, Any]:
     """The runtime: how many agents there are, and what it does now."""
     counts = await visit.wait(visit.source.count())
     runtime = visit.runtime if isinstance(visit.source, Runtime) else None
-    status = None if runtime is None else runtime.status()
+    status = None if runtime is None else await _now(visit, runtime.status())
+    tree = None if runtime is None else await _now(visit, runtime.tree())
     return {
         "title": visit.site.title,
         "user": {"name": visit.user.name, "may": sorted(visit.user.may)},
@@ -277,5 +278,10 @@ async def overview(visit: Visit) -> dict[str, Any]:
         "running": None if status is None else status.running,
         "abandoned_threads": None if status is None else status.abandoned_threads,
         "abandoned_tasks": None if status is None else status.abandoned_tasks,
-        "tree": None if runtime is None else str(runtime.tree()),
+        "tree": None if tree is None else str(tree),
     }
+
+
+async def _now(visit: Visit, found: Any) -> Any:
+    """What a runtime tells of itself at once: a cluster asks its hosts for it."""
+    return await visit.wait(found) if isinstance(found, Awaitable) else found
