@@ -291,9 +291,11 @@ class Feed:
         if end is None and not self._follows:
             bounds = await self._bounds()
             end = _Place(bounds.feed, *bounds.end)
+        store = self._store()
+        told = store.feed_hint.told if isinstance(store, FeedStore) else 0
         page = await self._read_page(place)
         if not page.rows and page.feed == place.feed and self._follows:
-            await self._wait()
+            await self._wait(told)
             page = await self._read_page(place)
         events: list[FeedEvent] = []
         if page.feed != place.feed or place.key < page.floor:
@@ -310,10 +312,10 @@ class Feed:
             place = _Place(page.feed, *row.key)
         return events, place, end
 
-    async def _wait(self) -> None:
+    async def _wait(self, told: int) -> None:
         store = self._store()
         if isinstance(store, FeedStore):
-            await store.feed_hint.wait(POLL if is_shared(store) else LONGEST_WAIT)
+            await store.feed_hint.wait(POLL if is_shared(store) else LONGEST_WAIT, told)
         else:
             await asyncio.sleep(POLL)
 

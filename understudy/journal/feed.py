@@ -158,16 +158,21 @@ class FeedHint:
 
     def __init__(self) -> None:
         self._waiters: set[asyncio.Future[None]] = set()
+        self.told: int = 0
+        """How often there were new rows."""
 
     def tell(self) -> None:
         """There are new rows."""
+        self.told += 1
         for waiter in self._waiters:
             if not waiter.done():
                 waiter.set_result(None)
         self._waiters.clear()
 
-    async def wait(self, seconds: float) -> None:
-        """Wait until then, or for as long."""
+    async def wait(self, seconds: float, told: int) -> None:
+        """Wait until then, or for as long. What was `told` is taken before one reads the store."""
+        if self.told != told:
+            return  # while it was read: test_what_is_written_while_a_feed_is_read_wakes_it
         waiter = asyncio.get_running_loop().create_future()
         self._waiters.add(waiter)
         try:
