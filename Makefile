@@ -6,6 +6,9 @@ BIN := $(VENV)/bin
 TESTS := $(BIN)/python -m pytest -n 2 --dist worksteal
 # Where it is set, each process would compile what it imports, and pytest each test, in each worker.
 unexport PYTHONDONTWRITEBYTECODE
+# What mypy found in the last checkout that was checked here: a new one begins with it. mypy compares
+# what each file holds, so that what differs is checked again.
+TYPES := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/understudy/types.tar
 # What takes minutes is cut off by itself, later than a test is.
 LONG := --timeout 3600 -o faulthandler_timeout=3700
 
@@ -63,7 +66,9 @@ lint: $(VENV)/.ready
 	$(BIN)/lint-imports
 
 types: $(VENV)/.ready
+	@[ -d .mypy_cache ] || [ ! -f $(TYPES) ] || tar -xf $(TYPES) || rm -rf .mypy_cache
 	$(BIN)/mypy --num-workers 2
+	-@mkdir -p $(dir $(TYPES)) && tar -cf $(TYPES).$$$$ .mypy_cache && mv $(TYPES).$$$$ $(TYPES)
 
 bench: $(VENV)/.bench  ## our speed beside the rivals', in one run
 	$(BIN)/python -m benchmarks.compare

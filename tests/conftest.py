@@ -21,6 +21,7 @@ from tests.support.interrupts import ctrl_c_raises  # noqa: E402  # after its as
 from tests.support.loops import own_tasks  # noqa: E402
 from tests.support.places import new_store, place, sqlite  # noqa: E402
 from tests.support.postgres import cutter, hosts, postgres_server, postgres_url  # noqa: E402
+from tests.support.scratch import scratch  # noqa: E402
 from understudy.actors import LoopActorRegistry  # noqa: E402
 
 # No test is about time, and a loaded machine is slow.
@@ -59,8 +60,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """No garbage is collected while tests are: nearly all that is made stays."""
+    """No garbage is collected while tests are: nearly all that is made stays.
+
+    Folders of tests are in memory, where there is room: no test is about the disk of this machine.
+    """
     gc.disable()
+    if folder := scratch():
+        os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", folder)
     config.stash[STDERR] = os.dup(2)  # it is not captured yet
 
 

@@ -263,18 +263,22 @@ json_values = st.recursive(
     lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=3), inner),
     max_leaves=4,
 )
-some_signals = st.builds(
+reasons = st.sampled_from(StopReason)
+some_signals = st.builds(StopSignal, reason=reasons, message=st.text(max_size=2))
+detailed_signals = st.builds(
     StopSignal,
-    reason=st.sampled_from(StopReason),
+    reason=reasons,
     message=st.text(max_size=5),
     context=st.dictionaries(st.text(max_size=3), json_values, max_size=2),
     source=st.none() | st.text(max_size=5),
 )
-many_signals = st.lists(some_signals, max_size=6).map(lambda given: StopSignals(tuple(given)))
-continuations = st.builds(ExecutionContinuation, many_signals, st.booleans())
 
 
-@given(continuations)
+def many(signals: st.SearchStrategy[StopSignal]) -> st.SearchStrategy[StopSignals]:
+    return st.lists(signals, max_size=6).map(lambda given: StopSignals(tuple(given)))
+
+
+@given(st.builds(ExecutionContinuation, many(detailed_signals), st.booleans()))
 def test_signals_and_continuations_go_through_json_and_pickle_without_loss(
     continuation: ExecutionContinuation,
 ) -> None:
@@ -285,7 +289,7 @@ def test_signals_and_continuations_go_through_json_and_pickle_without_loss(
     assert pickle.loads(pickle.dumps(continuation)) == continuation
 
 
-@given(many_signals)
+@given(many(some_signals))
 def test_the_highest_is_the_strongest_then_the_users_then_the_earliest(given: StopSignals) -> None:
     """P1."""
     order = [
@@ -305,7 +309,7 @@ def test_a_user_is_stronger_than_a_limit_of_steps_whoever_came_first() -> None:
     assert StopSignals((tokens, steps)).highest is steps
 
 
-@given(many_signals, some_signals)
+@given(many(some_signals), some_signals)
 def test_adding_a_signal_changes_nothing_that_was_there(
     given: StopSignals, more: StopSignal
 ) -> None:
@@ -316,7 +320,7 @@ def test_adding_a_signal_changes_nothing_that_was_there(
     assert len(given.with_signal(more)) == len(given) + 1
 
 
-@given(continuations, some_signals)
+@given(st.builds(ExecutionContinuation, many(some_signals), st.booleans()), some_signals)
 def test_a_continuation_stops_by_a_signal_that_nobody_overrides(
     continuation: ExecutionContinuation, more: StopSignal
 ) -> None:

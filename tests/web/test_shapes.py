@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import Any
 
@@ -14,10 +15,13 @@ from tests.support.web_site import Done, asked, only_request, site_of
 from understudy import Agent, Runtime, call, tool
 from understudy.web.api import ENDPOINTS, Endpoint
 
+adapter = functools.cache(TypeAdapter[Any])
+"""It takes longer to make one than to check all answers by it."""
+
 
 def checked(endpoint: Endpoint, answer: Any) -> Any:
     """The answer, which is of the shape."""
-    TypeAdapter(endpoint.answer).validate_python(answer)
+    adapter(endpoint.answer).validate_python(answer)
     return answer
 
 

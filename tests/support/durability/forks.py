@@ -21,8 +21,9 @@ from types import TracebackType
 from typing import Any, Self
 
 from benchmarks.machine import ROOT
+from tests.support.scratch import scratch
 
-__all__ = ["Died", "Forks", "be_hasty", "forked", "patience", "scratch"]
+__all__ = ["Died", "Forks", "be_hasty", "forked", "patience"]
 
 _patience = 60.0
 
@@ -43,14 +44,6 @@ def be_hasty() -> None:
 
 class Died(Exception):
     """A process ended in another way than it was meant to."""
-
-
-def scratch() -> str | None:
-    """Where stories are played: in memory, if there is such a place. A killed process loses no
-    page of either; what a machine loses is played by `disk`.
-    """
-    memory = "/dev/shm"  # a folder of our own is made in it
-    return memory if os.access(memory, os.W_OK) else None
 
 
 def forked(body: Callable[[], None], *, killed: bool) -> bool:

@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from tests.support.durability.disk import cut_power, watch_syncs
-from tests.support.durability.forks import forked, scratch
+from tests.support.durability.forks import forked
 from tests.support.durability.lives import in_time
 from tests.support.durability.points import NO_POINTS, Points, kill
 from tests.support.durability.side_log import SideLog
+from tests.support.scratch import scratch
 
 __all__ = ["Life", "play", "warm_up"]
 

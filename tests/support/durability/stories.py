@@ -12,7 +12,7 @@ from tests.support.durability import copies, hosts, owners
 from tests.support.durability.aimed import any_host
 from tests.support.durability.broken import break_
 from tests.support.durability.disk import cut_power, watch_syncs
-from tests.support.durability.forks import forked, scratch
+from tests.support.durability.forks import forked
 from tests.support.durability.judge import violations
 from tests.support.durability.left_alone import left_alone
 from tests.support.durability.lives import Wanted, live
@@ -21,6 +21,7 @@ from tests.support.durability.side_log import SideLog
 from tests.support.durability.stage import mailer, support, walker
 from tests.support.durability.suspended import suspended
 from tests.support.durability.waited import waited
+from tests.support.scratch import scratch
 from understudy import Agent
 from understudy._base import worker_threads as threads
 
