@@ -36,6 +36,7 @@ from understudy._base.clock import SystemClock
 from understudy.cli.demo_desk import new_runtime, set_up
 from understudy.cli.serve import listening, url_of
 from understudy.cli.servers import running
+from understudy.cluster import Cluster
 from understudy.middleware import AskUser, HumanInTheLoop
 
 
@@ -567,6 +568,7 @@ def test_doctor_names_the_agents_whose_definitions_a_program_lacks(
     program = types.ModuleType("program_of_doctor")
     program.all = agents([])  # type: ignore[attr-defined]
     program.runtime = lambda: Runtime(agents([])[:1])  # type: ignore[attr-defined]
+    program.cluster = Cluster("my_app:make", 1, store=store)  # type: ignore[attr-defined]
     program.changed = [Agent("desk", by_turn("x")), *agents([])[1:]]  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "program_of_doctor", program)
 
@@ -584,6 +586,8 @@ def test_doctor_names_the_agents_whose_definitions_a_program_lacks(
     state, detail = told("changed", 0)
     assert (state, detail.endswith("desk, of of-desk")) == ("note", True)
     assert run("doctor", "--store", store, "--app", "nothing", code=2).stdout == ""
+    of_hosts = run("doctor", "--store", store, "--app", "program_of_doctor:cluster", code=2)
+    assert "declares no agents itself" in of_hosts.stderr
 
 
 def test_the_demo_has_approvals_a_nested_agent_a_question_and_a_doubt(tmp_path: Path) -> None:

@@ -248,7 +248,11 @@ def load_runtime(settings: Settings) -> tuple[Runtime, str | None]:
 def load_definitions(target: str) -> Sequence[Agent[Any, Any]]:
     """The definitions of the runtime, or of the agents, that `module:attr` names."""
     found = _loaded(target)
-    return found.definitions if isinstance(found, Runtime) else found
+    if not isinstance(found, Runtime):
+        return found
+    if not found.definitions:  # a cluster, or a runtime with a factory alone
+        refuse(USAGE, f"{target} declares no agents itself: name a function that makes them")
+    return found.definitions
 
 
 def _loaded(target: str) -> Runtime | list[Agent[Any, Any]]:
