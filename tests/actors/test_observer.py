@@ -9,6 +9,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
 
 from tests.support.agents import Held, by_turn, completed, interrupted
@@ -71,6 +72,33 @@ async def test_an_observer_sees_what_a_live_runtime_has_committed(
             assert "run_finished" in kinds
             assert await observer.export("desk-1") == await runtime.export("desk-1")
     assert effects == [5]
+
+
+async def test_on_postgres_an_observer_needs_a_role_that_may_select(hosts: Hosts) -> None:
+    role = f"reader_of_{hosts.schema}"
+    agent = desk([])
+    async with Runtime([agent], store=DatabaseStore(hosts.new()), feed=True) as runtime:
+        ref = runtime.spawn(agent, "desk-1")
+        asked = interrupted(await ref.run("pay"))
+        with psycopg.connect(hosts.url, autocommit=True) as admin:
+            admin.execute(f"CREATE ROLE {role}".encode())
+            try:
+                admin.execute(f"GRANT USAGE ON SCHEMA {hosts.schema} TO {role}".encode())
+                tables = f"ALL TABLES IN SCHEMA {hosts.schema}"
+                admin.execute(f"GRANT SELECT ON {tables} TO {role}".encode())
+                url = f"{hosts.url}{'&' if '?' in hosts.url else '?'}options=-crole%3D{role}"
+                async with Observer(DatabaseStore(hosts.new("b", url=url))) as observer:
+                    (pending,) = await observer.pending()
+                    assert pending.request == asked.requests[0]
+                    assert await observer.waiting() == []
+                    assert [info.id for info in await observer.agents()] == ["desk-1"]
+                    assert (await observer.state("desk-1")).requests == asked.requests
+                    assert (await observer.history("desk-1")).entries
+                    feed = observer.events(start="oldest").until_now()
+                    assert "request_made" in [event.event.kind async for event in feed]
+            finally:
+                admin.execute(f"DROP OWNED BY {role}".encode())
+                admin.execute(f"DROP ROLE {role}".encode())
 
 
 def test_an_observer_works_without_an_event_loop_and_after_the_runtime(tmp_path: Path) -> None:
