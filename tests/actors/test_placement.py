@@ -14,7 +14,7 @@ import psycopg
 import pytest
 
 from tests.cluster.conftest import new_database
-from tests.support.agents import by_turn, completed, interrupted
+from tests.support.agents import by_turn, completed, interrupted, results
 from tests.support.loops import soon
 from tests.support.places import NewStore, Place, SqlitePlace
 from tests.support.postgres import Hosts
@@ -24,6 +24,7 @@ from understudy import (
     OwnedElsewhere,
     Runtime,
     ScriptedModel,
+    ToolContext,
     UnfitHost,
     UsageError,
     approve,
@@ -227,6 +228,33 @@ async def test_an_agent_is_created_and_run_by_a_host_that_has_what_it_needs(host
         assert completed(await soon(again.run("go"))).text == "You help Bcme."
         assert len(await soon(able.agents())) == 1
     assert hosts.sql("SELECT count(*) FROM inbox") == [(0,)]
+
+
+async def test_deps_that_do_not_go_to_another_host_are_asked_for_there(hosts: Hosts) -> None:
+    """J51: a run is not begun without the deps that its agent was spawned with."""
+
+    async def use(ctx: ToolContext) -> str:
+        return f"with {ctx.deps}"
+
+    def agent() -> Agent:
+        return desk(call("use"), "done", tools=[use], needs={"gpu"})
+
+    for name, deps_for in [("able", None), ("rich", lambda _: "its own")]:
+        async with (
+            opened(host(hosts, "plain"), agent()) as plain,
+            opened(host(hosts, name), agent(), labels={"gpu"}, deps_for=deps_for) as able,
+        ):
+            ref = plain.spawn("desk", name, deps="mine")
+            if deps_for is None:
+                for asked in (ref.run("go"), ref.send("go", message_id="m")):
+                    with pytest.raises(UsageError, match=f"'{name}'.*deps_for"):
+                        await soon(asked)
+                completed(await soon(able.get(name).run("go", message_id="m")))
+                assert completed(await soon(ref.run("go", message_id="m"))).text == "done"
+            else:
+                outcome = completed(await soon(ref.run("go")))
+                assert [each.content for each in results(outcome.state)] == ["with its own"]
+                assert await soon(ref.send("more", steer=True, message_id="m")) == "m"
 
 
 async def test_a_host_that_lacks_a_definition_says_so_and_leaves_the_agent_alone(
