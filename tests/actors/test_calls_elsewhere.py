@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Collection, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -21,7 +22,8 @@ from tests.support.agents import Held, completed, interrupted
 from tests.support.loops import soon, until
 from tests.support.postgres import Hosts
 from understudy import Agent, Completed, Paused, ScriptedModel, Status, Stopped, call
-from understudy.errors import NotInterrupted, UnknownMessage
+from understudy.errors import NotInterrupted, UnknownAgent, UnknownMessage
+from understudy.journal import StoredAgent
 from understudy.middleware import Middleware
 
 
@@ -211,6 +213,37 @@ async def test_a_run_that_is_queued_in_a_passive_agent_is_followed_where_that_go
         assert await soon(first.get("t").stop(block=False)) is True
         completed(await soon(second.get("t").run("taken")))
         assert completed(await soon(queued)).text in ("here", "there")
+
+
+async def test_a_run_that_is_queued_in_an_agent_that_is_deleted_is_not_run_by_the_next_one(
+    hosts: Hosts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """J7: its host does not see that there was no agent in between."""
+    held = Held("first")
+    here, there = stores(hosts, "here", "there")
+    async with (
+        opened(here, Agent("desk", ScriptedModel([held, "here"])), sweep=None) as first,
+        opened(there, Agent("desk", ScriptedModel(lambda request: "there")), sweep=None) as second,
+    ):
+        run = await running(first, held)
+        queued = first.get("t").run("queued", message_id="queued")
+        await soon(first.get("t").pause())
+        held.release.set()
+        assert type(await soon(run)) is Paused
+        assert await soon(first.get("t").stop(block=False)) is True
+        find, is_made = here.find_agents, asyncio.Event()
+
+        async def find_later(agent_ids: Collection[str]) -> Sequence[StoredAgent]:
+            await is_made.wait()
+            return await find(agent_ids)
+
+        monkeypatch.setattr(here, "find_agents", find_later)
+        assert await soon(second.delete("t"))
+        completed(await soon(second.spawn("desk", "t").run("anew")))
+        is_made.set()
+        with pytest.raises(UnknownAgent):
+            await soon(queued)
+        assert len((await soon(second.get("t").state())).messages) == 2
 
 
 @pytest.mark.slow

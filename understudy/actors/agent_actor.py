@@ -394,6 +394,10 @@ class AgentActor(LoopActor):
                 name = self._activation.agent.name
                 if expects is not None and name != expects:
                     raise OtherAgent(agent_id=slot.id, agent=name, wanted=expects)
+                if message.needs_deps:
+                    assert isinstance(posted, RunRequest | Send), "as `body_of` has it"
+                    if posted.message_id not in slot.state.message_ids:
+                        slot.check_has_deps()
                 self._handle(posted)
                 waiters.accept(slot, posted, accepted)
 

@@ -48,7 +48,7 @@ from understudy.actors.services import RuntimeServices
 from understudy.actors.stored_agents import stored_events
 from understudy.agent.agent import Agent
 from understudy.agent.run_environment import RunEnvironment
-from understudy.errors import JournalFailed, OtherAgent, UnknownAgent
+from understudy.errors import JournalFailed, OtherAgent, UnknownAgent, UsageError
 from understudy.events import Event
 from understudy.loop_actors.future import refuse
 from understudy.loop_actors.monitor import Down
@@ -256,6 +256,20 @@ class AgentSlot:
     def has_deps(self) -> bool:
         """Whether it was spawned with deps, which no other host has."""
         return self.deps is not None
+
+    def check_has_deps(self) -> None:
+        """Refuse what another host asks of an agent that it has spawned with deps.
+
+        Raises:
+            UsageError: if its runs have none here.
+
+        """
+        if self.deps is None and self.services.deps_for is None:
+            raise UsageError(
+                f"Agent {self.id!r} runs at {self.services.host!r}, without the deps that were "
+                "given to spawn(): those stay where they are. Give Runtime(deps_for=...) to all "
+                "hosts of the store"
+            )
 
     def environment(self) -> RunEnvironment:
         """The environment of a run that begins."""

@@ -62,13 +62,16 @@ OF_A_RUN = frozenset({"run", "resume", "cancel", "retry"})
 """Calls that are answered by an outcome. Its run goes on when the call is done."""
 
 
-def body_of(message: AgentMessage, *, owner: str, expects: str | None) -> tuple[str, bytes]:
+def body_of(
+    message: AgentMessage, *, owner: str, expects: str | None, has_deps: bool = False
+) -> tuple[str, bytes]:
     """The kind and the body of a call.
 
     Args:
         message: the call.
         owner: the host that it goes to, for errors.
         expects: the definition that the agent must have for it; None: whichever it has.
+        has_deps: whether the agent was spawned with deps where this is asked for.
 
     Raises:
         RecordRefused: if it is too large, or cannot be stored.
@@ -76,7 +79,9 @@ def body_of(message: AgentMessage, *, owner: str, expects: str | None) -> tuple[
 
     """
     kind, data = _body(message, owner)
-    body = to_json({"expects": expects, **data})
+    begins = isinstance(message, RunRequest) or (isinstance(message, Send) and not message.steer)
+    needs_deps = has_deps and begins
+    body = to_json({"expects": expects, **data, **({"needs_deps": True} if needs_deps else {})})
     if len(body) > MAX_RECORD_BYTES:
         why = f"it has {len(body):,} bytes; at most {MAX_RECORD_BYTES:,} are kept"
         raise RecordRefused(kind=kind, why=why)
@@ -166,15 +171,16 @@ def _body(message: AgentMessage, owner: str) -> tuple[str, Data]:
 
 def message_of(
     kind: str, body: bytes, future: Future[Any], on_run: Callable[[str], None]
-) -> tuple[str | None, AgentMessage]:
-    """What the agent must be for it, and the call that a body was made of.
+) -> tuple[str | None, bool, AgentMessage]:
+    """What the agent must be for it, whether it needs deps, and the call that a body was made of.
 
     Raises:
         UsageError: if a later version of this library has posted it.
 
     """
     data = from_json(body)
-    return data["expects"], _message(kind, data, future, on_run)
+    needs_deps = bool(data.get("needs_deps"))
+    return data["expects"], needs_deps, _message(kind, data, future, on_run)
 
 
 def _message(

@@ -232,7 +232,8 @@ class CallsElsewhere:
         expects = None
         if call.expectation is not None and not call.expectation.is_met:
             expects = call.expectation.agent.name
-        kind, body = body_of(message, owner=owner, expects=expects)
+        has_deps = call.slot.has_deps()
+        kind, body = body_of(message, owner=owner, expects=expects, has_deps=has_deps)
         call.nonce = self._services.new_id()
         return Post(kind, body, call.nonce)
 

@@ -319,6 +319,8 @@ class FromHost:
     """The definition that the agent must have for it."""
     number: int = 0
     """Those of one agent are done in the order of their numbers."""
+    needs_deps: bool = False
+    """At that host the agent was spawned with deps, which stay there."""
 
     @property
     def future(self) -> Future[Any]:

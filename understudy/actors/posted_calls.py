@@ -173,11 +173,11 @@ class PostedCalls:
             settled = partial(self._settled, row, each, (accepted, done))
             each._when_settled(self, partial(call_on, self._services.loop, settled))
         try:
-            expects, posted = message_of(row.kind, row.body, done, on_run)
+            expects, needs_deps, posted = message_of(row.kind, row.body, done, on_run)
         except Exception as error:  # its asker must not wait for ever
             refuse(accepted, error)
             return slot, None
-        return slot, FromHost(posted, accepted, expects, row.id)
+        return slot, FromHost(posted, accepted, expects, row.id, needs_deps)
 
     async def _begins(self, row: Posted) -> bool:
         """Whether a call that is done once at most begins now."""

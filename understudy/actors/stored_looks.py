@@ -418,5 +418,9 @@ class _QueuedRuns:
             queued = waiters.queued_runs
             left = replace(waiters, queued_runs=())
             slot.detached_waiters = left if left.futures else None
+            # Nothing of a deleted agent is for the next one of its id
+            # (test_a_run_that_is_queued_in_an_agent_that_is_deleted_is_not_run_by_the_next_one).
+            is_there = row is not None and row.incarnation == self._is[0]
             for run in queued:
-                refuse(run.request.future, Fenced(agent_id=slot.id, why="another runtime has it"))
+                fenced = Fenced(agent_id=slot.id, why="another runtime has it")
+                refuse(run.request.future, fenced if is_there else UnknownAgent(agent_id=slot.id))
