@@ -239,7 +239,7 @@ def test_who_gets_no_session_does_not_wait_for_ever(hosts: Hosts, pooler: Pooler
     with psycopg.connect(bouncer.url) as other:
         other.execute("SELECT 1")  # it has the only one
         with pytest.raises(StoreUnavailable, match="no free session"):
-            hosts.open("b", url=bouncer.url, patience=0.5)
+            hosts.open("b", url=bouncer.url)
 
 
 async def test_a_host_that_gets_no_session_to_listen_works_and_says_so(
@@ -262,7 +262,7 @@ async def test_a_host_that_gets_no_session_to_listen_works_and_says_so(
 def test_a_pooler_of_transactions_is_refused_before_anything_is_set(
     hosts: Hosts, pooler: Pooler, mode: Mode, more: dict[str, object]
 ) -> None:
-    """Neither tables nor settings, which others would get."""
+    """J7: neither tables nor settings, which others would get."""
     bouncer = pooler(mode, **more)
     with pytest.raises(StoreBroken, match="have it pool sessions"):
         hosts.open("a", url=bouncer.url)
@@ -308,7 +308,7 @@ async def test_a_pooler_of_transactions_is_refused_while_others_use_it(
 def test_a_pooler_that_comes_to_pool_transactions_loses_nothing_silently(
     hosts: Hosts, pooler: Pooler
 ) -> None:
-    """J8: what was not committed by the host's own settings is not told to be committed."""
+    """J7: what was not committed by the settings of its host is not told to be committed."""
     bouncer = pooler()
     a = hosts.open("a", url=bouncer.url)
     owned = claim(a)

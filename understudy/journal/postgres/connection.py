@@ -46,7 +46,7 @@ _SETTINGS = {
     "tcp_keepalives_count": "3",
 }
 _FIRST_ANSWER = 10.0
-"""Seconds that a new connection may wait for it."""
+"""Seconds that a new connection may wait for it: behind a pooler it gets its session then."""
 _NAME_SESSION = "SELECT pg_backend_pid(), set_config('understudy.session', %s, false)"
 _NAME_OF_SESSION = "SELECT current_setting('understudy.session', true)"
 
@@ -201,7 +201,7 @@ class PostgresConnection:
         connection = self._connection
         if connection is None:
             raise StoreUnavailable(cause="there is no connection")
-        limit = min(self._limit, _FIRST_ANSWER) if is_first else self._limit
+        limit = _FIRST_ANSWER if is_first else self._limit
         self._left = left = [limit]
         try:
             yield connection
