@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import socket
 import subprocess
@@ -40,15 +41,27 @@ def wait_until_listening(process: subprocess.Popen[Any], port: int) -> None:
 
 
 class _Server(uvicorn.Server):
-    """Tells when it has started, or has failed to."""
+    """Tells when it has started, or has failed to. It stops at once, and not at its next look."""
 
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)
         self.begun = threading.Event()
+        self._is_stopped = asyncio.Event()
+        self._loop: asyncio.AbstractEventLoop
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        self._loop = asyncio.get_running_loop()
         await super().startup(sockets)
         self.begun.set()
+
+    async def main_loop(self) -> None:
+        await self.on_tick(0)
+        await self._is_stopped.wait()
+
+    def stop(self) -> None:
+        """Of one that has started."""
+        self.should_exit = True
+        self._loop.call_soon_threadsafe(self._is_stopped.set)
 
     def run(self, sockets: list[socket.socket] | None = None) -> None:
         try:
@@ -65,11 +78,11 @@ def served(app: ASGIApp, port: int = 0) -> Iterator[str]:
         address = f"http://127.0.0.1:{listener.getsockname()[1]}"
         thread = threading.Thread(target=server.run, args=([listener],), daemon=True)
         thread.start()
+        assert server.begun.wait(60), "the server does not start"
+        assert server.started, "the server has not started"
         try:
-            assert server.begun.wait(60), "the server does not start"
-            assert server.started, "the server has not started"
             yield address
         finally:
-            server.should_exit = True
+            server.stop()
             thread.join(60)
             assert not thread.is_alive(), "the server does not stop"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import queue
+from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any
 
@@ -18,14 +19,19 @@ from tests.journal.postgres.test_postgres import (
     texts,
 )
 from tests.support.batches import stored
-from tests.support.postgres import Hosts
+from tests.support.postgres import Cutter, Hosts
 from understudy.errors import Fenced, OwnedElsewhere
 from understudy.journal.contracts import Batch, IndexStatus, Owned
 from understudy.journal.hosts import HostedDefinition
 from understudy.journal.postgres import lease_sql
 from understudy.journal.postgres.backend import PostgresBackend
+from understudy.journal.postgres.connection import PostgresConnection
 from understudy.journal.shared import Post, Wanted, hint_of
 
+CUT_EARS = (
+    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+    " WHERE query LIKE 'LISTEN%%' AND datname = current_database()"
+)
 REST, WAITS = IndexStatus.REST, IndexStatus.WAITS
 
 
@@ -407,13 +413,34 @@ def test_an_ear_whose_connection_is_cut_listens_again_and_says_that_it_may_have_
 ) -> None:
     a, b = open_host(hosts, ears, "a"), open_host(hosts, ears, "b")
     append(a, batch(claim(a), "one"))
-    hosts.sql(
-        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
-        " WHERE query LIKE 'LISTEN%%' AND datname = current_database()"
-    )
+    hosts.sql(CUT_EARS)
     assert ears["a"].get(timeout=60) is None
     post(b, "run")
     assert next_of(ears, "a").kind == "posted"
+
+
+def test_a_host_that_closes_while_its_ear_connects_hears_nothing_any_more(
+    hosts: Hosts, cutter: Cutter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would listen until the host has waited for it in vain."""
+    heard: queue.Queue[str | None] = queue.Queue()
+    a = hosts.new("a", url=cutter.url)
+    a.listen(heard.put)
+    a.open()
+    assert heard.get(timeout=60) is None
+    interrupt = PostgresConnection.interrupt
+    with ExitStack() as stack:
+        is_asked = stack.enter_context(cutter.holding_connections())
+
+        def interrupt_and_let_connect(connection: PostgresConnection) -> None:
+            interrupt(connection)
+            stack.close()
+
+        monkeypatch.setattr(PostgresConnection, "interrupt", interrupt_and_let_connect)
+        hosts.sql(CUT_EARS)
+        assert is_asked.wait(60)
+        a.close()
+    assert heard.empty()
 
 
 def test_a_host_that_lost_its_lease_is_another_one_that_listens_as_well(

@@ -62,6 +62,10 @@ class Ear:
         while not stopped.is_set():
             try:
                 self._connection.connect()
+                # Race: this against `stop`, which finds nothing to interrupt before it is connected
+                # (test_a_host_that_closes_while_its_ear_connects_hears_nothing_any_more).
+                if stopped.is_set():
+                    return
                 with self._connection.use() as connection:
                     connection.execute(f'LISTEN "{self.channel}"')
                     # Race: this against what was told before. Its caller looks again by itself
