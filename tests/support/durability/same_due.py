@@ -30,9 +30,10 @@ from understudy import (
     tool,
 )
 from understudy.actors import activation
-from understudy.journal import Owned, load_latest
+from understudy.journal import load_latest
 from understudy.journal.database_store import DatabaseStore
 from understudy.journal.postgres import sql
+from understudy.journal.shared import Taken
 from understudy.middleware import HumanInTheLoop
 
 __all__ = ["BROKEN", "FACTS", "ORDERS", "Order", "same_due"]
@@ -74,17 +75,20 @@ class _Store(DatabaseStore):
             return inner(batches)
 
         replaced(backend, "append_all", append_all)
+        assert self.shared is not None
+        self._take = self.shared.take
+        replaced(self.shared, "take", self._claimed)
 
-    async def claim(self, agent_id: str, agent: str | None) -> Owned | None:
+    async def _claimed(self, agent_id: str, *given: Any, **options: Any) -> Taken | None:
         self.came.add(agent_id)
         if self.came == FACTS.keys():
             self.all_came.set()
         await soon(self.may_claim.wait())
-        owned = await super().claim(agent_id, agent)
+        taken = await self._take(agent_id, *given, **options)
         self.claimed.add(agent_id)
         if self.claimed == FACTS.keys():
             self.all_claimed.set()
-        return owned
+        return taken
 
 
 def _agents(told: Counter[str]) -> list[Agent]:
