@@ -29,6 +29,9 @@ _DAY = timedelta(days=1)
 _SECOND = timedelta(seconds=1)
 _SPARE = 130
 """How many more matches are looked back for: an hour that is skipped merges 60 of them into one."""
+_NO_ZONES = frozenset({"Factory", "localtime", "posix", "posixrules", "right"})
+"""Beside the zones in their database: a machine's own, which is another one on other hosts, and
+copies that may count leap seconds."""
 
 
 def checked_cron(cron: object, zone: object, *, what: str) -> tuple[str, str]:
@@ -41,6 +44,8 @@ def checked_cron(cron: object, zone: object, *, what: str) -> tuple[str, str]:
     """
     name = checked_text(zone, what=f"{what}: `timezone`")
     try:
+        if name.partition("/")[0] in _NO_ZONES:
+            raise ZoneInfoNotFoundError(name)
         ZoneInfo(name)
     except (ZoneInfoNotFoundError, ValueError, OSError) as error:
         raise UsageError(
