@@ -61,7 +61,7 @@ def main(store: str) -> None:
         print(f"the second runtime sees: {found.id!r} is owned by {found.host!r}, and waits")
         outcome = second.get(ref.id).resume(outcome.decide(approve(by="ann"))).get(timeout=SECONDS)
         assert isinstance(outcome, Completed), outcome
-        print(f"it takes the answer: {outcome.text}")
+        print(f"it is given the answer: {outcome.text}")
 
         # 3. A runtime that stops releases its agents at once. The lease of one that is killed
         #    expires after some seconds, and then its agents are free as well.
