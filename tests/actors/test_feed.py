@@ -377,6 +377,7 @@ async def test_a_cursor_from_behind_an_older_copy_of_the_file_gets_a_gap(tmp_pat
         async with Runtime([talker()], store=f"sqlite:///{file}", feed=True) as runtime:
             for id in ids:
                 completed(await soon(runtime.spawn("talker", id).run("Go.")))
+        async with Runtime([talker()], store=f"sqlite:///{file}", feed=True) as runtime:
             feed = runtime.events(after=after, start="oldest")
             return [event async for event in feed.until_now()]
 
