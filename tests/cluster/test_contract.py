@@ -172,6 +172,14 @@ async def test_futures_are_awaited_on_the_loop_of_the_application(runtime: Runti
         assert ref.id in [info.id async for info in runtime.agents(prefix=ref.id)]
 
 
+def test_in_a_thread_a_plain_for_goes_over_all_pages_of_a_list(runtime: Runtime) -> None:
+    prefix = new_id()
+    ids = [f"{prefix}:{n}" for n in range(3)]
+    for id in ids:
+        completed(desk(runtime, id).run("Hello!").get(timeout=SECONDS))
+    assert [info.id for info in runtime.agents(prefix=prefix, limit=2)] == ids
+
+
 def test_errors_are_of_their_own_types(runtime: Runtime) -> None:
     ref = desk(runtime)
     outcome = interrupted(ref.run("refund 17").get(timeout=SECONDS))
