@@ -190,6 +190,10 @@ def test_errors_are_of_their_own_types(runtime: Runtime) -> None:
     assert type(raised(lambda: ref.run(""))) is UsageError
     assert type(raised(lambda: ref.resume({"unknown": approve()}))) is DecisionError
     assert type(raised(lambda: ref.run("again", if_interrupted="error"))) is NotInterrupted
+    error = raised(lambda: ref.resume({request.id: {"type": "respond"}}))
+    assert type(error) is DecisionError
+    assert request.id in str(error)
+    assert "'respond' needs a `value`" in str(error)
     ref.resume({request.id: reject("no")}).get(timeout=SECONDS)
     assert type(raised(lambda: ref.resume({request.id: approve()}))) is AlreadyDecided
     assert type(raised(lambda: runtime.resolve("no-token", 1))) is UnknownToken
