@@ -253,6 +253,7 @@ def test_the_model_is_asked_once_after_the_answers(stage: Stage, shop: Shop) -> 
         ({"type": "reject"}, [], "denied"),
         ({"type": "reject", "message": "no"}, [], "denied"),
         ({"type": "respond", "value": "x"}, [], "success"),
+        ({"type": "respond", "value": None}, [], "success"),
         ({"type": "approve", "by": "ann", "note": "ok"}, [("refund", "1", 5.0)], "success"),
     ],
 )
@@ -274,11 +275,24 @@ def test_a_decision_may_be_a_plain_dict(
         edit({"order": "2", "amount": 1.5}),
         reject("no", always=True),
         respond({"a": [1, None]}),
+        respond(None),
     ],
 )
 def test_a_decision_goes_through_json(decision: Decision) -> None:
     """I3."""
     assert Decision.from_dict(json.loads(json.dumps(decision.to_dict()))) == decision
+
+
+def test_an_answer_of_null_is_written_and_one_without_value_that_was_stored_is_read(
+    stage: Stage, shop: Shop
+) -> None:
+    """I3."""
+    plain = respond(None).to_dict()
+    assert plain == {"type": "respond", "value": None}
+    waiting = refunding(stage, shop)
+    end = completed(stage.resume(waiting, {waiting.requests[0].id: plain}))
+    assert results(end.state)[0].outcome == "success"
+    assert Decision.from_dict({"type": "respond"}) == respond(None)
 
 
 def test_decide_pairs_decisions_with_requests_in_order(stage: Stage, shop: Shop) -> None:
@@ -356,6 +370,7 @@ BAD: list[tuple[Any, str]] = [
     ({"type": "maybe"}, "maybe|type"),
     ({"type": "edit"}, "arguments"),
     ({"type": "edit", "arguments": None}, "arguments"),
+    ({"type": "respond"}, "'respond' needs a `value`; write null"),
     ({"type": "edit", "arguments": ["1"]}, "arguments"),
     ({"type": "edit", "args": {"order": "2"}}, "arg"),
     ({"type": "approve", "arguments": {"order": "2"}}, "arguments"),

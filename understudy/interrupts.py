@@ -82,6 +82,8 @@ class Decision:
     def to_dict(self) -> dict[str, Any]:
         """The decision as plain data; `resume` takes this form as well."""
         data = _decision_adapter().dump_python(self, mode="json", exclude_defaults=True)
+        if self.type == "respond":
+            data.setdefault("value", None)
         return cast("dict[str, Any]", data)
 
     @classmethod
@@ -452,6 +454,24 @@ def checked_expect(expect: object, decisions: object) -> dict[str, str] | None:
     return dict(expect)
 
 
+def decision_from_outside(data: Mapping[str, Any]) -> Decision:
+    """A decision as JSON that was not stored: whoever wrote it said all that belongs to it.
+
+    Raises:
+        DecisionError: if it is not a decision, or lacks what its type needs.
+
+    """
+    decision = Decision.from_dict(data)
+    if decision.type == "respond" and "value" not in data:
+        raise DecisionError(
+            f"{shown(dict(data))} is not a decision: 'respond' needs a `value`; write null where "
+            "the answer is none"
+        )
+    if decision.type == "edit" and decision.arguments is None:
+        raise DecisionError(f"{shown(dict(data))} is not a decision: 'edit' needs `arguments`")
+    return decision
+
+
 def checked_decision(request: Request, decision: object) -> Decision:
     """The decision, if it is well-formed and `request` allows it.
 
@@ -462,7 +482,7 @@ def checked_decision(request: Request, decision: object) -> Decision:
     where = f"Request {request.id!r} ({request.about})"
     if isinstance(decision, Mapping):
         try:
-            decision = Decision.from_dict(decision)
+            decision = decision_from_outside(decision)
         except DecisionError as error:
             raise DecisionError(f"{where}: {error}", request_id=request.id) from error
     if not isinstance(decision, Decision):

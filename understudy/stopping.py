@@ -16,8 +16,11 @@ from understudy.errors import UsageError
 __all__ = ["ExecutionContinuation", "StopAgent", "StopReason", "StopSignal", "StopSignals"]
 
 
-class StopReason(Enum):
-    """What made a run stop. Of several reasons the one with the lowest `priority` wins."""
+class StopReason(str, Enum):
+    """What made a run stop. Of several reasons the one with the lowest `priority` wins.
+
+    A reason is equal to its text: `StopReason.ERROR == "error"`.
+    """
 
     ERROR = "error"
     STOP_REQUESTED = "stop_requested"

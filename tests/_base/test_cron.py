@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import datetime, timedelta, timezone
 from itertools import islice, pairwise
 from typing import Any
@@ -179,6 +180,18 @@ def test_the_last_times_of_a_long_while_cost_little() -> None:
 def test_what_is_no_cron_line_is_refused(cron: Any) -> None:
     with pytest.raises(UsageError, match="Schedule 'x'"):
         checked_cron(cron, "UTC", what="Schedule 'x'")
+
+
+@pytest.mark.parametrize("cron", ["0 0 30 2 *", "0 0 31 2,4 *", "0 0 30-31 feb *", "0 0 30 2 */2"])
+def test_a_line_that_never_comes_true_is_told_as_that(cron: str) -> None:
+    with pytest.raises(UsageError, match=f"the line {re.escape(repr(cron))} never comes true"):
+        checked_cron(cron, "UTC", what="x")
+
+
+@pytest.mark.parametrize("cron", ["0 0 32 2 *", "0 0 30 13 *", "0 0 30 2 8", "60 0 30 2 *"])
+def test_a_line_with_a_bad_field_cannot_be_read(cron: str) -> None:
+    with pytest.raises(UsageError, match="cannot be read: Bad "):
+        checked_cron(cron, "UTC", what="x")
 
 
 @pytest.mark.parametrize(

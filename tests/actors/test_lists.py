@@ -38,7 +38,7 @@ from understudy import (
     tool,
 )
 from understudy.actors import PendingRequest
-from understudy.errors import StoreBroken, StoreDamaged
+from understudy.errors import StoreBroken, StoreDamaged, WouldDeadlock
 from understudy.journal import (
     DatabaseStore,
     IndexStatus,
@@ -55,6 +55,7 @@ from understudy.state.fold import replay
 from understudy.state.run_state import NO_NOTICES
 
 MINUTE = 60
+SECONDS = 60.0
 
 
 @tool
@@ -112,6 +113,36 @@ async def test_pages_of_requests_together_are_all_requests(new_store: NewStore) 
     assert [*first, *second, *third] == everything == iterated
     assert rest == everything[2:]
     assert everything.after is None
+
+
+def test_in_a_thread_a_plain_for_goes_over_all_pages(new_store: NewStore) -> None:
+    store = new_store()
+    with Runtime([desk()], store=store) as runtime:
+        for id in "caebd":
+            interrupted(runtime.spawn("desk", id).run("Go.").get(timeout=SECONDS))
+        listing = runtime.pending(limit=2)
+        assert [request.agent_id for request in listing] == [*"caebd"]
+        first = listing.get(timeout=SECONDS)
+        assert names(list(listing)) == [*"caebd"], "also once it is a page, too"
+        assert names(list(runtime.pending(after=first.after))) == [*"ebd"]
+        assert [info.id for info in runtime.agents(limit=1)] == [*"abcde"]
+        assert list(runtime.waiting()) == []
+        if not isinstance(store, MemoryStore):
+            other: Any = new_store()
+            with Observer(other) as observer:
+                assert names(list(observer.pending(limit=2))) == [*"caebd"]
+                assert [info.id for info in observer.agents(limit=2)] == [*"abcde"]
+
+
+async def test_on_its_loop_a_plain_for_is_refused_and_names_async_for() -> None:
+    async with Runtime([desk()]) as runtime:
+        await ask(runtime, "a")
+        listing = runtime.pending()
+        for _ in range(2):
+            with pytest.raises(WouldDeadlock, match=r"^for would block .* use `async for` instead"):
+                list(listing)
+            assert names(await soon(listing)) == ["a"]
+        assert names([request async for request in listing]) == ["a"]
 
 
 async def test_pages_of_agents_together_are_all_agents(new_store: NewStore) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Callable
 from contextlib import closing
@@ -14,9 +15,9 @@ from pydantic_ai.messages import ModelRequest
 from tests.support.agents import Held, completed
 from tests.support.loops import soon, until
 from tests.support.postgres import Hosts
-from understudy import Agent, Runtime, ScriptedModel
-from understudy.actors.call_bodies import body_of
-from understudy.actors.messages import Send
+from understudy import Agent, Runtime, ScriptedModel, respond
+from understudy.actors.call_bodies import body_of, message_of
+from understudy.actors.messages import Decide, Send
 from understudy.journal.database_store import DatabaseStore
 from understudy.journal.postgres import inbox, lease_sql
 from understudy.journal.shared import Post, Wanted, to_reply
@@ -52,6 +53,17 @@ class Said:
         before = self.statements, self.rows
         work()
         return self.statements - before[0], self.rows - before[1]
+
+
+def test_an_answer_of_null_that_an_older_host_has_posted_is_read() -> None:
+    answer = Decide({"r": respond(None)}, None, Future())
+    kind, body = body_of(answer, owner="owner", expects=None)
+    older = json.loads(body)
+    del older["decisions"]["r"]["value"]  # as older hosts wrote it
+    for posted in (body, json.dumps(older).encode()):
+        *_, read = message_of(kind, posted, Future(), lambda _: None)
+        assert isinstance(read, Decide)
+        assert read.decisions == {"r": {"type": "respond", "value": None}}
 
 
 @pytest.fixture

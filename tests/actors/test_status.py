@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import copy
+import enum
+import json
+import pickle
 from typing import Any
 
 import pytest
@@ -16,12 +20,15 @@ from understudy import (
     ScriptedModel,
     Status,
     Stopped,
+    StopReason,
     approve,
     call,
     respond,
     tool,
 )
-from understudy.actors import AgentRef, StatusChanged, Subscription
+from understudy.actors import AgentRef, ChildStatus, StatusChanged, Subscription
+from understudy.cluster import HostPhase
+from understudy.journal import IndexStatus
 from understudy.middleware import SubAgent
 
 
@@ -29,6 +36,31 @@ from understudy.middleware import SubAgent
 def refund(order_id: str) -> str:
     """Pay money back."""
     return f"refunded {order_id}"
+
+
+@pytest.mark.parametrize("kind", [Status, ChildStatus, IndexStatus, HostPhase, StopReason])
+def test_a_status_is_equal_to_its_text_and_prints_its_name(kind: type[enum.Enum]) -> None:
+    for member in kind:
+        text = member.value
+        assert member == text
+        assert {member: 1}[text] == 1
+        assert kind(text) is member
+        assert str(member) == f"{member}" == f"{kind.__name__}.{member.name}"
+        assert json.dumps(member) == json.dumps(text)
+        assert pickle.loads(pickle.dumps(member)) is copy.deepcopy(member) is member
+        match member:
+            case str(found):
+                assert found == text
+            case _:
+                pytest.fail("a status is a text")
+
+
+async def test_the_status_of_a_listed_agent_is_compared_with_a_text() -> None:
+    async with Runtime([Agent("a", ScriptedModel(lambda _: "done"))]) as runtime:
+        await soon(runtime.spawn("a", "a-1").run("Hi."))
+        (info,) = await soon(runtime.agents(status="idle"))
+        assert info.status == "idle" != info.status.name
+        assert (await soon(runtime.count()))[info.status] == 1
 
 
 async def statuses_until(subscription: Subscription, last: Status) -> list[Status]:

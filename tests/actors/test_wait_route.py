@@ -80,6 +80,7 @@ async def test_a_post_to_reject_rejects(shop: Shop) -> None:
         ref = await shop.waiting(runtime)
         refused = await soon(client.post(f"/{shop.tokens[0]}/reject", json={"not": "a text"}))
         assert refused.status_code == 400
+        assert refused.json() == {"error": "send the reason as a JSON text"}
         answer = await soon(client.post(f"/{shop.tokens[0]}/reject", json="no money"))
         assert answer.status_code == 200
         assert await result_of(ref) == "WaitRejected: 'paid' was rejected: no money"

@@ -330,6 +330,8 @@ async def test_a_call_in_doubt_is_asked_about(sqlite: SqlitePlace) -> None:
             client = client_of(second)
             (asked,) = await client.interrupts(said("hello"))
             assert asked["reason"] == "understudy:doubt"
+            short = await client.events(resume=[answer(asked, {"decision": "respond"})])
+            assert "'respond' needs a `value`" in str(short)
             payload = {"decision": "respond", "value": "it was paid"}
             events = await client.events(resume=[answer(asked, payload)])
         held.release.set()

@@ -172,6 +172,14 @@ async def test_futures_are_awaited_on_the_loop_of_the_application(runtime: Runti
         assert ref.id in [info.id async for info in runtime.agents(prefix=ref.id)]
 
 
+def test_in_a_thread_a_plain_for_goes_over_all_pages_of_a_list(runtime: Runtime) -> None:
+    prefix = new_id()
+    ids = [f"{prefix}:{n}" for n in range(3)]
+    for id in ids:
+        completed(desk(runtime, id).run("Hello!").get(timeout=SECONDS))
+    assert [info.id for info in runtime.agents(prefix=prefix, limit=2)] == ids
+
+
 def test_errors_are_of_their_own_types(runtime: Runtime) -> None:
     ref = desk(runtime)
     outcome = interrupted(ref.run("refund 17").get(timeout=SECONDS))
@@ -182,6 +190,10 @@ def test_errors_are_of_their_own_types(runtime: Runtime) -> None:
     assert type(raised(lambda: ref.run(""))) is UsageError
     assert type(raised(lambda: ref.resume({"unknown": approve()}))) is DecisionError
     assert type(raised(lambda: ref.run("again", if_interrupted="error"))) is NotInterrupted
+    error = raised(lambda: ref.resume({request.id: {"type": "respond"}}))
+    assert type(error) is DecisionError
+    assert request.id in str(error)
+    assert "'respond' needs a `value`" in str(error)
     ref.resume({request.id: reject("no")}).get(timeout=SECONDS)
     assert type(raised(lambda: ref.resume({request.id: approve()}))) is AlreadyDecided
     assert type(raised(lambda: runtime.resolve("no-token", 1))) is UnknownToken

@@ -197,6 +197,9 @@ async def test_a_person_who_is_logged_in_decides_in_their_name(site: Site) -> No
     async with site.client("ann") as client:
         stale = await client.call_tool("decide", {**given, "digest": "0"}, raise_on_error=False)
         assert "RequestChanged" in stale.content[0].text
+        answer = {**given, "decision": "respond"}
+        short = await client.call_tool("decide", answer, raise_on_error=False)
+        assert "'respond' needs a `value`" in short.content[0].text
         (still,) = await site.runtime.pending()
         assert still.request.id == request["id"]
         done = await client.call_tool("decide", given)

@@ -414,6 +414,7 @@ async def test_what_is_done_and_has_no_value_to_keep_is_not_done_again(
     ended = await to_the_end(agent, clock, await agent.execute("Go.", clock=clock))
     (text,) = texts(completed(ended))
     assert text.startswith("ctx.once('work') is done, but its value cannot be kept: ")
+    assert text.count("once('work')") == 1, "it says it once"
     assert done == [1]
 
 

@@ -157,6 +157,11 @@ async def test_a_decision_that_does_not_fit_is_refused_and_the_request_stands() 
             assert wrong.status_code == 422
             assert "amount" in wrong.json()["detail"]
             assert (await post(client, row, **answer_to(row, "dismiss"))).status_code == 422
+            for type, lacks in (("respond", "value"), ("edit", "arguments")):
+                short = await post(client, row, **answer_to(row, type))
+                assert short.status_code == 422
+                assert f"'{type}' needs" in short.json()["detail"]
+                assert f"`{lacks}`" in short.json()["detail"]
             assert (await post(client, row, **answer_to(row, "fly"))).status_code == 400
             unknown = answer_to({**row, "id": "none"})
             assert (await post(client, row, **unknown)).status_code == 409

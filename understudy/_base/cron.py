@@ -62,10 +62,24 @@ def checked_cron(cron: object, zone: object, *, what: str) -> tuple[str, str]:
     try:
         found = next(cronsim.CronSim(line, datetime(2000, 1, 1)), None)
     except cronsim.CronSimError as error:
-        raise UsageError(f"{what}: the line {line!r} cannot be read: {error}") from error
+        if not _names_no_day(line):
+            raise UsageError(f"{what}: the line {line!r} cannot be read: {error}") from error
+        found = None
     if found is None:
         raise UsageError(f"{what}: the line {line!r} never comes true")
     return line, name
+
+
+def _names_no_day(line: str) -> bool:
+    """Whether each field can be read, but no such month has such a day."""
+    cronsim = _cronsim()
+    minute, hour, day, month, weekday = line.split()
+    try:
+        for parts in ((minute, hour, "*", month, weekday), (minute, hour, day, "*", weekday)):
+            cronsim.CronSim(" ".join(parts), datetime(2000, 1, 1))
+    except cronsim.CronSimError:
+        return False
+    return True
 
 
 def next_time(line: str, zone: str, after: datetime) -> datetime | None:

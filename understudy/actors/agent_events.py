@@ -36,8 +36,8 @@ MAX_DELTAS = 1000
 """How many deltas are kept for a slow subscriber. Beyond that the oldest are dropped."""
 
 
-class Status(enum.Enum):
-    """The status of an agent."""
+class Status(str, enum.Enum):
+    """The status of an agent. It is equal to its text: `Status.IDLE == "idle"`."""
 
     IDLE = "idle"  # its last run completed, was stopped by a limit, or it has had none
     RUNNING = "running"  # a run is under way

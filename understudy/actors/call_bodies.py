@@ -34,7 +34,7 @@ from understudy.actors.messages import (
 )
 from understudy.actors.plans import PlanChange
 from understudy.errors import DecisionError, RecordRefused, UsageError
-from understudy.interrupts import Decision
+from understudy.interrupts import Decision, decision_from_outside
 from understudy.journal.codec import MAX_RECORD_BYTES, EncodedRecord, decode, encode
 from understudy.loop_actors.future import Future
 from understudy.outcomes import Outcome
@@ -215,9 +215,13 @@ def _message(
             change = PlanChange(data["action"], data["id"], wanted, at, data["message_id"])
             return ChangePlans(change, future)
         case "resume":
-            return Resume(data["decisions"], future, data["expect"], data.get("context", {}))
+            return Resume(
+                _posted(data["decisions"]), future, data["expect"], data.get("context", {})
+            )
         case "decide":
-            return Decide(data["decisions"], data["expect"], future, data.get("context", {}))
+            return Decide(
+                _posted(data["decisions"]), data["expect"], future, data.get("context", {})
+            )
         case "cancel":
             signal = StopSignal.from_dict(data["signal"])
             return Cancel(signal, future, data["run_id"], on_run, data.get("message_id"))
@@ -319,12 +323,27 @@ def _decisions(decisions: object) -> Data:
     return {str(id): _decision(id, decision) for id, decision in decisions.items()}
 
 
+def _posted(decisions: Data) -> Data:
+    """The decisions as they were posted. An older version left out the value of `respond(None)`."""
+    return {
+        id: {"value": None, **decision}
+        if isinstance(decision, dict) and decision.get("type") == "respond"
+        else decision
+        for id, decision in decisions.items()
+    }
+
+
 def _decision(request_id: object, decision: object) -> Any:
     what = f"resume(...): the decision about {shown(request_id)}"
     try:
         if isinstance(decision, Decision):
             checked_json({"arguments": decision.arguments, "value": decision.value}, what=what)
             return decision.to_dict()
-        return checked_json({"decision": decision}, what=what)["decision"]
+        given = checked_json({"decision": decision}, what=what)["decision"]
+        if isinstance(given, dict):
+            decision_from_outside(given)
+        return given
+    except DecisionError as error:
+        raise DecisionError(f"{what}: {error.message}", request_id=str(request_id)) from error
     except UsageError as error:
         raise DecisionError(error.message, request_id=str(request_id)) from error

@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator
 from typing import Any, Generic, Protocol, TypeVar
 
 from understudy._base.json_values import digest, is_storable_text, shown
 from understudy.errors import UsageError
-from understudy.loop_actors.future import Future, LazyFuture
+from understudy.loop_actors.future import Future, LazyFuture, refuse_on_its_loop
 
 T = TypeVar("T")
 
@@ -44,11 +44,11 @@ class Calls(Protocol):
 
 
 class Listing(LazyFuture[Page[T]], Generic[T]):
-    """What a list holds: `await` it, or `.get()` it, for a page; or use it in `async for`.
+    """What a list holds: `await` it, or `.get()` it, for a page; or iterate over all of it.
 
     Nothing is read before that. Without a `limit` the page has everything from `after` on.
-    `async for` goes over everything from `after` on, and reads `limit` items at a time, so it takes
-    the memory of one page.
+    `async for`, and `for` in a thread, go over everything from `after` on. They read `limit` items
+    at a time, so they take the memory of one page.
     """
 
     def __init__(
@@ -83,6 +83,17 @@ class Listing(LazyFuture[Page[T]], Generic[T]):
             page = await self._read_page(after)
             for item in page:
                 yield item
+            if page.after is None:
+                return
+            after = page.after
+
+    # Pykka's futures have an `__iter__` that is their `__await__`.
+    def __iter__(self) -> Iterator[T]:  # type: ignore[override]
+        after = self._after
+        while True:
+            refuse_on_its_loop(self._loop, "for", "use `async for` instead")
+            page = self._read_page(after).get()
+            yield from page
             if page.after is None:
                 return
             after = page.after

@@ -338,10 +338,10 @@ def _status_word(status: object) -> str | None:
     if status is None:
         return None
     for known in _STATUSES:
-        if status is known or status == known.value:
+        if status == known:
             return str(known.value)
     there = ", ".join(repr(known.value) for known in _STATUSES)
     remedy = f"`status` must be one of {there}, or the `Status` of it"
-    if status in (Status.PASSIVE, Status.PASSIVE.value):
+    if status == Status.PASSIVE:
         remedy += "; whether an agent is in memory is `is_active`"
     raise UsageError(f"{remedy}, got {shown(status)}")

@@ -108,7 +108,8 @@ class WaitRoute:
         try:
             _ = rejected(value) if is_rejection else resolved(value)
         except UsageError:
-            raise _Refused(400, "not a value for this") from None
+            remedy = "send the reason as a JSON text" if is_rejection else "not a value for this"
+            raise _Refused(400, remedy) from None
         try:
             runtime = self._runtime_of()
             await (runtime.reject(before, value) if is_rejection else runtime.resolve(last, value))

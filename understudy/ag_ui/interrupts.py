@@ -147,6 +147,8 @@ def decision_of(request: Request, entry: ResumeEntry, by: str) -> Decision:
         raise _bad(request, "`editedArgs` go with an approval only")
     if "value" in given and chosen != "respond":
         raise _bad(request, "`value` is an answer of its own: give it without an approval")
+    if "value" not in given and chosen == "respond":
+        raise _bad(request, "'respond' needs a `value`; write null where the answer is none")
     return Decision(
         type=chosen,
         arguments=edited,

@@ -26,8 +26,8 @@ from understudy.cluster.frames import (
 logger: logging.Logger = logging.getLogger(__name__)
 
 
-class HostPhase(Enum):
-    """What a host of a cluster is doing."""
+class HostPhase(str, Enum):
+    """What a host of a cluster is doing. It is equal to its text: `HostPhase.ENDED == "ended"`."""
 
     STARTING = "starting"  # its process has not greeted yet, or there is no place for it
     RUNNING = "running"

@@ -57,8 +57,11 @@ class Journal(Protocol):
         """Wait until everything appended so far is durable."""
 
 
-class IndexStatus(Enum):
-    """What an agent waits for, in the index of its store: `recover` finds by it what to resume."""
+class IndexStatus(str, Enum):
+    """What an agent waits for, in the index of its store: `recover` finds by it what to resume.
+
+    It is equal to its text: `IndexStatus.REST == "rest"`.
+    """
 
     REST = "rest"  # its last run is over, and no message is queued
     QUEUED = "queued"  # messages are queued, and no run is open

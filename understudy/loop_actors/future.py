@@ -218,7 +218,7 @@ class Future(pykka.Future[T]):
                 hook = cast("Callable[[float | None], T]", self._get_hook)
                 self._evaluate(hook, _remaining(deadline))
             elif not self._wait(_remaining(deadline)):
-                raise WaitTimeout(f"{timeout} seconds")
+                raise _timed_out(timeout)
 
     def _fetch_async(self) -> Generator[Any, None, None]:
         while self._state == _PENDING:
@@ -362,7 +362,7 @@ class _Derived(Future[T]):
                 return
             refuse_on_its_loop(None, "get", "await it instead")
             if not self._wait(_remaining(deadline)):
-                raise WaitTimeout(f"{timeout} seconds")
+                raise _timed_out(timeout)
 
     def _fetch_async(self) -> Generator[Any, None, None]:
         values = []
@@ -450,6 +450,12 @@ def _get(source: pykka.Future[Any], deadline: float | None) -> Any:
         return source.get(timeout=0)  # a future of Pykka's own: with 0 it does not wait
     except pykka.Timeout:
         raise WouldDeadlock(what="get", remedy="await it instead") from None
+
+
+def _timed_out(timeout: float | None) -> WaitTimeout:
+    waited = f"{round(timeout or 0, 3):.9g}"
+    unit = "second" if waited == "1" else "seconds"
+    return WaitTimeout(f"no answer within {waited} {unit}; the work goes on: wait again")
 
 
 def _remaining(deadline: float | None) -> float | None:

@@ -14,13 +14,13 @@ from mcp.server.mcpserver import Context, MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
 from mcp.server.transport_security import TransportSecuritySettings
 from mcp_types import ToolAnnotations
+from pydantic import Field
 from starlette.applications import Starlette
 from starlette.routing import Mount
 
 from understudy._base.json_values import checked_flag, text_of
 from understudy.actors import Runtime
 from understudy.errors import UnderstudyError, UsageError
-from understudy.interrupts import Decision
 from understudy.login.guard import Guard
 from understudy.login.hosts import Hosts
 from understudy.login.users import Auth, Right, User, checked_auth
@@ -29,6 +29,9 @@ __all__ = ["agents_app", "agents_server"]
 
 MOST = 200
 """Of what is listed, so many at once."""
+_NOT_GIVEN: Any = object()
+"""In the place of a value that may be null."""
+_VALUE: Any = Field(default_factory=lambda: _NOT_GIVEN)
 LOOKS = ToolAnnotations(read_only_hint=True, open_world_hint=False)
 INSTRUCTIONS = (
     "Agents that run for long, and what they ask people. What they have written, and what their "
@@ -221,24 +224,25 @@ class _Tools:
         decision: Literal["approve", "edit", "reject", "respond"],
         arguments: dict[str, Any] | None = None,
         message: str | None = None,
-        value: Any = None,
+        value: Any = _VALUE,
         note: str | None = None,
     ) -> dict[str, Any]:
         """Answer a request of an agent, as `list_pending` has it.
 
         `digest` is that of the request as it was shown: where it is another one by then, nothing
-        is decided. `arguments` are for `edit`, `value` is for `respond`, `message` for `reject`.
+        is decided. `arguments` are for `edit`, `value` is for `respond`, also where it is null,
+        and `message` is for `reject`.
         """
         user = self._need(context, "decide")
         with _told():
-            given = Decision(
-                type=decision,
-                arguments=arguments,
-                message=message,
-                value=value,
-                note=note,
-                by=user.name,
-            )
+            given = {
+                "type": decision,
+                "arguments": arguments,
+                "message": message,
+                "note": note,
+                "by": user.name,
+                **({} if value is _NOT_GIVEN else {"value": value}),
+            }
             ref = self._runtime().get(agent_id)
             await ref.decide({request_id: given}, expect={request_id: digest})
         return {"recorded": request_id, "by": user.name}

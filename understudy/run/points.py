@@ -15,7 +15,7 @@ from copy import deepcopy
 from datetime import datetime
 from typing import Any, Literal, TypeVar
 
-from understudy._base.json_values import checked_json, checked_text, shown, text_of
+from understudy._base.json_values import NotJsonError, as_json, checked_text, shown, text_of
 from understudy.errors import RecordRefused, UsageError, WaitExpired, WaitRejected
 from understudy.run.child_calls import CallSuspended, doing_once, parts_of
 from understudy.run.run import Run
@@ -174,9 +174,9 @@ class Points:
         if not self._is_open:
             raise CallSuspended
         try:
-            value = checked_json({"value": result}, what=f"ctx.once({name!r})")["value"]
+            value = as_json(result)
             self._answer(name, "once", "value", value=value)
-        except (UsageError, RecordRefused) as error:
+        except (NotJsonError, RecordRefused) as error:
             reason = f"ctx.once({name!r}) is done, but its value cannot be kept: {text_of(error)}"
             self._answer(name, "once", "failed", reason=reason)
             raise UsageError(reason) from error

@@ -14,7 +14,7 @@ from understudy.errors import (
     RequestExpired,
     UnknownAgent,
 )
-from understudy.interrupts import Decision
+from understudy.interrupts import Decision, decision_from_outside
 from understudy.login.bodies import B, checked_as
 from understudy.login.problems import Problem, Refused, problem_of, refused
 from understudy.web.asks import story_of
@@ -42,16 +42,13 @@ class DecisionBody(BaseModel):
     note: str | None = None
 
     def decision(self, by: str) -> Decision:
-        """The decision of this person."""
-        return Decision(
-            type=self.type,
-            arguments=self.arguments,
-            message=self.message,
-            value=self.value,
-            always=self.always,
-            note=self.note,
-            by=by,
-        )
+        """The decision of this person.
+
+        Raises:
+            DecisionError: if it lacks what its type needs.
+
+        """
+        return decision_from_outside({**self.model_dump(exclude_unset=True), "by": by})
 
 
 class DecisionsBody(BaseModel):
@@ -193,8 +190,15 @@ def told(story: Mapping[str, Any]) -> str:
 
 
 async def bulk(visit: Visit) -> dict[str, Any]:
-    """One decision on many requests, each for itself."""
+    """One decision on many requests, each for itself.
+
+    Raises:
+        Refused: for an edit, or an answer, which are about one request.
+
+    """
     body = await read_body(visit, BulkBody)
+    if body.decision.type not in ("approve", "reject"):
+        raise refused(400, "UsageError", "Many requests at once can be approved or rejected only.")
     items = [(item.agent_id, item.request_id, item.digest) for item in body.requests]
     return await take_all(visit, items, body.decision.decision(visit.user.name))
 
@@ -202,15 +206,8 @@ async def bulk(visit: Visit) -> dict[str, Any]:
 async def take_all(
     visit: Visit, items: list[tuple[str, str, str]], decision: Decision
 ) -> dict[str, Any]:
-    """Take a decision on each of these: agent, request, digest of what was shown.
-
-    Raises:
-        Refused: for an edit, or an answer, which are about one request.
-
-    """
+    """Approve or reject each of these: agent, request, digest of what was shown."""
     visit.need("decide")
-    if decision.type not in ("approve", "reject"):
-        raise refused(400, "UsageError", "Many requests at once can be approved or rejected only.")
     results = []
     for agent_id, request_id, digest in items:
         row: dict[str, Any] = {"agent_id": agent_id, "request_id": request_id}

@@ -663,7 +663,7 @@ def test_a_folder_in_place_of_the_file_is_told_with_a_remedy(path: Path) -> None
 
 def test_a_file_that_is_no_database_is_damaged(path: Path) -> None:
     path.write_bytes(os.urandom(3 * PAGE))
-    with pytest.raises(StoreDamaged, match="not a database"):
+    with pytest.raises(StoreDamaged, match="not a database; perhaps it is another file"):
         SqliteBackend(str(path), host="here").open()
     with pytest.raises(StoreDamaged, match="not a database"):
         SqliteBackend(str(path), host="looking").load("a", 0)

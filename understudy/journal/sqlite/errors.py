@@ -45,6 +45,8 @@ def damaged(error: Exception, path: str, what: str = "") -> StoreDamaged:
     cause = text_of(error)
     if not isinstance(error, sqlite3.Error):
         cause = f"{type(error).__name__}: {cause}"
+    elif _primary(error) == sqlite3.SQLITE_NOTADB:
+        cause = f"{cause}; perhaps it is another file, and never was a store"
     return StoreDamaged(what=f"{what} in {file}" if what else file, cause=cause)
 
 

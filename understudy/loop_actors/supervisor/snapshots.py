@@ -11,8 +11,8 @@ from understudy.loop_actors.ref import LoopActorRef
 from understudy.loop_actors.supervisor.spec import Restart
 
 
-class ChildStatus(enum.Enum):
-    """The phase in the life of a child."""
+class ChildStatus(str, enum.Enum):
+    """The phase in the life of a child. It is equal to its text: `"running"`, for instance."""
 
     STARTING = "starting"  # its start callable or its on_start runs
     RUNNING = "running"  # its on_start has returned
