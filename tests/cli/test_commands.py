@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import re
 import socket
 import sqlite3
 import sys
+import threading
 import types
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
@@ -523,6 +526,45 @@ def test_doctor_tells_what_needs_somebody(desk: Desk) -> None:
     assert checks["agents"]["detail"] == "1 interrupted"
     assert checks["requests"]["state"] == "note"
     assert checks["definitions"]["detail"] == "all known"
+
+
+@contextmanager
+def doubtful(tmp_path: Path) -> Iterator[Runtime]:
+    """A runtime with its pages, whose agent `d-1` is at rest with a call in doubt."""
+    entered = threading.Event()
+
+    @tool
+    async def send_money(amount: int) -> str:
+        entered.set()
+        await asyncio.Event().wait()
+        return "sent"
+
+    first, second = call("send_money", {"amount": 20}), call("send_money", {"amount": 30})
+    agent = Agent("bank", by_turn(first, second, "Sent."), tools=[send_money])
+    store = f"sqlite:///{tmp_path / 'doubtful.db'}"
+    with Runtime([agent], store=store) as runtime, found_by_commands(runtime, store):
+        ref = runtime.spawn("bank", "d-1")
+        running = ref.run("Send 20.")
+        assert entered.wait(60)
+        ref.cancel().get(timeout=60)
+        running.get(timeout=60)
+        yield runtime
+
+
+def test_doctor_tells_a_doubt_of_an_agent_at_rest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def told(*options: str) -> dict[str, Any]:
+        checks = json.loads(run("doctor", "--json", *options).stdout)["checks"]
+        return {check["check"]: check["detail"] for check in checks}
+
+    with doubtful(tmp_path) as runtime:
+        assert told()["in doubt"].startswith("d-1 (send_money)")
+        assert "not read" not in told()
+        assert "in doubt" not in told("--quick")
+        runtime.spawn("bank", "d-0").pause("for now").get(timeout=60)
+        monkeypatch.setattr("understudy.cli.doctor.MOST", 1)
+        assert told()["not read"].startswith("1 agents")
 
 
 def test_doctor_names_the_definitions_that_the_server_lacks(desk: Desk, tmp_path: Path) -> None:

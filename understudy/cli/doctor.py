@@ -8,6 +8,7 @@ import sqlite3
 from collections.abc import Iterator
 from dataclasses import asdict
 from datetime import datetime
+from heapq import heappush, heappushpop
 from typing import Annotated, Any
 
 import httpx2
@@ -27,7 +28,7 @@ from understudy.cli.text import ago
 from understudy.errors import UnderstudyError
 
 MOST = 1000
-"""Agents with an open run that are looked into."""
+"""Agents that are looked into: so many with an open run, and so many at rest."""
 LATE = 60.0
 """Seconds after which what is due counts as overdue: a runtime looks more often."""
 LIBRARIES = ("pydantic-ai-slim", "pydantic", "pykka", "psycopg", "starlette", "uvicorn")
@@ -36,7 +37,8 @@ LIBRARIES = ("pydantic-ai-slim", "pydantic", "pykka", "psycopg", "starlette", "u
 def doctor(
     store: StoreOption = None,
     quick: Annotated[
-        bool, typer.Option("--quick", help="Leave out what reads the whole database.")
+        bool,
+        typer.Option("--quick", help="Leave out what reads the whole database, or agents at rest."),
     ] = False,
     app: Annotated[
         str | None,
@@ -81,7 +83,7 @@ def _of_source(store: str, app: str | None, *, quick: bool) -> Iterator[Check]:
     try:
         yield Check("store", "ok", f"{servers.store_name(store)} can be read")
         yield from of_store(store, quick=quick)
-        yield from _of_agents(source)
+        yield from _of_agents(source, quick=quick)
         yield from _of_definitions(store)
         if app is not None:
             yield from _of_app(source, app)
@@ -112,19 +114,28 @@ def _machine() -> Iterator[Check]:
     yield Check("servers", "ok", urls or "none of yours runs")
 
 
-def _of_agents(source: Source) -> Iterator[Check]:
+def _of_agents(source: Source, *, quick: bool) -> Iterator[Check]:
     counts: dict[str, int] = {}
     damaged: list[str] = []
     overdue: list[str] = []
     at = now()
     open_ids: list[str] = []
+    at_rest: list[tuple[str, str]] = []  # a heap of those that changed last
+    most_at_rest = 0 if quick else MOST
+    unread = 0
     for row in every_row(source.agents, None):
         counts[row["status"]] = counts.get(row["status"], 0) + 1
         if row["damage"] is not None:
             damaged.append(row["id"])
             continue
-        if row["waits_for"] != "rest" and len(open_ids) < MOST:
+        if row["waits_for"] == "rest":
+            push = heappush if len(at_rest) < most_at_rest else heappushpop
+            unread += push is heappushpop and not quick
+            push(at_rest, (row["status_at"] or "", row["id"]))
+        elif len(open_ids) < MOST:
             open_ids.append(row["id"])
+        else:
+            unread += 1
         if row["due"] is not None and _seconds_since(row["due"]) > LATE:
             overdue.append(f"{row['id']} ({ago(row['due'], at)})")
     told = ", ".join(f"{count} {status}" for status, count in sorted(counts.items()))
@@ -134,7 +145,8 @@ def _of_agents(source: Source) -> Iterator[Check]:
     if overdue:
         yield Check("overdue", "bad", f"{some(overdue)}: does a runtime have the store open?")
     quarantined, doubts, unreadable = [], [], []
-    for id in open_ids:
+    # A doubt outlives its run. No index knows of doubts, so the agents are read.
+    for id in [*open_ids, *(id for _, id in sorted(at_rest, reverse=True))]:
         try:
             state = source.state(id)
         except UnderstudyError:
@@ -148,7 +160,10 @@ def _of_agents(source: Source) -> Iterator[Check]:
     if quarantined:
         yield Check("quarantine", "bad", f"{some(quarantined)}: see `understudy retry`")
     if doubts:
-        yield Check("in doubt", "note", some(doubts))
+        yield Check("in doubt", "note", f"{some(doubts)}: see `understudy settle`")
+    if unread:
+        told = f"{unread} agents, for quarantine and doubts: see `understudy show`"
+        yield Check("not read", "note", told)
     oldest: list[dict[str, Any]] = list(every_row(source.pending, 1, order="oldest"))
     if oldest:
         age = ago(oldest[0]["created_at"], at)
