@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import platform
 import re
 import socket
 import sqlite3
@@ -18,10 +19,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from starlette.responses import PlainTextResponse
+from starlette.types import Receive, Scope, Send
 
 from tests.cli.conftest import Desk, agents, found_by_commands, run
 from tests.support.agents import by_turn, interrupted, results
 from tests.support.programs import PIPE, started
+from tests.support.web_server import served
 from understudy import (
     Agent,
     Completed,
@@ -433,9 +437,40 @@ def test_a_server_of_another_store_is_not_asked(desk: Desk, tmp_path: Path) -> N
     run("send", "t-1", "hi", "--agent", "echo", "--store", desk.store)
 
 
-def test_a_wrong_token_is_refused(desk: Desk) -> None:
-    refused = run("ls", "--url", desk.url, "--token", "wrong", code=1)
-    assert refused.stdout == ""
+def test_a_file_that_a_program_without_pages_has_open_is_said_with_the_way_out(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "desk.db"
+    with Runtime(agents([]), store=f"sqlite:///{path}"):
+        refused = run("approve", "89e6", "--store", f"sqlite:///{path}", code=5)
+        assert f":{os.getpid()} has, or had it last" in refused.stderr
+        assert "understudy.web.ui" in refused.stderr
+    # A process that has ended has nothing open, whatever the file says.
+    lock = Path(f"{path}.lock")
+    lock.write_text(f"{lock.read_text()}{platform.node()}:999999999\n")
+    refused = run("approve", "89e6", "--store", f"sqlite:///{path}", code=5)
+    assert refused.stderr.endswith("open: start `understudy serve`, or give --url\n")
+
+
+def test_a_wrong_token_is_refused_and_it_says_how_to_give_one(desk: Desk) -> None:
+    for command in (["ls"], ["events", "--follow"], ["approve", "89e6"]):
+        refused = run(*command, "--url", desk.url, "--token", "wrong", code=5)
+        assert refused.stdout == ""
+        assert "give its --token, or UNDERSTUDY_TOKEN" in refused.stderr
+
+
+@pytest.mark.parametrize(
+    ("status", "body"),
+    [(404, '{"detail": "Not Found"}'), (404, "Not Found"), (200, "<p>Welcome"), (307, "[]")],
+)
+def test_a_server_without_pages_of_understudy_is_said_so(status: int, body: str) -> None:
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        await PlainTextResponse(body, status)(scope, receive, send)
+
+    with served(app) as url:
+        for command in (["ls"], ["show", "t-1"], ["cancel", "t-1"]):
+            refused = run(*command, "--url", url, code=5)
+            assert f"no understudy pages at {url}" in refused.stderr
 
 
 def test_a_store_that_cannot_be_read_is_said(tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import platform
 import shutil
 import sqlite3
 from collections.abc import Iterator
@@ -35,10 +34,9 @@ class Check:
 
 
 def of_store(store: str, *, quick: bool) -> Iterator[Check]:
-    name = servers.store_name(store)
-    scheme, _, rest = name.partition("://")
-    if scheme == "sqlite":
-        yield from _of_file(Path(rest[1:] if rest.startswith("//") else rest), quick=quick)
+    file = servers.file_of(store)
+    if file is not None:
+        yield from _of_file(file, quick=quick)
     else:
         yield from _of_postgres(store)
 
@@ -55,7 +53,7 @@ def _of_file(path: Path, *, quick: bool) -> Iterator[Check]:
         yield Check(
             "file system", "bad", f"{kind}: locks of a network file system are not reliable"
         )
-    yield Check("runtime", "ok", _holder(Path(f"{path}.lock")))
+    yield Check("runtime", "ok", _holder(path))
     if not os.access(path, os.W_OK):
         yield Check("file", "note", "this user cannot write it")
     try:
@@ -75,17 +73,13 @@ def _version(rows: Any) -> str:
     return f"version {rows.fetchone()[0]}"
 
 
-def _holder(lock: Path) -> str:
-    try:
-        lines = lock.read_text(encoding="utf-8", errors="replace").splitlines()
-    except OSError:
-        return "none has opened it here"
-    holder = lines[1].strip() if len(lines) > 1 else ""
-    pid = holder.rpartition(":")[2]
-    is_here = holder.startswith(f"{platform.node()}:") and pid.isdecimal()
-    if is_here and not servers.is_alive(int(pid)):
-        return f"none runs; the last one was {holder}"
-    return f"{holder} has it open, or had it last" if holder else "none has it open"
+def _holder(database: Path) -> str:
+    found = servers.holder_of(database)
+    if found is None:
+        return "none has it open"
+    if not found.may_run:
+        return f"none runs; the last one was {found.name}"
+    return f"{found.name} has it open, or had it last"
 
 
 def _file_system(path: Path) -> str:

@@ -105,9 +105,7 @@ class ApiProblem(Exception):
     @property
     def code(self) -> int:
         """The exit code of it."""
-        if self.error == "NoApi":
-            return FAILED
-        if self.error in ("OwnedElsewhere", "StoreUnavailable"):
+        if self.error in ("LoginNeeded", "NoApi", "OwnedElsewhere", "StoreUnavailable"):
             return STORE
         if self.error in ("AgentDeleted", "UnknownAgent"):
             return NOT_FOUND
