@@ -7,6 +7,7 @@ import json
 import os
 import platform
 import re
+import signal
 import socket
 import sqlite3
 import sys
@@ -24,7 +25,7 @@ from starlette.types import Receive, Scope, Send
 
 from tests.cli.conftest import Desk, agents, found_by_commands, run
 from tests.support.agents import by_turn, interrupted, results
-from tests.support.programs import PIPE, started
+from tests.support.programs import PIPE, Started, started
 from tests.support.web_server import served
 from understudy import (
     Agent,
@@ -215,6 +216,44 @@ def test_a_decision_is_shown_before_it_is_taken_and_is_of_who_is_logged_in(desk:
     assert run("approve", "none", "-y", code=3).stdout == ""
     assert run("approve", "nobody/none", "-y", code=3).stdout == ""
     assert desk.paid == [("17", 20)]
+
+
+@contextmanager
+def asked_in_a_terminal(*arguments: str) -> Iterator[tuple[Started, int]]:
+    """A command that has asked a question, and what types in its terminal."""
+    ours, theirs = os.openpty()
+    try:
+        pipes: dict[str, Any] = {"stdin": theirs, "stdout": PIPE, "stderr": PIPE}
+        with started("-m", "understudy", *arguments, **pipes) as command:
+            assert command.stderr is not None
+            told = ""
+            while not told.endswith("[y/N]: "):
+                char = command.stderr.read(1)
+                assert char, told  # it has ended
+                told += char
+            yield command, ours
+    finally:
+        os.close(ours)
+        os.close(theirs)
+
+
+@pytest.mark.slow
+def test_a_question_is_answered_or_ended_by_ctrl_c(desk: Desk) -> None:
+    request = ask(desk)
+    for question in (["approve", request], ["delete", "t-1"]):
+        with asked_in_a_terminal(*question) as (command, _):
+            command.send_signal(signal.SIGINT)
+            assert command.communicate(timeout=60) == ("", "")
+            assert command.returncode == 130
+        for answer in (b"n\n", b"\n", b"\x04"):  # the last is the end of the input
+            with asked_in_a_terminal(*question) as (command, typing):
+                os.write(typing, answer)
+                assert "nothing was" in command.communicate(timeout=60)[1]
+                assert command.returncode == 1
+    with asked_in_a_terminal("approve", request) as (command, typing):
+        os.write(typing, b"y\n")
+        assert command.communicate(timeout=60)[0] == "recorded: approve\n"
+        assert command.returncode == 0
 
 
 @pytest.mark.slow

@@ -17,7 +17,7 @@ import typer
 
 from understudy.cli.api import Api, agent_path
 from understudy.cli.exits import FAILED, NOT_FOUND, STALE, USAGE, ApiProblem, refuse
-from understudy.cli.inputs import given_text, parsed_json, read_input
+from understudy.cli.inputs import confirm, given_text, parsed_json, read_input
 from understudy.cli.looking import ToolOption, short_id
 from understudy.cli.options import Where
 from understudy.cli.output import Output, note
@@ -293,12 +293,8 @@ def all_stale(refused: list[dict[str, Any]]) -> bool:
 
 
 def _confirm(yes: bool) -> None:
-    if yes:
-        return
-    if not sys.stdin.isatty():
-        refuse(USAGE, "nobody is here to confirm what is shown above: give --yes")
-    if not typer.confirm("Do it?", err=True):
-        refuse(FAILED, "nothing was decided")
+    if not yes:
+        confirm("Do it?", to="what is shown above", otherwise="nothing was decided")
 
 
 def _edited(found: dict[str, Any]) -> str:
