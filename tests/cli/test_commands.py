@@ -227,7 +227,7 @@ def asked_in_a_terminal(*arguments: str) -> Iterator[tuple[Started, int]]:
         with started("-m", "understudy", *arguments, **pipes) as command:
             assert command.stderr is not None
             told = ""
-            while not told.endswith("[y/N]: "):
+            while not told.endswith("[y/N]:"):
                 char = command.stderr.read(1)
                 assert char, told  # it has ended
                 told += char
@@ -243,7 +243,7 @@ def test_a_question_is_answered_or_ended_by_ctrl_c(desk: Desk) -> None:
     for question in (["approve", request], ["delete", "t-1"]):
         with asked_in_a_terminal(*question) as (command, _):
             command.send_signal(signal.SIGINT)
-            assert command.communicate(timeout=60) == ("", "")
+            assert command.communicate(timeout=60) == ("", " ")
             assert command.returncode == 130
         for answer in (b"n\n", b"\n", b"\x04"):  # the last is the end of the input
             with asked_in_a_terminal(*question) as (command, typing):
