@@ -390,6 +390,15 @@ def test_a_beginning_of_several_ids_is_refused(desk: Desk) -> None:
     assert desk.paid == []
 
 
+def test_an_agent_in_the_place_of_a_request_is_told_so(desk: Desk) -> None:
+    request = ask(desk, "z1")
+    refused = run("approve", "z1", "-y", code=3)
+    assert f"z1 is an agent; its request is {request[:6]} (pay)" in refused.stderr
+    desk.runtime.spawn("echo", "z2").run("hi").get()
+    assert "no request that waits begins with 'z2'" in run("reject", "z2", "-y", code=3).stderr
+    assert desk.paid == []
+
+
 # ------------------------------------------------------------------------------- act
 
 

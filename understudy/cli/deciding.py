@@ -23,7 +23,7 @@ from understudy.cli.options import Where
 from understudy.cli.output import Output, note
 from understudy.cli.show import request_text
 from understudy.cli.sources import ApiSource, every_row
-from understudy.cli.text import as_json, clean, line, utc
+from understudy.cli.text import as_json, clean, line, some, utc
 from understudy.interrupts import Decision
 
 MOST = 100
@@ -147,15 +147,22 @@ def find(api: Api, given: str) -> dict[str, Any]:  # noqa: RET503  # refused oth
     agent, _, prefix = given.rpartition("/")
     if not prefix:
         refuse(USAGE, "give the id of a request; `understudy pending` lists them")
+    waiting = list(every_row(ApiSource(api).pending, None))
     fitting = [
         row
-        for row in every_row(ApiSource(api).pending, None)
+        for row in waiting
         if row["id"].startswith(prefix) and (not agent or row["agent_id"] == agent)
     ]
     fitting = fitting or list(_decided(api, agent, prefix))
     exact = [row for row in fitting if row["id"] == prefix]
     if len(exact or fitting) == 1:
         return (exact or fitting)[0]
+    asks = [row for row in waiting if not agent and row["agent_id"] == prefix]
+    if not fitting and asks:
+        ids = [row["id"] for row in waiting]
+        told = [f"{short_id(row['id'], ids)} ({row['tool_name'] or row['source']})" for row in asks]
+        its = "its request is" if len(told) == 1 else "its requests are"
+        refuse(NOT_FOUND, f"{prefix} is an agent; {its} {some(told)}")
     if not fitting:
         more = "" if agent else f"; of one that waits no more, give AGENT/{clean(prefix)}"
         refuse(
@@ -163,8 +170,8 @@ def find(api: Api, given: str) -> dict[str, Any]:  # noqa: RET503  # refused oth
             f"no request that waits begins with {prefix!r}: see `understudy pending`{more}",
         )
     ids = [row["id"] for row in fitting]
-    some = ", ".join(short_id(id, ids) for id in ids[:5])
-    refuse(USAGE, f"{clean(given)} is the beginning of {len(fitting)} requests: {some}")
+    told = [short_id(id, ids) for id in ids]
+    refuse(USAGE, f"{clean(given)} is the beginning of {len(fitting)} requests: {some(told)}")
 
 
 def _decided(api: Api, agent: str, prefix: str) -> Iterator[dict[str, Any]]:

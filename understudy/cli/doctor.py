@@ -17,14 +17,14 @@ import typer
 from understudy._base.json_values import text_of
 from understudy.cli import servers
 from understudy.cli.api import Api
-from understudy.cli.doctor_store import Check, of_store, some
+from understudy.cli.doctor_store import Check, of_store
 from understudy.cli.exits import DONE, FAILED, STORE, USAGE, ApiProblem, code_of, refuse
 from understudy.cli.looking import now
 from understudy.cli.output import JsonOption, Output
 from understudy.cli.serve import load_definitions
 from understudy.cli.sources import ApiSource, Source, StoreSource, every_row
 from understudy.cli.targets import StoreOption
-from understudy.cli.text import ago
+from understudy.cli.text import ago, some
 from understudy.errors import UnderstudyError
 
 MOST = 1000

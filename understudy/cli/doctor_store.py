@@ -14,7 +14,7 @@ from typing import Any, Literal, LiteralString
 from understudy._base.json_values import text_of
 from understudy.cli import servers
 from understudy.cli.looking import now
-from understudy.cli.text import line
+from understudy.cli.text import line, some
 
 LITTLE_SPACE = 200 * 1024 * 1024
 LARGE_WAL = 256 * 1024 * 1024
@@ -121,8 +121,3 @@ def _of_postgres(store: str) -> Iterator[Check]:
         yield Check(
             "dead hosts", "bad", f"{some(dead)}: their leases are over; `recover` continues"
         )
-
-
-def some(names: list[str]) -> str:
-    """The first of them, and how many more there are."""
-    return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
