@@ -634,6 +634,25 @@ def doubtful(tmp_path: Path) -> Iterator[Runtime]:
         yield runtime
 
 
+@pytest.mark.parametrize("form", [["{}"], ["--all", "--tool", "send_money"]], ids=["one", "all"])
+def test_a_doubt_that_is_settled_since_a_request_was_asked_is_shown_so(
+    form: list[str], tmp_path: Path
+) -> None:
+    with doubtful(tmp_path) as runtime:
+        ref = runtime.get("d-1")
+        (request,) = interrupted(ref.run("Send 30.").get(timeout=60)).requests
+        approval = ["approve", *(each.format(request.id) for each in form)]
+        (doubt,) = request.doubts
+        before = run(*approval, code=2).stderr
+        assert f"\nin doubt: {doubt.reason}\n" in before
+        run("settle", "d-1", doubt.call_key, "--how", "nothing was sent")
+        told = run(*approval, code=2).stderr
+        assert "\nin doubt" not in told
+        settled = f"settled since: nothing was sent (ann) (was in doubt: {doubt.reason})"
+        assert f"\n{settled}\n" in told
+        ref.cancel().get(timeout=60)
+
+
 def test_doctor_tells_a_doubt_of_an_agent_at_rest(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -236,7 +236,7 @@ def _decide_one(
         return
     if found["allowed"] and decision["type"] not in found["allowed"]:
         refuse(STALE, f"this request allows {', '.join(found['allowed'])}, not {decision['type']}")
-    note(request_text(found))
+    note(_request_text(api, found))
     note(f"decision  {_decision_text(decision)}")
     _confirm(yes)
     body = {"decisions": {found["id"]: decision}, "expect": {found["id"]: found["digest"]}}
@@ -246,6 +246,14 @@ def _decide_one(
     else:
         again = " (it was so already)" if done.get("repeated") else ""
         out.say(f"recorded: {decision['type']}{again}", "green")
+
+
+def _request_text(api: Api, found: dict[str, Any]) -> str:
+    """The request, with what became since of the doubts that it was asked with."""
+    if found["doubts"]:
+        page = api.get(agent_path(found["agent_id"], f"/requests/{found['id']}"))
+        found = {**found, "doubts": page["doubts"]}
+    return request_text(found)
 
 
 def _given(decision: dict[str, Any]) -> dict[str, Any]:
@@ -269,7 +277,7 @@ def _decide_all(tool: str, decision: dict[str, Any], yes: bool, api: Api, out: O
     if not fitting:
         refuse(NOT_FOUND, f"no request about {tool!r} waits that allows {kind}")
     for row in fitting:
-        note(f"{row['id']}  {line(row['agent_id'])}\n{request_text(row)}\n")
+        note(f"{row['id']}  {line(row['agent_id'])}\n{_request_text(api, row)}\n")
     note(f"{kind} all {len(fitting)} requests about {line(tool)}")
     _confirm(yes)
     given = _given(decision)
