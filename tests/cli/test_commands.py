@@ -43,7 +43,7 @@ from understudy import (
 from understudy._base.clock import SystemClock
 from understudy.cli.demo_desk import new_runtime, set_up
 from understudy.cli.serve import listening, url_of
-from understudy.cli.servers import running
+from understudy.cli.servers import running, store_name
 from understudy.cluster import Cluster
 from understudy.middleware import AskUser, HumanInTheLoop
 
@@ -132,6 +132,32 @@ def test_people_read_a_conversation_and_what_waits(desk: Desk) -> None:
     assert fields[-1].strip() == "order=17, amount=20"
     assert "pay (asked)" in run("tree").stdout
     assert run("ls", "--status", "failed").stdout == ""
+
+
+def test_in_a_pipe_the_columns_do_not_depend_on_the_rows(desk: Desk) -> None:
+    ask(desk)
+    alone = run("pending").stdout.splitlines()[0].split("\t")
+    assert alone[2:7] == ["-", "approval", "pay", "now", "-"]
+    assert len(alone) == 8
+    ask(desk, "t-2", "boss")
+    assert [line.split("\t")[2] for line in run("pending").stdout.splitlines()] == ["-", "cashier"]
+    lengths = {len(line.split("\t")) for line in run("history", "t-1").stdout.splitlines()}
+    assert lengths == {7}
+
+
+@pytest.mark.parametrize(
+    ("store", "name"),
+    [
+        ("postgresql:///desk?host=/run/pg", "postgresql:///desk?host=/run/pg"),
+        ("postgres://ann:secret@DB:5433/desk", "postgresql://db:5433/desk"),
+        ("postgresql://[::1]:5433/desk", "postgresql://[::1]:5433/desk"),
+        ("postgresql://a:1,b:2/desk", "postgresql://a:1,b:2/desk"),
+        ("postgresql://a/desk?user=ann&password=secret", "postgresql://a/desk?user=ann"),
+        ("postgresql://a/desk?password=secret", "postgresql://a/desk"),
+    ],
+)
+def test_the_name_of_a_store_is_a_url_without_a_password(store: str, name: str) -> None:
+    assert store_name(store) == name
 
 
 @pytest.mark.slow

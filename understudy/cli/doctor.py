@@ -18,7 +18,7 @@ from understudy._base.json_values import text_of
 from understudy.cli import servers
 from understudy.cli.api import Api
 from understudy.cli.doctor_store import Check, of_store
-from understudy.cli.exits import DONE, FAILED, STORE, USAGE, ApiProblem, code_of, refuse
+from understudy.cli.exits import DONE, FAILED, STORE, USAGE, ApiProblem, code_of, message_of, refuse
 from understudy.cli.looking import now
 from understudy.cli.output import JsonOption, Output
 from understudy.cli.serve import load_definitions
@@ -63,7 +63,7 @@ def doctor(
     except UnderstudyError as error:
         if code_of(error) != STORE:
             raise
-        checks.append(Check("store", "bad", text_of(error)))
+        checks.append(Check("store", "bad", message_of(error)))
         code = STORE
     bad = [check for check in checks if check.state == "bad"]
     if code == DONE and bad:

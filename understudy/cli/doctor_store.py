@@ -18,8 +18,10 @@ from understudy.cli.text import line, some
 
 LITTLE_SPACE = 200 * 1024 * 1024
 LARGE_WAL = 256 * 1024 * 1024
+# The tables of a version before have no `draining`.
 HOSTS: LiteralString = """
-SELECT h.name, h.lease_until < clock_timestamp(), count(a.key)
+SELECT h.name, h.lease_until < clock_timestamp(), count(a.key),
+    coalesce((to_jsonb(h) ->> 'draining')::boolean, false)
 FROM understudy.hosts h LEFT JOIN understudy.agents a ON a.owner = h.id AND NOT a.deleted
 GROUP BY h.id ORDER BY h.id"""
 
@@ -114,9 +116,14 @@ def _of_postgres(store: str) -> Iterator[Check]:
     offset = abs((now() - row[1]).total_seconds())
     yield Check("clock", "note" if offset > 5 else "ok", f"{offset:.1f} s from this machine's")
     yield Check("schema", "ok", version)
-    living = [f"{line(name)} ({owns} agents)" for name, is_over, owns in hosts if not is_over]
-    yield Check("hosts", "ok" if living else "note", some(living) or "none has it open")
-    dead = [f"{line(name)} ({owns} agents)" for name, is_over, owns in hosts if is_over and owns]
+    living = [
+        f"{line(name)} ({owns} agents{', draining' if draining else ''})"
+        for name, is_over, owns, draining in hosts
+        if not is_over
+    ]
+    is_served = any(not is_over and not draining for _, is_over, _, draining in hosts)
+    yield Check("hosts", "ok" if is_served else "note", some(living) or "none has it open")
+    dead = [f"{line(name)} ({owns} agents)" for name, is_over, owns, _ in hosts if is_over and owns]
     if dead:
         yield Check(
             "dead hosts", "bad", f"{some(dead)}: their leases are over; `recover` continues"

@@ -23,6 +23,7 @@ from understudy.errors import (
     SchemaVersionError,
     StoreDamaged,
     StoreError,
+    StoreUnavailable,
     UnderstudyError,
     UnknownAgent,
     UsageError,
@@ -121,6 +122,13 @@ def code_of(error: Exception) -> int:
     return next((code for kind, code in _OF_ERRORS if isinstance(error, kind)), FAILED)
 
 
+def message_of(error: Exception) -> str:
+    """What a person is told of an error. What runs do meanwhile is for those who run them."""
+    if isinstance(error, StoreUnavailable):
+        return f"the store cannot be reached: {error.cause}"
+    return text_of(error)
+
+
 def told(command: F) -> F:
     """The command, whose errors are a line on standard error and an exit code, and no traceback."""
 
@@ -140,7 +148,7 @@ def told(command: F) -> F:
             complain(f"the server does not answer: {text_of(error)}")
             raise typer.Exit(STORE) from None
         except (Refusal, ApiProblem, UnderstudyError) as error:
-            complain(text_of(error))
+            complain(message_of(error))
             raise typer.Exit(code_of(error)) from None
 
     return run  # type: ignore[return-value]  # it has the signature of the command

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from urllib.parse import urlsplit, urlunsplit
+from urllib.parse import urlsplit
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,9 +34,10 @@ def store_name(store: str) -> str:
         return f"sqlite:///{Path(path).resolve()}" if path else store
     if separator:
         parts = urlsplit(store)
-        host = parts.hostname or ""
-        port = f":{parts.port}" if parts.port else ""
-        return urlunsplit(("postgresql", f"{host}{port}", parts.path, parts.query, ""))
+        hosts = parts.netloc.rpartition("@")[2].lower()  # none, one, or some, each with its port
+        options = [each for each in parts.query.split("&") if not each.startswith("password=")]
+        query = f"?{'&'.join(options)}" if any(options) else ""
+        return f"postgresql://{hosts}{parts.path}{query}"
     return store
 
 
