@@ -10,6 +10,7 @@ import psycopg
 import pytest
 
 from tests.cli.conftest import agents, run
+from tests.support.web_server import held_port
 from understudy import Runtime, approve
 
 pytestmark = pytest.mark.postgres
@@ -94,6 +95,12 @@ def test_doctor_tells_a_host_that_drains(postgres_store: str) -> None:
 def test_a_database_that_cannot_be_reached_is_said(postgres_store: str) -> None:
     wrong = urlunsplit(urlsplit(postgres_store)._replace(path="/no_such_database"))
     for command in ("ls", "pending", "doctor"):
-        told = run(command, "--store", wrong, code=5).output
-        assert "no_such_database" in told
-        assert "Runs wait" not in told
+        assert "no_such_database" in run(command, "--store", wrong, code=5).output
+
+
+def test_who_looks_is_told_nothing_of_runs_where_no_server_answers() -> None:
+    with held_port() as port:
+        for command in ("ls", "doctor"):
+            told = run(command, "--store", f"postgresql://127.0.0.1:{port}/desk", code=5).output
+            assert "the store cannot be reached: " in told
+            assert "Runs wait" not in told
