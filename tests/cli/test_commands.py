@@ -2,23 +2,31 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
+import platform
 import re
+import signal
 import socket
 import sqlite3
 import sys
+import threading
 import types
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
 import pytest
+from starlette.responses import PlainTextResponse
+from starlette.types import Receive, Scope, Send
 
 from tests.cli.conftest import Desk, agents, found_by_commands, run
 from tests.support.agents import by_turn, interrupted, results
-from tests.support.programs import PIPE, started
+from tests.support.programs import PIPE, Started, started
+from tests.support.web_server import served
 from understudy import (
     Agent,
     Completed,
@@ -35,7 +43,7 @@ from understudy import (
 from understudy._base.clock import SystemClock
 from understudy.cli.demo_desk import new_runtime, set_up
 from understudy.cli.serve import listening, url_of
-from understudy.cli.servers import running
+from understudy.cli.servers import running, store_name
 from understudy.cluster import Cluster
 from understudy.middleware import AskUser, HumanInTheLoop
 
@@ -126,6 +134,32 @@ def test_people_read_a_conversation_and_what_waits(desk: Desk) -> None:
     assert run("ls", "--status", "failed").stdout == ""
 
 
+def test_in_a_pipe_the_columns_do_not_depend_on_the_rows(desk: Desk) -> None:
+    ask(desk)
+    alone = run("pending").stdout.splitlines()[0].split("\t")
+    assert alone[2:7] == ["-", "approval", "pay", "now", "-"]
+    assert len(alone) == 8
+    ask(desk, "t-2", "boss")
+    assert [line.split("\t")[2] for line in run("pending").stdout.splitlines()] == ["-", "cashier"]
+    lengths = {len(line.split("\t")) for line in run("history", "t-1").stdout.splitlines()}
+    assert lengths == {7}
+
+
+@pytest.mark.parametrize(
+    ("store", "name"),
+    [
+        ("postgresql:///desk?host=/run/pg", "postgresql:///desk?host=/run/pg"),
+        ("postgres://ann:secret@DB:5433/desk", "postgresql://db:5433/desk"),
+        ("postgresql://[::1]:5433/desk", "postgresql://[::1]:5433/desk"),
+        ("postgresql://a:1,b:2/desk", "postgresql://a:1,b:2/desk"),
+        ("postgresql://a/desk?user=ann&password=secret", "postgresql://a/desk?user=ann"),
+        ("postgresql://a/desk?password=secret", "postgresql://a/desk"),
+    ],
+)
+def test_the_name_of_a_store_is_a_url_without_a_password(store: str, name: str) -> None:
+    assert store_name(store) == name
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("form", [[], ["--jsonl"]])
 def test_a_reader_that_has_enough_is_no_error(desk: Desk, form: list[str]) -> None:
@@ -208,6 +242,44 @@ def test_a_decision_is_shown_before_it_is_taken_and_is_of_who_is_logged_in(desk:
     assert run("approve", "none", "-y", code=3).stdout == ""
     assert run("approve", "nobody/none", "-y", code=3).stdout == ""
     assert desk.paid == [("17", 20)]
+
+
+@contextmanager
+def asked_in_a_terminal(*arguments: str) -> Iterator[tuple[Started, int]]:
+    """A command that has asked a question, and what types in its terminal."""
+    ours, theirs = os.openpty()
+    try:
+        pipes: dict[str, Any] = {"stdin": theirs, "stdout": PIPE, "stderr": PIPE}
+        with started("-m", "understudy", *arguments, **pipes) as command:
+            assert command.stderr is not None
+            told = ""
+            while not told.endswith("[y/N]:"):
+                char = command.stderr.read(1)
+                assert char, told  # it has ended
+                told += char
+            yield command, ours
+    finally:
+        os.close(ours)
+        os.close(theirs)
+
+
+@pytest.mark.slow
+def test_a_question_is_answered_or_ended_by_ctrl_c(desk: Desk) -> None:
+    request = ask(desk)
+    for question in (["approve", request], ["delete", "t-1"]):
+        with asked_in_a_terminal(*question) as (command, _):
+            command.send_signal(signal.SIGINT)
+            assert command.communicate(timeout=60) == ("", " ")
+            assert command.returncode == 130
+        for answer in (b"n\n", b"\n", b"\x04"):  # the last is the end of the input
+            with asked_in_a_terminal(*question) as (command, typing):
+                os.write(typing, answer)
+                assert "nothing was" in command.communicate(timeout=60)[1]
+                assert command.returncode == 1
+    with asked_in_a_terminal("approve", request) as (command, typing):
+        os.write(typing, b"y\n")
+        assert command.communicate(timeout=60)[0] == "recorded: approve\n"
+        assert command.returncode == 0
 
 
 @pytest.mark.slow
@@ -344,6 +416,15 @@ def test_a_beginning_of_several_ids_is_refused(desk: Desk) -> None:
     assert desk.paid == []
 
 
+def test_an_agent_in_the_place_of_a_request_is_told_so(desk: Desk) -> None:
+    request = ask(desk, "z1")
+    refused = run("approve", "z1", "-y", code=3)
+    assert f"z1 is an agent; its request is {request[:6]} (pay)" in refused.stderr
+    desk.runtime.spawn("echo", "z2").run("hi").get()
+    assert "no request that waits begins with 'z2'" in run("reject", "z2", "-y", code=3).stderr
+    assert desk.paid == []
+
+
 # ------------------------------------------------------------------------------- act
 
 
@@ -430,9 +511,40 @@ def test_a_server_of_another_store_is_not_asked(desk: Desk, tmp_path: Path) -> N
     run("send", "t-1", "hi", "--agent", "echo", "--store", desk.store)
 
 
-def test_a_wrong_token_is_refused(desk: Desk) -> None:
-    refused = run("ls", "--url", desk.url, "--token", "wrong", code=1)
-    assert refused.stdout == ""
+def test_a_file_that_a_program_without_pages_has_open_is_said_with_the_way_out(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "desk.db"
+    with Runtime(agents([]), store=f"sqlite:///{path}"):
+        refused = run("approve", "89e6", "--store", f"sqlite:///{path}", code=5)
+        assert f":{os.getpid()} has, or had it last" in refused.stderr
+        assert "understudy.web.ui" in refused.stderr
+    # A process that has ended has nothing open, whatever the file says.
+    lock = Path(f"{path}.lock")
+    lock.write_text(f"{lock.read_text()}{platform.node()}:999999999\n")
+    refused = run("approve", "89e6", "--store", f"sqlite:///{path}", code=5)
+    assert refused.stderr.endswith("open: start `understudy serve`, or give --url\n")
+
+
+def test_a_wrong_token_is_refused_and_it_says_how_to_give_one(desk: Desk) -> None:
+    for command in (["ls"], ["events", "--follow"], ["approve", "89e6"]):
+        refused = run(*command, "--url", desk.url, "--token", "wrong", code=5)
+        assert refused.stdout == ""
+        assert "give its --token, or UNDERSTUDY_TOKEN" in refused.stderr
+
+
+@pytest.mark.parametrize(
+    ("status", "body"),
+    [(404, '{"detail": "Not Found"}'), (404, "Not Found"), (200, "<p>Welcome"), (307, "[]")],
+)
+def test_a_server_without_pages_of_understudy_is_said_so(status: int, body: str) -> None:
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        await PlainTextResponse(body, status)(scope, receive, send)
+
+    with served(app) as url:
+        for command in (["ls"], ["show", "t-1"], ["cancel", "t-1"]):
+            refused = run(*command, "--url", url, code=5)
+            assert f"no understudy pages at {url}" in refused.stderr
 
 
 def test_a_store_that_cannot_be_read_is_said(tmp_path: Path) -> None:
@@ -523,6 +635,64 @@ def test_doctor_tells_what_needs_somebody(desk: Desk) -> None:
     assert checks["agents"]["detail"] == "1 interrupted"
     assert checks["requests"]["state"] == "note"
     assert checks["definitions"]["detail"] == "all known"
+
+
+@contextmanager
+def doubtful(tmp_path: Path) -> Iterator[Runtime]:
+    """A runtime with its pages, whose agent `d-1` is at rest with a call in doubt."""
+    entered = threading.Event()
+
+    @tool
+    async def send_money(amount: int) -> str:
+        entered.set()
+        await asyncio.Event().wait()
+        return "sent"
+
+    first, second = call("send_money", {"amount": 20}), call("send_money", {"amount": 30})
+    agent = Agent("bank", by_turn(first, second, "Sent."), tools=[send_money])
+    store = f"sqlite:///{tmp_path / 'doubtful.db'}"
+    with Runtime([agent], store=store) as runtime, found_by_commands(runtime, store):
+        ref = runtime.spawn("bank", "d-1")
+        running = ref.run("Send 20.")
+        assert entered.wait(60)
+        ref.cancel().get(timeout=60)
+        running.get(timeout=60)
+        yield runtime
+
+
+@pytest.mark.parametrize("form", [["{}"], ["--all", "--tool", "send_money"]], ids=["one", "all"])
+def test_a_doubt_that_is_settled_since_a_request_was_asked_is_shown_so(
+    form: list[str], tmp_path: Path
+) -> None:
+    with doubtful(tmp_path) as runtime:
+        ref = runtime.get("d-1")
+        (request,) = interrupted(ref.run("Send 30.").get(timeout=60)).requests
+        approval = ["approve", *(each.format(request.id) for each in form)]
+        (doubt,) = request.doubts
+        before = run(*approval, code=2).stderr
+        assert f"\nin doubt: {doubt.reason}\n" in before
+        run("settle", "d-1", doubt.call_key, "--how", "nothing was sent")
+        told = run(*approval, code=2).stderr
+        assert "\nin doubt" not in told
+        settled = f"settled since: nothing was sent (ann) (was in doubt: {doubt.reason})"
+        assert f"\n{settled}\n" in told
+        ref.cancel().get(timeout=60)
+
+
+def test_doctor_tells_a_doubt_of_an_agent_at_rest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def told(*options: str) -> dict[str, Any]:
+        checks = json.loads(run("doctor", "--json", *options).stdout)["checks"]
+        return {check["check"]: check["detail"] for check in checks}
+
+    with doubtful(tmp_path) as runtime:
+        assert told()["in doubt"].startswith("d-1 (send_money)")
+        assert "not read" not in told()
+        assert "in doubt" not in told("--quick")
+        runtime.spawn("bank", "d-0").pause("for now").get(timeout=60)
+        monkeypatch.setattr("understudy.cli.doctor.MOST", 1)
+        assert told()["not read"].startswith("1 agents")
 
 
 def test_doctor_names_the_definitions_that_the_server_lacks(desk: Desk, tmp_path: Path) -> None:

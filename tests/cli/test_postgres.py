@@ -10,6 +10,7 @@ import psycopg
 import pytest
 
 from tests.cli.conftest import agents, run
+from tests.support.web_server import held_port
 from understudy import Runtime, approve
 
 pytestmark = pytest.mark.postgres
@@ -83,7 +84,23 @@ def test_doctor_names_hosts_that_ended_and_still_own_agents(postgres_store: str)
     assert (doctor["hosts"]["state"], doctor["hosts"]["detail"]) == ("note", "none has it open")
 
 
+def test_doctor_tells_a_host_that_drains(postgres_store: str) -> None:
+    with Runtime(agents([]), store=postgres_store, host="worker-1") as runtime:
+        assert runtime.drain().get(timeout=60)
+        checks = looked(postgres_store, "doctor")["checks"]
+    hosts = next(each for each in checks if each["check"] == "hosts")
+    assert (hosts["state"], hosts["detail"]) == ("note", "worker-1 (0 agents, draining)")
+
+
 def test_a_database_that_cannot_be_reached_is_said(postgres_store: str) -> None:
     wrong = urlunsplit(urlsplit(postgres_store)._replace(path="/no_such_database"))
     for command in ("ls", "pending", "doctor"):
         assert "no_such_database" in run(command, "--store", wrong, code=5).output
+
+
+def test_who_looks_is_told_nothing_of_runs_where_no_server_answers() -> None:
+    with held_port() as port:
+        for command in ("ls", "doctor"):
+            told = run(command, "--store", f"postgresql://127.0.0.1:{port}/desk", code=5).output
+            assert "the store cannot be reached: " in told
+            assert "Runs wait" not in told

@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.support.agents import Held, agent_of_two_sleepers, by_turn, until_status
+from tests.support.agents import Held, agent_of_two_sleepers, by_turn, interrupted, until_status
 from tests.support.faulty import FaultyBackend
 from tests.support.loops import soon
 from tests.support.places import Place, PostgresPlace, SqlitePlace
@@ -176,6 +176,49 @@ async def test_a_call_in_doubt_is_shown_and_settled() -> None:
             entries = (await client.get("/api/agents/p1/history")).json()["entries"]
             settled = [e for e in entries if e["what"] == "settled"]
             assert settled[0]["detail"]["how"] == "the bank says no (ann)"
+
+
+async def test_a_doubt_that_is_settled_since_a_request_was_asked_is_shown_so() -> None:
+    entered = asyncio.Event()
+
+    @tool
+    async def pay() -> str:
+        entered.set()
+        await asyncio.Event().wait()
+        return "paid"
+
+    agent = Agent("payer", by_turn(call("pay"), call("pay"), "ok"), tools=[pay])
+    async with Runtime([agent]) as runtime:
+        ref = runtime.spawn("payer", id="p1")
+        running = ref.run("pay")
+        await soon(entered.wait())
+        await soon(ref.cancel())
+        await soon(running)
+        (request,) = interrupted(await soon(ref.run("pay"))).requests
+        (doubt,) = request.doubts
+        page = f"/agents/p1/requests/{request.id}"
+        many = {"chosen": f"p1/{request.id}/{request.digest}"}
+        async with site_of(runtime) as client:
+
+            async def told() -> Any:
+                return (await client.get(f"/api{page}")).json()["doubts"]
+
+            async def texts() -> list[str]:
+                return [(await client.get(page)).text, (await client.post("/bulk", data=many)).text]
+
+            assert [each["settled"] for each in await told()] == [None]
+            for text in await texts():
+                assert "In doubt:" in text
+                assert "Settled since" not in text
+            await soon(ref.settle(doubt.call_key, how="the bank says no"))
+            (after,) = await told()
+            assert (after["call_key"], after["settled"]["how"]) == (
+                doubt.call_key,
+                "the bank says no",
+            )
+            for text in await texts():
+                assert "Settled since: the bank says no." in text
+                assert "In doubt:" not in text
 
 
 async def test_actions_do_what_they_say_and_say_why_they_cannot() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any
@@ -11,7 +10,7 @@ import typer
 
 from understudy.cli.api import Api, agent_path
 from understudy.cli.exits import FAILED, USAGE, refuse
-from understudy.cli.inputs import parsed_json, read_input
+from understudy.cli.inputs import confirm, parsed_json, read_input
 from understudy.cli.looking import IdArgument
 from understudy.cli.options import ListOutput, Where
 from understudy.cli.output import Output
@@ -165,10 +164,8 @@ def delete(
     """Delete an agent and all its records."""
     api = where.changing()
     if not yes:
-        if not sys.stdin.isatty():
-            refuse(USAGE, "nobody is here to confirm that the agent is deleted: give --yes")
-        if not typer.confirm(f"Delete {id!r} and all its records?", err=True):
-            refuse(FAILED, "nothing was deleted")
+        question = f"Delete {id!r} and all its records?"
+        confirm(question, to="that the agent is deleted", otherwise="nothing was deleted")
     _tell(out, api.delete(agent_path(id), {"confirm": id}), "it is deleted")
 
 

@@ -100,11 +100,12 @@ class Api:
             data = None
         if response.is_success and data is not None:
             return data
-        if not isinstance(data, dict):
-            detail = {
-                401: "the server does not know you: give --token, or UNDERSTUDY_TOKEN",
-                404: f"there is no API of understudy at {self.url}",
-            }.get(response.status_code, f"the server answered {response.status_code}")
+        if response.status_code == 401:
+            detail = "the server does not know you: give its --token, or UNDERSTUDY_TOKEN"
+            raise ApiProblem(401, {"error": "LoginNeeded", "detail": detail})
+        if not isinstance(data, dict) or "error" not in data:  # a problem of ours has its name
+            at = self.url if response.is_server_error else f"no understudy pages at {self.url}"
+            detail = f"{at}: the server answered {response.status_code}"
             raise ApiProblem(response.status_code, {"error": "NoApi", "detail": detail})
         raise ApiProblem(response.status_code, data)
 

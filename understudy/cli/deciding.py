@@ -17,13 +17,13 @@ import typer
 
 from understudy.cli.api import Api, agent_path
 from understudy.cli.exits import FAILED, NOT_FOUND, STALE, USAGE, ApiProblem, refuse
-from understudy.cli.inputs import given_text, parsed_json, read_input
+from understudy.cli.inputs import confirm, given_text, parsed_json, read_input
 from understudy.cli.looking import ToolOption, short_id
 from understudy.cli.options import Where
 from understudy.cli.output import Output, note
 from understudy.cli.show import request_text
 from understudy.cli.sources import ApiSource, every_row
-from understudy.cli.text import as_json, clean, line, utc
+from understudy.cli.text import as_json, clean, line, some, utc
 from understudy.interrupts import Decision
 
 MOST = 100
@@ -147,15 +147,22 @@ def find(api: Api, given: str) -> dict[str, Any]:  # noqa: RET503  # refused oth
     agent, _, prefix = given.rpartition("/")
     if not prefix:
         refuse(USAGE, "give the id of a request; `understudy pending` lists them")
+    waiting = list(every_row(ApiSource(api).pending, None))
     fitting = [
         row
-        for row in every_row(ApiSource(api).pending, None)
+        for row in waiting
         if row["id"].startswith(prefix) and (not agent or row["agent_id"] == agent)
     ]
     fitting = fitting or list(_decided(api, agent, prefix))
     exact = [row for row in fitting if row["id"] == prefix]
     if len(exact or fitting) == 1:
         return (exact or fitting)[0]
+    asks = [row for row in waiting if not agent and row["agent_id"] == prefix]
+    if not fitting and asks:
+        ids = [row["id"] for row in waiting]
+        told = [f"{short_id(row['id'], ids)} ({row['tool_name'] or row['source']})" for row in asks]
+        its = "its request is" if len(told) == 1 else "its requests are"
+        refuse(NOT_FOUND, f"{prefix} is an agent; {its} {some(told)}")
     if not fitting:
         more = "" if agent else f"; of one that waits no more, give AGENT/{clean(prefix)}"
         refuse(
@@ -163,8 +170,8 @@ def find(api: Api, given: str) -> dict[str, Any]:  # noqa: RET503  # refused oth
             f"no request that waits begins with {prefix!r}: see `understudy pending`{more}",
         )
     ids = [row["id"] for row in fitting]
-    some = ", ".join(short_id(id, ids) for id in ids[:5])
-    refuse(USAGE, f"{clean(given)} is the beginning of {len(fitting)} requests: {some}")
+    told = [short_id(id, ids) for id in ids]
+    refuse(USAGE, f"{clean(given)} is the beginning of {len(fitting)} requests: {some(told)}")
 
 
 def _decided(api: Api, agent: str, prefix: str) -> Iterator[dict[str, Any]]:
@@ -229,7 +236,7 @@ def _decide_one(
         return
     if found["allowed"] and decision["type"] not in found["allowed"]:
         refuse(STALE, f"this request allows {', '.join(found['allowed'])}, not {decision['type']}")
-    note(request_text(found))
+    note(_request_text(api, found))
     note(f"decision  {_decision_text(decision)}")
     _confirm(yes)
     body = {"decisions": {found["id"]: decision}, "expect": {found["id"]: found["digest"]}}
@@ -239,6 +246,14 @@ def _decide_one(
     else:
         again = " (it was so already)" if done.get("repeated") else ""
         out.say(f"recorded: {decision['type']}{again}", "green")
+
+
+def _request_text(api: Api, found: dict[str, Any]) -> str:
+    """The request, with what became since of the doubts that it was asked with."""
+    if found["doubts"]:
+        page = api.get(agent_path(found["agent_id"], f"/requests/{found['id']}"))
+        found = {**found, "doubts": page["doubts"]}
+    return request_text(found)
 
 
 def _given(decision: dict[str, Any]) -> dict[str, Any]:
@@ -262,7 +277,7 @@ def _decide_all(tool: str, decision: dict[str, Any], yes: bool, api: Api, out: O
     if not fitting:
         refuse(NOT_FOUND, f"no request about {tool!r} waits that allows {kind}")
     for row in fitting:
-        note(f"{row['id']}  {line(row['agent_id'])}\n{request_text(row)}\n")
+        note(f"{row['id']}  {line(row['agent_id'])}\n{_request_text(api, row)}\n")
     note(f"{kind} all {len(fitting)} requests about {line(tool)}")
     _confirm(yes)
     given = _given(decision)
@@ -293,12 +308,8 @@ def all_stale(refused: list[dict[str, Any]]) -> bool:
 
 
 def _confirm(yes: bool) -> None:
-    if yes:
-        return
-    if not sys.stdin.isatty():
-        refuse(USAGE, "nobody is here to confirm what is shown above: give --yes")
-    if not typer.confirm("Do it?", err=True):
-        refuse(FAILED, "nothing was decided")
+    if not yes:
+        confirm("Do it?", to="what is shown above", otherwise="nothing was decided")
 
 
 def _edited(found: dict[str, Any]) -> str:

@@ -8,6 +8,7 @@ import sqlite3
 from collections.abc import Iterator
 from dataclasses import asdict
 from datetime import datetime
+from heapq import heappush, heappushpop
 from typing import Annotated, Any
 
 import httpx2
@@ -16,18 +17,18 @@ import typer
 from understudy._base.json_values import text_of
 from understudy.cli import servers
 from understudy.cli.api import Api
-from understudy.cli.doctor_store import Check, of_store, some
-from understudy.cli.exits import DONE, FAILED, STORE, USAGE, ApiProblem, code_of, refuse
+from understudy.cli.doctor_store import Check, of_store
+from understudy.cli.exits import DONE, FAILED, STORE, USAGE, ApiProblem, code_of, message_of, refuse
 from understudy.cli.looking import now
 from understudy.cli.output import JsonOption, Output
 from understudy.cli.serve import load_definitions
 from understudy.cli.sources import ApiSource, Source, StoreSource, every_row
 from understudy.cli.targets import StoreOption
-from understudy.cli.text import ago
+from understudy.cli.text import ago, some
 from understudy.errors import UnderstudyError
 
 MOST = 1000
-"""Agents with an open run that are looked into."""
+"""Agents that are looked into: so many with an open run, and so many at rest."""
 LATE = 60.0
 """Seconds after which what is due counts as overdue: a runtime looks more often."""
 LIBRARIES = ("pydantic-ai-slim", "pydantic", "pykka", "psycopg", "starlette", "uvicorn")
@@ -36,7 +37,8 @@ LIBRARIES = ("pydantic-ai-slim", "pydantic", "pykka", "psycopg", "starlette", "u
 def doctor(
     store: StoreOption = None,
     quick: Annotated[
-        bool, typer.Option("--quick", help="Leave out what reads the whole database.")
+        bool,
+        typer.Option("--quick", help="Leave out what reads the whole database, or agents at rest."),
     ] = False,
     app: Annotated[
         str | None,
@@ -61,7 +63,7 @@ def doctor(
     except UnderstudyError as error:
         if code_of(error) != STORE:
             raise
-        checks.append(Check("store", "bad", text_of(error)))
+        checks.append(Check("store", "bad", message_of(error)))
         code = STORE
     bad = [check for check in checks if check.state == "bad"]
     if code == DONE and bad:
@@ -81,7 +83,7 @@ def _of_source(store: str, app: str | None, *, quick: bool) -> Iterator[Check]:
     try:
         yield Check("store", "ok", f"{servers.store_name(store)} can be read")
         yield from of_store(store, quick=quick)
-        yield from _of_agents(source)
+        yield from _of_agents(source, quick=quick)
         yield from _of_definitions(store)
         if app is not None:
             yield from _of_app(source, app)
@@ -112,19 +114,28 @@ def _machine() -> Iterator[Check]:
     yield Check("servers", "ok", urls or "none of yours runs")
 
 
-def _of_agents(source: Source) -> Iterator[Check]:
+def _of_agents(source: Source, *, quick: bool) -> Iterator[Check]:
     counts: dict[str, int] = {}
     damaged: list[str] = []
     overdue: list[str] = []
     at = now()
     open_ids: list[str] = []
+    at_rest: list[tuple[str, str]] = []  # a heap of those that changed last
+    most_at_rest = 0 if quick else MOST
+    unread = 0
     for row in every_row(source.agents, None):
         counts[row["status"]] = counts.get(row["status"], 0) + 1
         if row["damage"] is not None:
             damaged.append(row["id"])
             continue
-        if row["waits_for"] != "rest" and len(open_ids) < MOST:
+        if row["waits_for"] == "rest":
+            push = heappush if len(at_rest) < most_at_rest else heappushpop
+            unread += push is heappushpop and not quick
+            push(at_rest, (row["status_at"] or "", row["id"]))
+        elif len(open_ids) < MOST:
             open_ids.append(row["id"])
+        else:
+            unread += 1
         if row["due"] is not None and _seconds_since(row["due"]) > LATE:
             overdue.append(f"{row['id']} ({ago(row['due'], at)})")
     told = ", ".join(f"{count} {status}" for status, count in sorted(counts.items()))
@@ -134,7 +145,8 @@ def _of_agents(source: Source) -> Iterator[Check]:
     if overdue:
         yield Check("overdue", "bad", f"{some(overdue)}: does a runtime have the store open?")
     quarantined, doubts, unreadable = [], [], []
-    for id in open_ids:
+    # A doubt outlives its run. No index knows of doubts, so the agents are read.
+    for id in [*open_ids, *(id for _, id in sorted(at_rest, reverse=True))]:
         try:
             state = source.state(id)
         except UnderstudyError:
@@ -148,7 +160,10 @@ def _of_agents(source: Source) -> Iterator[Check]:
     if quarantined:
         yield Check("quarantine", "bad", f"{some(quarantined)}: see `understudy retry`")
     if doubts:
-        yield Check("in doubt", "note", some(doubts))
+        yield Check("in doubt", "note", f"{some(doubts)}: see `understudy settle`")
+    if unread:
+        told = f"{unread} agents, for quarantine and doubts: see `understudy show`"
+        yield Check("not read", "note", told)
     oldest: list[dict[str, Any]] = list(every_row(source.pending, 1, order="oldest"))
     if oldest:
         age = ago(oldest[0]["created_at"], at)

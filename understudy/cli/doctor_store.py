@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import platform
 import shutil
 import sqlite3
 from collections.abc import Iterator
@@ -15,12 +14,14 @@ from typing import Any, Literal, LiteralString
 from understudy._base.json_values import text_of
 from understudy.cli import servers
 from understudy.cli.looking import now
-from understudy.cli.text import line
+from understudy.cli.text import line, some
 
 LITTLE_SPACE = 200 * 1024 * 1024
 LARGE_WAL = 256 * 1024 * 1024
+# The tables of a version before have no `draining`.
 HOSTS: LiteralString = """
-SELECT h.name, h.lease_until < clock_timestamp(), count(a.key)
+SELECT h.name, h.lease_until < clock_timestamp(), count(a.key),
+    coalesce((to_jsonb(h) ->> 'draining')::boolean, false)
 FROM understudy.hosts h LEFT JOIN understudy.agents a ON a.owner = h.id AND NOT a.deleted
 GROUP BY h.id ORDER BY h.id"""
 
@@ -35,10 +36,9 @@ class Check:
 
 
 def of_store(store: str, *, quick: bool) -> Iterator[Check]:
-    name = servers.store_name(store)
-    scheme, _, rest = name.partition("://")
-    if scheme == "sqlite":
-        yield from _of_file(Path(rest[1:] if rest.startswith("//") else rest), quick=quick)
+    file = servers.file_of(store)
+    if file is not None:
+        yield from _of_file(file, quick=quick)
     else:
         yield from _of_postgres(store)
 
@@ -55,7 +55,7 @@ def _of_file(path: Path, *, quick: bool) -> Iterator[Check]:
         yield Check(
             "file system", "bad", f"{kind}: locks of a network file system are not reliable"
         )
-    yield Check("runtime", "ok", _holder(Path(f"{path}.lock")))
+    yield Check("runtime", "ok", _holder(path))
     if not os.access(path, os.W_OK):
         yield Check("file", "note", "this user cannot write it")
     try:
@@ -75,17 +75,13 @@ def _version(rows: Any) -> str:
     return f"version {rows.fetchone()[0]}"
 
 
-def _holder(lock: Path) -> str:
-    try:
-        lines = lock.read_text(encoding="utf-8", errors="replace").splitlines()
-    except OSError:
-        return "none has opened it here"
-    holder = lines[1].strip() if len(lines) > 1 else ""
-    pid = holder.rpartition(":")[2]
-    is_here = holder.startswith(f"{platform.node()}:") and pid.isdecimal()
-    if is_here and not servers.is_alive(int(pid)):
-        return f"none runs; the last one was {holder}"
-    return f"{holder} has it open, or had it last" if holder else "none has it open"
+def _holder(database: Path) -> str:
+    found = servers.holder_of(database)
+    if found is None:
+        return "none has it open"
+    if not found.may_run:
+        return f"none runs; the last one was {found.name}"
+    return f"{found.name} has it open, or had it last"
 
 
 def _file_system(path: Path) -> str:
@@ -120,15 +116,15 @@ def _of_postgres(store: str) -> Iterator[Check]:
     offset = abs((now() - row[1]).total_seconds())
     yield Check("clock", "note" if offset > 5 else "ok", f"{offset:.1f} s from this machine's")
     yield Check("schema", "ok", version)
-    living = [f"{line(name)} ({owns} agents)" for name, is_over, owns in hosts if not is_over]
-    yield Check("hosts", "ok" if living else "note", some(living) or "none has it open")
-    dead = [f"{line(name)} ({owns} agents)" for name, is_over, owns in hosts if is_over and owns]
+    living = [
+        f"{line(name)} ({owns} agents{', draining' if draining else ''})"
+        for name, is_over, owns, draining in hosts
+        if not is_over
+    ]
+    is_served = any(not is_over and not draining for _, is_over, _, draining in hosts)
+    yield Check("hosts", "ok" if is_served else "note", some(living) or "none has it open")
+    dead = [f"{line(name)} ({owns} agents)" for name, is_over, owns, _ in hosts if is_over and owns]
     if dead:
         yield Check(
             "dead hosts", "bad", f"{some(dead)}: their leases are over; `recover` continues"
         )
-
-
-def some(names: list[str]) -> str:
-    """The first of them, and how many more there are."""
-    return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")

@@ -23,6 +23,7 @@ from understudy.errors import (
     SchemaVersionError,
     StoreDamaged,
     StoreError,
+    StoreUnavailable,
     UnderstudyError,
     UnknownAgent,
     UsageError,
@@ -105,9 +106,7 @@ class ApiProblem(Exception):
     @property
     def code(self) -> int:
         """The exit code of it."""
-        if self.error == "NoApi":
-            return FAILED
-        if self.error in ("OwnedElsewhere", "StoreUnavailable"):
+        if self.error in ("LoginNeeded", "NoApi", "OwnedElsewhere", "StoreUnavailable"):
             return STORE
         if self.error in ("AgentDeleted", "UnknownAgent"):
             return NOT_FOUND
@@ -121,6 +120,13 @@ def code_of(error: Exception) -> int:
     if isinstance(error, httpx2.TransportError):
         return STORE
     return next((code for kind, code in _OF_ERRORS if isinstance(error, kind)), FAILED)
+
+
+def message_of(error: Exception) -> str:
+    """What a person is told of an error. What runs do meanwhile is for those who run them."""
+    if isinstance(error, StoreUnavailable):
+        return f"the store cannot be reached: {error.cause}"
+    return text_of(error)
 
 
 def told(command: F) -> F:
@@ -142,7 +148,7 @@ def told(command: F) -> F:
             complain(f"the server does not answer: {text_of(error)}")
             raise typer.Exit(STORE) from None
         except (Refusal, ApiProblem, UnderstudyError) as error:
-            complain(text_of(error))
+            complain(message_of(error))
             raise typer.Exit(code_of(error)) from None
 
     return run  # type: ignore[return-value]  # it has the signature of the command

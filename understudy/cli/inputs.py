@@ -7,7 +7,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from understudy.cli.exits import USAGE, refuse
+from understudy.cli.exits import FAILED, USAGE, refuse
+from understudy.cli.text import clean
 
 
 def read_input(file: str) -> str:
@@ -29,3 +30,20 @@ def parsed_json(text: str, what: str) -> Any:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
         refuse(USAGE, f"{what} no JSON: {error}")
+
+
+def confirm(question: str, *, to: str, otherwise: str) -> None:
+    """Go on only if the person at the terminal says yes.
+
+    Args:
+        question: which is asked, on standard error.
+        to: what there is to confirm, said where nobody is there.
+        otherwise: what is said if the answer is another one.
+
+    """
+    if not sys.stdin.isatty():
+        refuse(USAGE, f"nobody is here to confirm {to}: give --yes")
+    sys.stderr.write(f"{clean(question)} [y/N]: ")
+    sys.stderr.flush()
+    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+        refuse(FAILED, otherwise)

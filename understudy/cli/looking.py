@@ -170,11 +170,11 @@ def pending(
     columns = [
         Column("REQUEST", "short", "bold"),
         Column("AGENT", "agent_id"),
-        *([Column("INSIDE", "path")] if any(row["path"] for row in people) else []),
+        Column("INSIDE", "path", optional=True),
         Column("KIND", "kind"),
         Column("TOOL", "about"),
         Column("AGE", "age"),
-        *([Column("EXPIRES", "expires")] if any(row["expires"] for row in people) else []),
+        Column("EXPIRES", "expires", optional=True),
         Column("WHAT", "what", wide=True),
     ]
     out.rows("requests", rows, columns, shown=people, empty="nothing waits for a person")
@@ -258,7 +258,7 @@ def history(
         Column("WHAT", "what", "bold"),
         Column("WHO", "who"),
         Column("TOOK", "took"),
-        *([Column("COST", "cost")] if any(row["cost"] for row in people) else []),
+        Column("COST", "cost", optional=True),
         Column("DETAIL", "detail", "dim", wide=True),
     ]
     more = {"id": id, "next": page["next"]}

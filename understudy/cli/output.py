@@ -45,6 +45,8 @@ class Column:
     style: str = ""
     wide: bool = False
     """It takes the room that is left, and is cut first."""
+    optional: bool = False
+    """A terminal has it only where a row has something in it. In a pipe each column has a place."""
 
 
 class _Console(Console):
@@ -121,7 +123,8 @@ class Output:
         if not told and empty:
             note(empty)
         elif self.is_terminal:
-            self._print_table(told, columns)
+            filled = [c for c in columns if not c.optional or any(row[c.field] for row in told)]
+            self._print_table(told, filled)
         else:
             for row in told:
                 self.write("\t".join(_field(row, column) for column in columns))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import platform
 import stat
 import sys
 import tempfile
@@ -11,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from urllib.parse import urlsplit, urlunsplit
+from urllib.parse import urlsplit
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,10 +34,39 @@ def store_name(store: str) -> str:
         return f"sqlite:///{Path(path).resolve()}" if path else store
     if separator:
         parts = urlsplit(store)
-        host = parts.hostname or ""
-        port = f":{parts.port}" if parts.port else ""
-        return urlunsplit(("postgresql", f"{host}{port}", parts.path, parts.query, ""))
+        hosts = parts.netloc.rpartition("@")[2].lower()  # none, one, or some, each with its port
+        options = [each for each in parts.query.split("&") if not each.startswith("password=")]
+        query = f"?{'&'.join(options)}" if any(options) else ""
+        return f"postgresql://{hosts}{parts.path}{query}"
     return store
+
+
+def file_of(store: str) -> Path | None:
+    """The file of a store; None where it is in no file."""
+    scheme, _, rest = store_name(store).partition("://")
+    return Path(rest[1:] if rest.startswith("//") else rest) if scheme == "sqlite" else None
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """The process that has a file open, or had it last."""
+
+    name: str
+    """Its machine and process id."""
+    may_run: bool
+    """Not where it is of this machine, and has ended."""
+
+
+def holder_of(database: Path) -> Holder | None:
+    """Who has the file open, or had it last; None where nobody has."""
+    try:
+        text = Path(f"{database}.lock").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return None
+    name = "".join(text.splitlines()[1:2]).strip()
+    pid = name.rpartition(":")[2]
+    is_here = name.startswith(f"{platform.node()}:") and pid.isdecimal()
+    return Holder(name, not is_here or is_alive(int(pid))) if name else None
 
 
 def directory() -> Path:

@@ -125,7 +125,10 @@ def request_text(request: Mapping[str, Any]) -> str:
         if request.get(name) is not None:
             lines += _block(name, request[name])
     for doubt in request.get("doubts") or ():
-        lines += _block(f"in doubt: {line(doubt['reason'])}", doubt["arguments"])
+        title, settled = f"in doubt: {line(doubt['reason'])}", doubt.get("settled")
+        if settled:
+            title = f"settled since: {line(settled['how'])} (was {title})"
+        lines += _block(title, doubt["arguments"])
     return "\n".join(lines)
 
 

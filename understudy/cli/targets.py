@@ -58,10 +58,7 @@ def changing(store: str | None, url: str | None, token: str | None) -> Api:
         name = servers.store_name(store)
         found = [server for server in found if server.store == name]
         if not found:
-            refuse(
-                STORE,
-                f"no server of yours has {name} open: start `understudy serve`, or give --url",
-            )
+            refuse(STORE, f"no server of yours has {name} open: {_way_out(store)}")
     if not found:
         refuse(
             USAGE, "say which agents: --store URL to look, --url URL, or start `understudy serve`"
@@ -72,3 +69,15 @@ def changing(store: str | None, url: str | None, token: str | None) -> Api:
         )
         refuse(USAGE, f"several servers run: choose one by --url or --store: {urls}")
     return closed_at_end(Api(found[0].url, found[0].token if token is None else token))
+
+
+def _way_out(store: str) -> str:
+    """How the store gets a server: a SQLite file serves the one program that has it open."""
+    file = servers.file_of(store)
+    holder = None if file is None else servers.holder_of(file)
+    if holder is None or not holder.may_run:
+        return "start `understudy serve`, or give --url"
+    return (
+        f"{holder.name} has, or had it last. Mount `understudy.web.ui` in that program and give "
+        "its --url; or end it, and start `understudy serve`"
+    )

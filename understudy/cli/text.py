@@ -77,3 +77,8 @@ def ago(text: str | None, now: datetime) -> str:
             length = f"{int(before // size)} {name}"
             return length if seconds >= 0 else f"in {length}"
     return "now"
+
+
+def some(names: list[str]) -> str:
+    """The first of them, and how many more there are."""
+    return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")

@@ -151,7 +151,6 @@ async def request_page(visit: Visit) -> dict[str, Any]:
     answered, total = (
         (0, 1) if request is None else replies_in(state).get(reply_of(request), (0, 1))
     )
-    doubts = () if request is None else request.doubts or _doubts_of(state, request)
     return {
         "request": None if request is None else request.to_dict(),
         "is_pending": story is None,
@@ -161,7 +160,7 @@ async def request_page(visit: Visit) -> dict[str, Any]:
         "agent": None if request is None else request.agent_path[0],
         "tool_description": None if tool is None else tool.description,
         "tool_parameters": None if tool is None else jsonable(tool.parameters),
-        "doubts": jsonable(doubts),
+        "doubts": [] if request is None else await doubts_about(visit, state, request),
         "last_rows": await last_rows(visit),
         "reply": {"answered": answered, "size": total, "others": siblings},
     }
@@ -188,9 +187,30 @@ def _siblings(visit: Visit, state: AgentState, request: Request) -> list[dict[st
     ]
 
 
-def _doubts_of(state: AgentState, request: Request) -> list[Any]:
-    doubts = state.doubts_in_tree.values()
-    return [doubt for doubt in doubts if doubt.tool_name == request.tool_name]
+async def doubts_about(visit: Visit, state: AgentState, request: Request) -> list[dict[str, Any]]:
+    """The doubts that a request was asked with, each with how it is `settled` since, or None.
+
+    A request stays as it was asked. One that was asked without any has those of its tool now.
+    """
+    now = state.doubts_in_tree
+    doubts = request.doubts or tuple(
+        doubt for doubt in now.values() if doubt.tool_name == request.tool_name
+    )
+    over = {doubt.call_key for doubt in doubts} - now.keys()
+    settled: dict[str, dict[str, Any]] = {}
+    if over:
+        async for entry in entries_back(visit):
+            if entry.what == "request" and entry.detail["request_id"] == request.id:
+                break
+            if entry.what == "settled" and entry.call_key in over:
+                told = {"how": entry.detail["how"], "at": time_text(entry.at)}
+                settled[entry.call_key] = told
+                if settled.keys() == over:
+                    break
+    return [
+        {**data, "settled": settled.get(doubt.call_key)}
+        for doubt, data in zip(doubts, jsonable(list(doubts)), strict=True)
+    ]
 
 
 async def story_of(

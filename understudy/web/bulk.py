@@ -8,6 +8,8 @@ from typing import Any
 from understudy.errors import UnderstudyError
 from understudy.interrupts import Decision
 from understudy.login.problems import refused
+from understudy.state.agent_state import AgentState
+from understudy.web.asks import doubts_about
 from understudy.web.decide import take_all
 from understudy.web.visit import Form, Visit
 
@@ -64,24 +66,26 @@ def _chosen(form: Form) -> list[tuple[str, str, str]]:
 async def _rows(visit: Visit, chosen: list[tuple[str, str, str]]) -> list[dict[str, Any]]:
     """What was chosen, as it is now."""
     rows = []
-    states: dict[str, dict[str, Any]] = {}
+    states: dict[str, AgentState | None] = {}
     for at, (agent_id, request_id, digest) in enumerate(chosen):
+        about = visit.about(agent_id)
         if agent_id not in states:
             try:
-                state = await visit.about(agent_id).state()
-                states[agent_id] = {found.id: found for found in state.requests}
+                states[agent_id] = await about.state()
             except UnderstudyError:
-                states[agent_id] = {}
-        found = states[agent_id].get(request_id)
-        is_same = found is not None and found.digest == digest
+                states[agent_id] = None
+        state, shown = states[agent_id], None
+        if state is not None:
+            for found in state.requests:
+                if found.id == request_id and found.digest == digest:
+                    doubts = await doubts_about(about, state, found)
+                    shown = {**found.to_dict(), "doubts": doubts}
         rows.append(
             {
                 "agent_id": agent_id,
                 "request_id": request_id,
                 "value": f"{agent_id}/{request_id}/{digest}",
-                "request": visit.redacted(found.to_dict(), "requests", at)
-                if found is not None and is_same
-                else None,
+                "request": None if shown is None else visit.redacted(shown, "requests", at),
             }
         )
     return rows
