@@ -18,6 +18,7 @@ INTERNAL = {
         "DECISION_TYPES",
         "checked_allowed",
         "checked_decision",
+        "decision_from_outside",
         "checked_expect",
     },
 }

@@ -12,7 +12,7 @@ import pytest
 
 from tests.support.agents import Held, completed
 from tests.support.loops import soon
-from tests.support.places import Place
+from tests.support.places import NewStore, Place
 from understudy import (
     Agent,
     Completed,
@@ -203,8 +203,9 @@ def test_for_iterates_in_a_thread_and_ends_when_the_runtime_stops() -> None:
     assert list(ref.events()) == [], "the store is closed"
 
 
-async def test_async_for_ends_when_the_runtime_stops() -> None:
-    async with Runtime([Agent("a", ScriptedModel(lambda _: "done"))]) as runtime:
+async def test_async_for_ends_when_the_runtime_stops(new_store: NewStore) -> None:
+    agent = Agent("a", ScriptedModel(lambda _: "done"))
+    async with Runtime([agent], store=new_store()) as runtime:
         ref = runtime.spawn("a")
 
         async def listen() -> list[AgentEvent]:
@@ -213,6 +214,7 @@ async def test_async_for_ends_when_the_runtime_stops() -> None:
         listening = asyncio.ensure_future(listen())
         await soon(ref.run("go"))
     assert numbers(await soon(listening)) != []
+    assert await soon(listen()) == [], "the store is closed"
 
 
 async def test_for_on_the_runtimes_own_loop_raises_instead_of_blocking_it() -> None:

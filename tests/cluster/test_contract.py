@@ -410,6 +410,10 @@ def test_a_decision_is_recorded_without_waiting_for_the_run(runtime: Runtime) ->
     assert first.run_id == outcome.run_id
 
 
+def test_without_prices_there_are_none(runtime: Runtime) -> None:
+    assert runtime.prices is None
+
+
 def test_the_actors_are_drawn(runtime: Runtime) -> None:
     ref = desk(runtime)
     ref.run("Hello!").get(timeout=SECONDS)

@@ -282,6 +282,11 @@ class EventLog:
         read(after, subscription._stored_events_read)
         return subscription
 
+    @property
+    def is_closed(self) -> bool:
+        """Whether it emits no more events."""
+        return self._closed
+
     def close(self) -> None:
         """Emit no more events: subscriptions end once their events are read."""
         with self._lock:

@@ -56,6 +56,7 @@ from understudy.models.messages import UserInput, user_message
 from understudy.outcomes import OutcomeOf
 from understudy.run.until_tool import UntilTool
 from understudy.state.agent_state import AgentState
+from understudy.state.blobs import checked_hashes
 from understudy.state.files import FileChange, StoredFile
 from understudy.state.records import FilesChanged, Revoked, Settled
 from understudy.stopping import StopReason, StopSignal
@@ -489,14 +490,18 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
 
         Those that are there: what no file has any more goes with the next compaction. On any host;
         the agent is not activated. `Workspace.of(ref)` is made of this.
+
+        Raises:
+            UsageError: for what is no hash.
+
         """
-        slot = self._slot
+        slot, wanted = self._slot, checked_hashes(hashes)
 
         async def load() -> dict[str, bytes]:
             store = slot.services.store
             if not isinstance(store, BlobStore):
                 raise UsageError(f"{store!r} keeps no files")
-            return dict(await store.load_blobs(slot.id, hashes))
+            return dict(await store.load_blobs(slot.id, wanted))
 
         return self._from_store(load)
 

@@ -180,6 +180,9 @@ class AgentSlot:
                 on_read(StoredEvents([], 0))
 
         def begin() -> None:
+            if self.log.is_closed:  # the runtime has stopped, and its loop is the application's
+                on_read(StoredEvents([], 0))
+                return
             task = loop.create_task(read(), name=f"events of {self.id}")
             reading.add(task)
             task.add_done_callback(ended)

@@ -31,6 +31,7 @@ from understudy.journal.store_reader import StoreReader
 from understudy.loop_actors.future import Future
 from understudy.loop_actors.loop_thread import LoopThread
 from understudy.state.agent_state import AgentState
+from understudy.state.blobs import checked_hashes
 
 T = TypeVar("T")
 
@@ -161,13 +162,14 @@ class Observer(Looking):
         """As `ref.load_blobs`: the bytes that the store keeps of the agent's files.
 
         Raises:
-            UsageError: for a bad id.
+            UsageError: for a bad id, or for what is no hash.
 
         """
         checked_id(id)
+        wanted = checked_hashes(hashes)
 
         async def load() -> dict[str, bytes]:
-            return dict(await self._reader.load_blobs(id, hashes))
+            return dict(await self._reader.load_blobs(id, wanted))
 
         return self._call(load)
 

@@ -109,6 +109,9 @@ class Cluster(_RuntimeCalls):
 
     """
 
+    prices: None = None
+    """None: only the hosts price what their models say. What it cost is recorded with it."""
+
     def __init__(
         self,
         hosts: str | Iterable[Hosts],

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from hashlib import sha256
 from zlib import crc32
 
+from understudy._base.json_values import shown
 from understudy.errors import StoreDamaged, UsageError
 from understudy.state.files import StoredFile
 
@@ -25,6 +26,7 @@ MAX_DUMPED = 8 * 1024 * 1024
 _WHOLE, _LIST = b"\0", b"\1"
 """The first byte of what is kept: the bytes of a piece follow, or the hashes of pieces."""
 _DIGEST = 32
+_HASH = re.compile("[0-9a-f]{64}")
 # A piece may end behind such a pair of bytes: every fiftieth place in text, every sixtieth in other
 # bytes. Of those, the checksum of what is right before takes one in 128. The search is in C: a MB
 # takes 5 ms.
@@ -99,6 +101,25 @@ def check_kept(hashes: Iterable[str], kept: Mapping[str, bytes]) -> None:
     for hash in hashes:
         if hash not in kept:
             raise ValueError(f"the bytes of a file are missing: {hash!r}")
+
+
+def checked_hashes(hashes: object) -> tuple[str, ...]:
+    """Hashes under which a store may keep bytes.
+
+    Raises:
+        UsageError: if one of them cannot be one.
+
+    """
+    if isinstance(hashes, str) or not isinstance(hashes, Iterable):
+        raise UsageError(f"load_blobs() takes a list of hashes, got {shown(hashes)}")
+    found = tuple(hashes)
+    for hash in found:
+        if not isinstance(hash, str) or not _HASH.fullmatch(hash):
+            raise UsageError(
+                f"load_blobs() takes hashes of 64 hexadecimal digits, got {shown(hash)}: those of "
+                "files are in `state.files`"
+            )
+    return found
 
 
 def in_use(hashes: Iterable[str], kept: Mapping[str, bytes]) -> set[str]:

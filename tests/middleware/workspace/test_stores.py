@@ -15,9 +15,20 @@ import pytest
 from tests.support.agents import Held, by_turn, completed, results
 from tests.support.loops import soon
 from tests.support.places import NewStore, SqlitePlace
-from understudy import Agent, AgentState, Run, Runtime, ToolContext, UsageError, call, tool
+from understudy import (
+    Agent,
+    AgentState,
+    Observer,
+    Run,
+    Runtime,
+    ToolContext,
+    UsageError,
+    call,
+    tool,
+)
 from understudy.errors import UnknownAgent
 from understudy.events import FilesUpdated
+from understudy.journal import MemoryStore
 from understudy.journal.contracts import Batch
 from understudy.journal.database_store import DatabaseStore
 from understudy.journal.sqlite.backend import SqliteBackend
@@ -224,6 +235,23 @@ async def test_a_deletion_takes_the_bytes(new_store: NewStore) -> None:
         again = runtime.spawn("writer", id="a")
         assert await soon(Workspace.of(again).list()) == []
         assert await soon(again.load_blobs([hash])) == {}
+
+
+@pytest.mark.parametrize("wrong", [["zz"], [""], ["A" * 64], [5], "a" * 64, None])
+async def test_what_is_no_hash_is_refused_before_anything_is_read(
+    new_store: NewStore, wrong: Any
+) -> None:
+    store = new_store()
+    async with Runtime([writer()], store=store) as runtime:
+        ref = runtime.spawn("writer", id="a")
+        await soon(Workspace.of(ref).write("a", "x"))
+        with pytest.raises(UsageError, match=r"^load_blobs\(\) takes"):
+            ref.load_blobs(wrong)
+        if not isinstance(store, MemoryStore):
+            other: Any = new_store()
+            async with Observer(other) as observer:
+                with pytest.raises(UsageError, match=r"^load_blobs\(\) takes"):
+                    observer.load_blobs("a", wrong)
 
 
 async def test_an_exported_agent_has_its_files_where_it_is_imported(new_store: NewStore) -> None:

@@ -22,7 +22,7 @@ async def ask(ref: AgentRef) -> None:
     await ref.run("hello", if_interrupted="ignore")  # error: withdraw or error
     if ref.status() is Status.IDLE:
         pass
-    if ref.status() == "idle":  # error: a status is no text
+    if ref.status() == "idle":
         pass
     if ref.status() == Status.IDEL:  # error: no such status
         pass
