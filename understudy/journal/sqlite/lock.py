@@ -174,6 +174,13 @@ class SidecarLock:
             _sync(file)
         except OSError as error:
             _logger.warning("The sidecar %r cannot be synced: %s", self.path, error)
+        # Race: this against a program that is being started. Its process has the file open too
+        # until the kernel closes that, which may come after we know that it was started
+        # (test_a_program_that_was_started_meanwhile_does_not_keep_the_lock).
+        try:
+            fcntl.flock(file, fcntl.LOCK_UN)
+        except OSError as error:
+            _logger.warning("The lock %r cannot be released: %s", self.path, error)
         os.close(file)
 
     def abandon_in_child(self) -> None:
