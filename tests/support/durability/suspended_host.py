@@ -37,6 +37,7 @@ from understudy.journal import DatabaseStore
 from understudy.journal.agent_journal import AgentJournal
 from understudy.journal.contracts import Batch
 from understudy.journal.postgres.backend import PostgresBackend
+from understudy.journal.shared_database import SharedDatabase
 from understudy.run.ledger import Ledger
 from understudy.state import records as r
 
@@ -184,30 +185,33 @@ class _Stops:
 
             return renews
 
-        def claim(inner: Any) -> Any:
-            def claims(backend: PostgresBackend, agent_id: str, agent: str | None) -> Any:
-                owned = inner(backend, agent_id, agent)
+        def take(inner: Any) -> Any:
+            def takes(backend: PostgresBackend, agent_id: str, *given: Any, **options: Any) -> Any:
+                owned = inner(backend, agent_id, *given, **options)
                 claimed[agent_id] = now()
                 return owned
 
-            return claims
+            return takes
 
-        def claim_durably(inner: Any) -> Any:
-            async def claims(store: DatabaseStore, agent_id: str, agent: str | None) -> Any:
-                owned = await inner(store, agent_id, agent)
-                if owned is not None:
-                    log.write("claimed", agent_id, str(owned.epoch), host, str(claimed[agent_id]))
-                return owned
+        def take_durably(inner: Any) -> Any:
+            async def takes(
+                shared: SharedDatabase, agent_id: str, *given: Any, **options: Any
+            ) -> Any:
+                taken = await inner(shared, agent_id, *given, **options)
+                if taken is not None:
+                    epoch = str(taken.owned.epoch)
+                    log.write("claimed", agent_id, epoch, host, str(claimed[agent_id]))
+                return taken
 
-            return claims
+            return takes
 
         around(AgentJournal, "append", append)
         around(AgentJournal, "durable", durable)
         around(PostgresBackend, "append_all", append_all)
         around(PostgresBackend, "commit", commit)
         around(PostgresBackend, "renew", renew)
-        around(PostgresBackend, "claim", claim)
-        around(DatabaseStore, "claim", claim_durably)
+        around(PostgresBackend, "take", take)
+        around(SharedDatabase, "take", take_durably)
         around(WorkerThreads, "run", run)
         around(Ledger, "check_owner", check)
 
