@@ -21,7 +21,18 @@ from tests.actors.test_posted_calls import (
 from tests.support.agents import Held, completed, interrupted
 from tests.support.loops import soon, until
 from tests.support.postgres import Hosts
-from understudy import Agent, Completed, Paused, ScriptedModel, Status, Stopped, call
+from understudy import (
+    Agent,
+    Completed,
+    Outcome,
+    Paused,
+    Runtime,
+    ScriptedModel,
+    Status,
+    Stopped,
+    call,
+)
+from understudy.actors import Future
 from understudy.errors import NotInterrupted, UnknownAgent, UnknownMessage
 from understudy.journal import StoredAgent
 from understudy.middleware import Middleware
@@ -195,6 +206,17 @@ async def test_a_run_that_waits_for_its_turn_is_known_at_every_host(hosts: Hosts
         await until(lambda: left(hosts) == [])
 
 
+async def queued_in_a_passive_agent(runtime: Runtime, held: Held) -> Future[Outcome]:
+    """The future of a run behind one that is paused, of an agent that has left the memory."""
+    run = await running(runtime, held)
+    queued = runtime.get("t").run("queued", message_id="queued")
+    await soon(runtime.get("t").pause())
+    held.release.set()
+    assert type(await soon(run)) is Paused
+    assert await soon(runtime.get("t").stop(block=False)) is True
+    return queued
+
+
 async def test_a_run_that_is_queued_in_a_passive_agent_is_followed_where_that_goes(
     hosts: Hosts,
 ) -> None:
@@ -205,12 +227,7 @@ async def test_a_run_that_is_queued_in_a_passive_agent_is_followed_where_that_go
         opened(here, Agent("desk", ScriptedModel([held, "here"])), sweep=None) as first,
         opened(there, Agent("desk", ScriptedModel(lambda request: "there")), sweep=None) as second,
     ):
-        run = await running(first, held)
-        queued = first.get("t").run("queued", message_id="queued")
-        await soon(first.get("t").pause())
-        held.release.set()
-        assert type(await soon(run)) is Paused
-        assert await soon(first.get("t").stop(block=False)) is True
+        queued = await queued_in_a_passive_agent(first, held)
         completed(await soon(second.get("t").run("taken")))
         assert completed(await soon(queued)).text in ("here", "there")
 
@@ -225,12 +242,7 @@ async def test_a_run_that_is_queued_in_an_agent_that_is_deleted_is_not_run_by_th
         opened(here, Agent("desk", ScriptedModel([held, "here"])), sweep=None) as first,
         opened(there, Agent("desk", ScriptedModel(lambda request: "there")), sweep=None) as second,
     ):
-        run = await running(first, held)
-        queued = first.get("t").run("queued", message_id="queued")
-        await soon(first.get("t").pause())
-        held.release.set()
-        assert type(await soon(run)) is Paused
-        assert await soon(first.get("t").stop(block=False)) is True
+        queued = await queued_in_a_passive_agent(first, held)
         find, is_made = here.find_agents, asyncio.Event()
 
         async def find_later(agent_ids: Collection[str]) -> Sequence[StoredAgent]:

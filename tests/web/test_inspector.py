@@ -40,6 +40,7 @@ from understudy import (
 )
 from understudy.journal import DatabaseStore, Loaded, MemoryStore
 from understudy.middleware import SubAgent
+from understudy.tools import Tool
 from understudy.web import User, ui
 from understudy.web.outcome import outcome_of
 
@@ -146,7 +147,8 @@ async def test_the_timeline_tells_agents_of_one_name_apart() -> None:
     ]
 
 
-async def test_a_call_in_doubt_is_shown_and_settled() -> None:
+def payment_that_hangs() -> tuple[Tool, asyncio.Event]:
+    """A tool `pay` that never ends, and what is set when it has begun."""
     entered = asyncio.Event()
 
     @tool
@@ -155,6 +157,11 @@ async def test_a_call_in_doubt_is_shown_and_settled() -> None:
         await asyncio.Event().wait()
         return "paid"
 
+    return pay, entered
+
+
+async def test_a_call_in_doubt_is_shown_and_settled() -> None:
+    pay, entered = payment_that_hangs()
     agent = Agent("payer", by_turn(call("pay"), "ok", "ok"), tools=[pay])
     async with Runtime([agent]) as runtime:
         ref = runtime.spawn("payer", id="p1")
@@ -179,14 +186,7 @@ async def test_a_call_in_doubt_is_shown_and_settled() -> None:
 
 
 async def test_a_doubt_that_is_settled_since_a_request_was_asked_is_shown_so() -> None:
-    entered = asyncio.Event()
-
-    @tool
-    async def pay() -> str:
-        entered.set()
-        await asyncio.Event().wait()
-        return "paid"
-
+    pay, entered = payment_that_hangs()
     agent = Agent("payer", by_turn(call("pay"), call("pay"), "ok"), tools=[pay])
     async with Runtime([agent]) as runtime:
         ref = runtime.spawn("payer", id="p1")
