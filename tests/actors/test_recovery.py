@@ -60,6 +60,37 @@ async def test_recovery_tells_which_agent_it_has_no_definition_for_and_leaves_it
         assert isinstance(await ref.outcome(), Completed)
 
 
+async def test_a_recovery_tells_what_it_does_not_continue_whenever_it_comes(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Also where the activation for one before it is just failing."""
+    store = MemoryStore()
+    await cut_off_run(store)
+    async with Runtime([agent_called("other")], store=store, sweep=None) as runtime:
+        for later in range(20):
+            first = runtime.recover()
+            for _ in range(later):
+                await asyncio.sleep(0)
+            second = runtime.recover()
+            for recovering in (first, second):
+                recovery = await soon((await recovering).settled)
+                assert list(recovery.left) == ["a"], later
+    assert "which was recovered" not in caplog.text
+
+
+async def test_two_recoveries_at_once_are_both_told_when_a_run_gets_further() -> None:
+    store, clerks = MemoryStore(), Clerks()
+    await Clerks().cut_off(store, "a")
+    async with Runtime([clerks.agent()], store=store, sweep=None) as runtime:
+        recoveries = [await runtime.recover() for _ in range(2)]
+        await clerks.have_begun("a")
+        clerks.go_on["a"].set()
+        for recovery in recoveries:
+            assert (await soon(recovery.settled)).left == {}
+        clerks.end.set()
+        assert isinstance(await soon(runtime.get("a").outcome()), Completed)
+
+
 class Outage:
     """An agent in whose second call the store goes away, for longer than it is waited for."""
 

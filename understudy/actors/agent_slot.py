@@ -124,8 +124,8 @@ class AgentSlot:
         """Starts or releases the actor. A second change waits for the first one."""
         self.actor_ref: LoopActorRef[Any] | None = None
         """Of its actor; of the one before while the supervisor restarts a crashed one."""
-        self.on_progress: asyncio.Event | None = None
-        """Set when the run gets further, or ends: recovery waits for it."""
+        self.on_progress: tuple[asyncio.Event, ...] = ()
+        """Set when the run gets further, or ends: each recovery of the agent waits for its own."""
 
     def __repr__(self) -> str:
         what = f" of agent {self.agent.name!r}" if self.agent is not None else ""
@@ -233,10 +233,14 @@ class AgentSlot:
         if self.log.has_subscribers():
             assert self.agent is not None, "the definition is known from the first record on"
             self.log.emit_record(seq, record, (self.agent.name,))
-        if self.on_progress is not None and self.activation is not None:
+        if self.on_progress and self.activation is not None:
             run = self.activation.state.run
             if run is None or run.over or run.fruitless == 0:
-                self.on_progress.set()
+                self._tell_of_progress()
+
+    def _tell_of_progress(self) -> None:
+        for event in self.on_progress:
+            event.set()
 
     def set_status(self, status: Status, *, runs: int | None = None) -> None:
         """Change the status and emit it; what led to it is recorded before.
@@ -423,8 +427,11 @@ class AgentSlot:
             owned = activation.journal.owned
             self.services.looks.follow_waiters(self, activation.state, owned)
         self.set_status(Status.PASSIVE)
-        if self.on_progress is not None:
-            self.on_progress.set()
+        # Race: this against a recovery that came while the activation failed for those before it.
+        # Its message is in the inbox still, and activates the agent again
+        # (test_a_recovery_tells_what_it_does_not_continue_whenever_it_comes).
+        if not self.is_needed_in_memory():
+            self._tell_of_progress()
         self.services.release(self, activation)
         if activation is not None and activation.agent.definition.hooks.on_passivated:
             hooks = activation.agent.definition.hooks.on_passivated

@@ -204,15 +204,15 @@ class _Recovering:
         ended = asyncio.ensure_future(_result(outcome))
         try:
             async with self._places:
-                progress = slot.on_progress = asyncio.Event()
+                progress = asyncio.Event()
+                slot.on_progress = (*slot.on_progress, progress)
                 slot.post(WaitOutcome(outcome))
                 going = asyncio.ensure_future(progress.wait())
                 try:
                     await asyncio.wait({ended, going}, return_when=asyncio.FIRST_COMPLETED)
                 finally:
                     going.cancel()
-                    if slot.on_progress is progress:
-                        slot.on_progress = None
+                    slot.on_progress = tuple(e for e in slot.on_progress if e is not progress)
             # Race: an agent that its store has failed is released, which ends the wait for its
             # progress, before `ended` has its error.
             if not outcome.done():

@@ -173,7 +173,7 @@ class Sweep:
         if (
             slot is not None
             and not slot.drop_if_older(stored.epoch)
-            and (slot.phase is not Phase.PASSIVE or slot.on_progress is not None)
+            and (slot.phase is not Phase.PASSIVE or slot.on_progress)
         ):
             return False
         tries, not_before = self._tries.get(agent_id, (0, 0.0))
