@@ -59,7 +59,7 @@ def main() -> None:
         # 3. It is no part of the conversation, and the history tells of it.
         print(f"The title: {titles['chat-1']}")
         print(f"{len(outcome.state.messages)} messages in the conversation")
-        for entry in ref.history().get(timeout=60).entries:
+        for entry in ref.history().get(timeout=60):
             if entry.what == "model_asked":
                 print(f"{entry.who} was asked for {entry.detail['key']}: {entry.detail['answer']}")
 

@@ -21,7 +21,7 @@ def history(ref: AgentRef, *, page: int = 100) -> Iterator[HistoryEntry]:
     after: int | None = 0
     while after is not None:
         found = ref.history(after=after, limit=page).get(timeout=60)
-        yield from found.entries
+        yield from found
         after = found.next
 
 

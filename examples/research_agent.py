@@ -147,7 +147,7 @@ def main() -> None:
             print(f"  {item.text}: {item.status}")
         for file in Workspace.of(ref).list().get():
             print(f"  {file.path} ({file.size} bytes)")
-        for entry in ref.history().get().entries:
+        for entry in ref.history().get():
             if entry.what == "model_asked":
                 print(f"summary: {entry.detail['answer']}")
         print(f"{outcome.usage.requests} model calls, {len(outcome.state.messages)} messages left")

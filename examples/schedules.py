@@ -70,7 +70,7 @@ async def main() -> None:
 async def show(ref: AgentRef) -> None:
     """What was due, and what became of it."""
     print("so far:")
-    for entry in (await ref.history(limit=1000)).entries:
+    for entry in await ref.history(limit=1000):
         if entry.what == "occurrence":
             since, skipped = entry.detail["since"], entry.detail["skipped"]
             span = "" if since is None else f" (since {since[5:16]})"

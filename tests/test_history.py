@@ -53,7 +53,7 @@ class Clock:
 
 
 async def entries(ref: AgentRef, **page: Any) -> list[HistoryEntry]:
-    return list((await ref.history(**page)).entries)
+    return list(await ref.history(**page))
 
 
 def of_kind(found: list[HistoryEntry], what: str) -> HistoryEntry:

@@ -109,12 +109,18 @@ class HistoryEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HistoryPage:
-    """Some entries, oldest first. `ref.history(after=page.next)` brings those that follow."""
+    """Some entries, oldest first; a `for` goes over them.
+
+    `ref.history(after=page.next)` brings those that follow.
+    """
 
     entries: tuple[HistoryEntry, ...]
     next: int | None
     """The `after` of the next page, or the `before` of the page of earlier ones; None if there is
     nothing more now."""
+
+    def __iter__(self) -> Iterator[HistoryEntry]:
+        return iter(self.entries)
 
 
 def check_page(after: object, limit: object, before: object = None) -> None:
