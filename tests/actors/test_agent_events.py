@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.support.agents import Held, completed
-from tests.support.loops import soon
+from tests.support.loops import never, soon
 from tests.support.places import NewStore, Place
 from understudy import (
     Agent,
@@ -44,6 +44,7 @@ from understudy.events import (
     ToolEnded,
     ToolStarted,
 )
+from understudy.journal import MemoryStore
 
 OUTCOMES = (Completed, Failed, Interrupted, Paused, Stopped, Waiting)
 
@@ -140,6 +141,22 @@ async def test_a_subscriber_ahead_of_the_agent_hears_only_what_comes_after_its_n
         await soon(ref.run("two"))
         later = [seq for seq in numbers(await read(behind)) if seq > last + 4]
         assert numbers(await read(ahead)) == later
+
+
+async def test_a_subscription_whose_past_is_not_read_before_the_end_skips_nothing() -> None:
+    """A6: it ends without what came later, instead of telling that alone."""
+    store = MemoryStore()
+    async with Runtime([Agent("a", ScriptedModel(lambda _: "done"))], store=store) as runtime:
+        ref = runtime.spawn("a")
+        await soon(ref.run("one"))
+        whole = ref.events()
+        status = numbers(await read(whole))[-1] + 1
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(store, "load", lambda *_: never())
+            from_its_begin, from_now = ref.events(), ref.events(after=status)
+            await soon(ref.run("two"))
+    assert numbers(from_its_begin) == []
+    assert [status, *numbers(from_now)] == numbers(whole)
 
 
 def test_subscribers_that_join_at_any_moment_miss_nothing() -> None:

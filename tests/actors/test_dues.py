@@ -559,6 +559,17 @@ async def test_a_host_whose_clock_is_wrong_is_right_from_the_first_answer_of_a_s
     assert backend.time_offset == pytest.approx(first, abs=1), "a later one must be prompt"
 
 
+async def test_a_host_whose_clock_is_right_keeps_it_however_late_the_server_answers(
+    hosts: Hosts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else hosts with clocks that agree differ by half of how long each answer took."""
+    steady, asked = time.clock_gettime, itertools.chain([-HOUR], itertools.repeat(0))
+    with monkeypatch.context() as patch:  # it asks an hour before it has the answer
+        patch.setattr(time, "clock_gettime", lambda clock: steady(clock) + next(asked))
+        backend = hosts.open("right")
+    assert backend.time_offset == pytest.approx(0, abs=60)
+
+
 async def test_a_machine_whose_clock_is_set_is_right_before_the_next_heartbeat(
     hosts: Hosts, monkeypatch: pytest.MonkeyPatch
 ) -> None:

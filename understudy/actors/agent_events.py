@@ -173,9 +173,12 @@ class _Emitted(NamedTuple):
 
 RecordView = Callable[[int, Record, str, tuple[str, ...]], Iterator[AgentEvent]]
 """What a subscription gets of a record: `agent_events_of`, or another view."""
-OnEventsRead = Callable[[StoredEvents | BaseException], None]
+OnEventsRead = Callable[[StoredEvents | BaseException | None], None]
 ReadEvents = Callable[[int, OnEventsRead], None]
-"""Reads the events after a number from the store, and calls back with them or with an error."""
+"""Reads the events after a number from the store, and calls back with them or with an error.
+
+With None where the runtime stops before they are read.
+"""
 
 
 class Tap(Protocol):
@@ -385,7 +388,7 @@ class Subscription:
                 self._changed = Future(self._loop)
             return self._changed
 
-    def _stored_events_read(self, read: StoredEvents | BaseException) -> None:
+    def _stored_events_read(self, read: StoredEvents | BaseException | None) -> None:
         """Put the stored events before what is held; of an event that is both, one is kept."""
         with self._lock:
             held, self._held = self._held or deque(), None
@@ -393,6 +396,11 @@ class Subscription:
             is_behind = False
             if isinstance(read, BaseException):
                 self._failure = read
+            elif read is None:
+                # What was emitted behind records that nobody reads any more would leave a gap
+                # (test_a_subscription_whose_past_is_not_read_before_the_end_skips_nothing).
+                while held and not self._leaves_gap(held[0].seq or held[0].behind):
+                    self._add(held.popleft())
             else:
                 # What was emitted is taken as it was, for the events without records between.
                 before = self._after

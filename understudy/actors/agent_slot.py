@@ -29,7 +29,6 @@ from understudy.actors.agent_events import (
     RecordView,
     Status,
     StatusChanged,
-    StoredEvents,
     Subscription,
     agent_events_of,
 )
@@ -177,11 +176,11 @@ class AgentSlot:
         def ended(task: asyncio.Task[None]) -> None:
             reading.discard(task)
             if task.cancelled():  # the runtime stops, perhaps before the task has begun
-                on_read(StoredEvents([], 0))
+                on_read(None)
 
         def begin() -> None:
             if self.log.is_closed:  # the runtime has stopped, and its loop is the application's
-                on_read(StoredEvents([], 0))
+                on_read(None)
                 return
             task = loop.create_task(read(), name=f"events of {self.id}")
             reading.add(task)
@@ -191,7 +190,7 @@ class AgentSlot:
         try:
             loop.call_soon_threadsafe(begin)
         except RuntimeError:  # the runtime has stopped, and its loop is closed
-            on_read(StoredEvents([], 0))
+            on_read(None)
 
     # ------------------------------------------------------------------- on the loop
 

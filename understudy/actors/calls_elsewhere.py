@@ -218,7 +218,7 @@ class CallsElsewhere:
             if call.run_id is None and not is_named:
                 run = await run_of_call(self._services.store, call.slot.id, message)
                 call.run_id = None if run is None else run.run_id
-                if isinstance(message, Cancel) and (run is None or run.suspended_since):
+                if isinstance(message, Cancel) and (run is None or run.is_at_rest):
                     # It is for the run that a call before it begins, or for none
                     # (test_a_cancel_of_nothing_that_comes_late_does_not_cancel_the_next_run,
                     # test_a_cancel_behind_a_call_is_for_the_run_of_that_call). That call may
