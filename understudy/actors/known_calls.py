@@ -104,10 +104,15 @@ class KnownCalls:
         )
 
 
-async def run_of_call(store: Readable, agent_id: str, message: AgentMessage) -> RunState | None:
-    """The run that a call is for that names none: the one that is open now, if it may be meant."""
+async def latest_state(store: Readable, agent_id: str) -> AgentState | None:
+    """The state that the store has of an agent."""
     loaded = await load_latest(store, agent_id)
-    run = loaded.folded().run if loaded is not None else None
+    return None if loaded is None else loaded.folded()
+
+
+def run_of_call(state: AgentState | None, message: AgentMessage) -> RunState | None:
+    """The run that a call is for that names none: the one that is open now, if it may be meant."""
+    run = state.run if state is not None else None
     if run is None or run.over or (isinstance(message, Retry) and run.quarantined is None):
         return None
     return run

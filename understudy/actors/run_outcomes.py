@@ -177,7 +177,7 @@ def compacted(run_id: str) -> UsageError:
 
 
 class Moment(NamedTuple):
-    """What tells the state of one outcome from the other states of its agent."""
+    """What tells the state of one outcome from the other states of its agent. It goes as JSON."""
 
     run_id: str
     is_over: bool
