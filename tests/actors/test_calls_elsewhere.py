@@ -19,6 +19,7 @@ from tests.actors.test_posted_calls import (
     stores,
 )
 from tests.support.agents import Held, completed, interrupted
+from tests.support.held_commits import HeldCommits
 from tests.support.loops import soon, until
 from tests.support.postgres import Hosts
 from understudy import (
@@ -28,6 +29,7 @@ from understudy import (
     Paused,
     Runtime,
     ScriptedModel,
+    SimulatedClock,
     Status,
     Stopped,
     call,
@@ -35,6 +37,7 @@ from understudy import (
 from understudy.actors import Future
 from understudy.errors import NotInterrupted, UnknownAgent, UnknownMessage
 from understudy.journal import StoredAgent
+from understudy.journal.database_store import DatabaseStore
 from understudy.middleware import Middleware
 
 
@@ -357,12 +360,46 @@ async def test_a_cancel_behind_a_run_that_withdraws_another_is_for_that_run(host
         return Agent("desk", model, tools=[pay([])], interrupt_on={"pay": True}, movable=False)
 
     here, there = stores(hosts, "here", "there")
+    # What was sent before the agent asked withdraws nothing, and that is judged by two clocks.
+    clock = SimulatedClock()
     async with (
-        opened(here, asking(), sweep=None) as first,
-        opened(there, asking(), sweep=None) as second,
+        opened(here, asking(), clock=clock) as first,
+        opened(there, asking(), clock=clock) as second,
     ):
         asked = interrupted(await soon(first.spawn("desk", "t").run("go")))
         ran, cancelled = second.get("t").run("instead"), second.get("t").cancel()
+        stopped, found = await soon(ran), await soon(cancelled)
+        assert type(stopped) is Stopped
+        assert found is not None
+        assert found.run_id == stopped.run_id != asked.run_id
+
+
+async def test_a_cancel_behind_a_run_that_withdraws_one_that_asks_just_now(
+    hosts: Hosts,
+) -> None:
+    """J70: its outcome is there before it is recorded that its agent has come to rest."""
+    held = Held()
+
+    def asking() -> Agent:
+        model = ScriptedModel([call("pay"), held])
+        return Agent("desk", model, tools=[pay([])], interrupt_on={"pay": True}, movable=False)
+
+    commits, clock = HeldCommits(hosts.new("here")), SimulatedClock()
+    (there,) = stores(hosts, "there")
+    async with (
+        opened(DatabaseStore(commits), asking(), clock=clock) as first,
+        opened(there, asking(), clock=clock) as second,
+    ):
+        await soon(first.spawn("desk", "t").compact())
+        with commits.held():
+            run = first.get("t").run("go")
+            await commits.reached()
+            while not run.done():
+                commits.let_one_pass()
+                await commits.reached()
+            asked = interrupted(await soon(run))
+            ran, cancelled = second.get("t").run("instead"), second.get("t").cancel()
+            await until(lambda: {kind for kind, _ in left(hosts)} == {"run", "cancel"})
         stopped, found = await soon(ran), await soon(cancelled)
         assert type(stopped) is Stopped
         assert found is not None
