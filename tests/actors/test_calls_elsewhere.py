@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections.abc import Collection, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -20,6 +19,7 @@ from tests.actors.test_posted_calls import (
     stores,
 )
 from tests.support.agents import Held, completed, interrupted
+from tests.support.held_commits import HeldCommits
 from tests.support.loops import soon, until
 from tests.support.postgres import Hosts
 from understudy import (
@@ -29,14 +29,15 @@ from understudy import (
     Paused,
     Runtime,
     ScriptedModel,
+    SimulatedClock,
     Status,
     Stopped,
     call,
 )
 from understudy.actors import Future
-from understudy.errors import Fenced, NotInterrupted, StoreConflict, UnknownAgent, UnknownMessage
-from understudy.journal import DatabaseStore, StoredAgent
-from understudy.journal.contracts import Batch
+from understudy.errors import NotInterrupted, UnknownAgent, UnknownMessage
+from understudy.journal import StoredAgent
+from understudy.journal.database_store import DatabaseStore
 from understudy.middleware import Middleware
 
 
@@ -350,18 +351,20 @@ async def test_a_message_that_comes_while_its_agent_is_deleted_keeps_its_place(
         assert first.status().agents == 1
 
 
-def asking_then(held: Held) -> Agent:
-    model = ScriptedModel([call("pay"), held])
-    return Agent("desk", model, tools=[pay([])], interrupt_on={"pay": True}, movable=False)
-
-
 async def test_a_cancel_behind_a_run_that_withdraws_another_is_for_that_run(hosts: Hosts) -> None:
     """J70: as where the agent is: the one that asks is over by then."""
     held = Held()
+
+    def asking() -> Agent:
+        model = ScriptedModel([call("pay"), held])
+        return Agent("desk", model, tools=[pay([])], interrupt_on={"pay": True}, movable=False)
+
     here, there = stores(hosts, "here", "there")
+    # What was sent before the agent asked withdraws nothing, and that is judged by two clocks.
+    clock = SimulatedClock()
     async with (
-        opened(here, asking_then(held), sweep=None) as first,
-        opened(there, asking_then(held), sweep=None) as second,
+        opened(here, asking(), clock=clock) as first,
+        opened(there, asking(), clock=clock) as second,
     ):
         asked = interrupted(await soon(first.spawn("desk", "t").run("go")))
         ran, cancelled = second.get("t").run("instead"), second.get("t").cancel()
@@ -371,29 +374,32 @@ async def test_a_cancel_behind_a_run_that_withdraws_another_is_for_that_run(host
         assert found.run_id == stopped.run_id != asked.run_id
 
 
-async def test_a_cancel_behind_a_run_that_withdraws_another_needs_no_stored_status(
+async def test_a_cancel_behind_a_run_that_withdraws_one_that_asks_just_now(
     hosts: Hosts,
 ) -> None:
-    """J70: who is told that it asks may call before the store has the status that follows."""
-    held, may_be_kept = Held(), threading.Event()
-    backend = hosts.new("here")
-    append_all = backend.append_all
+    """J70: its outcome is there before it is recorded that its agent has come to rest."""
+    held = Held()
 
-    def append_in_time(batches: Sequence[Batch]) -> list[Fenced | StoreConflict | None]:
-        last = [each.records[-1].kind for each in batches if each.agent_status == "interrupted"]
-        if "status_noted" in last:
-            assert may_be_kept.wait(60)
-        return append_all(batches)
+    def asking() -> Agent:
+        model = ScriptedModel([call("pay"), held])
+        return Agent("desk", model, tools=[pay([])], interrupt_on={"pay": True}, movable=False)
 
-    backend.append_all = append_in_time  # type: ignore[method-assign]
+    commits, clock = HeldCommits(hosts.new("here")), SimulatedClock()
+    (there,) = stores(hosts, "there")
     async with (
-        opened(DatabaseStore(backend), asking_then(held), sweep=None) as first,
-        opened(host(hosts, "there"), asking_then(held), sweep=None) as second,
+        opened(DatabaseStore(commits), asking(), clock=clock) as first,
+        opened(there, asking(), clock=clock) as second,
     ):
-        asked = interrupted(await soon(first.spawn("desk", "t").run("go")))
-        ran, cancelled = second.get("t").run("instead"), second.get("t").cancel()
-        await until(lambda: len(left(hosts)) == 2)
-        may_be_kept.set()
+        await soon(first.spawn("desk", "t").compact())
+        with commits.held():
+            run = first.get("t").run("go")
+            await commits.reached()
+            while not run.done():
+                commits.let_one_pass()
+                await commits.reached()
+            asked = interrupted(await soon(run))
+            ran, cancelled = second.get("t").run("instead"), second.get("t").cancel()
+            await until(lambda: {kind for kind, _ in left(hosts)} == {"run", "cancel"})
         stopped, found = await soon(ran), await soon(cancelled)
         assert type(stopped) is Stopped
         assert found is not None

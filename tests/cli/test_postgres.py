@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import re
+import time
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
 import psycopg
 import pytest
 
-from tests.cli.conftest import agents, run
+from tests.cli.conftest import agents, found_by_commands, run
 from tests.support.web_server import held_port
 from understudy import Runtime, approve
 
@@ -104,3 +106,20 @@ def test_who_looks_is_told_nothing_of_runs_where_no_server_answers() -> None:
             told = run(command, "--store", f"postgresql://127.0.0.1:{port}/desk", code=5).output
             assert "the store cannot be reached: " in told
             assert "Runs wait" not in told
+
+
+@pytest.mark.parametrize("where", ["store", "server"])
+def test_ages_are_told_by_the_time_of_the_store(
+    postgres_store: str, monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    """J21: a machine whose clock is three hours fast calls nothing old that is new."""
+    right = time.time
+    monkeypatch.setattr(time, "time", lambda: right() + 3 * 3600)
+    at = ["--store", postgres_store] if where == "store" else []
+    with (
+        Runtime(agents([]), store=postgres_store) as runtime,
+        found_by_commands(runtime, postgres_store),
+    ):
+        runtime.spawn("desk", "t-1").run("Pay 17.").get(timeout=60)
+        for command in ("ls", "pending", *(["doctor"] if at else [])):
+            assert not re.search(r"\b3 h\b", run(command, *at).stdout)

@@ -93,9 +93,9 @@ class FaultyBackend:
         if not callable(given) or name in ("rollback", "close"):
             return given
 
-        def called(*args: Any) -> Any:
+        def called(*args: Any, **options: Any) -> Any:
             fault = self._enter(name)
-            value = given(*args)
+            value = given(*args, **options)
             if fault is not None:
                 raise fault()
             return value

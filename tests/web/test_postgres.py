@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import time
 
 import pytest
 
 from tests.support.postgres import Hosts, Server
 from tests.support.web_site import Done, asked, desk, logged_in, refund, rest, site_of
 from tests.web.test_live import opened
-from understudy import Runtime, Status
+from understudy import Observer, Runtime, Status
 from understudy.journal import DatabaseStore
 from understudy.web import ui
 
@@ -85,3 +86,30 @@ async def test_open_pages_outlive_a_postgres_that_is_stopped_and_started(
         await rest(ref)
     assert len(done.calls) == 1
     hosts.close()
+
+
+@pytest.mark.postgres
+@pytest.mark.parametrize("look", ["at a runtime", "beside it"])
+async def test_pages_tell_ages_and_expiries_by_the_time_of_the_store(
+    hosts: Hosts, monkeypatch: pytest.MonkeyPatch, look: str
+) -> None:
+    """J21: a machine whose clock is three hours fast calls nothing over that waits."""
+    right = time.time
+    monkeypatch.setattr(time, "time", lambda: right() + 3 * 3600)
+    agent = desk(Done(), refund("1"), "ok", gate={"expires_after": 3600.0})
+    async with (
+        Runtime([agent], store=DatabaseStore(hosts.new())) as runtime,
+        Observer(DatabaseStore(hosts.new("look"))) as observer,
+    ):
+        source: Runtime | Observer = runtime if look == "at a runtime" else observer
+        assert (await source.now()).timestamp() == pytest.approx(right() - 3 * 3600, abs=60)
+        await asked(runtime)
+        async with site_of(source) as client:
+            (request,) = (await client.get("/api/pending")).json()["requests"]
+            path = f"/agents/a1/requests/{request['id']}"
+            assert (await client.get(f"/api{path}")).json()["is_expired"] is False
+            for page in (path, "/"):
+                text = (await client.get(page)).text
+                assert "just now</time>" in text
+                assert "in 59 minutes</time>" in text
+            assert "just now</time>" in (await client.get("/agents")).text

@@ -33,6 +33,7 @@ from understudy.actors.messages import (
     WaitOutcome,
 )
 from understudy.actors.plans import PlanChange
+from understudy.actors.run_outcomes import Moment, moment_of
 from understudy.errors import DecisionError, RecordRefused, UsageError
 from understudy.interrupts import Decision, decision_from_outside
 from understudy.journal.codec import MAX_RECORD_BYTES, EncodedRecord, decode, encode
@@ -266,7 +267,10 @@ def reply_value(value: object) -> Data:
             occurred = Occurred(occurrence=value, at=value.due)
             return {"record": _record(occurred)}
         case _ if isinstance(value, Outcome):
-            return {"run": value.run_id}
+            # It was there already, and its run may be another step further when it is read
+            # (test_a_run_of_a_quarantined_agent_has_failed_though_it_is_cancelled_right_behind).
+            moment = moment_of(value.state)
+            return {"run": value.run_id, **({} if moment.is_over else {"moment": [*moment]})}
     return {"value": value}
 
 
@@ -278,6 +282,14 @@ def value_of_reply(data: Mapping[str, Any]) -> Any:
         case Occurred(occurrence=occurrence):
             return occurrence
     return data.get("value")
+
+
+def moment_of_reply(data: Mapping[str, Any]) -> Moment | None:
+    """Of which moment the outcome is that a reply tells; None: of whichever comes first."""
+    if data.get("moment") is None:
+        return None
+    run_id, is_over, requests, why, model_calls, status = data["moment"]
+    return Moment(run_id, is_over, tuple(requests), why, model_calls, status)
 
 
 def _record(record: Record) -> Data:

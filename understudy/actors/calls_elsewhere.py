@@ -12,9 +12,10 @@ from pydantic_core import from_json
 
 from understudy._base.json_values import text_of
 from understudy.actors.agent_slot import AgentSlot
-from understudy.actors.call_bodies import body_of, value_of_reply
-from understudy.actors.known_calls import run_of_call
+from understudy.actors.call_bodies import body_of, moment_of_reply, value_of_reply
+from understudy.actors.known_calls import latest_state, run_of_call
 from understudy.actors.messages import (
+    NO_MESSAGE,
     Cancel,
     ChangePlans,
     Passivate,
@@ -27,9 +28,12 @@ from understudy.actors.messages import (
 )
 from understudy.actors.ref_call import RefCall
 from understudy.actors.replies import runtime_stopped
+from understudy.actors.run_outcomes import Moment, has_outcome
 from understudy.actors.shared_host import SharedHost
 from understudy.errors import JournalFailed, OtherRun, error_from_dict
 from understudy.journal.shared import Place, Post, PostState
+from understudy.state.agent_state import AgentState
+from understudy.state.plans import requested_pause
 
 logger: logging.Logger = logging.getLogger(__name__)
 
@@ -61,8 +65,8 @@ class Office(Protocol):
     def take_back(self, slot: AgentSlot, *, is_free: bool) -> None:
         """Have what is posted to an agent done by the host that can do it now."""
 
-    async def follow(self, call: RefCall, run_id: str) -> None:
-        """Answer by the outcome of a run, wherever it goes on."""
+    async def follow(self, call: RefCall, run_id: str, moment: Moment | None) -> None:
+        """Answer by the outcome of a run, wherever it goes on; by the one of that moment."""
 
     async def of_other_run(self, call: RefCall, error: Exception) -> None:
         """The run that a repeated call was for is over, and others came after it."""
@@ -189,14 +193,24 @@ class CallsElsewhere:
                 calls.append(call)
         return calls
 
-    def _message_before(self, call: RefCall) -> str | None:
-        """The id of the message of the last call here that may begin a run and is under way."""
+    def _calls_before(self, call: RefCall) -> list[RefCall]:
+        """Those here that were made before it and are under way, the last one first."""
         before = [
             other
             for other in self._office.calls
             if other.slot is call.slot and other.number < call.number
         ]
-        for other in sorted(before, key=lambda each: each.number, reverse=True):
+        return sorted(before, key=lambda each: each.number, reverse=True)
+
+    def _may_be_paused(self, state: AgentState | None, call: RefCall) -> bool:
+        """Whether the next run of the agent is to be paused, by what is recorded or on its way."""
+        if state is not None and requested_pause(state.plans) is not None:
+            return True
+        return any(isinstance(other.message, Pause) for other in self._calls_before(call))
+
+    def _message_before(self, call: RefCall) -> str | None:
+        """The id of the message of the last call here that may begin a run and is under way."""
+        for other in self._calls_before(call):
             message = other.message
             if isinstance(message, RunRequest | Send):
                 return message.message_id
@@ -216,9 +230,13 @@ class CallsElsewhere:
             # (test_a_cancel_that_comes_late_does_not_cancel_the_next_run).
             is_named = isinstance(message, Cancel) and message.message_id is not None
             if call.run_id is None and not is_named:
-                run = await run_of_call(self._services.store, call.slot.id, message)
+                state = await latest_state(self._services.store, call.slot.id)
+                run = run_of_call(state, message)
                 call.run_id = None if run is None else run.run_id
-                if isinstance(message, Cancel) and (run is None or run.is_at_rest):
+                # That it rests, its status says; who has its outcome may be faster
+                # (test_a_cancel_behind_a_run_that_withdraws_one_that_asks_just_now).
+                rests = state is not None and has_outcome(state)
+                if isinstance(message, Cancel) and (run is None or run.suspended_since or rests):
                     # It is for the run that a call before it begins, or for none
                     # (test_a_cancel_of_nothing_that_comes_late_does_not_cancel_the_next_run,
                     # test_a_cancel_behind_a_call_is_for_the_run_of_that_call). That call may
@@ -226,7 +244,11 @@ class CallsElsewhere:
                     # (test_a_cancel_behind_a_run_that_withdraws_another_is_for_that_run).
                     before = self._message_before(call)
                     if run is None and before is None:
-                        return None
+                        if not self._may_be_paused(state, call):
+                            return None
+                        # Of that alone the owner is told
+                        # (test_a_cancel_of_an_idle_agent_ends_the_pause_that_is_asked_of_it).
+                        before = NO_MESSAGE
                     message = call.message = replace(message, message_id=before)
             message = replace(message, run_id=call.run_id)
         expects = None
@@ -327,7 +349,7 @@ class CallsElsewhere:
                 call.expectation.is_met = True
             run_id = reply.get("run")
             if run_id is not None:
-                self._start(self._office.follow(call, run_id))
+                self._start(self._office.follow(call, run_id, moment_of_reply(reply)))
             else:
                 self._office.answer(call, value_of_reply(reply))
         except Exception as error:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 from understudy.actors.messages import (
     AgentMessage,
@@ -14,12 +14,12 @@ from understudy.actors.messages import (
     RunRequest,
     Send,
 )
-from understudy.actors.run_outcomes import has_outcome
 from understudy.errors import DecisionError
 from understudy.interrupts import Decision, checked_decision
 from understudy.journal import Loaded, Readable, load_latest
 from understudy.state.agent_state import AgentState
 from understudy.state.records import RunStarted
+from understudy.state.run_state import RunState
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,26 +104,18 @@ class KnownCalls:
         )
 
 
-class RunOfCall(NamedTuple):
-    """The run that a call is for."""
-
-    run_id: str
-    is_at_rest: bool
-    """Whether it waits for a person, or is paused: a message may withdraw it."""
-
-
-async def run_of_call(store: Readable, agent_id: str, message: AgentMessage) -> RunOfCall | None:
-    """The run that a call is for that names none: the one that is open now, if it may be meant."""
+async def latest_state(store: Readable, agent_id: str) -> AgentState | None:
+    """The state that the store has of an agent."""
     loaded = await load_latest(store, agent_id)
-    state = loaded.folded() if loaded is not None else AgentState()
-    run = state.run
+    return None if loaded is None else loaded.folded()
+
+
+def run_of_call(state: AgentState | None, message: AgentMessage) -> RunState | None:
+    """The run that a call is for that names none: the one that is open now, if it may be meant."""
+    run = state.run if state is not None else None
     if run is None or run.over or (isinstance(message, Retry) and run.quarantined is None):
         return None
-    # Race: this against the commit of the status. The outcome of the run is told before it, and who
-    # got that may call at once
-    # (test_a_cancel_behind_a_run_that_withdraws_another_needs_no_stored_status).
-    is_at_rest = run.suspended_since is not None or has_outcome(state)
-    return RunOfCall(run.run_id, is_at_rest)
+    return run
 
 
 def _decided(state: AgentState, decisions: Any) -> Found | None:

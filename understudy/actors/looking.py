@@ -8,6 +8,7 @@ from collections.abc import Callable, Coroutine
 from datetime import datetime
 from typing import Any, ClassVar, TypeVar
 
+from understudy._base.clock import Clock
 from understudy._base.json_values import shown
 from understudy.actors.agent_directory import checked_id
 from understudy.actors.agent_events import Status
@@ -131,6 +132,18 @@ class Looking(ABC):
         """How many agents of the store have each status. None is `PASSIVE`: see `AgentInfo`."""
         return self._open_lists().count()
 
+    def now(self) -> Future[datetime]:
+        """The time by which the agents of the store live, in UTC: what expires has by this one.
+
+        By the clock of the runtime. By default, and for an observer, that is the machine's; where
+        hosts share the store it is the server's, and the machine's may be wrong by minutes.
+        """
+
+        async def now() -> datetime:
+            return self._clock().now()
+
+        return self._call(now)
+
     def export(self, id: str) -> Future[dict[str, Any]]:
         """All records of an agent, as JSON-able data for `import_`. The agent is not changed.
 
@@ -151,6 +164,10 @@ class Looking(ABC):
     @abstractmethod
     def _store(self) -> Readable:
         """What is read. Called while the loop runs."""
+
+    @abstractmethod
+    def _clock(self) -> Clock:
+        """By which its agents live. Called while the loop runs."""
 
     @abstractmethod
     def _lists(self) -> Lists:

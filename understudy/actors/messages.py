@@ -151,6 +151,10 @@ class WaitOutcome:
     """It activates no agent: the store answers where the agent is not in memory."""
 
 
+NO_MESSAGE = ""
+"""The `message_id` of a cancellation that is for no run: no message has this id."""
+
+
 @dataclass(frozen=True, slots=True)
 class Cancel:
     """Stop the current run."""

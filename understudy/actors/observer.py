@@ -8,6 +8,7 @@ from types import TracebackType
 from typing import Any, Self, TypeVar, overload
 
 from understudy._base import forks
+from understudy._base.clock import Clock, SharedClock
 from understudy.actors.agent_directory import checked_id
 from understudy.actors.agent_events import AgentEvent
 from understudy.actors.displays import stored_display
@@ -215,6 +216,9 @@ class Observer(Looking):
 
     def _store(self) -> StoreReader:
         return self._reader
+
+    def _clock(self) -> Clock:
+        return SharedClock(lambda: self._reader.time_offset)
 
     def _lists(self) -> Lists:
         return Lists(self._store, self._call, self._running_loop())

@@ -35,6 +35,7 @@ from understudy.actors.posted_calls import PostedCalls
 from understudy.actors.recovery import continue_one
 from understudy.actors.ref_call import RefCall
 from understudy.actors.replies import runtime_stopped
+from understudy.actors.run_outcomes import Moment
 from understudy.actors.shared_host import SharedHost
 from understudy.errors import (
     Fenced,
@@ -378,11 +379,11 @@ class PostOffice:
                 return False
         return True
 
-    async def follow(self, call: RefCall, run_id: str) -> None:
-        """Answer by the outcome of a run, wherever it goes on."""
+    async def follow(self, call: RefCall, run_id: str, moment: Moment | None = None) -> None:
+        """Answer by the outcome of a run, wherever it goes on; by the one of that moment."""
         try:
             looks = self._services.looks
-            outcome = await looks.outcome_of_run(call.slot, run_id, call.incarnation)
+            outcome = await looks.outcome_of_run(call.slot, run_id, call.incarnation, moment)
             self.answer(call, outcome)
         except Exception as error:
             self.refuse(call, error)

@@ -11,19 +11,17 @@ import pykka
 
 from understudy._base.json_values import checked_json, shown
 from understudy.actors.activation import Activation
-from understudy.actors.agent_events import Status
 from understudy.actors.agent_slot import AgentSlot
 from understudy.actors.messages import ChangeFiles, Notify
 from understudy.errors import JournalFailed, UsageError
 from understudy.journal import IndexJournal, find_agent
 from understudy.loop_actors.errors import ActorDied
 from understudy.loop_actors.future import Future, refuse
-from understudy.outcomes import Completed, Failed, Interrupted, Outcome, Paused, Stopped, Waiting
+from understudy.outcomes import Outcome
 from understudy.run.hooks import HookFailed
 from understudy.run.ledger import Ledger
 from understudy.state.agent_state import AgentState
 from understudy.state.records import Revoked, Settled, ValuesMerged
-from understudy.stopping import StopReason
 
 T = TypeVar("T")
 
@@ -228,22 +226,3 @@ def record_files(agent_id: str, ledger: Ledger, message: ChangeFiles) -> None:
     ledger.record(message.fact)
     if message.blobs:
         ledger.keep_blobs(message.blobs)
-
-
-def status_after(outcome: Outcome) -> Status:
-    """The status of an agent whose run ended or was suspended with this outcome."""
-    match outcome:
-        case Completed():
-            return Status.IDLE
-        case Interrupted():
-            return Status.INTERRUPTED
-        case Paused():
-            return Status.PAUSED
-        case Waiting():
-            return Status.WAITING
-        case Failed():
-            return Status.FAILED
-        case Stopped(signals=signals):
-            highest = signals.highest
-            by_user = highest is not None and highest.reason is StopReason.USER_REQUESTED
-            return Status.CANCELLED if by_user else Status.IDLE

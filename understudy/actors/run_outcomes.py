@@ -5,15 +5,57 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import NamedTuple
 
+from understudy.actors.agent_events import Status
 from understudy.agent.agent import Agent
 from understudy.errors import Quarantined, UnknownAgent, UnknownMessage, UsageError
 from understudy.journal import IndexStatus, Readable, index_status_of, load_latest
-from understudy.outcomes import Failed, Outcome, Paused
+from understudy.outcomes import Completed, Failed, Interrupted, Outcome, Paused, Stopped, Waiting
 from understudy.state.agent_state import AgentState
 from understudy.state.fold import apply
+from understudy.stopping import StopReason
 
 GOES_ON = frozenset({IndexStatus.OPEN, IndexStatus.SUSPECT, IndexStatus.QUEUED})
 """Of an agent whose run goes on, or begins, where it has an owner."""
+
+
+def status_after(outcome: Outcome) -> Status:
+    """The status of an agent whose run ended or was suspended with this outcome."""
+    match outcome:
+        case Completed():
+            return Status.IDLE
+        case Interrupted():
+            return Status.INTERRUPTED
+        case Paused():
+            return Status.PAUSED
+        case Waiting():
+            return Status.WAITING
+        case Failed():
+            return Status.FAILED
+        case Stopped(signals=signals):
+            highest = signals.highest
+            by_user = highest is not None and highest.reason is StopReason.USER_REQUESTED
+            return Status.CANCELLED if by_user else Status.IDLE
+
+
+def with_status(outcome: Outcome) -> Outcome:
+    """The outcome. The status in its state is the one that follows from it, whoever tells it.
+
+    The status is recorded behind what led to it: one host has read it by now, another one has not
+    (test_the_state_of_an_outcome_has_the_status_that_follows_from_it).
+    """
+    outcome.state.status = status_after(outcome).value
+    return outcome
+
+
+def ended_outcome(agent: Agent, state: AgentState) -> Outcome:
+    """The outcome of the last run of a state, which is over."""
+    return with_status(agent.runner.ended(state))
+
+
+def suspended_outcome(agent: Agent, state: AgentState) -> Outcome | None:
+    """The outcome of the open run of a state, if it is interrupted or paused."""
+    outcome = agent.runner.suspended_outcome(state)
+    return None if outcome is None else with_status(outcome)
 
 
 def has_outcome(state: AgentState) -> bool:
@@ -30,10 +72,10 @@ def last_outcome(agent: Agent, state: AgentState) -> Outcome | None:
     if run is None:
         return None
     if run.over:
-        return agent.runner.ended(state)
+        return ended_outcome(agent, state)
     if run.quarantined is not None:
         return quarantine_outcome(state)
-    return agent.runner.suspended_outcome(state)
+    return suspended_outcome(agent, state)
 
 
 def held_outcome(agent: Agent, state: AgentState) -> Outcome | None:
@@ -47,20 +89,22 @@ def held_outcome(agent: Agent, state: AgentState) -> Outcome | None:
         return None
     if run.over:
         is_held = state.status == "idle" and all(each.self_sent for each in state.queue.values())
-        return agent.runner.ended(state) if is_held else None
+        return ended_outcome(agent, state) if is_held else None
     if state.status != "paused" or state.pause is not None:
         return None
     reason = "needs deps" if run.deps_given else "needs pause_when"
-    return Paused(reason=reason, run_id=run.run_id, state=state.copied(), usage=state.usage)
+    paused = Paused(reason=reason, run_id=run.run_id, state=state.copied(), usage=state.usage)
+    return with_status(paused)
 
 
-def quarantine_outcome(state: AgentState) -> Failed:
+def quarantine_outcome(state: AgentState) -> Outcome:
     """The outcome of a quarantined run."""
     run = state.run
     assert run is not None, "what is quarantined is a run"
     assert run.quarantined is not None, "only called for a quarantined run"
     error = Quarantined(attempts=run.fruitless, cause=run.quarantined)
-    return Failed(error=error, run_id=run.run_id, state=state.copied(), usage=run.usage)
+    failed = Failed(error=error, run_id=run.run_id, state=state.copied(), usage=run.usage)
+    return with_status(failed)
 
 
 def run_of_message(agent_id: str, state: AgentState, message_id: str) -> str | None:
@@ -118,7 +162,7 @@ async def earlier_outcomes(
         apply(state, record)
         run = state.run
         if run is not None and run.over and run.run_id in run_ids and run.run_id not in found:
-            found[run.run_id] = agent.runner.ended(state)
+            found[run.run_id] = ended_outcome(agent, state)
             if len(found) == len(run_ids):
                 break
     return found
@@ -133,7 +177,7 @@ def compacted(run_id: str) -> UsageError:
 
 
 class Moment(NamedTuple):
-    """What tells the state of one outcome from the other states of its agent."""
+    """What tells the state of one outcome from the other states of its agent. It goes as JSON."""
 
     run_id: str
     is_over: bool
@@ -143,6 +187,8 @@ class Moment(NamedTuple):
     """Why the run was paused or quarantined."""
     model_calls: int = 0
     """So far. It may be paused again for the same reason, after other ones."""
+    status: str = "idle"
+    """The one that follows from the outcome. It is recorded later, or not yet."""
 
 
 def moment_of(state: AgentState) -> Moment:
@@ -150,10 +196,10 @@ def moment_of(state: AgentState) -> Moment:
     run = state.run
     assert run is not None, "an outcome is of a run"
     if run.over:
-        return Moment(run.run_id, True)
+        return Moment(run.run_id, True, status=state.status)
     requests = tuple(request.id for request in state.requests)
     why = run.quarantined or state.pause
-    return Moment(run.run_id, False, requests, why, state.usage.requests)
+    return Moment(run.run_id, False, requests, why, state.usage.requests, state.status)
 
 
 async def state_at(store: Readable, agent_id: str, moment: Moment) -> AgentState:
@@ -165,6 +211,7 @@ async def state_at(store: Readable, agent_id: str, moment: Moment) -> AgentState
     """
     latest = await load_latest(store, agent_id)
     if latest is not None and _is_at(state := latest.folded(), moment):
+        state.status = moment.status
         return state
     loaded = await store.load(agent_id)
     if loaded is not None:
@@ -173,6 +220,7 @@ async def state_at(store: Readable, agent_id: str, moment: Moment) -> AgentState
             for record in loaded.records:
                 apply(state, record)
                 if _is_at(state, moment):
+                    state.status = moment.status
                     return state
     raise UsageError(
         f"The state of an outcome of agent {agent_id!r}, run {moment.run_id!r}, is no longer in "
@@ -182,4 +230,6 @@ async def state_at(store: Readable, agent_id: str, moment: Moment) -> AgentState
 
 def _is_at(state: AgentState, moment: Moment) -> bool:
     run = state.run
-    return run is not None and run.run_id == moment.run_id and moment_of(state) == moment
+    if run is None or run.run_id != moment.run_id:
+        return False
+    return moment_of(state) == moment._replace(status=state.status)

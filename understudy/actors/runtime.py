@@ -648,6 +648,9 @@ class Runtime(Looking):
     def _store(self) -> Store:
         return self._agent_host.services.store
 
+    def _clock(self) -> Clock:
+        return self._agent_host.services.clock
+
     def _lists(self) -> RuntimeLists:
         return self._runtime_lists
 

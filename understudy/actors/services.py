@@ -19,6 +19,7 @@ from understudy._base.worker_threads import WorkerThreads
 from understudy.actors.agent_factory import AgentFactory, MadeAtActivation
 from understudy.actors.histories import Histories
 from understudy.actors.placement import Placement
+from understudy.actors.run_outcomes import Moment
 from understudy.agent.agent import Agent
 from understudy.errors import UsageError
 from understudy.journal import Owned, Store
@@ -56,7 +57,9 @@ class Looks(Protocol[S_contra]):
 
     async def info(self, slot: S_contra) -> Any: ...
 
-    async def outcome_of_run(self, slot: S_contra, run_id: str, incarnation: int | None) -> Any: ...
+    async def outcome_of_run(
+        self, slot: S_contra, run_id: str, incarnation: int | None, moment: Moment | None
+    ) -> Any: ...
 
     def look_again(self) -> None: ...
 

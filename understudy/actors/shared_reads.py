@@ -7,7 +7,7 @@ from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from typing import Any, Generic, TypeVar
 
-from understudy.actors.run_outcomes import compacted, earlier_outcomes
+from understudy.actors.run_outcomes import compacted, earlier_outcomes, ended_outcome
 from understudy.actors.services import StartTask
 from understudy.agent.agent import Agent
 from understudy.journal import Loaded, Readable, load_latest
@@ -109,7 +109,7 @@ class SharedReads:
             and followed.found[0].agent.incarnation == incarnation
             and run_id in followed.ended
         ):
-            return agent.runner.ended(followed.ended[run_id])
+            return ended_outcome(agent, followed.ended[run_id])
 
         async def read(run_ids: set[str]) -> dict[str, Outcome]:
             return await earlier_outcomes(self._store, agent_id, agent, run_ids, incarnation)

@@ -23,10 +23,12 @@ from understudy.actors.phase import Phase
 from understudy.actors.replies import answer_with
 from understudy.actors.run_outcomes import (
     GOES_ON,
+    Moment,
     has_outcome,
     held_outcome,
     last_outcome,
     run_of_message,
+    state_at,
 )
 from understudy.actors.services import RuntimeServices
 from understudy.actors.shared_reads import SharedReads
@@ -40,6 +42,7 @@ from understudy.errors import (
     UnfitHost,
     UnknownAgent,
     UnknownMessage,
+    UsageError,
 )
 from understudy.journal import (
     AgentFinder,
@@ -199,11 +202,23 @@ class StoredLooks:
     # ------------------------------------------------------------------- outcomes
 
     async def outcome_of_run(
-        self, slot: AgentSlot, run_id: str, incarnation: int | None
+        self,
+        slot: AgentSlot,
+        run_id: str,
+        incarnation: int | None,
+        moment: Moment | None = None,
     ) -> Outcome | None:
-        """The outcome of a run that has begun, when it has one, on whatever host."""
+        """The outcome of a run that has begun, when it has one, on whatever host.
+
+        Args:
+            slot: of the agent.
+            run_id: of the run.
+            incarnation: of the agent that has the run; None: of the one that there is now.
+            moment: of the outcome, which was there already; None: whichever comes first.
+
+        """
         waiting = WaitOutcome(Future(), run_id=run_id, incarnation=incarnation)
-        return await self._outcome(slot, waiting, None)
+        return await self._outcome(slot, waiting, None, moment=moment)
 
     def keep(self, agent_id: str) -> None:
         """Outcomes of an agent's runs are about to be looked for, one after the other."""
@@ -225,6 +240,7 @@ class StoredLooks:
         expectation: Expectation | None,
         *,
         activates: bool = True,
+        moment: Moment | None = None,
     ) -> Outcome | None:
         """The outcome that is waited for, when it is there.
 
@@ -233,10 +249,26 @@ class StoredLooks:
             look: which outcome it is.
             expectation: what is expected of the agent.
             activates: whether a run without an owner is continued.
+            moment: as of `outcome_of_run`.
 
         """
         with self._reads.looking(slot.id):
+            if moment is not None and (outcome := await self._outcome_at(slot, look, moment)):
+                return outcome
             return await self._outcome_of(slot, look, expectation, activates=activates)
+
+    async def _outcome_at(
+        self, slot: AgentSlot, look: WaitOutcome, moment: Moment
+    ) -> Outcome | None:
+        """The outcome of that moment; None where its records are no more."""
+        found = await self._reads.latest(slot.id)
+        if found is None or found[0].agent.incarnation != look.incarnation:
+            return None
+        with suppress(UsageError):
+            state = await state_at(self._services.store, slot.id, moment)
+            agent = await self._definition(slot, found[0].agent.agent, state)
+            return last_outcome(agent, state)
+        return None
 
     async def _outcome_of(
         self,

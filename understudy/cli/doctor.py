@@ -19,7 +19,6 @@ from understudy.cli import servers
 from understudy.cli.api import Api
 from understudy.cli.doctor_store import Check, of_store
 from understudy.cli.exits import DONE, FAILED, STORE, USAGE, ApiProblem, code_of, message_of, refuse
-from understudy.cli.looking import now
 from understudy.cli.output import JsonOption, Output
 from understudy.cli.serve import load_definitions
 from understudy.cli.sources import ApiSource, Source, StoreSource, every_row
@@ -118,7 +117,7 @@ def _of_agents(source: Source, *, quick: bool) -> Iterator[Check]:
     counts: dict[str, int] = {}
     damaged: list[str] = []
     overdue: list[str] = []
-    at = now()
+    at = source.now()
     open_ids: list[str] = []
     at_rest: list[tuple[str, str]] = []  # a heap of those that changed last
     most_at_rest = 0 if quick else MOST
@@ -136,7 +135,7 @@ def _of_agents(source: Source, *, quick: bool) -> Iterator[Check]:
             open_ids.append(row["id"])
         else:
             unread += 1
-        if row["due"] is not None and _seconds_since(row["due"]) > LATE:
+        if row["due"] is not None and _seconds_since(row["due"], at) > LATE:
             overdue.append(f"{row['id']} ({ago(row['due'], at)})")
     told = ", ".join(f"{count} {status}" for status, count in sorted(counts.items()))
     yield Check("agents", "ok", told or "none")
@@ -170,15 +169,15 @@ def _of_agents(source: Source, *, quick: bool) -> Iterator[Check]:
         yield Check("requests", "note", f"the oldest waits for a person since {age}")
     expired = []
     for row in every_row(source.pending, None, order="expiring"):
-        if row["expires_at"] is None or _seconds_since(row["expires_at"]) < LATE:
+        if row["expires_at"] is None or _seconds_since(row["expires_at"], at) < LATE:
             break  # those that follow expire later
         expired.append(f"{row['agent_id']} ({row['tool_name']})")
     if expired:
         yield Check("expired", "bad", f"{some(expired)}: their time is over, and nobody noted it")
 
 
-def _seconds_since(time: str) -> float:
-    return (now() - datetime.fromisoformat(time)).total_seconds()
+def _seconds_since(time: str, at: datetime) -> float:
+    return (at - datetime.fromisoformat(time)).total_seconds()
 
 
 def _of_app(source: Source, target: str) -> Iterator[Check]:

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, LiteralString
 
+from understudy._base.clock import SystemClock
 from understudy._base.json_values import text_of
 from understudy.cli import servers
-from understudy.cli.looking import now
 from understudy.cli.text import line, some
 
 LITTLE_SPACE = 200 * 1024 * 1024
@@ -113,7 +113,7 @@ def _of_postgres(store: str) -> Iterator[Check]:
         return
     assert row is not None, "the statement has one row"
     yield Check("database", "ok", str(row[0]).partition(",")[0])
-    offset = abs((now() - row[1]).total_seconds())
+    offset = abs((SystemClock().now() - row[1]).total_seconds())
     yield Check("clock", "note" if offset > 5 else "ok", f"{offset:.1f} s from this machine's")
     yield Check("schema", "ok", version)
     living = [

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from datetime import datetime, timezone
 from decimal import Decimal
 from typing import Annotated, Any
 
@@ -29,11 +28,6 @@ AgentOption = Annotated[
 ToolOption = Annotated[str | None, typer.Option("--tool", help="Only requests about this tool.")]
 
 
-def now() -> datetime:
-    """The time of this machine."""
-    return datetime.now(timezone.utc)
-
-
 def ls(
     status: Annotated[str | None, typer.Option("--status", help="Only those with it.")] = None,
     agent: AgentOption = None,
@@ -47,7 +41,7 @@ def ls(
     with where.looking() as source:
         filters = {"status": status, "agent": agent, "prefix": prefix or None}
         given = {key: value for key, value in filters.items() if value is not None}
-        rows = list(every_row(source.agents, limit, **given))
+        rows, at = list(every_row(source.agents, limit, **given)), source.now()
     columns = [
         Column("ID", "id", "bold"),
         Column("AGENT", "agent"),
@@ -55,7 +49,6 @@ def ls(
         Column("SINCE", "since"),
         Column("HOST", "host"),
     ]
-    at = now()
     people = [{**row, "since": ago(row["status_at"], at)} for row in rows]
     out.rows("agents", rows, columns, shown=people, empty="no agents")
 
@@ -153,8 +146,7 @@ def pending(
     with where.looking() as source:
         filters = {"tool": tool, "agent": agent, "kind": kind, "order": order}
         given = {key: value for key, value in filters.items() if value is not None}
-        rows = list(every_row(source.pending, limit, **given))
-    at = now()
+        rows, at = list(every_row(source.pending, limit, **given)), source.now()
     people = [
         {
             **row,

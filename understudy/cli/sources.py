@@ -6,9 +6,11 @@ import json
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import datetime
 from types import TracebackType
 from typing import Any, Protocol
 
+from understudy._base.clock import SystemClock
 from understudy.actors import Observer
 from understudy.cli.api import Api, agent_path
 from understudy.cli.exits import ApiProblem
@@ -31,6 +33,7 @@ class Found:
 class Source(Protocol):
     """Tells of agents. The data has the form of the API, whatever it comes from."""
 
+    def now(self) -> datetime: ...
     def agents(self, *, after: str | None, limit: int, **filters: Any) -> Found: ...
     def pending(self, *, after: str | None, limit: int, **filters: Any) -> Found: ...
     def agent(self, id: str) -> dict[str, Any]: ...
@@ -101,6 +104,9 @@ class StoreSource:
     def close(self) -> None:
         self._observer.__exit__(None, None, None)
 
+    def now(self) -> datetime:
+        return self._observer.now().get()
+
     def agents(self, *, after: str | None, limit: int, **filters: Any) -> Found:
         page = self._observer.agents(after=after, limit=limit, **filters).get()
         return Found([info.to_dict() for info in page], page.after)
@@ -161,6 +167,10 @@ class ApiSource:
 
     def close(self) -> None:
         self.api.close()
+
+    def now(self) -> datetime:
+        told = self.api.get("").get("now")  # a server of an older version does not say it
+        return SystemClock().now() if told is None else datetime.fromisoformat(told)
 
     def agents(self, *, after: str | None, limit: int, **filters: Any) -> Found:
         data = self.api.get("/agents", after=after, limit=limit, **filters)

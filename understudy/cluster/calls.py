@@ -31,7 +31,7 @@ REPEATABLE = frozenset(
         "schedules.set",
         "subscribers",
         "schedules.list", "schedules.pause", "schedules.resume", "schedules.remove", "resolve",
-        "reject", "load_blobs", "count", "delete", "export", "page", "read_feed", "recover",
+        "reject", "load_blobs", "count", "now", "delete", "export", "page", "read_feed", "recover",
         "recovery", "state_at",
     }
 )  # fmt: skip

@@ -421,6 +421,7 @@ def _agent_of_token(token: object) -> str:
 
 FORWARDED: Mapping[str, Callable[[str], str] | None] = {
     "count": None,
+    "now": None,
     "resolve": _agent_of_token,
     "reject": _agent_of_token,
     "delete": checked_id,

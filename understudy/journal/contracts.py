@@ -319,6 +319,15 @@ Refusal: TypeAlias = Fenced | StoreConflict
 
 
 @runtime_checkable
+class TellsTime(Protocol):
+    """An optional part of a backend: its database has a clock, by which those who share it go."""
+
+    @property
+    def time_offset(self) -> float:
+        """Seconds by which the database's clock is ahead of what this machine's shows now."""
+
+
+@runtime_checkable
 class OpensToRead(Protocol):
     """An optional part of a backend: it can be read while another process has it open."""
 

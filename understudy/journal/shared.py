@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
 from pydantic_core import to_json
 
 from understudy.errors import UnderstudyError, UnknownAgent
-from understudy.journal.contracts import Journal, Owned, StoredRecords
+from understudy.journal.contracts import Journal, Owned, StoredRecords, TellsTime
 
 if TYPE_CHECKING:
     from understudy.journal.store_reader import Loaded
@@ -139,7 +139,7 @@ class Taken(NamedTuple):
 
 
 @runtime_checkable
-class SharedBackend(Protocol):
+class SharedBackend(TellsTime, Protocol):
     """An optional part of a backend: hosts that share it answer for each other's agents.
 
     Whoever calls each method is as of `Backend`: the writer's are changes in its transaction.
@@ -154,10 +154,6 @@ class SharedBackend(Protocol):
     @property
     def host_id(self) -> int | None:
         """The number of this host; another one after a lost lease. None while it is not open."""
-
-    @property
-    def time_offset(self) -> float:
-        """Seconds by which the database's clock is ahead of what this machine's shows now."""
 
     # ------------------------------------------------------------------- the writer
 
@@ -250,7 +246,7 @@ class SharedStore(Protocol):
 
     @property
     def time_offset(self) -> float:
-        """As of `SharedBackend`."""
+        """As of `TellsTime`."""
 
     def listen(self, told: Told | None) -> None:
         """Listen from the next `Store.open` on. `told` is called on the loop."""

@@ -33,6 +33,7 @@ from understudy.journal.contracts import (
     OpensToRead,
     StoredAgent,
     StoredRecords,
+    TellsTime,
 )
 from understudy.journal.feed import FeedIndex, FeedKey, FeedPage
 from understudy.journal.lists import AgentKey, AgentQuery, AskKey, AskQuery, ListIndex
@@ -116,6 +117,11 @@ class StoreReader:
     async def close(self) -> None:
         """Disconnect what `open` has connected."""
         await self._thread.run(self._backend.close)
+
+    @property
+    def time_offset(self) -> float:
+        """As of `TellsTime`; 0 of a database that has no clock of its own."""
+        return self._backend.time_offset if isinstance(self._backend, TellsTime) else 0.0
 
     async def load(self, agent_id: str, after: int = 0) -> Loaded | None:
         """As `Store.load`."""

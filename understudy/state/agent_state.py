@@ -122,7 +122,10 @@ class AgentState:
     A message with a known id is not taken again.
     """
     status: str
-    """The last status of its actor that was emitted to subscribers; `idle` without an actor."""
+    """The last status of its actor that was emitted to subscribers; `idle` without an actor.
+
+    In the state of an outcome of an actor: the one that follows from the outcome.
+    """
     plans: Plans | None
     """What it is to do later by itself; None where nothing is planned."""
     files: dict[str, StoredFile] | None

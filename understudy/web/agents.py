@@ -279,6 +279,7 @@ async def overview(visit: Visit) -> dict[str, Any]:
         "abandoned_threads": None if status is None else status.abandoned_threads,
         "abandoned_tasks": None if status is None else status.abandoned_tasks,
         "tree": None if tree is None else str(tree),
+        "now": time_text(await visit.time()),
     }
 
 

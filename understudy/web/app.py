@@ -87,7 +87,7 @@ def ui(
         headers = getattr(error, "headers", None)
         if wants_json(request.scope):
             return JSONResponse(problem.to_dict(), problem.status, headers)
-        return problem_page(request, site, problem, headers)
+        return await problem_page(request, site, problem, headers)
 
     routes: list[BaseRoute] = [
         Route("/static/{path:path}", static_file, methods=["GET"]),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import Any, cast
 
 from understudy._base.json_values import jsonable
@@ -154,7 +153,7 @@ async def request_page(visit: Visit) -> dict[str, Any]:
     return {
         "request": None if request is None else request.to_dict(),
         "is_pending": story is None,
-        "is_expired": request is not None and story is None and is_expired(request),
+        "is_expired": request is not None and story is None and await is_expired(visit, request),
         "story": story,
         "agent_id": visit.agent_id,
         "agent": None if request is None else request.agent_path[0],
@@ -166,11 +165,9 @@ async def request_page(visit: Visit) -> dict[str, Any]:
     }
 
 
-def is_expired(request: Request) -> bool:
+async def is_expired(visit: Visit, request: Request) -> bool:
     """Whether its time is over, though that is not recorded yet."""
-    return request.expires_at is not None and request.expires_at <= datetime.now(
-        request.expires_at.tzinfo
-    )
+    return request.expires_at is not None and request.expires_at <= await visit.time()
 
 
 def _siblings(visit: Visit, state: AgentState, request: Request) -> list[dict[str, Any]]:

@@ -85,6 +85,7 @@ def render(visit: Visit, name: str, **values: Any) -> str:
         link=visit.link,
         agent_link=visit.agent_link,
         request_link=visit.request_link,
+        now=visit.now,
         tabs=TABS,
         # A code of a fixed list: the maker of a link does not choose what the page says.
         said=actions.SAID.get(visit.request.query_params.get("said", "")),
@@ -115,6 +116,7 @@ def _shown(site: Site, page: Page) -> Callable[[Request], Awaitable[Response]]:
     async def show(request: Request) -> Response:
         visit = Visit(request, site)
         visit.need("read")
+        visit.now = await visit.time()
         data = visit.redacted(await page.view(visit))
         part = render(visit, f"parts/{page.name}.html", data=data)
         values: dict[str, Any] = {"data": data, "part": part, "version": version(part)}
@@ -132,6 +134,7 @@ def _live(site: Site, page: Page) -> Callable[[Request], Awaitable[Response]]:
         visit.need("read")
 
         async def part() -> str:
+            visit.now = await visit.time()
             return render(
                 visit, f"parts/{page.name}.html", data=visit.redacted(await page.view(visit))
             )
@@ -163,6 +166,7 @@ def _answered(
     async def answer(request: Request) -> Response:
         visit = Visit(request, site)
         visit.need("read")
+        visit.now = await visit.time()
         found = await view(visit)
         if isinstance(found, Response):
             return found
@@ -191,16 +195,18 @@ async def export(visit: Visit) -> Response:
     return JSONResponse(await agents.export(visit), headers=headers)
 
 
-def problem_page(
+async def problem_page(
     request: Request, site: Site, problem: Problem, headers: Mapping[str, str] | None = None
 ) -> Response:
     """The page for what is wrong, to a user who is logged in."""
+    story = (problem.more or {}).get("story")
     text = template("pages/problem.html").render(
+        now=None if story is None else await Visit(request, site).time(),
         link=partial(link_to, request),
         site=site,
         user=request.scope.get("understudy.user"),
         problem=problem,
-        story=(problem.more or {}).get("story"),
+        story=story,
         page=None,
         back=request.url.path if request.method == "POST" else None,
         again=AGAIN if request.method == "GET" and problem.status in (503, 504) else None,

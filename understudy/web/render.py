@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
+from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template, pass_context
+from jinja2.runtime import Context
 from markupsafe import Markup
 
 from understudy._base.json_values import digest
@@ -95,22 +96,24 @@ def when(value: Any) -> Markup:
     )
 
 
-def ago(value: Any) -> Markup:
-    """How long ago it was."""
+@pass_context
+def ago(context: Context, value: Any) -> Markup:
+    """How long ago it was, at the time of the page."""
     time = _time(value)
     if time is None:
         return Markup('<span class="faint">unknown</span>')
-    seconds = (datetime.now(time.tzinfo) - time).total_seconds()
+    seconds = (context["now"] - time).total_seconds()
     text = "just now" if seconds < 60 else f"{_coarse(seconds)} ago"
     return _relative(time, text)
 
 
-def until(value: Any) -> Markup:
-    """How long it is until then."""
+@pass_context
+def until(context: Context, value: Any) -> Markup:
+    """How long it is until then, from the time of the page."""
     time = _time(value)
     if time is None:
         return Markup("")
-    seconds = (time - datetime.now(time.tzinfo)).total_seconds()
+    seconds = (time - context["now"]).total_seconds()
     text = "over" if seconds <= 0 else "in less than a minute" if seconds < 60 else ""
     return _relative(time, text or f"in {_coarse(seconds)}")
 

@@ -43,6 +43,7 @@ class Overview(TypedDict):
     abandoned_threads: int | None
     abandoned_tasks: int | None
     tree: str | None
+    now: Time
 
 
 @exactly

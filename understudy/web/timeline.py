@@ -229,7 +229,13 @@ async def timeline(visit: Visit) -> dict[str, Any]:
     is_whole = end + PAGE > info.last_seq
     # As in `usage`: an estimate of a cost takes some 0.2 ms.
     drawn = await asyncio.to_thread(
-        _drawn, page.entries, shown, state.doubts_in_tree, prices_of(visit), is_whole=is_whole
+        _drawn,
+        page.entries,
+        shown,
+        state.doubts_in_tree,
+        prices_of(visit),
+        now=await visit.time(),
+        is_whole=is_whole,
     )
     is_first = page.next is None and all(entry.seq >= shown.start for entry in page.entries)
     earlier = None if is_first else shown.start
@@ -242,6 +248,7 @@ def _drawn(
     doubts: Container[str],
     prices: Prices,
     *,
+    now: datetime,
     is_whole: bool,
 ) -> dict[str, Any]:
     """The bars and marks of the records of a page.
@@ -251,6 +258,7 @@ def _drawn(
         page: the numbers of the records.
         doubts: the calls that are in doubt now.
         prices: by which costs are estimated.
+        now: the time: the end of what goes on.
         is_whole: whether nothing has come behind these entries.
 
     """
@@ -265,13 +273,12 @@ def _drawn(
     shown = sorted(
         (bar for bar in reader.bars if bar.seq in page), key=lambda bar: (bar.seq, bar.depth)
     )
-    now = datetime.now(shown[0].start.tzinfo) if shown else None
     if not is_whole:
         now = max((entry.at for entry in entries if entry.at is not None), default=now)
     axis = Axis(shown, now)
     rows = []
     for bar in shown:
-        start, end = axis.at(bar.start), axis.at(bar.end or now or bar.start)
+        start, end = axis.at(bar.start), axis.at(bar.end or now)
         rows.append(
             {
                 "kind": bar.kind,
@@ -315,11 +322,11 @@ class Axis:
 
     """
 
-    def __init__(self, bars: list[Bar], now: datetime | None) -> None:
+    def __init__(self, bars: list[Bar], now: datetime) -> None:
         self.breaks: list[float] = []
         self._times: list[datetime] = []
         self._places: list[float] = []
-        if not bars or now is None:
+        if not bars:
             return
         busy = [(bar.start, bar.end or now) for bar in bars if bar.kind in ("reply", "call")]
         times = sorted({t for bar in bars for t in (bar.start, bar.end or now)})

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from copy import copy
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, TypeVar
 from urllib.parse import parse_qsl, quote
 
@@ -77,6 +78,8 @@ class Visit:
         self._agent_id: str | None = None
         self.rows: list[Row] | None = None
         """The rows of the conversation, where a live page follows them."""
+        self.now: datetime | None = None
+        """When it is looked at, by the time of the store; None until that is asked."""
         self.shown: AskedRequest | None = None
         """The request of an agent that the page shows, where it is known."""
 
@@ -204,6 +207,10 @@ class Visit:
         """What it brings, if it does in time."""
         async with asyncio.timeout(SECONDS):
             return await awaited
+
+    async def time(self) -> datetime:
+        """The time by which the agents live, which this machine's clock may miss by minutes."""
+        return await self.wait(self.source.now())
 
     async def state(self) -> AgentState:
         """The state of the agent that it is about."""

@@ -48,6 +48,8 @@ def cancel(slot: AgentSlot, cancel: Cancel) -> None:
             return
         cancel = replace(cancel, run_id=run_id)
     elif cancel.message_id is not None and cancel.run_id is None:
+        if starts.open_run(slot) is None and not slot.phase.has_run_task:
+            request_pause(slot, None)
         answer_when_durable(slot, cancel.future, None)
         return
     if waiters.answer_if_over(slot, cancel.future, cancel.run_id):

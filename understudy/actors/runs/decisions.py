@@ -8,6 +8,7 @@ from understudy.actors.agent_slot import AgentSlot
 from understudy.actors.messages import AgentMessage, AnswerWait, Decide, Expecting, Resume
 from understudy.actors.phase import Phase
 from understudy.actors.replies import answer_when_durable
+from understudy.actors.run_outcomes import ended_outcome
 from understudy.actors.runs import starts, waiters
 from understudy.agent.decisions import check_decisions, decide
 from understudy.errors import NotInterrupted
@@ -47,7 +48,7 @@ def resume(slot: AgentSlot, resume: Resume) -> None:
     if is_open:
         activation.outcome_futures += (resume.future,)
     else:
-        answer_when_durable(slot, resume.future, activation.agent.runner.ended(state))
+        answer_when_durable(slot, resume.future, ended_outcome(activation.agent, state))
 
 
 def record_decisions(slot: AgentSlot, message: Decide) -> None:

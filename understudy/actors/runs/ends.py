@@ -6,7 +6,7 @@ from understudy._base.causes import cause_of
 from understudy.actors.agent_events import Status
 from understudy.actors.agent_slot import AgentSlot
 from understudy.actors.phase import Phase
-from understudy.actors.replies import status_after
+from understudy.actors.run_outcomes import status_after, suspended_outcome, with_status
 from understudy.actors.runs import control, decisions, dues, recovery, run_queue, starts, waiters
 from understudy.errors import JournalFailed, RecordRefused, UnderstudyError
 from understudy.outcomes import Completed, Interrupted, Outcome, Paused, Waiting
@@ -52,7 +52,7 @@ def _after_outcome(slot: AgentSlot, outcome: Outcome) -> None:
     if isinstance(outcome, Waiting):
         _after_waiting(slot)
         return
-    status = status_after(outcome)
+    status = Status(with_status(outcome).state.status)
     is_idle = status is Status.IDLE
     has_next = _has_next(slot, is_idle=is_idle)
     try:
@@ -126,7 +126,7 @@ def _after_crash(
 def _refuse_run(slot: AgentSlot, error: BaseException) -> None:
     """A run could not begin: its waiters get the error; without any, the status shows it."""
     activation = slot.current
-    suspended = activation.agent.runner.suspended_outcome(activation.state)
+    suspended = suspended_outcome(activation.agent, activation.state)
     if suspended is not None:
         slot.set_status(status_after(suspended))
     elif activation.outcome_futures:

@@ -8,7 +8,13 @@ from understudy.actors.agent_slot import AgentSlot
 from understudy.actors.messages import AgentMessage, RunRequest, WaitOutcome
 from understudy.actors.phase import Phase
 from understudy.actors.replies import answer_when_durable, answer_with, confirm, is_refused, mirror
-from understudy.actors.run_outcomes import earlier_outcome, quarantine_outcome, run_of_message
+from understudy.actors.run_outcomes import (
+    earlier_outcome,
+    ended_outcome,
+    quarantine_outcome,
+    run_of_message,
+    suspended_outcome,
+)
 from understudy.actors.runs import starts
 from understudy.errors import UnknownAgent, UnknownMessage
 from understudy.journal import is_waiting
@@ -31,19 +37,19 @@ def wait_outcome(slot: AgentSlot, waiting: WaitOutcome) -> None:
         return
     future = waiting.future
     activation, phase = slot.current, slot.phase
-    runner, state = activation.agent.runner, activation.state
+    agent, state = activation.agent, activation.state
     has_run_task, has_queued = phase.has_run_task, bool(activation.queued_runs)
     if waiting.run_id is not None or waiting.message_id is not None:
         # The run that is meant is recorded: it is not one that begins, or is to begin
         # (test_a_message_id_sent_again_while_the_next_run_begins_brings_its_own_outcome).
         has_run_task, has_queued = phase is Phase.RUNNING, False
     if starts.open_run(slot) is None and not has_run_task and not has_queued:
-        ended = runner.ended(state) if state.run is not None else None
+        ended = ended_outcome(agent, state) if state.run is not None else None
         answer_when_durable(slot, future, ended)
         return
     if answer_if_quarantined(slot, future):
         return
-    suspended = None if has_run_task else runner.suspended_outcome(state)
+    suspended = None if has_run_task else suspended_outcome(agent, state)
     if suspended is not None:
         answer_when_durable(slot, future, suspended)
         return
@@ -139,7 +145,7 @@ def answer_if_over(slot: AgentSlot, future: Future[Any], run_id: str | None) -> 
     run = slot.current.state.run
     if run_id is None or run is None or run.run_id != run_id or not run.over:
         return False
-    answer_when_durable(slot, future, slot.current.agent.runner.ended(slot.current.state))
+    answer_when_durable(slot, future, ended_outcome(slot.current.agent, slot.current.state))
     return True
 
 

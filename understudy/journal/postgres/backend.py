@@ -198,6 +198,9 @@ class PostgresBackend(ReadsByReader):
                 heartbeat.close()
             reader.set_up()
             check_schema(reader, self._schema)
+            before = suspend_aware_seconds()
+            ((there,),) = self._reader.fetch(lease_sql.TIME, [])
+            self._measure(before, there)
         except BaseException:
             self.close()
             raise

@@ -8,6 +8,8 @@ VALUES (%s, %s, clock_timestamp() + make_interval(secs => %s))
 RETURNING id, extract(epoch FROM lease_until - clock_timestamp())::float8,
     extract(epoch FROM clock_timestamp())::float8, (SELECT is_on FROM feed_state)"""
 
+TIME = "SELECT extract(epoch FROM clock_timestamp())::float8"
+
 DELETE_OLD_HOSTS = "DELETE FROM hosts WHERE lease_until < clock_timestamp() - interval '1 day'"
 
 DELETE_HOST = "DELETE FROM hosts WHERE id = %(id)s"
