@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable
 from contextlib import closing, suppress
 from datetime import datetime, timedelta
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ import pytest
 from tests.support.agents import by_turn, completed, interrupted
 from tests.support.batches import claim, commit, record
 from tests.support.faulty import FaultyBackend
-from tests.support.loops import soon
+from tests.support.loops import soon, until
 from tests.support.places import NewStore
 from tests.support.postgres import Hosts
 from understudy import (
@@ -33,12 +34,14 @@ from understudy import (
     call,
     tool,
 )
-from understudy.actors import Feed, FeedEvent, FeedOptions
+from understudy.actors import Feed, FeedEvent, FeedOptions, live_events
 from understudy.errors import StoreBroken
 from understudy.journal import DatabaseStore, IndexStatus, MemoryStore
 from understudy.journal.codec import encode
 from understudy.journal.contracts import Backend, Batch, FeedRow, Owned
 from understudy.journal.feed import FeedIndex, FeedKey, FeedPage, feed_row
+from understudy.journal.parcels import Parcels
+from understudy.journal.shared import Hint, Sent, hint_of
 from understudy.journal.sqlite.backend import SqliteBackend
 from understudy.middleware import Haltable, HumanInTheLoop
 from understudy.state.records import StatusNoted
@@ -535,6 +538,198 @@ async def test_two_hosts_see_one_feed(hosts: Hosts) -> None:
         seen = [await first(feed, 12) for feed in feeds]
     assert seen[0] == seen[1]
     assert {event.agent_id for event in seen[0]} == set("0123")
+
+
+# ------------------------------------------------------------------ hints of other hosts
+
+
+@pytest.fixture
+def never_polls(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What comes from another host comes by a hint."""
+    monkeypatch.setattr("understudy.actors.feed.POLL", 3600.0)
+
+
+def sent_by(store: DatabaseStore) -> list[tuple[float, Hint]]:
+    """What a host sends to others, in no commit, and when."""
+    found: list[tuple[float, Hint]] = []
+    shared: Any = store.shared
+    send = shared.send
+
+    async def noted(sent: list[Sent]) -> None:
+        now = asyncio.get_running_loop().time()
+        found.extend((now, hint) for each in sent if (hint := hint_of(each.text)) is not None)
+        await send(sent)
+
+    shared.send = noted
+    return found
+
+
+def two_stores(hosts: Hosts) -> tuple[DatabaseStore, DatabaseStore]:
+    first, second = (DatabaseStore(hosts.new(name)) for name in ("first", "second"))
+    return first, second
+
+
+@pytest.mark.usefixtures("never_polls")
+async def test_what_another_host_commits_is_told_of(hosts: Hosts) -> None:
+    """J31."""
+    stores = two_stores(hosts)
+    async with (
+        Runtime([talker()], store=stores[0], feed=True) as one,
+        Runtime([talker()], store=stores[1]) as two,
+    ):
+        feed = two.events()
+        await soon(feed.position())
+        for _ in range(3):
+            await soon(one.spawn("talker", "a").run("Go."))
+            assert kinds(await first(feed, 3)) == ["running", "run_finished", "idle"]
+        await soon(one.delete("a"))
+        assert kinds(await first(feed, 1)) == ["agent_deleted"]
+
+
+@pytest.mark.usefixtures("never_polls")
+async def test_what_happens_before_a_host_hears_that_the_feed_is_followed_is_told_of(
+    hosts: Hosts,
+) -> None:
+    """J31."""
+    stores = two_stores(hosts)
+    shared: Any = stores[1].shared
+    send, follows, may_say_so = shared.send, asyncio.Event(), asyncio.Event()
+
+    async def late(sent: list[Sent]) -> None:
+        follows.set()
+        await may_say_so.wait()
+        await send(sent)
+
+    shared.send = late
+    async with (
+        Runtime([talker()], store=stores[0], feed=True) as one,
+        Runtime([talker()], store=stores[1]) as two,
+    ):
+        waiting = asyncio.ensure_future(first(two.events(), 3))
+        await soon(follows.wait())
+        await soon(one.spawn("talker", "a").run("Go."))
+        await soon(one.get("a").stop(block=False))
+        may_say_so.set()
+        assert kinds(await soon(waiting)) == ["running", "run_finished", "idle"]
+
+
+async def test_nothing_is_sent_where_nobody_follows_the_feed_elsewhere(hosts: Hosts) -> None:
+    """J31."""
+    stores = two_stores(hosts)
+    sent = [sent_by(store) for store in stores]
+    async with (
+        Runtime([talker()], store=stores[0], feed=True) as one,
+        Runtime([talker()], store=stores[1]) as two,
+    ):
+        await soon(two.spawn("talker", "a").run("Go."))
+        await soon(two.get("a").stop(block=False))
+        assert sent == [[], []]
+        feed = one.events()
+        await soon(feed.position())
+        await soon(one.spawn("talker", "b").run("Go."))
+        await soon(one.get("b").stop(block=False))
+        await soon(one.delete("b"))
+        assert {event.agent_id for event in await until_deleted(feed)} >= {"b"}
+    assert sent[1] == []
+    assert {hint.kind for _, hint in sent[0]} <= {"follow_feed"}
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("never_polls")
+async def test_hosts_with_much_to_tell_are_asked_to_tell_it_less_often(
+    hosts: Hosts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """J31."""
+    monkeypatch.setattr(live_events, "PAUSE", 0.01)
+    monkeypatch.setattr(live_events, "RENEWAL", 0.1)
+    monkeypatch.setattr(live_events, "MOST_HINTS", 0.001)
+    stores = two_stores(hosts)
+    sent = [sent_by(store) for store in stores]
+    async with (
+        Runtime([talker()], store=stores[0], feed=True) as one,
+        Runtime([talker()], store=stores[1]) as two,
+    ):
+
+        async def follow() -> None:
+            async for _ in two.events():
+                pass
+
+        def wanted() -> list[float]:
+            parcels = Parcels()
+            return [parcels.add(hint) for _, hint in sent[1]]
+
+        def last_pause() -> float:
+            told_at = [at for at, _ in sent[0]][-3:]
+            return min((later - earlier for earlier, later in pairwise(told_at)), default=0)
+
+        following = asyncio.ensure_future(follow())
+        async with asyncio.timeout(60):
+            while 0.1 not in wanted() or last_pause() < 0.099:
+                await one.spawn("talker", "a").run("Go.")
+        following.cancel()
+    assert wanted()[0] == 0.01
+
+
+async def test_only_commits_that_the_feed_tells_are_told_of(new_store: NewStore) -> None:
+    """J31: a step that tells nothing wakes nobody, and no host hears of it."""
+
+    @tool
+    async def look() -> str:
+        return "nothing"
+
+    agent = Agent("desk", by_turn(*[call("look")] * 20, "Done."), tools=[look])
+    store: Any = new_store()
+    if isinstance(store, MemoryStore):
+        pytest.skip("it has no commits")
+    async with Runtime([agent], store=store, feed=True) as runtime:
+        completed(await soon(runtime.spawn("desk", "a").run("Go.")))
+        events = await first(runtime.events(start="oldest"), 3)
+        assert kinds(events) == ["running", "run_finished", "idle"]
+        assert store.feed_hint.told <= 3
+
+
+@pytest.mark.usefixtures("never_polls")
+async def test_what_an_open_transaction_holds_up_comes_soon_after_its_end(hosts: Hosts) -> None:
+    """J31: its end is told by nobody."""
+    store, slow, fast = DatabaseStore(hosts.new("here")), hosts.open("slow"), hosts.open("fast")
+    read, held_up = store.read_feed, list[bool]()
+
+    async def noted(after: FeedKey | None, limit: int) -> FeedPage | None:
+        page = await read(after, limit)
+        assert page is not None
+        held_up.append(page.is_held_up)
+        return page
+
+    store.read_feed = noted  # type: ignore[method-assign]  # it tells what it has read
+    async with Runtime([talker()], store=store, feed=True) as runtime:
+        a, b = claim(slow, "a"), claim(fast, "b")
+        waiting = asyncio.ensure_future(first(runtime.events(), 1))
+        await until(lambda: store.feed_hint.is_awaited)
+        slow.begin()
+        slow.append(status(slow, a, 1))
+        with commit(fast):
+            fast.append(status(fast, b, 1))
+        store.feed_hint.hear()
+        await until(lambda: held_up[-2:] == [True, True] and store.feed_hint.is_awaited)
+        assert not waiting.done()
+        slow.rollback()
+        (event,) = await soon(waiting)
+        assert event.agent_id == "b"
+
+
+async def test_a_host_that_hears_no_other_follows_the_feed_by_looks(hosts: Hosts) -> None:
+    """J31."""
+    stores = two_stores(hosts)
+    sent = [sent_by(store) for store in stores]
+    async with (
+        Runtime([talker()], store=stores[0], feed=True) as one,
+        Runtime([talker()], store=stores[1], any_host=False) as two,
+    ):
+        feed = two.events()
+        await soon(feed.position())
+        await soon(one.spawn("talker", "a").run("Go."))
+        assert kinds(await first(feed, 3)) == ["running", "run_finished", "idle"]
+    assert sent == [[], []]
 
 
 async def test_an_observer_follows_the_feed(new_store: NewStore) -> None:

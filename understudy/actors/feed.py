@@ -36,7 +36,10 @@ logger: logging.Logger = logging.getLogger(__name__)
 PAGE = 500
 POLL = 0.25
 """Seconds between two looks at a store to which others write. What is written here is told at
-once."""
+once, and what hosts of the store write that say so (see `LiveEvents`) a moment later."""
+SOON = 0.01
+"""Seconds until the next look where rows are held up. They double from look to look, up to those
+of any other look."""
 LONGEST_WAIT = 5.0
 """Seconds between two looks at a store to which no other process writes."""
 
@@ -201,6 +204,7 @@ class Feed:
         # Asked at once: what happens from now on is told.
         self._begun: Future[_Place] = call(self._begin)
         self._follows = True
+        self._pause = SOON
         self._last: str | None = None
         """The cursor of the last event that it has brought."""
 
@@ -295,7 +299,7 @@ class Feed:
         told = store.feed_hint.told if isinstance(store, FeedStore) else 0
         page = await self._read_page(place)
         if not page.rows and page.feed == place.feed and self._follows:
-            await self._wait(told)
+            await self._wait(told, page)
             page = await self._read_page(place)
         events: list[FeedEvent] = []
         if page.feed != place.feed or place.key < page.floor:
@@ -312,12 +316,22 @@ class Feed:
             place = _Place(page.feed, *row.key)
         return events, place, end
 
-    async def _wait(self, told: int) -> None:
+    async def _wait(self, told: int, page: FeedPage) -> None:
         store = self._store()
-        if isinstance(store, FeedStore):
-            await store.feed_hint.wait(POLL if is_shared(store) else LONGEST_WAIT, told)
+        hint = store.feed_hint if isinstance(store, FeedStore) else None
+        seconds = POLL if hint is None or is_shared(store) else LONGEST_WAIT
+        if page.is_held_up:
+            # Race: this against transactions that began before the one of these rows. Of its commit
+            # somebody tells, of their end nobody
+            # (test_what_an_open_transaction_holds_up_comes_soon_after_its_end).
+            seconds = min(self._pause, seconds)
+            self._pause = 2 * seconds
         else:
-            await asyncio.sleep(POLL)
+            self._pause = SOON
+        if hint is None:
+            await asyncio.sleep(seconds)
+        else:
+            await hint.wait(seconds, told)
 
     async def _read_page(self, place: _Place) -> FeedPage:
         page = await self._store().read_feed(place.key, PAGE)

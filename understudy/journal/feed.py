@@ -8,7 +8,7 @@ turns its feed on.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Protocol, TypeAlias, runtime_checkable
@@ -106,6 +106,8 @@ class FeedPage:
     end: FeedKey
     """Where the next page begins if this one has no rows."""
     rows: Sequence[StoredFeedRow] = ()
+    is_held_up: bool = False
+    """Whether there are rows that cannot be read yet: an open transaction may come before them."""
 
 
 @runtime_checkable
@@ -160,9 +162,24 @@ class FeedHint:
         self._waiters: set[asyncio.Future[None]] = set()
         self.told: int = 0
         """How often there were new rows."""
+        self.on_added: Callable[[], None] | None = None
+        """Called when rows were added here."""
+        self.on_wait: Callable[[], None] | None = None
+        """Called when somebody begins to wait."""
+
+    @property
+    def is_awaited(self) -> bool:
+        """Whether somebody waits."""
+        return bool(self._waiters)
 
     def tell(self) -> None:
-        """There are new rows."""
+        """Rows were added here."""
+        self.hear()
+        if self.on_added is not None:
+            self.on_added()
+
+    def hear(self) -> None:
+        """There are new rows, whoever has added them."""
         self.told += 1
         for waiter in self._waiters:
             if not waiter.done():
@@ -175,6 +192,8 @@ class FeedHint:
             return  # while it was read: test_what_is_written_while_a_feed_is_read_wakes_it
         waiter = asyncio.get_running_loop().create_future()
         self._waiters.add(waiter)
+        if self.on_wait is not None:
+            self.on_wait()
         try:
             await asyncio.wait({waiter}, timeout=seconds)
         finally:

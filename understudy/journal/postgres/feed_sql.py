@@ -47,7 +47,9 @@ WITH last AS (
 UPDATE feed_state SET floor_xid = last.xid, floor = last.no FROM last
 WHERE (feed_state.floor_xid, feed_state.floor) < (last.xid, last.no)"""  # noqa: S608 - constants
 
-FEED_STATE = f"SELECT feed, floor_xid, floor, {_XMIN} FROM feed_state WHERE is_on"  # noqa: S608
+FEED_STATE = f"""
+SELECT feed, floor_xid, floor, {_XMIN}, coalesce((SELECT max(xid) FROM feed) >= {_XMIN}, false)
+FROM feed_state WHERE is_on"""  # noqa: S608
 
 READ_FEED = f"""
 SELECT xid, no, agent_id, name, seq, at, kind, version, payload FROM feed

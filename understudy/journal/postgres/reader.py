@@ -182,12 +182,13 @@ class PostgresReader:
         states, rows = self._connection.run_repeatable(read)
         if not states:
             return None
-        ((feed, floor_xid, floor, xmin),) = states
+        ((feed, floor_xid, floor, xmin, is_held_up),) = states
         return FeedPage(
             feed=feed,
             floor=(floor_xid, floor),
             end=(xmin, 0) if after is None else after,
             rows=[stored_feed_row(row) for row in rows],
+            is_held_up=is_held_up,
         )
 
     def count_agents(self) -> dict[str, int]:
