@@ -20,7 +20,7 @@ from tests.support.batches import claim, commit, record
 from tests.support.faulty import FaultyBackend
 from tests.support.loops import soon, until
 from tests.support.places import NewStore
-from tests.support.postgres import Hosts
+from tests.support.postgres import Hosts, Server
 from understudy import (
     Agent,
     Halt,
@@ -395,6 +395,82 @@ async def test_a_cursor_from_behind_an_older_copy_of_the_file_gets_a_gap(tmp_pat
         "new",
     ]
     assert await played(after=found[-1].cursor) == []
+
+
+def forget_watermark(file: Path) -> None:
+    file.with_name(f"{file.name}.lock").unlink()
+
+
+async def test_a_copy_of_the_file_without_its_watermark_gets_a_gap_too(tmp_path: Path) -> None:
+    """J31: nobody can know that it is older, but what the cursor is of is not in it."""
+    file, kept = tmp_path / "store.db", tmp_path / "kept.db"
+
+    async def played(*ids: str, after: str | None = None) -> list[FeedEvent]:
+        async with Runtime([talker()], store=f"sqlite:///{file}", feed=True) as runtime:
+            for id in ids:
+                completed(await soon(runtime.spawn("talker", id).run("Go.")))
+                await soon(runtime.get(id).stop(block=False))
+            feed = runtime.events(after=after, start="oldest")
+            return [event async for event in feed.until_now()]
+
+    await played("before")
+    shutil.copy(file, kept)
+    lost = await played("lost", "lost, too")
+    shutil.copy(kept, file)
+    forget_watermark(file)
+    kept_ones = [event for event in lost if event.agent_id == "before"]
+    for event in lost[len(kept_ones) :]:
+        found = await played("new", after=event.cursor)
+        assert kinds(found)[:4] == ["gap", *kinds(kept_ones)]
+        assert {each.agent_id for each in found} == {"", "before", "new"}
+    found = await played(after=kept_ones[-1].cursor)
+    assert {each.agent_id for each in found} == {"new"}, "what is there still is no gap"
+
+
+@pytest.mark.faults
+async def test_a_cursor_from_behind_a_restored_copy_of_a_server_gets_a_gap() -> None:
+    """J31: so does a feed that was being followed. A standby that lags and takes over is alike."""
+    server = Server()
+    hosts = Hosts(server.url)
+    try:
+        await restored(server, hosts)
+        hosts.close()
+    finally:
+        server.remove()
+
+
+async def restored(server: Server, hosts: Hosts) -> None:
+    async def play(runtime: Runtime, *ids: str) -> None:
+        for id in ids:
+            completed(await soon(runtime.spawn("talker", id).run("Go.")))
+            await soon(runtime.get(id).stop(block=False))
+
+    async with Runtime([talker()], store=DatabaseStore(hosts.new()), feed=True) as runtime:
+        await play(runtime, "before")
+        kept = await first(runtime.events(start="oldest"), 3)
+    copy = server.copy()
+    async with (
+        Runtime([talker()], store=DatabaseStore(hosts.new()), feed=True) as runtime,
+        Observer(DatabaseStore(hosts.new("looks"))) as observer,
+    ):
+        followed = observer.events(after=kept[-1].cursor)
+        await play(runtime, "lost", "lost, too", "lost at last")
+        lost = await first(followed, 9)
+        position = await soon(runtime.events().position())
+    async with Observer(DatabaseStore(hosts.new("looks"))) as observer:
+        followed = observer.events(after=lost[-1].cursor)
+        await soon(followed.position())
+        server.restore(copy)
+        async with Runtime([talker()], store=DatabaseStore(hosts.new()), feed=True) as runtime:
+            for n, cursor in enumerate([event.cursor for event in lost] + [position]):
+                await play(runtime, f"new{n}")
+                found = await first(runtime.events(after=cursor), 4 + 3 * (n + 1))
+                assert kinds(found)[:4] == ["gap", *kinds(kept)]
+                ids = {event.agent_id for event in found}
+                assert ids == {"", "before", *(f"new{each}" for each in range(n + 1))}
+            found = await first(runtime.events(after=kept[-1].cursor), 3)
+            assert {event.agent_id for event in found} == {"new0"}, "nothing before it is lost"
+        assert kinds(await first(followed, 4)) == ["gap", *kinds(kept)]
 
 
 # ----------------------------------------------------------------------- crash, hosts

@@ -8,6 +8,7 @@ turns its feed on.
 from __future__ import annotations
 
 import asyncio
+import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -66,6 +67,12 @@ class StoredFeedRow:
     kept: EncodedRecord | r.Record | None
     """The record; None: the agent was deleted."""
 
+    @property
+    def mark(self) -> str:
+        """Tells it from the row that gets its key if it is lost, by a restored copy say."""
+        text = f"{self.agent_id} {self.seq} {self.at}"
+        return f"{zlib.crc32(text.encode(errors='replace')):08x}"
+
     def record(self) -> r.Record | None:
         """The record; None: the agent was deleted.
 
@@ -104,7 +111,10 @@ class FeedPage:
     floor: FeedKey
     """Rows up to this key were removed."""
     end: FeedKey
-    """Where the next page begins if this one has no rows."""
+    """The key that was asked for. Without one, that of the last row; of the floor if there is none.
+    """
+    mark: str
+    """Of the row with the key `end`; empty if there is none."""
     rows: Sequence[StoredFeedRow] = ()
     is_held_up: bool = False
     """Whether there are rows that cannot be read yet: an open transaction may come before them."""
@@ -130,7 +140,7 @@ class FeedIndex(Protocol):
     def read_feed(self, after: FeedKey | None, limit: int) -> FeedPage | None:
         """The reader's: up to `limit` rows behind a key, that no open transaction can come before.
 
-        None: it is off. Without a key: no rows, but where the feed ends now.
+        None: it is off. Without a key: no rows, but where the feed ends now, as to such rows.
         """
 
 
