@@ -557,6 +557,45 @@ def test_commits_out_of_order_leave_no_gap_and_no_duplicate(hosts: Hosts) -> Non
     assert read_on(reader, place) == ([], place)
 
 
+def test_a_feed_that_is_turned_on_once_more_loses_nothing_of_who_writes_meanwhile(
+    hosts: Hosts,
+) -> None:
+    """J31: a row of a later transaction is not one of another server."""
+    slow, fast, reader = (hosts.open(name) for name in ("slow", "fast", "reader"))
+    with commit(slow):
+        slow.turn_feed(True)
+    begun = reader.read_feed(None, 0)
+    assert begun is not None
+    b = claim(fast, "b")
+    with commit(slow):
+        slow.claim("a", "support")  # its transaction has its number
+        with commit(fast):
+            fast.append(status(fast, b, 1))
+        slow.turn_feed(True)
+    found, _ = read_on(reader, begun.end)
+    assert found == [("b", 1)]
+    now = reader.read_feed(None, 0)
+    assert now is not None
+    assert now.feed == begun.feed
+
+
+async def test_a_feed_from_a_dump_of_a_server_that_had_got_further_begins_anew(
+    hosts: Hosts,
+) -> None:
+    """J31: what it kept comes before all that happens now, and what was removed does not."""
+    async with Runtime([talker()], store=DatabaseStore(hosts.new()), feed=True) as runtime:
+        await soon(runtime.spawn("talker", "a").run("Go."))
+        await soon(runtime.get("a").stop(block=False))
+        (*_, last) = await first(runtime.events(start="oldest"), 3)
+    hosts.sql("UPDATE feed SET xid = xid + 1000000")
+    hosts.sql("UPDATE feed_state SET floor_xid = 900000, floor = 1")
+    async with Runtime([talker()], store=DatabaseStore(hosts.new()), feed=True) as runtime:
+        await soon(runtime.events().position())
+        await soon(runtime.get("a").run("Again."))
+        found = await first(runtime.events(after=last.cursor), 4)
+    assert kinds(found) == ["gap", "running", "run_finished", "idle"]
+
+
 @pytest.mark.slow
 def test_many_writers_and_a_reader_at_once_leave_no_gap_and_no_duplicate(hosts: Hosts) -> None:
     """J31."""
