@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable
 from contextlib import closing, suppress
 from datetime import datetime, timedelta
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +18,9 @@ import pytest
 from tests.support.agents import by_turn, completed, interrupted
 from tests.support.batches import claim, commit, record
 from tests.support.faulty import FaultyBackend
-from tests.support.loops import soon
+from tests.support.loops import soon, until
 from tests.support.places import NewStore
-from tests.support.postgres import Hosts
+from tests.support.postgres import Hosts, Server
 from understudy import (
     Agent,
     Halt,
@@ -33,12 +34,14 @@ from understudy import (
     call,
     tool,
 )
-from understudy.actors import Feed, FeedEvent, FeedOptions
+from understudy.actors import Feed, FeedEvent, FeedOptions, live_events
 from understudy.errors import StoreBroken
 from understudy.journal import DatabaseStore, IndexStatus, MemoryStore
 from understudy.journal.codec import encode
 from understudy.journal.contracts import Backend, Batch, FeedRow, Owned
 from understudy.journal.feed import FeedIndex, FeedKey, FeedPage, feed_row
+from understudy.journal.parcels import Parcels
+from understudy.journal.shared import Hint, Sent, hint_of
 from understudy.journal.sqlite.backend import SqliteBackend
 from understudy.middleware import Haltable, HumanInTheLoop
 from understudy.state.records import StatusNoted
@@ -394,6 +397,82 @@ async def test_a_cursor_from_behind_an_older_copy_of_the_file_gets_a_gap(tmp_pat
     assert await played(after=found[-1].cursor) == []
 
 
+def forget_watermark(file: Path) -> None:
+    file.with_name(f"{file.name}.lock").unlink()
+
+
+async def test_a_copy_of_the_file_without_its_watermark_gets_a_gap_too(tmp_path: Path) -> None:
+    """J31: nobody can know that it is older, but what the cursor is of is not in it."""
+    file, kept = tmp_path / "store.db", tmp_path / "kept.db"
+
+    async def played(*ids: str, after: str | None = None) -> list[FeedEvent]:
+        async with Runtime([talker()], store=f"sqlite:///{file}", feed=True) as runtime:
+            for id in ids:
+                completed(await soon(runtime.spawn("talker", id).run("Go.")))
+                await soon(runtime.get(id).stop(block=False))
+            feed = runtime.events(after=after, start="oldest")
+            return [event async for event in feed.until_now()]
+
+    await played("before")
+    shutil.copy(file, kept)
+    lost = await played("lost", "lost, too")
+    shutil.copy(kept, file)
+    forget_watermark(file)
+    kept_ones = [event for event in lost if event.agent_id == "before"]
+    for event in lost[len(kept_ones) :]:
+        found = await played("new", after=event.cursor)
+        assert kinds(found)[:4] == ["gap", *kinds(kept_ones)]
+        assert {each.agent_id for each in found} == {"", "before", "new"}
+    found = await played(after=kept_ones[-1].cursor)
+    assert {each.agent_id for each in found} == {"new"}, "what is there still is no gap"
+
+
+@pytest.mark.faults
+async def test_a_cursor_from_behind_a_restored_copy_of_a_server_gets_a_gap() -> None:
+    """J31: so does a feed that was being followed. A standby that lags and takes over is alike."""
+    server = Server()
+    hosts = Hosts(server.url)
+    try:
+        await restored(server, hosts)
+        hosts.close()
+    finally:
+        server.remove()
+
+
+async def restored(server: Server, hosts: Hosts) -> None:
+    async def play(runtime: Runtime, *ids: str) -> None:
+        for id in ids:
+            completed(await soon(runtime.spawn("talker", id).run("Go.")))
+            await soon(runtime.get(id).stop(block=False))
+
+    async with Runtime([talker()], store=DatabaseStore(hosts.new()), feed=True) as runtime:
+        await play(runtime, "before")
+        kept = await first(runtime.events(start="oldest"), 3)
+    copy = server.copy()
+    async with (
+        Runtime([talker()], store=DatabaseStore(hosts.new()), feed=True) as runtime,
+        Observer(DatabaseStore(hosts.new("looks"))) as observer,
+    ):
+        followed = observer.events(after=kept[-1].cursor)
+        await play(runtime, "lost", "lost, too", "lost at last")
+        lost = await first(followed, 9)
+        position = await soon(runtime.events().position())
+    async with Observer(DatabaseStore(hosts.new("looks"))) as observer:
+        followed = observer.events(after=lost[-1].cursor)
+        await soon(followed.position())
+        server.restore(copy)
+        async with Runtime([talker()], store=DatabaseStore(hosts.new()), feed=True) as runtime:
+            for n, cursor in enumerate([event.cursor for event in lost] + [position]):
+                await play(runtime, f"new{n}")
+                found = await first(runtime.events(after=cursor), 4 + 3 * (n + 1))
+                assert kinds(found)[:4] == ["gap", *kinds(kept)]
+                ids = {event.agent_id for event in found}
+                assert ids == {"", "before", *(f"new{each}" for each in range(n + 1))}
+            found = await first(runtime.events(after=kept[-1].cursor), 3)
+            assert {event.agent_id for event in found} == {"new0"}, "nothing before it is lost"
+        assert kinds(await first(followed, 4)) == ["gap", *kinds(kept)]
+
+
 # ----------------------------------------------------------------------- crash, hosts
 
 
@@ -478,6 +557,45 @@ def test_commits_out_of_order_leave_no_gap_and_no_duplicate(hosts: Hosts) -> Non
     assert read_on(reader, place) == ([], place)
 
 
+def test_a_feed_that_is_turned_on_once_more_loses_nothing_of_who_writes_meanwhile(
+    hosts: Hosts,
+) -> None:
+    """J31: a row of a later transaction is not one of another server."""
+    slow, fast, reader = (hosts.open(name) for name in ("slow", "fast", "reader"))
+    with commit(slow):
+        slow.turn_feed(True)
+    begun = reader.read_feed(None, 0)
+    assert begun is not None
+    b = claim(fast, "b")
+    with commit(slow):
+        slow.claim("a", "support")  # its transaction has its number
+        with commit(fast):
+            fast.append(status(fast, b, 1))
+        slow.turn_feed(True)
+    found, _ = read_on(reader, begun.end)
+    assert found == [("b", 1)]
+    now = reader.read_feed(None, 0)
+    assert now is not None
+    assert now.feed == begun.feed
+
+
+async def test_a_feed_from_a_dump_of_a_server_that_had_got_further_begins_anew(
+    hosts: Hosts,
+) -> None:
+    """J31: what it kept comes before all that happens now, and what was removed does not."""
+    async with Runtime([talker()], store=DatabaseStore(hosts.new()), feed=True) as runtime:
+        await soon(runtime.spawn("talker", "a").run("Go."))
+        await soon(runtime.get("a").stop(block=False))
+        (*_, last) = await first(runtime.events(start="oldest"), 3)
+    hosts.sql("UPDATE feed SET xid = xid + 1000000")
+    hosts.sql("UPDATE feed_state SET floor_xid = 900000, floor = 1")
+    async with Runtime([talker()], store=DatabaseStore(hosts.new()), feed=True) as runtime:
+        await soon(runtime.events().position())
+        await soon(runtime.get("a").run("Again."))
+        found = await first(runtime.events(after=last.cursor), 4)
+    assert kinds(found) == ["gap", "running", "run_finished", "idle"]
+
+
 @pytest.mark.slow
 def test_many_writers_and_a_reader_at_once_leave_no_gap_and_no_duplicate(hosts: Hosts) -> None:
     """J31."""
@@ -535,6 +653,198 @@ async def test_two_hosts_see_one_feed(hosts: Hosts) -> None:
         seen = [await first(feed, 12) for feed in feeds]
     assert seen[0] == seen[1]
     assert {event.agent_id for event in seen[0]} == set("0123")
+
+
+# ------------------------------------------------------------------ hints of other hosts
+
+
+@pytest.fixture
+def never_polls(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What comes from another host comes by a hint."""
+    monkeypatch.setattr("understudy.actors.feed.POLL", 3600.0)
+
+
+def sent_by(store: DatabaseStore) -> list[tuple[float, Hint]]:
+    """What a host sends to others, in no commit, and when."""
+    found: list[tuple[float, Hint]] = []
+    shared: Any = store.shared
+    send = shared.send
+
+    async def noted(sent: list[Sent]) -> None:
+        now = asyncio.get_running_loop().time()
+        found.extend((now, hint) for each in sent if (hint := hint_of(each.text)) is not None)
+        await send(sent)
+
+    shared.send = noted
+    return found
+
+
+def two_stores(hosts: Hosts) -> tuple[DatabaseStore, DatabaseStore]:
+    first, second = (DatabaseStore(hosts.new(name)) for name in ("first", "second"))
+    return first, second
+
+
+@pytest.mark.usefixtures("never_polls")
+async def test_what_another_host_commits_is_told_of(hosts: Hosts) -> None:
+    """J31."""
+    stores = two_stores(hosts)
+    async with (
+        Runtime([talker()], store=stores[0], feed=True) as one,
+        Runtime([talker()], store=stores[1]) as two,
+    ):
+        feed = two.events()
+        await soon(feed.position())
+        for _ in range(3):
+            await soon(one.spawn("talker", "a").run("Go."))
+            assert kinds(await first(feed, 3)) == ["running", "run_finished", "idle"]
+        await soon(one.delete("a"))
+        assert kinds(await first(feed, 1)) == ["agent_deleted"]
+
+
+@pytest.mark.usefixtures("never_polls")
+async def test_what_happens_before_a_host_hears_that_the_feed_is_followed_is_told_of(
+    hosts: Hosts,
+) -> None:
+    """J31."""
+    stores = two_stores(hosts)
+    shared: Any = stores[1].shared
+    send, follows, may_say_so = shared.send, asyncio.Event(), asyncio.Event()
+
+    async def late(sent: list[Sent]) -> None:
+        follows.set()
+        await may_say_so.wait()
+        await send(sent)
+
+    shared.send = late
+    async with (
+        Runtime([talker()], store=stores[0], feed=True) as one,
+        Runtime([talker()], store=stores[1]) as two,
+    ):
+        waiting = asyncio.ensure_future(first(two.events(), 3))
+        await soon(follows.wait())
+        await soon(one.spawn("talker", "a").run("Go."))
+        await soon(one.get("a").stop(block=False))
+        may_say_so.set()
+        assert kinds(await soon(waiting)) == ["running", "run_finished", "idle"]
+
+
+async def test_nothing_is_sent_where_nobody_follows_the_feed_elsewhere(hosts: Hosts) -> None:
+    """J31."""
+    stores = two_stores(hosts)
+    sent = [sent_by(store) for store in stores]
+    async with (
+        Runtime([talker()], store=stores[0], feed=True) as one,
+        Runtime([talker()], store=stores[1]) as two,
+    ):
+        await soon(two.spawn("talker", "a").run("Go."))
+        await soon(two.get("a").stop(block=False))
+        assert sent == [[], []]
+        feed = one.events()
+        await soon(feed.position())
+        await soon(one.spawn("talker", "b").run("Go."))
+        await soon(one.get("b").stop(block=False))
+        await soon(one.delete("b"))
+        assert {event.agent_id for event in await until_deleted(feed)} >= {"b"}
+    assert sent[1] == []
+    assert {hint.kind for _, hint in sent[0]} <= {"follow_feed"}
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("never_polls")
+async def test_hosts_with_much_to_tell_are_asked_to_tell_it_less_often(
+    hosts: Hosts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """J31."""
+    monkeypatch.setattr(live_events, "PAUSE", 0.01)
+    monkeypatch.setattr(live_events, "RENEWAL", 0.1)
+    monkeypatch.setattr(live_events, "MOST_HINTS", 0.001)
+    stores = two_stores(hosts)
+    sent = [sent_by(store) for store in stores]
+    async with (
+        Runtime([talker()], store=stores[0], feed=True) as one,
+        Runtime([talker()], store=stores[1]) as two,
+    ):
+
+        async def follow() -> None:
+            async for _ in two.events():
+                pass
+
+        def wanted() -> list[float]:
+            parcels = Parcels()
+            return [parcels.add(hint) for _, hint in sent[1]]
+
+        def last_pause() -> float:
+            told_at = [at for at, _ in sent[0]][-3:]
+            return min((later - earlier for earlier, later in pairwise(told_at)), default=0)
+
+        following = asyncio.ensure_future(follow())
+        async with asyncio.timeout(60):
+            while 0.1 not in wanted() or last_pause() < 0.099:
+                await one.spawn("talker", "a").run("Go.")
+        following.cancel()
+    assert wanted()[0] == 0.01
+
+
+async def test_only_commits_that_the_feed_tells_are_told_of(new_store: NewStore) -> None:
+    """J31: a step that tells nothing wakes nobody, and no host hears of it."""
+
+    @tool
+    async def look() -> str:
+        return "nothing"
+
+    agent = Agent("desk", by_turn(*[call("look")] * 20, "Done."), tools=[look])
+    store: Any = new_store()
+    if isinstance(store, MemoryStore):
+        pytest.skip("it has no commits")
+    async with Runtime([agent], store=store, feed=True) as runtime:
+        completed(await soon(runtime.spawn("desk", "a").run("Go.")))
+        events = await first(runtime.events(start="oldest"), 3)
+        assert kinds(events) == ["running", "run_finished", "idle"]
+        assert store.feed_hint.told <= 3
+
+
+@pytest.mark.usefixtures("never_polls")
+async def test_what_an_open_transaction_holds_up_comes_soon_after_its_end(hosts: Hosts) -> None:
+    """J31: its end is told by nobody."""
+    store, slow, fast = DatabaseStore(hosts.new("here")), hosts.open("slow"), hosts.open("fast")
+    read, held_up = store.read_feed, list[bool]()
+
+    async def noted(after: FeedKey | None, limit: int) -> FeedPage | None:
+        page = await read(after, limit)
+        assert page is not None
+        held_up.append(page.is_held_up)
+        return page
+
+    store.read_feed = noted  # type: ignore[method-assign]  # it tells what it has read
+    async with Runtime([talker()], store=store, feed=True) as runtime:
+        a, b = claim(slow, "a"), claim(fast, "b")
+        waiting = asyncio.ensure_future(first(runtime.events(), 1))
+        await until(lambda: store.feed_hint.is_awaited)
+        slow.begin()
+        slow.append(status(slow, a, 1))
+        with commit(fast):
+            fast.append(status(fast, b, 1))
+        store.feed_hint.hear()
+        await until(lambda: held_up[-2:] == [True, True] and store.feed_hint.is_awaited)
+        assert not waiting.done()
+        slow.rollback()
+        (event,) = await soon(waiting)
+        assert event.agent_id == "b"
+
+
+async def test_a_host_that_hears_no_other_follows_the_feed_by_looks(hosts: Hosts) -> None:
+    """J31."""
+    stores = two_stores(hosts)
+    sent = [sent_by(store) for store in stores]
+    async with (
+        Runtime([talker()], store=stores[0], feed=True) as one,
+        Runtime([talker()], store=stores[1], any_host=False) as two,
+    ):
+        feed = two.events()
+        await soon(feed.position())
+        await soon(one.spawn("talker", "a").run("Go."))
+        assert kinds(await first(feed, 3)) == ["running", "run_finished", "idle"]
+    assert sent == [[], []]
 
 
 async def test_an_observer_follows_the_feed(new_store: NewStore) -> None:

@@ -10,6 +10,7 @@ import os
 import shutil
 import signal
 import socket
+import subprocess
 import tempfile
 import threading
 import time
@@ -71,6 +72,22 @@ class Server:
         """Start it again, in the same place."""
         self._server.ensure_postgres_running()
 
+    def copy(self) -> str:
+        """A copy of its data, as it is now. It is stopped for that, and started again."""
+        self.crash()
+        folder = tempfile.mkdtemp(prefix="pg", dir=scratch())
+        _copy(self._folder, folder)
+        self.start()
+        return folder
+
+    def restore(self, copy: str) -> None:
+        """As of the copy, which is gone then: what came after it is lost."""
+        self.crash()
+        shutil.rmtree(self._folder)
+        _copy(copy, self._folder)
+        shutil.rmtree(copy)
+        self.start()
+
     @contextmanager
     def frozen(self, application: str) -> Iterator[None]:
         """Its connections get no answer meanwhile; new ones do."""
@@ -90,6 +107,12 @@ class Server:
         self._server.cleanup_mode = None  # there is nothing left to stop
         self._server.cleanup()
         shutil.rmtree(self._folder, ignore_errors=True)
+
+
+def _copy(folder: str, to: str) -> None:
+    # With its owner: run by root, the server is another user's process.
+    subprocess.run(["cp", "-aT", folder, to], check=True)
+    (Path(to) / "postmaster.pid").unlink(missing_ok=True)
 
 
 @pytest.fixture(scope="session")

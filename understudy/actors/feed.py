@@ -36,22 +36,44 @@ logger: logging.Logger = logging.getLogger(__name__)
 PAGE = 500
 POLL = 0.25
 """Seconds between two looks at a store to which others write. What is written here is told at
-once."""
+once, and what hosts of the store write that say so (see `LiveEvents`) a moment later."""
+SOON = 0.01
+"""Seconds until the next look where rows are held up. They double from look to look, up to those
+of any other look."""
 LONGEST_WAIT = 5.0
 """Seconds between two looks at a store to which no other process writes."""
 
 Start = Literal["now", "oldest"]
 
+_CURSOR = (str, int, int, int, str)
+"""What is in a cursor, in the order of the arguments of `_Place`."""
+
 
 class _Place:
     """Where the feed goes on: behind this row, and behind so many events of the next one."""
 
-    __slots__ = ("feed", "key", "part")
+    __slots__ = ("feed", "key", "mark", "part")
 
-    def __init__(self, feed: str, xid: int, no: int, part: int = 0) -> None:
+    def __init__(self, feed: str, xid: int, no: int, part: int = 0, mark: str = "") -> None:
         self.feed = feed
         self.key: FeedKey = (xid, no)
         self.part = part
+        self.mark = mark
+        """Of the row of the last event that was told; empty where that is none, at the floor."""
+
+    def is_in(self, page: FeedPage) -> bool:
+        """Whether it is a place in the feed that a page behind it was read from.
+
+        It is not where rows behind it were removed. Nor is it where the row before it is another
+        one: a server that lacks its last commits, as a standby may that took over, or a restored
+        copy, gives their numbers to others
+        (test_a_cursor_from_behind_a_restored_copy_of_a_server_gets_a_gap).
+        """
+        if page.feed != self.feed or self.key < page.floor:
+            return False
+        if self.part:
+            return bool(page.rows) and page.rows[0].mark == self.mark
+        return self.key == page.floor or (page.mark == self.mark and page.mark != "")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -192,7 +214,7 @@ class Feed:
         if start not in ("now", "oldest"):
             raise UsageError(f"`start` must be 'now' or 'oldest', got {shown(start)}")
         self._cursors = Cursors("events", None)
-        key = self._cursors.key(after, str, int, int, int)
+        key = self._cursors.key(after, *_CURSOR)
         self._call = call
         self._store = store
         self._has_ended = has_ended
@@ -201,6 +223,7 @@ class Feed:
         # Asked at once: what happens from now on is told.
         self._begun: Future[_Place] = call(self._begin)
         self._follows = True
+        self._pause = SOON
         self._last: str | None = None
         """The cursor of the last event that it has brought."""
 
@@ -209,7 +232,9 @@ class Feed:
         bounds = await self._bounds()
         if self._place is not None:
             return self._place
-        return _Place(bounds.feed, *(bounds.floor if self._start == "oldest" else bounds.end))
+        if self._start == "oldest":
+            return _Place(bounds.feed, *bounds.floor)
+        return _Place(bounds.feed, *bounds.end, mark=bounds.mark)
 
     async def _bounds(self) -> FeedPage:
         """A page without rows.
@@ -273,14 +298,14 @@ class Feed:
                 return
 
     def _is_over(self, place: _Place, end: _Place | None) -> bool:
-        # The end need not be the place of a row: in PostgreSQL it is a transaction's. So a loop
-        # ends where nothing is read, too. A page may have rows and no events
+        # The last row may be removed before it is read. So a loop ends where nothing is read, too.
+        # A page may have rows and no events
         # (test_a_loop_until_now_goes_on_behind_rows_that_tell_nothing).
         is_behind = end is not None and place.feed == end.feed and place.key >= end.key
         return self._has_ended() or is_behind
 
     def _behind_last(self, begun: _Place) -> _Place:
-        key = self._cursors.key(self._last, str, int, int, int)
+        key = self._cursors.key(self._last, *_CURSOR)
         return begun if key is None else _Place(*key)
 
     def _next(self, place: _Place, end: _Place | None) -> Future[_Read]:
@@ -294,30 +319,40 @@ class Feed:
         store = self._store()
         told = store.feed_hint.told if isinstance(store, FeedStore) else 0
         page = await self._read_page(place)
-        if not page.rows and page.feed == place.feed and self._follows:
-            await self._wait(told)
+        if not page.rows and place.is_in(page) and self._follows:
+            await self._wait(told, page)
             page = await self._read_page(place)
         events: list[FeedEvent] = []
-        if page.feed != place.feed or place.key < page.floor:
+        if not place.is_in(page):
             place = _Place(page.feed, *page.floor)
             gap = Gap(floor=page.floor[1])
             events.append(self._event(place, gap))
             page = await self._read_page(place)
         for row in page.rows:
             found = list(_events_of(row))
+            behind = _Place(page.feed, *row.key, mark=row.mark)
             for part, event in enumerate(found[place.part :], place.part + 1):
-                ahead = _Place(page.feed, *place.key, part)
-                behind = _Place(page.feed, *row.key)
+                ahead = _Place(page.feed, *place.key, part, row.mark)
                 events.append(self._event(behind if part == len(found) else ahead, event, row))
-            place = _Place(page.feed, *row.key)
+            place = behind
         return events, place, end
 
-    async def _wait(self, told: int) -> None:
+    async def _wait(self, told: int, page: FeedPage) -> None:
         store = self._store()
-        if isinstance(store, FeedStore):
-            await store.feed_hint.wait(POLL if is_shared(store) else LONGEST_WAIT, told)
+        hint = store.feed_hint if isinstance(store, FeedStore) else None
+        seconds = POLL if hint is None or is_shared(store) else LONGEST_WAIT
+        if page.is_held_up:
+            # Race: this against transactions that began before the one of these rows. Of its commit
+            # somebody tells, of their end nobody
+            # (test_what_an_open_transaction_holds_up_comes_soon_after_its_end).
+            seconds = min(self._pause, seconds)
+            self._pause = 2 * seconds
         else:
-            await asyncio.sleep(POLL)
+            self._pause = SOON
+        if hint is None:
+            await asyncio.sleep(seconds)
+        else:
+            await hint.wait(seconds, told)
 
     async def _read_page(self, place: _Place) -> FeedPage:
         page = await self._store().read_feed(place.key, PAGE)
@@ -336,7 +371,7 @@ class Feed:
         )
 
     def _cursor(self, place: _Place) -> str:
-        return self._cursors.cursor((place.feed, *place.key, place.part))
+        return self._cursors.cursor((place.feed, *place.key, place.part, place.mark))
 
 
 def _events_of(row: StoredFeedRow) -> Iterator[FedEvent]:

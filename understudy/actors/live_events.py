@@ -2,6 +2,8 @@
 
 They are sent, not stored, and each may be lost: what they tell is in the records that come later,
 but for what tools emit. While an agent of another host has no subscriber, nothing is sent at all.
+
+In the same way hosts that follow the feed are told when it has new rows: which ones the table says.
 """
 
 from __future__ import annotations
@@ -29,6 +31,7 @@ from understudy.events import (
     ToolCallAnnounced,
     ToolEmitted,
 )
+from understudy.journal.feed import FeedHint, FeedStore
 from understudy.journal.parcels import Parcels, pieces_of
 from understudy.journal.shared import Hint, Sent
 from understudy.state.records import Record
@@ -41,6 +44,10 @@ RENEWAL = 2.0
 """Seconds after which a host says again whom it follows."""
 LIFE = 5.0
 """Seconds for which a host is told of an agent that it follows, without saying it again."""
+FEED = ""
+"""Stands for the feed where an agent's id would: none is empty."""
+MOST_HINTS = 50
+"""Hints of new rows of the feed that a host wants in a second, from all others together."""
 MOST_IDS = 200
 """Agents that one parcel names: those of which it is lost are not followed until the next."""
 MOST_SENT = 200_000
@@ -128,7 +135,7 @@ class _Relay:
     def _end(self) -> None:
         self.is_over = True
 
-    def batches(self) -> Iterator[tuple[int, dict[str, Any]]]:
+    def batches(self, now: float) -> Iterator[tuple[int, dict[str, Any]]]:
         """What waits, in parts that can be sent, with their sizes. Nothing waits behind it."""
         events: list[Any] = []
         size = 0
@@ -150,6 +157,49 @@ class _Relay:
         incarnation, epoch = self.owned
         owned = {"incarnation": incarnation, "epoch": epoch}
         return {**owned, "relay": self.number, "events": events}
+
+
+class _FeedRelay:
+    """Tells the hosts that follow the feed when rows were added to it here."""
+
+    def __init__(self, hint: FeedHint, has_some: asyncio.Event) -> None:
+        self.until: dict[int, float] = {}
+        """As of `_Relay`."""
+        self.is_over = False
+        self._hint = hint
+        self._has_some = has_some
+        self._has_rows = False
+        self._pause = PAUSE
+        self._next_at = -math.inf
+
+    def follow(self, host_id: int, until: float, pause: float) -> None:
+        """A host follows, and wants so many seconds between two hints, at least."""
+        self._hint.on_added = self._add
+        if host_id not in self.until:
+            # Race: this against rows that were added before this host heard of that one
+            # (test_what_happens_before_a_host_hears_that_the_feed_is_followed_is_told_of).
+            self._add()
+        self.until[host_id] = until
+        self._pause = pause
+
+    def remove(self) -> None:
+        self._hint.on_added = None
+        self._has_rows = False
+
+    def _add(self) -> None:
+        self._has_rows = True
+        self._has_some.set()
+
+    def due_at(self) -> float:
+        """When it is to tell."""
+        return self._next_at if self._has_rows else math.inf
+
+    def batches(self, now: float) -> Iterator[tuple[int, dict[str, Any]]]:
+        """As of `_Relay`: an empty one, which says enough."""
+        if now >= self.due_at():
+            self._has_rows = False
+            self._next_at = now + self._pause
+            yield 0, {}
 
 
 class LiveEvents:
@@ -181,9 +231,19 @@ class LiveEvents:
         self._numbers = itertools.count(1)
         self._sending: asyncio.Task[None] | None = None
         self._wake = asyncio.Event()
+        store = host.services.store
+        self._feed_hint = store.feed_hint if isinstance(store, FeedStore) else FeedHint()
+        self._feed_hint.on_wait = self._follow_feed
+        self._feed_relay = _FeedRelay(self._feed_hint, self._wake)
+        self._feed_pause = PAUSE
+        """Between two hints of a host, as this one wants it."""
+        self._feed_hosts: set[int] = set()
+        """That have told of new rows since the last renewal."""
 
     def close(self) -> None:
         """Send nothing any more."""
+        self._feed_hint.on_wait = None
+        self._feed_relay.remove()
         if self._sending is not None:
             self._sending.cancel()
 
@@ -204,6 +264,9 @@ class LiveEvents:
             self._wake.set()
         self._start()
 
+    def _follow_feed(self) -> None:
+        self.follow(FEED)
+
     def incarnation_of(self, agent_id: str) -> int | None:
         """Of an agent that is followed here; None where its host has sent nothing."""
         return self._incarnations.get(agent_id)
@@ -215,9 +278,17 @@ class LiveEvents:
             return
         if hint.kind == "follow":
             self._relay_to(hint.number, content)
+        elif hint.kind == "follow_feed":
+            until = self._services.loop.time() + LIFE
+            self._feed_relay.follow(hint.number, until, content)
+            self._start()
         else:
             for agent_id, batch in content:
-                self._take(hint.number, agent_id, batch)
+                if agent_id == FEED:
+                    self._feed_hosts.add(hint.number)
+                    self._feed_hint.hear()
+                else:
+                    self._take(hint.number, agent_id, batch)
 
     def _start(self) -> None:
         if self._sending is None and not self._services.closing:
@@ -254,6 +325,13 @@ class LiveEvents:
             return
         new = self._wanted - self._followed
         if now - self._renewed_at >= RENEWAL:
+            if self._feed_hint.is_awaited:
+                self._wanted.add(FEED)
+            # The more hosts have something to tell, the less often each of them: any hint leads to
+            # the rows of all.
+            pause = len(self._feed_hosts) / MOST_HINTS
+            self._feed_pause = min(max(PAUSE, pause), RENEWAL)
+            self._feed_hosts.clear()
             self._renewed_at, new = now, self._wanted
             self._followed, self._wanted = self._wanted, set()
             for known in (self._epochs, self._incarnations, self._expected):
@@ -261,7 +339,9 @@ class LiveEvents:
                     del known[agent_id]
         else:
             self._followed |= new
-        ids = sorted(new)
+        if FEED in new:
+            yield None, "follow_feed", self._feed_pause
+        ids = sorted(new - {FEED})
         for at in range(0, len(ids), MOST_IDS):
             yield None, "follow", ids[at : at + MOST_IDS]
 
@@ -280,13 +360,14 @@ class LiveEvents:
     def _batches(self, now: float) -> Iterable[tuple[int | None, str, Any]]:
         batches: dict[int, list[tuple[int, list[Any]]]] = {}
         """By host, what is in each parcel, and how much that is."""
-        for agent_id, relay in list(self._relays.items()):
+        relays: list[tuple[str, _Relay | _FeedRelay]] = [*self._relays.items()]
+        for agent_id, relay in [*relays, (FEED, self._feed_relay)]:
             relay.until = {host: until for host, until in relay.until.items() if until > now}
             if relay.is_over or not relay.until:
                 relay.remove()
-                del self._relays[agent_id]
+                self._relays.pop(agent_id, None)
                 continue
-            for size, batch in relay.batches():
+            for size, batch in relay.batches(now):
                 for host_id in relay.until:
                     parcels = batches.setdefault(host_id, [(0, [])])
                     if parcels[-1][0] + size > MOST_SENT:
@@ -302,7 +383,7 @@ class LiveEvents:
     async def _send_again_and_again(self) -> None:
         loop = self._services.loop
         try:
-            while self._relays or self._wanted or self._followed:
+            while self._relays or self._feed_relay.until or self._wanted or self._followed:
                 try:
                     async with asyncio.timeout_at(self._next_at()):
                         await self._wake.wait()
@@ -318,9 +399,10 @@ class LiveEvents:
     def _next_at(self) -> float:
         """When something is due without being asked for."""
         ends = [until for relay in self._relays.values() for until in relay.until.values()]
+        ends += [*self._feed_relay.until.values(), self._feed_relay.due_at()]
         if self._wanted or self._followed:
             ends.append(self._renewed_at + RENEWAL)
-        return min(ends, default=0.0)
+        return min(ends)
 
     async def _send(self, parcels: list[tuple[int | None, str, Any]]) -> None:
         own_id = self._shared.host_id

@@ -415,7 +415,7 @@ class AgentJournal:
                 done.set_result(None)
         self._agent.on_durable(self._durable)
         feed = self._environment.feed
-        if feed is not None and feed.keeps_feed:
+        if batch.feed and feed is not None:
             feed.feed_hint.tell()
 
     def _fail(self, error: StoreError) -> None:

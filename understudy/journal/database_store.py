@@ -370,7 +370,8 @@ class DatabaseStore:
 
         existed = await self._change(delete)
         self._left.forget(agent_id)
-        self.feed_hint.tell()
+        if existed and at is not None:
+            self.feed_hint.tell()
         return existed
 
     @property

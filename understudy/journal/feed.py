@@ -8,7 +8,8 @@ turns its feed on.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+import zlib
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Protocol, TypeAlias, runtime_checkable
@@ -66,6 +67,12 @@ class StoredFeedRow:
     kept: EncodedRecord | r.Record | None
     """The record; None: the agent was deleted."""
 
+    @property
+    def mark(self) -> str:
+        """Tells it from the row that gets its key if it is lost, by a restored copy say."""
+        text = f"{self.agent_id} {self.seq} {self.at}"
+        return f"{zlib.crc32(text.encode(errors='replace')):08x}"
+
     def record(self) -> r.Record | None:
         """The record; None: the agent was deleted.
 
@@ -104,8 +111,13 @@ class FeedPage:
     floor: FeedKey
     """Rows up to this key were removed."""
     end: FeedKey
-    """Where the next page begins if this one has no rows."""
+    """The key that was asked for. Without one, that of the last row; of the floor if there is none.
+    """
+    mark: str
+    """Of the row with the key `end`; empty if there is none."""
     rows: Sequence[StoredFeedRow] = ()
+    is_held_up: bool = False
+    """Whether there are rows that cannot be read yet: an open transaction may come before them."""
 
 
 @runtime_checkable
@@ -128,7 +140,7 @@ class FeedIndex(Protocol):
     def read_feed(self, after: FeedKey | None, limit: int) -> FeedPage | None:
         """The reader's: up to `limit` rows behind a key, that no open transaction can come before.
 
-        None: it is off. Without a key: no rows, but where the feed ends now.
+        None: it is off. Without a key: no rows, but where the feed ends now, as to such rows.
         """
 
 
@@ -160,9 +172,24 @@ class FeedHint:
         self._waiters: set[asyncio.Future[None]] = set()
         self.told: int = 0
         """How often there were new rows."""
+        self.on_added: Callable[[], None] | None = None
+        """Called when rows were added here."""
+        self.on_wait: Callable[[], None] | None = None
+        """Called when somebody begins to wait."""
+
+    @property
+    def is_awaited(self) -> bool:
+        """Whether somebody waits."""
+        return bool(self._waiters)
 
     def tell(self) -> None:
-        """There are new rows."""
+        """Rows were added here."""
+        self.hear()
+        if self.on_added is not None:
+            self.on_added()
+
+    def hear(self) -> None:
+        """There are new rows, whoever has added them."""
         self.told += 1
         for waiter in self._waiters:
             if not waiter.done():
@@ -175,6 +202,8 @@ class FeedHint:
             return  # while it was read: test_what_is_written_while_a_feed_is_read_wakes_it
         waiter = asyncio.get_running_loop().create_future()
         self._waiters.add(waiter)
+        if self.on_wait is not None:
+            self.on_wait()
         try:
             await asyncio.wait({waiter}, timeout=seconds)
         finally:

@@ -50,9 +50,12 @@ class MemoryFeed:
     def read(self, after: FeedKey | None, limit: int) -> FeedPage:
         """As `FeedIndex.read_feed`."""
         rows = [] if after is None else (row for row in self._rows if row.key > after)
+        end = (0, self._newest) if after is None else after
+        last = next((row for row in reversed(self._rows) if row.key <= end), None)
         return FeedPage(
             feed=self._id,
             floor=(0, self._floor),
-            end=(0, self._newest) if after is None else after,
+            end=end,
+            mark=last.mark if last is not None and last.key == end else "",
             rows=list(islice(rows, limit)),
         )

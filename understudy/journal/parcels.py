@@ -13,8 +13,9 @@ from typing import Any
 
 from understudy.journal.shared import Hint
 
-PARCELS = frozenset({"follow", "live"})
-"""The kinds of hints that are pieces of parcels: whom a host follows; what happened."""
+PARCELS = frozenset({"follow", "follow_feed", "live"})
+"""The kinds of hints that are pieces of parcels: whom a host follows; that it follows the feed;
+what happened."""
 PIECE = 7_800
 """Characters of a piece. PostgreSQL takes less than 8,000 bytes, with what says whose it is."""
 

@@ -18,10 +18,22 @@ ADD_DELETION_TO_FEED = """
 INSERT INTO feed (agent_id, name, seq, at, kind, version, payload)
 SELECT agent_id, agent, 0, %s, 'deleted', 1, '' FROM agents WHERE agent_id = %s"""
 
-TURN_FEED_ON = """
-UPDATE feed_state SET is_on = true, feed = CASE
-    WHEN EXISTS (SELECT FROM feed WHERE xid > pg_current_xact_id()::text::bigint)
-    THEN md5(clock_timestamp()::text) ELSE feed END"""
+_NEWEST = """greatest(pg_current_xact_id()::text::bigint,
+    pg_snapshot_xmax(pg_current_snapshot())::text::bigint - 1)"""
+"""Of this server's transactions, no row that a statement sees is of a later one.
+
+The own one is not enough: later ones may have been committed since it began
+(test_a_feed_that_is_turned_on_once_more_loses_nothing_of_who_writes_meanwhile)."""
+
+TURN_FEED_ON = f"""
+UPDATE feed_state SET is_on = true,
+    feed = CASE WHEN is_foreign THEN md5(clock_timestamp()::text) ELSE feed END,
+    floor_xid = CASE WHEN is_foreign THEN 0 ELSE floor_xid END,
+    floor = CASE WHEN is_foreign THEN 0 ELSE floor END
+FROM (
+    SELECT greatest((SELECT max(xid) FROM feed), (SELECT max(floor_xid) FROM feed_state))
+        > {_NEWEST} AS is_foreign
+) AS known"""  # noqa: S608 - constants
 
 TURN_FEED_OFF = """
 UPDATE feed_state
@@ -29,7 +41,7 @@ SET is_on = false, feed = md5(clock_timestamp()::text), floor_xid = 0, floor = 0
 
 EMPTY_FEED = "DELETE FROM feed"
 
-DELETE_FOREIGN_FEED = "DELETE FROM feed WHERE xid > pg_current_xact_id()::text::bigint"
+DELETE_FOREIGN_FEED = f"DELETE FROM feed WHERE xid > {_NEWEST}"  # noqa: S608 - a constant
 """Rows that were restored from a dump of a server whose transactions had got further."""
 
 TRIM_FEED = f"""
@@ -47,7 +59,13 @@ WITH last AS (
 UPDATE feed_state SET floor_xid = last.xid, floor = last.no FROM last
 WHERE (feed_state.floor_xid, feed_state.floor) < (last.xid, last.no)"""  # noqa: S608 - constants
 
-FEED_STATE = f"SELECT feed, floor_xid, floor, {_XMIN} FROM feed_state WHERE is_on"  # noqa: S608
+FEED_STATE = f"""
+SELECT feed, floor_xid, floor, {_XMIN}, coalesce((SELECT max(xid) FROM feed) >= {_XMIN}, false)
+FROM feed_state WHERE is_on"""  # noqa: S608
+
+_NAMED = "SELECT xid, no, agent_id, name, seq, at, kind, version, ''::bytea FROM feed"
+NAMED_ROW = f"{_NAMED} WHERE xid = %s AND no = %s"
+LAST_ROW = f"{_NAMED} WHERE xid < {_XMIN} ORDER BY xid DESC, no DESC LIMIT 1"
 
 READ_FEED = f"""
 SELECT xid, no, agent_id, name, seq, at, kind, version, payload FROM feed

@@ -168,26 +168,36 @@ class PostgresReader:
         return [listed_ask(row) for row in self._in_order(sql.LISTED_ASKS + where, values)]
 
     def read_feed(self, after: FeedKey | None, limit: int) -> FeedPage | None:
-        def read(connection: PsycopgConnection) -> tuple[Rows, Rows]:
+        def read(connection: PsycopgConnection) -> tuple[Rows, Rows, Rows]:
             with connection.pipeline():
                 # Of one moment: what was removed before it, and the rows behind that.
                 connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
                 state = connection.execute(feed_sql.FEED_STATE)
+                if after is None:
+                    named = connection.execute(feed_sql.LAST_ROW, binary=True)
+                else:
+                    named = connection.execute(feed_sql.NAMED_ROW, after, binary=True)
                 first = (0, 0) if after is None else after
                 wanted = 0 if after is None else limit
                 rows = connection.execute(feed_sql.READ_FEED, [*first, wanted], binary=True)
                 connection.execute("COMMIT")
-            return state.fetchall(), rows.fetchall()
+            return state.fetchall(), named.fetchall(), rows.fetchall()
 
-        states, rows = self._connection.run_repeatable(read)
+        states, named, rows = self._connection.run_repeatable(read)
         if not states:
             return None
-        ((feed, floor_xid, floor, xmin),) = states
+        ((feed, floor_xid, floor, xmin, is_held_up),) = states
+        at = stored_feed_row(named[0]) if named else None
+        end = after
+        if end is None:
+            end = min((floor_xid, floor), (xmin, 0)) if at is None else at.key
         return FeedPage(
             feed=feed,
             floor=(floor_xid, floor),
-            end=(xmin, 0) if after is None else after,
+            end=end,
+            mark="" if at is None else at.mark,
             rows=[stored_feed_row(row) for row in rows],
+            is_held_up=is_held_up,
         )
 
     def count_agents(self) -> dict[str, int]:

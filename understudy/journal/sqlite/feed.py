@@ -21,6 +21,9 @@ _READ = """
     SELECT 0, no, agent_id, name, seq, at, kind, version, payload FROM feed
     WHERE no > ? ORDER BY no LIMIT ?
 """
+_NAMED = """
+    SELECT 0, no, agent_id, name, seq, at, kind, version, x'' FROM feed WHERE no = ?
+"""
 _STATE = """
     SELECT feed, floor, coalesce((SELECT max(no) FROM feed), 0) FROM feed_state WHERE is_on
 """
@@ -86,9 +89,12 @@ def read(db: sqlite3.Connection, after: FeedKey | None, limit: int) -> FeedPage 
         return None
     feed, floor, newest = state
     rows = db.execute(_READ, (after[1], limit)).fetchall() if after is not None else []
+    end = (0, newest) if after is None else after
+    named = db.execute(_NAMED, (end[1],)).fetchone()
     return FeedPage(
         feed=feed,
         floor=(0, floor),
-        end=(0, newest) if after is None else after,
+        end=end,
+        mark="" if named is None else stored_feed_row(named).mark,
         rows=[stored_feed_row(row) for row in rows],
     )
