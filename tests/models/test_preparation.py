@@ -174,36 +174,33 @@ def sent(model: Model[Any], view: Messages, chosen: ModelSettings | None) -> lis
 # ----------------------------------------------------------------------- properties
 
 
-@pytest.mark.parametrize("name", MODELS)
 @FEW
 @given(messages=conversations(), chosen=st.sampled_from(SETTINGS))
 def test_a_conversation_is_sent_as_the_model_prepares_it(
-    name: str, messages: list[ModelMessage], chosen: ModelSettings | None
+    messages: list[ModelMessage], chosen: ModelSettings | None
 ) -> None:
     """Preparing is left out only where it would change nothing."""
-    model = MODELS[name]
-    expected = prepared(model, list(messages), PARAMETERS, chosen)
-    assert sent(model, Messages(messages), chosen) == expected
+    for name, model in MODELS.items():
+        expected = prepared(model, list(messages), PARAMETERS, chosen)
+        assert sent(model, Messages(messages), chosen) == expected, name
 
 
-@pytest.mark.parametrize("name", MODELS)
 @FEW
 @given(messages=conversations())
 def test_what_was_sent_is_sent_the_same_again_whatever_comes_after_it(
-    name: str, messages: list[ModelMessage]
+    messages: list[ModelMessage],
 ) -> None:
     """Else the provider's cache of the prompt would be lost, and the model would read two stories.
 
     The announcement goes into the system prompt, where there is no system role, when it is needed.
     """
-    model = MODELS[name]
     announcing: ModelSettings = {"framing_announcement": "always"}
-    view = Messages(messages)
-    whole = parts_of(sent(model, view, announcing))
-    for end in range(1, len(messages)):
-        if isinstance(messages[end - 1], ModelRequest):
+    ends = [n for n in range(1, len(messages)) if isinstance(messages[n - 1], ModelRequest)]
+    for name, model in MODELS.items():
+        whole = parts_of(sent(model, Messages(messages), announcing))
+        for end in ends:
             before = parts_of(sent(model, Messages(messages[:end]), announcing))
-            assert whole[: len(before)] == before
+            assert whole[: len(before)] == before, name
 
 
 # -------------------------------------------------------------------------- examples

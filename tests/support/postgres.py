@@ -37,6 +37,9 @@ if TYPE_CHECKING:
 _numbers = count(1)
 _emptied: dict[str, list[str]] = {}
 """By server: schemas whose tables are as new."""
+_kept: dict[str, psycopg.Connection[tuple[object, ...]]] = {}
+"""By server: a connection for what tests say. To connect takes the server longer than to answer."""
+_kept_is_used = threading.Lock()
 
 
 class Server:
@@ -131,6 +134,8 @@ def postgres_url(request: pytest.FixtureRequest) -> Iterator[str]:
         server: Server = request.getfixturevalue("postgres_server")
         url = server.url
     yield url
+    if url in _kept:
+        _kept.pop(url).close()
     with psycopg.connect(url, autocommit=True) as connection:
         for schema in _emptied.pop(url, []):
             connection.execute(f"DROP SCHEMA {schema} CASCADE")
@@ -335,7 +340,7 @@ class Hosts:
         """What somebody else says to the database."""
         if statement.split()[0] not in {"SELECT", "INSERT", "UPDATE", "DELETE"}:
             self._reuse = False
-        with self._connection() as connection:
+        with self._kept_connection() as connection:
             cursor = connection.execute(statement, values)
             return cursor.fetchall() if cursor.description is not None else []
 
@@ -348,10 +353,34 @@ class Hosts:
             self.url, autocommit=True, options=f"-c search_path={self._schema} -c lock_timeout=20s"
         )
 
+    @contextmanager
+    def _kept_connection(self) -> Iterator[psycopg.Connection[tuple[object, ...]]]:
+        """That of the server; a new one for what may change it, and while another thread has it."""
+        if not (self._reuse and _kept_is_used.acquire(blocking=False)):
+            with self._connection() as connection:
+                yield connection
+            return
+        try:
+            kept = _kept.pop(self.url, None)
+            try:
+                connection = kept or self._connection()
+                connection.execute(f"SET search_path = {self._schema}")
+            except psycopg.OperationalError:  # the server was stopped, or has ended all connections
+                connection = self._connection()
+            connection.prepare_threshold = None  # the next schema has other tables
+            try:
+                yield connection
+            except BaseException:
+                connection.close()
+                raise
+            _kept[self.url] = connection
+        finally:
+            _kept_is_used.release()
+
     def close(self) -> None:
         for backend in self._opened:
             backend.close()
-        with self._connection() as connection:
+        with self._kept_connection() as connection:
             if not (self._reuse and self._empty(connection)):
                 connection.execute(f"DROP SCHEMA IF EXISTS {self._schema} CASCADE")
 

@@ -1,4 +1,4 @@
-"""A store of its own for each test, whose tables the first host makes."""
+"""A store whose tables no test has had before: its first host makes them."""
 
 from __future__ import annotations
 
@@ -11,6 +11,6 @@ from tests.support.postgres import Hosts
 
 
 @pytest.fixture
-def hosts(postgres_url: str) -> Iterator[Hosts]:
+def new_hosts(postgres_url: str) -> Iterator[Hosts]:
     with closing(Hosts(postgres_url)) as hosts:
         yield hosts

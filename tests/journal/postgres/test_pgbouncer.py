@@ -34,6 +34,12 @@ IN_TURN = {"server_round_robin": 1, "min_pool_size": 3}
 
 
 @pytest.fixture
+def hosts(new_hosts: Hosts) -> Hosts:
+    """There are no tables that a session could find by mistake."""
+    return new_hosts
+
+
+@pytest.fixture
 def pooler(postgres_url: str) -> Iterator[Pooler]:
     """Starts a PgBouncer before the server; it ends with the test."""
     with ExitStack() as stack:

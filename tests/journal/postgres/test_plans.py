@@ -26,6 +26,12 @@ _DUE_NOW = "UPDATE agents SET due = %s WHERE agent_id = 'far-0000777'"
 _OPEN_NOW = "UPDATE agents SET standing = 'open' WHERE agent_id = 'far-0000778'"
 
 
+@pytest.fixture
+def hosts(new_hosts: Hosts) -> Hosts:
+    """The server knows nothing yet of what tables hold."""
+    return new_hosts
+
+
 def nodes(plan: dict[str, Any]) -> list[dict[str, Any]]:
     return [plan, *(inner for each in plan.get("Plans", ()) for inner in nodes(each))]
 

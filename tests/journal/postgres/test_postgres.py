@@ -836,8 +836,8 @@ def test_closing_gives_up_all_at_once_even_on_a_connection_that_was_lost(hosts: 
 # ------------------------------------------------------------------------------- opening
 
 
-def test_several_hosts_may_open_a_new_store_at_once(hosts: Hosts) -> None:
-    backends = [hosts.new(f"host-{n}") for n in range(6)]
+def test_several_hosts_may_open_a_new_store_at_once(new_hosts: Hosts) -> None:
+    backends = [new_hosts.new(f"host-{n}") for n in range(6)]
     with ThreadPoolExecutor(6) as pool:
         list(pool.map(lambda backend: backend.open(), backends))
     for n, backend in enumerate(backends):
@@ -866,34 +866,34 @@ def test_tables_of_a_newer_version_are_left_alone(hosts: Hosts) -> None:
 
 
 def test_tables_of_an_older_version_are_upgraded_with_what_they_hold(
-    hosts: Hosts, monkeypatch: pytest.MonkeyPatch
+    new_hosts: Hosts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    a = hosts.open("a")
+    a = new_hosts.open("a")
     append(a, batch(claim(a), "one"))
     steps = (*schema.UPGRADES, ("ALTER TABLE agents ADD COLUMN note text DEFAULT 'old'",))
     monkeypatch.setattr(schema, "UPGRADES", steps)
-    b = hosts.open("b")
-    assert hosts.sql("SELECT agent_id, note FROM agents") == [("x", "old")]
+    b = new_hosts.open("b")
+    assert new_hosts.sql("SELECT agent_id, note FROM agents") == [("x", "old")]
     assert texts(b) == ["one"]
     b.close()
     b.open()
     monkeypatch.undo()
     with pytest.raises(SchemaVersionError):
-        hosts.open("c")
+        new_hosts.open("c")
 
 
 def test_an_upgrade_that_fails_leaves_the_tables_as_they_were(
-    hosts: Hosts, monkeypatch: pytest.MonkeyPatch
+    new_hosts: Hosts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    a = hosts.open("a")
+    a = new_hosts.open("a")
     steps = (*schema.UPGRADES, ("ALTER TABLE agents ADD COLUMN note text", "SELECT 1/0"))
     monkeypatch.setattr(schema, "UPGRADES", steps)
     with pytest.raises(StoreBroken, match="division by zero"):
-        hosts.open("b")
+        new_hosts.open("b")
     monkeypatch.undo()
-    claim(hosts.open("c"))
+    claim(new_hosts.open("c"))
     claim(a, "y")
-    assert hosts.sql("SELECT version FROM schema_version") == [(len(schema.UPGRADES),)]
+    assert new_hosts.sql("SELECT version FROM schema_version") == [(len(schema.UPGRADES),)]
 
 
 # -------------------------------------------------------------------------------- errors
@@ -991,19 +991,19 @@ def test_a_user_unknown_to_the_server_is_told_with_its_remedy(hosts: Hosts) -> N
 
 
 def test_a_user_without_rights_is_told_so_and_needs_none_to_create_what_exists(
-    hosts: Hosts,
+    new_hosts: Hosts,
 ) -> None:
-    user = f"{hosts.schema}_user"
-    hosts.sql(f"CREATE ROLE {user} LOGIN PASSWORD 'secret'")
+    user = f"{new_hosts.schema}_user"
+    new_hosts.sql(f"CREATE ROLE {user} LOGIN PASSWORD 'secret'")
     try:
-        url = _elsewhere(hosts, user=user, password="secret")
+        url = _elsewhere(new_hosts, user=user, password="secret")
         with pytest.raises(StoreBroken, match="rights"):
-            hosts.open("a", url=url)
-        hosts.sql(f"CREATE SCHEMA {hosts.schema} AUTHORIZATION {user}")
-        claim(hosts.open("a", url=url))
+            new_hosts.open("a", url=url)
+        new_hosts.sql(f"CREATE SCHEMA {new_hosts.schema} AUTHORIZATION {user}")
+        claim(new_hosts.open("a", url=url))
     finally:
-        hosts.close()
-        hosts.sql(f"DROP ROLE {user}")
+        new_hosts.close()
+        new_hosts.sql(f"DROP ROLE {user}")
 
 
 def test_a_database_that_cannot_keep_every_text_is_refused(hosts: Hosts) -> None:

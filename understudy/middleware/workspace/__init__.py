@@ -19,7 +19,7 @@ from understudy.middleware.workspace.files import (
     files_in_call,
 )
 from understudy.middleware.workspace.mounts import Mount
-from understudy.middleware.workspace.tools import make_tools
+from understudy.middleware.workspace.tools import make_tools, tools_of_conversations
 from understudy.run.definition import AgentDefinition
 from understudy.run.run import Run
 from understudy.state.files import FileChange
@@ -96,11 +96,12 @@ class Workspace(Middleware[DepsT_contra]):
         text = _INSTRUCTIONS
         for mount in self._mounts:
             text += f" {mount.path!r} is a folder that is read-only."
-        access = None if self._backend is None else _of_backend(self._backend, self._limits)
-        return Prepared(
-            instructions=text.replace("{", "{{").replace("}", "}}"),
-            tools=make_tools(access, self._mounts, self._limits),
-        )
+        if self._backend is None and not self._mounts:
+            tools = tools_of_conversations(self._limits)
+        else:
+            access = None if self._backend is None else _of_backend(self._backend, self._limits)
+            tools = make_tools(access, self._mounts, self._limits)
+        return Prepared(instructions=text.replace("{", "{{").replace("}", "}}"), tools=tools)
 
     async def on_run_start(self, run: Run[DepsT_contra]) -> None:
         if self._copies and run.parent is not None and run.state.files is None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from understudy.errors import UsageError
@@ -59,6 +60,15 @@ class _Call:
             if mount_of((mount,), checked) or is_inside(mount.path, checked):
                 raise UsageError(f"{mount.path!r} is read-only: write to another folder")
         return checked
+
+
+@lru_cache(maxsize=8)
+def tools_of_conversations(limits: FileLimits) -> Sequence[Tool]:
+    """The tools over the files of whatever conversation calls them, without mounts.
+
+    They are made once for all agents: reading their signatures takes most of what an agent takes.
+    """
+    return make_tools(None, (), limits)
 
 
 def make_tools(
@@ -173,11 +183,11 @@ def make_tools(
 
     reads = (list_files, read_file, search_files)
     writes = (write_file, edit_file, delete_file, move_file)
-    return [
+    return (
         *(Tool(function, idempotent=True) for function in reads),
         # Without a result they have changed nothing: so they may run again.
         *(Tool(function, idempotent=True, sequential=True) for function in writes),
-    ]
+    )
 
 
 async def _list(to: _Call, folder: str, pattern: str) -> str:
