@@ -58,8 +58,9 @@ class _Place:
         self.feed = feed
         self.key: FeedKey = (xid, no)
         self.part = part
-        self.mark = mark
-        """Of the row of the last event that was told; empty where that is none, at the floor."""
+        self.mark: str | None = mark
+        """Of the row of the last event that was told; empty where that is none, at the floor; None
+        where it is not known, as cursors did not have it before."""
 
     def is_in(self, page: FeedPage) -> bool:
         """Whether it is a place in the feed that a page behind it was read from.
@@ -71,6 +72,8 @@ class _Place:
         """
         if page.feed != self.feed or self.key < page.floor:
             return False
+        if self.mark is None:
+            return True
         if self.part:
             return bool(page.rows) and page.rows[0].mark == self.mark
         return self.key == page.floor or (page.mark == self.mark and page.mark != "")
@@ -214,11 +217,10 @@ class Feed:
         if start not in ("now", "oldest"):
             raise UsageError(f"`start` must be 'now' or 'oldest', got {shown(start)}")
         self._cursors = Cursors("events", None)
-        key = self._cursors.key(after, *_CURSOR)
+        self._place = self._place_of(after)
         self._call = call
         self._store = store
         self._has_ended = has_ended
-        self._place: _Place | None = None if key is None else _Place(*key)
         self._start = start
         # Asked at once: what happens from now on is told.
         self._begun: Future[_Place] = call(self._begin)
@@ -305,8 +307,16 @@ class Feed:
         return self._has_ended() or is_behind
 
     def _behind_last(self, begun: _Place) -> _Place:
-        key = self._cursors.key(self._last, *_CURSOR)
-        return begun if key is None else _Place(*key)
+        return self._place_of(self._last) or begun
+
+    def _place_of(self, cursor: object) -> _Place | None:
+        key = self._cursors.key(cursor, *_CURSOR, added=1)
+        if key is None:
+            return None
+        place = _Place(*key)
+        if len(key) < len(_CURSOR):
+            place.mark = None
+        return place
 
     def _next(self, place: _Place, end: _Place | None) -> Future[_Read]:
         """The next events, or none after some time; where it goes on, and where it ends."""
@@ -371,7 +381,8 @@ class Feed:
         )
 
     def _cursor(self, place: _Place) -> str:
-        return self._cursors.cursor((place.feed, *place.key, place.part, place.mark))
+        mark = () if place.mark is None else (place.mark,)
+        return self._cursors.cursor((place.feed, *place.key, place.part, *mark))
 
 
 def _events_of(row: StoredFeedRow) -> Iterator[FedEvent]:

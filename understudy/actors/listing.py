@@ -149,8 +149,13 @@ class Cursors:
         text = json.dumps([self._name, self._filters, *key], separators=(",", ":"))
         return base64.urlsafe_b64encode(text.encode()).decode().rstrip("=")
 
-    def key(self, after: object, *types: type) -> tuple[Any, ...] | None:
+    def key(self, after: object, *types: type, added: int = 0) -> tuple[Any, ...] | None:
         """The key behind which a page begins.
+
+        Args:
+            after: the cursor.
+            types: of the values of a key.
+            added: so many of the last ones may be missing: cursors of before did not have them.
 
         Raises:
             UsageError: if this is no cursor, or one of another list.
@@ -174,7 +179,8 @@ class Cursors:
                 f"`after` is a cursor of {self._name}() with other filters: pass on the `after` "
                 "of a page with the same ones"
             )
-        if name != self._name or not _are(key, types):
+        wanted = types[: max(len(key), len(types) - added)]
+        if name != self._name or not _are(key, wanted):
             raise UsageError(f"`after` must be a cursor, got {shown(after)}: {remedy}")
         return tuple(key)
 
