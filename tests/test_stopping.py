@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic_ai.messages import ModelRequest, UserPromptPart
 
@@ -274,10 +274,14 @@ detailed_signals = st.builds(
 )
 
 
+FEW = settings(max_examples=40)
+
+
 def many(signals: st.SearchStrategy[StopSignal]) -> st.SearchStrategy[StopSignals]:
     return st.lists(signals, max_size=6).map(lambda given: StopSignals(tuple(given)))
 
 
+@FEW
 @given(st.builds(ExecutionContinuation, many(detailed_signals), st.booleans()))
 def test_signals_and_continuations_go_through_json_and_pickle_without_loss(
     continuation: ExecutionContinuation,
@@ -289,6 +293,7 @@ def test_signals_and_continuations_go_through_json_and_pickle_without_loss(
     assert pickle.loads(pickle.dumps(continuation)) == continuation
 
 
+@FEW
 @given(many(some_signals))
 def test_the_highest_is_the_strongest_then_the_users_then_the_earliest(given: StopSignals) -> None:
     """P1."""
@@ -309,6 +314,7 @@ def test_a_user_is_stronger_than_a_limit_of_steps_whoever_came_first() -> None:
     assert StopSignals((tokens, steps)).highest is steps
 
 
+@FEW
 @given(many(some_signals), some_signals)
 def test_adding_a_signal_changes_nothing_that_was_there(
     given: StopSignals, more: StopSignal
@@ -320,6 +326,7 @@ def test_adding_a_signal_changes_nothing_that_was_there(
     assert len(given.with_signal(more)) == len(given) + 1
 
 
+@FEW
 @given(st.builds(ExecutionContinuation, many(some_signals), st.booleans()), some_signals)
 def test_a_continuation_stops_by_a_signal_that_nobody_overrides(
     continuation: ExecutionContinuation, more: StopSignal

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 from collections.abc import Iterator
@@ -14,10 +15,13 @@ from uuid import uuid4
 
 import psycopg
 import pytest
+import typer.main
+import typer.testing
 from psycopg import sql
 from typer.testing import CliRunner, Result
 
 from tests.support.agents import by_turn, completed
+from tests.support.certificates import one_certificate
 from tests.support.web_server import served
 from understudy import Agent, Runtime, ScriptedModel, ToolContext, call, tool
 from understudy.cli.app import app
@@ -25,6 +29,7 @@ from understudy.cli.servers import Server, announced, store_name
 from understudy.middleware import Limits
 from understudy.web import TokenAuth, ui
 
+__all__ = ["one_certificate"]
 TOKEN = "a token that is long enough"
 
 
@@ -82,6 +87,14 @@ def agents(paid: list[tuple[str, int]]) -> list[Agent[Any, str]]:
         Agent("broken", ScriptedModel(broken)),
         Agent("echo", by_turn("Hello.")),
     ]
+
+
+@pytest.fixture(autouse=True, scope="package")
+def _commands_are_built_once() -> Iterator[None]:
+    """The runner builds all commands for each one that it runs."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(typer.testing, "_get_command", functools.cache(typer.main.get_command))
+        yield
 
 
 @pytest.fixture(autouse=True)

@@ -7,7 +7,7 @@ import json
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -74,10 +74,15 @@ def recorded(made: Callable[[], Iterator[r.Record]]) -> list[r.Record]:
     return list(made())
 
 
+@cache
+def rich() -> tuple[r.Record, ...]:
+    return tuple(life(lives.RICH))
+
+
 def stories() -> dict[str, Callable[[], Sequence[r.Record]]]:
     paused = lives.Scenario(turns=((("note", 1), ("photo", 2)),), pauses=True)
     return {
-        "rich": lambda: life(lives.RICH),
+        "rich": rich,
         "paused": lambda: life(paused),
         **{id: partial(recorded, made) for id, made in AGENTS.items()},
     }

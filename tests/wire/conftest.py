@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Iterator
-from pathlib import Path
 
-import certifi
 import pytest
 
+from tests.support.certificates import one_certificate
 from tests.wire.providers import PROVIDERS, WAYS, Provider, Way
+
+__all__ = ["one_certificate"]
 
 
 @pytest.fixture(params=PROVIDERS, ids=str)
@@ -22,21 +23,6 @@ def provider(request: pytest.FixtureRequest) -> Provider:
 def way(request: pytest.FixtureRequest) -> Way:
     given: Way = request.param
     return given
-
-
-@pytest.fixture(autouse=True, scope="package")
-def _one_certificate(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Each client loads all certificates that it may need, which takes ten times as long as a run.
-
-    The server here needs none.
-    """
-    end = "-----END CERTIFICATE-----\n"
-    first, _, _ = Path(certifi.where()).read_text().partition(end)
-    path = tmp_path_factory.mktemp("wire") / "one.pem"
-    path.write_text(first + end)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("SSL_CERT_FILE", str(path))
-        yield
 
 
 @pytest.fixture(autouse=True, scope="package")
