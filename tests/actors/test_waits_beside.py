@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from datetime import datetime
 from typing import Any
 
 import pytest
@@ -49,6 +50,7 @@ from understudy.journal import MemoryStore
 from understudy.journal.database_store import DatabaseStore
 from understudy.middleware import Haltable
 from understudy.modes import Parallel
+from understudy.state.records import Record
 
 HOUR = 3600.0
 
@@ -363,7 +365,9 @@ async def test_a_sequential_call_runs_alone_also_after_its_sleep(
         await until(lambda: desk.done == ["unlocked", "nap 3600"])
         await soon(desk.held.entered.wait())
         await soon(clock.advance(HOUR))
-        assert desk.begun == ["nap", "nap"]
+        for _ in range(100):
+            await asyncio.sleep(0)
+        assert desk.done == ["unlocked", "nap 3600"]
         desk.held.release.set()
         assert texts(await soon(outcome)) == ["slept", "unlocked", "alone", "worked"]
     assert desk.done == ["unlocked", "nap 3600", "alone"]
@@ -442,16 +446,45 @@ async def test_a_cancel_ends_what_woke_and_what_waits(
     assert sorted(doubts) == ["doze", "work"]
 
 
-async def test_a_cancel_at_the_time_of_a_due_leaves_nobody_waiting_for_the_clock(
-    desk: Desk, clock: SimulatedClock
-) -> None:
-    async with Runtime([desk.agent([call("nap", {}), call("work", {})])], clock=clock) as runtime:
-        ref, outcome = await begun(runtime, desk)
-        advanced, cancelled = clock.advance(HOUR), ref.cancel()
-        await soon(advanced)
-        assert isinstance(await soon(cancelled), Stopped)
-        await soon(outcome)
-        await soon(clock.advance(HOUR))
+async def test_a_cancel_at_the_time_of_a_due_leaves_nobody_waiting_for_the_clock() -> None:
+    """In each turn of the loop, from when it is asked for until the run has ended."""
+    for turns in range(30):
+        desk, clock = Desk(), SimulatedClock()
+        agent = desk.agent([call("nap", {}), call("work", {})])
+        async with Runtime([agent], clock=clock) as runtime:
+            ref, outcome = await begun(runtime, desk)
+            cancelled = ref.cancel()
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            await soon(clock.advance(HOUR))
+            assert isinstance(await soon(cancelled), Stopped)
+            await soon(outcome)
+
+
+class LateClock(FakeClock):
+    """A clock that tells of a time though the timer was cancelled, as one of another thread may."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.timers: list[Callable[[Callable[[], None]], None]] = []
+
+    def call_at(
+        self, at: datetime, callback: Callable[[Callable[[], None]], None]
+    ) -> Callable[[], None]:
+        self.timers.append(callback)
+        return lambda: None
+
+
+async def test_a_time_that_comes_when_the_calls_have_ended_is_handled(desk: Desk) -> None:
+    clock, handled = LateClock(), Held()
+    agent = desk.agent([call("nap", {}), call("work", {})])
+    run = asyncio.ensure_future(agent.execute("Go.", clock=clock))
+    await until(lambda: bool(clock.timers))
+    desk.held.release.set()
+    assert isinstance(await soon(run), Waiting)
+    (timer,) = clock.timers
+    timer(handled.entered.set)
+    await soon(handled.entered.wait())
 
 
 async def test_a_pause_that_is_asked_for_meanwhile_comes_after_the_reply(
@@ -610,6 +643,47 @@ async def test_what_is_over_inside_a_call_that_asks_goes_on_with_the_answer(
         assert desk.done == []
         assert texts(await soon(ref.resume({request.id: respond("17")}))) == ["both"]
     assert len(desk.done) == 1
+
+
+class Lagging:
+    """A journal whose records are durable only when somebody waits for that."""
+
+    has_unflushed = False
+
+    def append(self, records: Sequence[Record]) -> None:
+        self.has_unflushed = True
+
+    async def durable(self) -> None:
+        await asyncio.sleep(0)
+        self.has_unflushed = False
+
+
+async def test_that_a_call_starts_again_is_durable_before_its_body_is_entered(
+    clock: SimulatedClock,
+) -> None:
+    """J3, J22: else a crash could repeat it without a doubt."""
+    journal, held, durably = Lagging(), Held(), list[bool]()
+
+    @tool
+    async def nap(ctx: ToolContext) -> str:
+        durably.append(not journal.has_unflushed)
+        await ctx.sleep("nap", HOUR)
+        return "slept"
+
+    @tool
+    async def work() -> str:
+        await held.wait()
+        return "worked"
+
+    agent = Agent("desk", by_turn([call("nap", {}), call("work", {})]), tools=[nap, work])
+    run = asyncio.ensure_future(agent.execute("Go.", clock=clock, journal=journal))
+    await soon(held.entered.wait())
+    await until(lambda: len(durably) == 1)
+    await soon(clock.advance(HOUR))
+    await until(lambda: len(durably) == 2)
+    held.release.set()
+    assert texts(await soon(run)) == ["slept", "worked"]
+    assert durably == [True, True]
 
 
 async def test_a_wait_in_the_end_is_told_where_nothing_else_runs(
