@@ -333,6 +333,34 @@ async def test_a_clock_that_is_set_forward_is_noticed_beside_a_call(desk: Desk) 
         assert texts(await soon(outcome)) == ["slept", "worked"]
 
 
+async def test_a_clock_that_raises_for_a_while_is_asked_again_beside_a_call(desk: Desk) -> None:
+    """J22: also where it raises a `SystemExit`, which would end the loop."""
+
+    class FailingClock(FakeClock):
+        fails, failures = False, 0
+
+        def now(self) -> datetime:
+            if self.fails:
+                self.failures += 1
+                raise SystemExit
+            return super().now()
+
+    clock = FailingClock()
+    agent = desk.agent([call("nap", {}), call("work", {})])
+    run = asyncio.ensure_future(agent.execute("Go.", clock=clock))
+    await soon(desk.held.entered.wait())
+    await until(lambda: desk.begun == ["nap"])
+    for _ in range(20):  # it comes to its point
+        await asyncio.sleep(0)
+    clock.fails = True
+    await until(lambda: clock.failures > 0)
+    clock.fails = False
+    clock.advance(HOUR)
+    await until(lambda: desk.done == ["nap 3600"])
+    desk.held.release.set()
+    assert texts(await soon(run)) == ["slept", "worked"]
+
+
 # ------------------------------------------------------------- what does not go on
 
 

@@ -79,8 +79,8 @@ class SideBySide(Generic[K, T]):
             self._watched = self._run.root.ledger
             self._watched.on_answer += (self,)
         self._disarm()
-        due = record_over(waiting, self._run.clock.now())
         self._disarm = _nothing
+        due = record_over(waiting, self._run.clock.now())
         if due is not None:
             self._arm(due)
 
@@ -120,16 +120,19 @@ class SideBySide(Generic[K, T]):
         clock = self._run.clock
         if isinstance(clock, TimerClock):
             self._disarm = clock.call_at(due, self._on_time)
-            return
-        left = (due - clock.now()).total_seconds()
-        timer = self._run.loop.call_later(min(max(left, 0.0), RECHECK), self._check, due)
-        self._disarm = timer.cancel
+        else:
+            self._check(due)
 
     def _check(self, due: datetime) -> None:
-        if due <= self._run.clock.now():
+        try:
+            left = (due - self._run.clock.now()).total_seconds()
+        except BaseException:  # of the application's clock; a SystemExit of it would end the loop
+            left = RECHECK
+        if left <= 0:
             self.answered()
         else:
-            self._arm(due)
+            timer = self._run.loop.call_later(min(left, RECHECK), self._check, due)
+            self._disarm = timer.cancel
 
     def _on_time(self, done: Callable[[], None]) -> None:
         """The clock has reached the time; called in any thread."""
