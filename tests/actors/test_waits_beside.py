@@ -640,9 +640,10 @@ async def test_what_is_paused_where_it_would_go_on_goes_in_no_circle(
     assert desk.done == ["paid by ann"]
 
 
+@pytest.mark.parametrize("beside", [False, True])
 @pytest.mark.parametrize("ends", ["answer", "sleep"])
 async def test_what_is_over_inside_a_call_that_asks_goes_on_with_the_answer(
-    desk: Desk, clock: SimulatedClock, ends: str
+    desk: Desk, clock: SimulatedClock, ends: str, beside: bool
 ) -> None:
     """J22: the call runs an agent that waits, and asks a person itself: the run comes to rest."""
     turn = call("pay", {}) if ends == "answer" else call("nap", {})
@@ -659,17 +660,30 @@ async def test_what_is_over_inside_a_call_that_asks_goes_on_with_the_answer(
             tasks.create_task(ask())
         return "both"
 
-    async with Runtime([desk.agent([call("both", {})], both)], clock=clock) as runtime:
+    calls = [call("both", {}), *([call("work", {})] if beside else [])]
+    async with Runtime([desk.agent(calls, both)], clock=clock) as runtime:
         ref = runtime.spawn("desk", id="a")
-        (request,) = interrupted(await soon(ref.run("Go."))).requests
+        run = ref.run("Go.")
+        if beside:
+            await soon(desk.held.entered.wait())
+            async with asyncio.timeout(60):
+                while "request" not in await history(ref):
+                    pass
+        else:
+            await soon(run)
         if ends == "answer":
             assert await soon(runtime.resolve(desk.token, "ann"))
         else:
             await soon(clock.advance(HOUR))
+        for _ in range(100):
+            await asyncio.sleep(0)
+        assert len(desk.begun) == 1
+        desk.held.release.set()
+        (request,) = interrupted(await soon(run)).requests
         await until_status(ref, Status.INTERRUPTED)
-        assert (await history(ref)).count("attempt_started") < 4
+        assert (await history(ref)).count("attempt_started") < 5
         assert desk.done == []
-        assert texts(await soon(ref.resume({request.id: respond("17")}))) == ["both"]
+        assert texts(await soon(ref.resume({request.id: respond("17")})))[0] == "both"
     assert len(desk.done) == 1
 
 
