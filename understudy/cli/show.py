@@ -10,7 +10,8 @@ from rich.console import Console
 from rich.text import Text
 
 from understudy.cli.text import clean, line, shown_json, told_apart
-from understudy.state.agent_state import AgentState, is_child_of
+from understudy.state.agent_state import AgentState
+from understudy.state.run_state import is_child_of
 
 MARKS = {
     "user": "»",

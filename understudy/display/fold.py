@@ -21,7 +21,8 @@ from understudy.display.table import OPEN_CALLS, PUT_OFF, Table, decision_detail
 from understudy.events import Event
 from understudy.models.display_halves import halves_of
 from understudy.state import records as r
-from understudy.state.agent_state import AgentState, is_child_of
+from understudy.state.agent_state import AgentState
+from understudy.state.run_state import is_child_of
 
 
 class Display:

@@ -26,7 +26,7 @@ from understudy.display.rows import DisplayUpdate, Row, RowKind
 from understudy.interrupts import Decision, DecisionRecord, Request
 from understudy.models.display_halves import display_of, display_texts_of, halves_of
 from understudy.state import records as r
-from understudy.state.agent_state import is_child_of
+from understudy.state.run_state import is_child_of
 
 OPEN_CALLS = ("announced", "ready", "asked", "running", "waiting")
 """The states of a call that has no result yet."""

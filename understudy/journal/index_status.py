@@ -134,7 +134,7 @@ def is_busy(state: AgentState) -> bool:
     run = state.run
     if run is not None and (run.paused is not None or (run.halt is not None and run.halt.source)):
         return False
-    return any(call.running or call.is_woken for call in open_calls(state))
+    return any(call.running for call in open_calls(state)) or is_woken(state)
 
 
 def rest_status(state: AgentState) -> str:

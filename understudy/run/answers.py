@@ -119,6 +119,8 @@ def record_answer(
             at=now,
         )
     )
+    for each in ledger.on_answer:
+        each.answered()
     return True
 
 

@@ -69,6 +69,21 @@ def record_dues(ledger: Ledger, now: datetime) -> bool:
     return bool(expired or over)
 
 
+def record_over(calls: Iterable[tuple[Ledger, Call]], now: datetime) -> datetime | None:
+    """Record which sleeps and waits of these calls are over by now.
+
+    Returns:
+        The earliest time at which another one will be; None without one.
+
+    """
+    dues: list[datetime] = []
+    for place, call in list(calls):
+        for answer in list(_over(call, now)):
+            place.record(answer)
+        dues += [point.due for point in call.waits_at if point.due is not None]
+    return min(dues, default=None)
+
+
 def _pending(
     calls: Iterable[tuple[Ledger, Call]],
 ) -> Iterator[tuple[Ledger, Request, Notices]]:

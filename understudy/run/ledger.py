@@ -22,7 +22,7 @@ from understudy.state.agent_state import AgentState
 from understudy.state.files import StoredFile
 from understudy.state.fold import apply
 from understudy.state.records import ChildRecord, Record, Snapshot, stamp
-from understudy.state.run_state import Call
+from understudy.state.run_state import Call, is_child_of
 
 logger: logging.Logger = logging.getLogger(__name__)
 
@@ -42,6 +42,13 @@ class Audience(Protocol):
 
     def emit_record(self, seq: int, record: Record) -> None:
         """A record that is durable, and its number."""
+
+
+class HearsAnswers(Protocol):
+    """What goes on when a wait is answered."""
+
+    def answered(self) -> None:
+        """An answer is recorded."""
 
 
 class _Functions:
@@ -117,6 +124,7 @@ class Ledger:
         "_unreported",
         "epoch",
         "host",
+        "on_answer",
         "on_fence",
         "outlives_run",
     )
@@ -127,6 +135,8 @@ class Ledger:
     """The host that writes, of a store that hosts share; None elsewhere."""
     on_fence: tuple[Callable[[], None], ...]
     """Called right before it is fenced: they record what the next ledger must know."""
+    on_answer: tuple[HearsAnswers, ...]
+    """Told when an answer from outside is recorded, in the agent or in one that it runs."""
     outlives_run: bool | None
     """Whether an actor keeps it between runs: True while the agent is in memory, then False.
 
@@ -170,6 +180,7 @@ class Ledger:
         self._failure: JournalFailed | None = None
         self.epoch = epoch
         self.host = host
+        self.on_answer = ()
         self.on_fence = ()
         self.outlives_run = None
 
@@ -493,3 +504,11 @@ def open_calls(ledger: Ledger) -> Iterator[tuple[Ledger, Call]]:
         if run is not None and not run.over:
             for call in run.calls:
                 yield place, call
+
+
+def calls_inside(ledger: Ledger, call: Call) -> Iterator[tuple[Ledger, Call]]:
+    """The call, and the open ones of the agents that it runs, each with the ledger of its agent."""
+    yield ledger, call
+    for key, child in ledger.state.children.items():
+        if child.run is not None and is_child_of(key, call.key):
+            yield from open_calls(ChildLedger(ledger, key, child.run.agent))

@@ -33,7 +33,7 @@ from understudy.state.costs import Cost, Lines, adding, below, complete
 from understudy.state.dues import next_due
 from understudy.state.files import StoredFile
 from understudy.state.plans import Plans, QueuedMessage
-from understudy.state.run_state import RunState
+from understudy.state.run_state import RunState, is_child_of
 from understudy.state.stored_names import is_needed
 from understudy.state.waits import Wait, waits_of
 
@@ -474,11 +474,6 @@ class AgentState:
             for key, child in children.items()
         } or no_items()
         return state
-
-
-def is_child_of(child_key: str, call_key: str) -> bool:
-    """Whether the call runs this child. A call with several children numbers them behind a `+`."""
-    return child_key == call_key or child_key.startswith(call_key + "+")
 
 
 def merged(base: Mapping[str, Any], delta: Mapping[str, Any]) -> dict[str, Any]:

@@ -348,6 +348,11 @@ class RunState:
         return twin
 
 
+def is_child_of(child_key: str, call_key: str) -> bool:
+    """Whether the call runs this child. A call with several children numbers them behind a `+`."""
+    return child_key == call_key or child_key.startswith(call_key + "+")
+
+
 def asked_key(key: str) -> str:
     """The key in `RunState.once` of an answer to `run.ask_model`."""
     return f"ask_model/{key}"

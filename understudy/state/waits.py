@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal, Protocol
 
-from understudy.state.run_state import Call, RunState
+from understudy.state.run_state import Call, RunState, is_child_of
 
 
 class HasRuns(Protocol):
@@ -84,7 +84,23 @@ def has_waits(state: HasRuns) -> bool:
 
 def is_woken(state: HasRuns) -> bool:
     """Whether a call can go on because its point is answered, in this agent or in one inside."""
-    return any(call.is_woken for call in open_calls(state))
+    return next(woken_calls(state), None) is not None
+
+
+def woken_calls(state: HasRuns) -> Iterator[Call]:
+    """The calls that can go on because a point is answered, in this agent and in those inside.
+
+    What is inside a call about which a person is asked goes on with the answer
+    (`test_what_is_over_inside_a_call_that_asks_goes_on_with_the_answer`).
+    """
+    run = state.run
+    if run is None or run.end is not None:
+        return
+    yield from (call for call in run.calls if call.is_woken)
+    asking = [call.key for call in run.calls if call.pending_requests]
+    for key, child in state.children.items():
+        if not any(is_child_of(key, each) for each in asking):
+            yield from woken_calls(child)
 
 
 def waits_of(state: HasRuns, agent_id: str | None = None) -> tuple[Wait, ...]:

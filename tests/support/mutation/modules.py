@@ -30,7 +30,10 @@ _STOPPING = ("tests/test_stopping.py", "tests/run", "tests/modes/steps", "tests/
 _PEOPLE = ("tests/test_interrupts.py", "tests/test_settled_inside.py", "tests/tools")
 _NESTED = ("tests/middleware/test_sub_agent.py", "tests/modes/workflows")
 _DUES = ("tests/actors/test_dues.py", "tests/actors/test_waits.py", "tests/actors/test_sweep.py")
-_WAITS = ("tests/actors/test_waits.py", "tests/run/test_points.py")
+_WAITS = (
+    *("tests/actors/test_waits.py", "tests/actors/test_waits_beside.py"),
+    "tests/run/test_points.py",
+)
 _PLANS = (
     *("tests/actors/test_timed_messages.py", "tests/actors/test_schedules.py"),
     "tests/actors/test_run_ends.py",
@@ -117,6 +120,7 @@ MODULES: Mapping[str, Sequence[str]] = {
     "understudy/modes/steps/execute_tools.py": _TOOLS,
     "understudy/modes/steps/finish.py": _STOPPING,
     "understudy/modes/steps/run_end.py": ("tests/run", "tests/middleware"),
+    "understudy/modes/steps/side_by_side.py": (*_WAITS, *_TOOLS, "tests/modes/workflows"),
     "understudy/modes/steps/tool_arguments.py": (*_PEOPLE, "tests/durability"),
     "understudy/modes/steps/tool_body.py": _TOOLS,
     "understudy/modes/steps/tool_call_ends.py": _TOOLS,

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Collection, Coroutine, Iterator
-from typing import Any, TypeVar
+from collections.abc import Iterator
 
 from understudy.errors import UsageError
 from understudy.modes.steps.run_end import end_agents_of
+from understudy.modes.steps.side_by_side import SideBySide, may_start
 from understudy.modes.steps.tool_arguments import ReadyCall, blocked_by_doubt, prepare
 from understudy.modes.steps.tool_body import record_started
 from understudy.modes.steps.tool_invocation import invoke
@@ -22,14 +21,12 @@ from understudy.modes.steps.tool_results import (
     responded_result,
 )
 from understudy.outcomes import Outcome
+from understudy.run.ledger import calls_inside
 from understudy.run.run import Run
-from understudy.state.agent_state import is_child_of
 from understudy.state.folds.ends import IN_DOUBT, MOVED_ON, WAITED
 from understudy.state.records import Propagated, Result
-from understudy.state.run_state import Call, Turn
-from understudy.state.waits import is_woken
-
-T = TypeVar("T")
+from understudy.state.run_state import Call, Turn, is_child_of
+from understudy.state.waits import woken_calls
 
 CRASHED = "it was cut off before its result was recorded"
 STOPPED = "Not run: another call of the same reply asked the run to stop."
@@ -70,18 +67,18 @@ async def execute_tools(run: Run) -> Outcome | None:
             break
         if current.signals and _has_stop_signal(turn):
             group = [item for item in group if item.call.running]
-        batch = [item for item in group if not blocked_by_doubt(run, item)]
+        batch = _record_starts(run, group)
         if not batch:
             continue
-        for item in batch:
-            record_started(run, item)
         # Race: a crash after the body was entered and before that was durable would let the next
         # attempt run it again (test_a_call_is_durably_started_before_its_body_is_entered).
         await run.durable()
-        if len(batch) == 1:
+        is_alone = len(batch) == 1 and (len(turn.calls) == 1 or batch[0].tool.sequential)
+        waiting = {} if is_alone else {k: c for k, c in turn.calls.items() if _waits(run, c)}
+        if len(batch) == 1 and not waiting:
             await invoke(run, batch[0])
         else:
-            await _run_concurrently(run, batch)
+            await _run_concurrently(run, turn, batch, waiting)
     if current.signals and _has_stop_signal(turn):
         await _close_unfinished(run, turn)
     return None
@@ -90,11 +87,35 @@ async def execute_tools(run: Run) -> Outcome | None:
 def _may_run(run: Run, call: Call, asked: bool) -> bool:
     """Whether the call does not wait itself; nor for a person who is `asked` about another one."""
     if asked:  # none is started now, but one that waited goes on
-        inside = (c for key, c in run.state.children.items() if is_child_of(key, call.key))
-        return call.is_woken or any(is_woken(child) for child in inside)
+        return any(_woken_in(run, call))
     if not call.waits_at:
         return True
     return any(is_child_of(key, call.key) for key in run.state.children)
+
+
+def _woken_in(run: Run, call: Call) -> Iterator[Call]:
+    """The calls that can go on because a point is answered: this one, and those inside of it."""
+    if call.is_woken:
+        yield call
+    for key, child in run.state.children.items():
+        if is_child_of(key, call.key):
+            yield from woken_calls(child)
+
+
+def _waits(run: Run, call: Call) -> bool:
+    """Whether the call was started and is suspended, and may go on beside others."""
+    if not call.attempts or call.running or call.result is not None or call.pending_requests:
+        return False
+    tool = run.definition.tools.get(call.part.tool_name)
+    return tool is None or not tool.sequential
+
+
+def _record_starts(run: Run, ready: list[ReadyCall]) -> list[ReadyCall]:
+    """Record that these calls start; but those that have to wait for a person."""
+    batch = [item for item in ready if not blocked_by_doubt(run, item)]
+    for item in batch:
+        record_started(run, item)
+    return batch
 
 
 def _has_stop_signal(turn: Turn) -> bool:
@@ -179,46 +200,50 @@ def _batches(ready: list[ReadyCall]) -> Iterator[list[ReadyCall]]:
         yield batch
 
 
-async def _run_concurrently(run: Run, batch: list[ReadyCall]) -> None:
-    """Run all calls at the same time. What ends one and is no failure of its tool ends all."""
-    tasks = [asyncio.ensure_future(caught(invoke(run, item))) for item in batch]
-    try:
-        for done in asyncio.as_completed(tasks):
-            if isinstance(error := await done, BaseException):
+async def _run_concurrently(
+    run: Run, turn: Turn, batch: list[ReadyCall], waiting: dict[str, Call]
+) -> None:
+    """Run all calls at the same time. What ends one and is no failure of its tool ends all.
+
+    Args:
+        run: whose calls they are.
+        turn: of which reply.
+        batch: the calls, whose starts are durable.
+        waiting: calls of the reply that are suspended, by their keys; they go on beside these.
+
+    """
+    async with SideBySide[ReadyCall, None](run) as running:
+        for item in batch:
+            running.start(item, invoke(run, item))
+        while running.any_runs:
+            stops = run.current.signals and _has_stop_signal(turn)
+            if waiting and not stops and may_start(run):
+                for item in await _woken(run, waiting, running):
+                    running.start(item, invoke(run, item))
+            ended = await running.next()
+            if ended is None:
+                continue
+            item, error = ended
+            if error is not None:
                 raise error
-    finally:
-        await end_tasks(run, tasks)
+            if _waits(run, item.call):
+                waiting[item.call.key] = item.call
 
 
-async def end_tasks(run: Run, tasks: Collection[asyncio.Task[Any]]) -> None:
-    """Cancel these tasks of the attempt, and wait until they have ended.
-
-    Where one goes on, a runtime gives the attempt up; without one this waits as long as it does.
-    """
-    ending: asyncio.Task[None] | None = None
-    for task in tasks:
-        if task.cancel() and ending is None and run.abandon_later is not None:
-            ending = run.abandon_later()
-    try:
-        await asyncio.gather(*tasks, return_exceptions=True)
-    finally:
-        if ending is not None:
-            ending.cancel()
-
-
-async def caught(work: Coroutine[Any, Any, T]) -> T | BaseException:
-    """The result of `work`; or, as a value, whatever it raised but a cancellation.
-
-    For the body of a task: one that raises SystemExit or KeyboardInterrupt stops its event loop,
-    and with it all agents (`test_a_run_goes_on_from_its_line_after_a_tool_killed_it`,
-    `test_a_workflow_whose_actor_dies_in_the_middle_goes_on_there`).
-    """
-    try:
-        return await work
-    except asyncio.CancelledError:
-        raise
-    except BaseException as error:
-        return error
+async def _woken(
+    run: Run, waiting: dict[str, Call], running: SideBySide[ReadyCall, None]
+) -> list[ReadyCall]:
+    """Those of the suspended calls that go on now, and wait no longer. Their starts are durable."""
+    running.look(each for call in waiting.values() for each in calls_inside(run.ledger, call))
+    released = []
+    for call in list(waiting.values()):
+        if running.is_woken(call.key, _woken_in(run, call)):
+            del waiting[call.key]
+            released.append(await _release(run, call))
+    batch = _record_starts(run, [item for item in released if item is not None])
+    if batch:
+        await run.durable()
+    return batch
 
 
 async def propagate_state(run: Run) -> Outcome | None:

@@ -13,8 +13,9 @@ from understudy.outcomes import Completed, Failed, Stopped, ToolCallResult
 from understudy.run.definition import AgentDefinition
 from understudy.run.hooks import HookFailed
 from understudy.run.run import Run, inside_run
-from understudy.state.agent_state import AgentState, is_child_of
+from understudy.state.agent_state import AgentState
 from understudy.state.records import End, Once
+from understudy.state.run_state import is_child_of
 from understudy.stopping import StopSignal, StopSignals
 from understudy.tools import Tool
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from types import NoneType
 from typing import Any
 
 from understudy._base.json_values import checked_flag
 from understudy._base.type_variables import DepsT_contra
-from understudy.modes.steps.execute_tools import caught, end_tasks
+from understudy.modes.steps.side_by_side import SideBySide, may_start
 from understudy.modes.workflows.workflow import (
     RunAgents,
     Workflow,
@@ -20,7 +19,11 @@ from understudy.modes.workflows.workflow import (
     key_of,
 )
 from understudy.outcomes import Failed, Interrupted, Outcome, Paused, Waiting
+from understudy.run.ledger import ChildLedger, Ledger, open_calls
 from understudy.run.run import AttemptEnded, Run
+from understudy.state.agent_state import AgentState
+from understudy.state.run_state import Call
+from understudy.state.waits import woken_calls
 from understudy.state.workflow_progress import Progress
 from understudy.stopping import StopReason, StopSignal, StopSignals
 from understudy.tools.base_agent import BaseAgent
@@ -119,30 +122,39 @@ class _RunTogether(RunAgents):
 
     async def _run_concurrently(self, run: Run, indices: Sequence[int]) -> dict[int, Outcome]:
         """Run all at the same time, until all have an outcome or one ends them all."""
-        tasks = {i: asyncio.ensure_future(caught(self.run_pipeline(run, 0, i))) for i in indices}
+        outcomes: dict[int, Outcome] = {}
         crash: BaseException | None = None
-        try:
-            pending = set(tasks.values())
-            while pending:
-                done, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
-                for task in done:
-                    result = task.result()
-                    if isinstance(result, BaseException):
-                        crash = result
+        # No task may go on behind the outcome, also where this one is cancelled
+        # (test_cancelling_the_task_cancels_every_branch).
+        async with SideBySide[int, Outcome](run) as running:
+            for index in indices:
+                running.start(index, self.run_pipeline(run, 0, index))
+            while running.any_runs:
+                waiting = [i for i, outcome in outcomes.items() if isinstance(outcome, SUSPENDED)]
+                if waiting and may_start(run):
+                    running.look(each for i in waiting for each in _calls_of(run, i))
+                    for index in waiting:
+                        if running.is_woken(index, woken_calls(_state_of(run, index))):
+                            del outcomes[index]
+                            running.start(index, self.run_pipeline(run, 0, index))
+                ended = await running.next()
+                if ended is None:
+                    continue
+                index, result = ended
                 # The runtime ends this attempt: that is not a crash. Each branch comes to the end
                 # of its own step by itself. Cancelled in the middle, its calls would be in doubt
                 # (test_stopping_while_branches_work_cuts_off_no_call).
-                if crash is not None and not isinstance(crash, AttemptEnded):
+                if isinstance(result, BaseException):
+                    crash = result
+                    if not isinstance(crash, AttemptEnded):
+                        break
+                    continue
+                outcomes[index] = result
+                if self._ends_all(outcomes):
                     break
-                if self._ends_all(_outcomes_of(tasks)):
-                    break
-        finally:
-            # No task may go on behind the outcome, also where this one is cancelled
-            # (test_cancelling_the_task_cancels_every_branch).
-            await end_tasks(run, tasks.values())
         if crash is not None:
             raise crash
-        return _outcomes_of(tasks)
+        return outcomes
 
     async def _stop_others(
         self, run: Run, missing: Sequence[int], outcomes: dict[int, Outcome]
@@ -165,15 +177,15 @@ class _RunTogether(RunAgents):
                 outcomes[index] = run.stopped(signals)
 
 
-def _outcomes_of(tasks: Mapping[int, asyncio.Task[Outcome | BaseException]]) -> dict[int, Outcome]:
-    """The outcomes of the tasks that returned one."""
-    outcomes: dict[int, Outcome] = {}
-    for index, task in tasks.items():
-        if task.done() and not task.cancelled():
-            result = task.result()
-            if not isinstance(result, BaseException):
-                outcomes[index] = result
-    return outcomes
+def _state_of(run: Run, index: int) -> AgentState:
+    """The state of this agent, which has begun."""
+    return run.state.children[key_of(run, 0, index)]
+
+
+def _calls_of(run: Run, index: int) -> Iterator[tuple[Ledger, Call]]:
+    """The open calls of this agent and of those that it runs, each with the ledger of its agent."""
+    name = run.definition.mode.agents[index].definition.name
+    return open_calls(ChildLedger(run.ledger, key_of(run, 0, index), name))
 
 
 def _text(progress: Progress) -> str:

@@ -7,11 +7,11 @@ from dataclasses import replace
 from understudy._base.shared_empties import no_items, with_item
 from understudy.models.messages import Messages
 from understudy.state import records as r
-from understudy.state.agent_state import AgentState, is_child_of
+from understudy.state.agent_state import AgentState
 from understudy.state.files import changed
 from understudy.state.folds.places import open_run
 from understudy.state.folds.queue import change_plans
-from understudy.state.run_state import Call
+from understudy.state.run_state import Call, is_child_of
 
 WithFiles = r.Result | r.FilesChanged
 _SUSPENDED = frozenset({"interrupted", "paused"})
