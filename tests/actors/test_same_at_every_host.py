@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import Any, NamedTuple
 
 import pytest
@@ -23,6 +23,7 @@ from understudy import (
     Paused,
     Runtime,
     ScriptedModel,
+    SimulatedClock,
     Stopped,
     call,
 )
@@ -37,6 +38,8 @@ class Pair(NamedTuple):
 
     owner: Runtime
     asked: Runtime
+    clock: SimulatedClock
+    """Of both: what was sent first is judged by their clocks."""
 
     @property
     def ref(self) -> AgentRef:
@@ -53,13 +56,14 @@ def pair_of(request: pytest.FixtureRequest, hosts: Hosts) -> PairOf:
     @asynccontextmanager
     async def pair(agent: Callable[[], Agent]) -> AsyncIterator[Pair]:
         here, there = stores(hosts, "here", "there")
+        clock = SimulatedClock()
         async with (
-            opened(here, agent(), sweep=None) as first,
-            opened(there, agent(), sweep=None) as second,
+            opened(here, agent(), clock=clock) as first,
+            opened(there, agent(), clock=clock) as second,
         ):
             first.spawn("desk", AGENT)
             await soon(first.get(AGENT).compact())  # from now on it is in the store
-            yield Pair(first, first if request.param == "at the owner" else second)
+            yield Pair(first, first if request.param == "at the owner" else second, clock)
 
     return pair
 
@@ -156,7 +160,7 @@ async def test_a_cancel_behind_several_runs_is_for_the_first_of_them(pair_of: Pa
 
     async with pair_of(agent) as pair:
         completed(await soon(pair.owner.get(AGENT).run("go")))
-        timed = pair.ref.send("later", at=datetime.now(UTC) + timedelta(days=1))
+        timed = pair.ref.send("later", at=pair.clock.now() + timedelta(days=1))
         second, third = pair.ref.run("second"), pair.ref.run("third")
         cancelled = await soon(pair.ref.cancel())
         stopped = await soon(second)
