@@ -38,6 +38,7 @@ from understudy import (
     tool,
 )
 from understudy.actors import AgentActor, Future, LoopActorRegistry, StatusChanged
+from understudy.errors import NotInterrupted
 from understudy.middleware import Middleware, Run
 
 
@@ -343,6 +344,20 @@ async def test_a_quarantined_run_that_is_cancelled_is_over() -> None:
         assert isinstance(await soon(ref.cancel()), Stopped)
         assert ref.status() is Status.CANCELLED
         await is_well(runtime, ref)
+
+
+async def test_a_retry_right_behind_a_cancel_releases_nothing() -> None:
+    """J10: the run is being stopped."""
+    model, _ = sick()
+    async with Runtime([Agent("a", model)]) as runtime:
+        ref = runtime.spawn("a")
+        run_id = (await soon(ref.run("go"))).run_id
+        cancelled, again, named = ref.cancel(), ref.retry(), ref.retry(run_id=run_id)
+        assert type(await soon(cancelled)) is Stopped
+        with pytest.raises(NotInterrupted):
+            await soon(again)
+        assert type(await soon(named)) is Stopped
+        assert ref.status() is Status.CANCELLED
 
 
 async def test_agents_that_give_up_do_not_count_against_their_neighbours() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from datetime import timedelta
 from typing import Any, NamedTuple
 
 import pytest
@@ -11,20 +12,23 @@ import pytest
 from tests.actors.test_agent_hosts import opened, pay
 from tests.actors.test_posted_calls import Stopping, left, stores
 from tests.support.agents import Held, completed
-from tests.support.loops import soon, until
+from tests.support.loops import never, soon, until
 from tests.support.postgres import Hosts
 from understudy import (
     Agent,
     AgentRef,
+    Completed,
     Failed,
     Outcome,
     Paused,
     Runtime,
     ScriptedModel,
+    SimulatedClock,
     Stopped,
     call,
 )
 from understudy.errors import Quarantined
+from understudy.models import ScriptedRequest
 
 AGENT = "t"
 
@@ -34,6 +38,8 @@ class Pair(NamedTuple):
 
     owner: Runtime
     asked: Runtime
+    clock: SimulatedClock
+    """Of both: what was sent first is judged by their clocks."""
 
     @property
     def ref(self) -> AgentRef:
@@ -50,13 +56,14 @@ def pair_of(request: pytest.FixtureRequest, hosts: Hosts) -> PairOf:
     @asynccontextmanager
     async def pair(agent: Callable[[], Agent]) -> AsyncIterator[Pair]:
         here, there = stores(hosts, "here", "there")
+        clock = SimulatedClock()
         async with (
-            opened(here, agent(), sweep=None) as first,
-            opened(there, agent(), sweep=None) as second,
+            opened(here, agent(), clock=clock) as first,
+            opened(there, agent(), clock=clock) as second,
         ):
             first.spawn("desk", AGENT)
             await soon(first.get(AGENT).compact())  # from now on it is in the store
-            yield Pair(first, first if request.param == "at the owner" else second)
+            yield Pair(first, first if request.param == "at the owner" else second, clock)
 
     return pair
 
@@ -127,6 +134,40 @@ async def test_a_run_of_a_quarantined_agent_has_failed_though_it_is_cancelled_ri
         assert (quarantined(again).attempts, quarantined(again).cause) == (3, first.cause)
         assert again.state.status == "failed"
         assert type(await soon(cancelled)) is Stopped
+
+
+async def test_two_cancels_of_a_quarantined_run_are_both_told_that_it_is_stopped(
+    pair_of: PairOf,
+) -> None:
+    """J10, P7: the second one comes before the run is stopped."""
+    async with pair_of(ill) as pair:
+        quarantined(await soon(pair.owner.get(AGENT).run("go")))
+        for cancelled in [pair.ref.cancel("one"), pair.ref.cancel("two")]:
+            assert type(await soon(cancelled)) is Stopped
+        assert (await soon(pair.ref.info())).status == "cancelled"
+
+
+async def test_a_cancel_behind_several_runs_is_for_the_first_of_them(pair_of: PairOf) -> None:
+    """J70: what comes behind that waits for its turn."""
+
+    async def reply(request: ScriptedRequest) -> str:
+        if request.prompt == "second":
+            await never()
+        return "done"
+
+    def agent() -> Agent:
+        return Agent("desk", ScriptedModel(reply), movable=False)
+
+    async with pair_of(agent) as pair:
+        completed(await soon(pair.owner.get(AGENT).run("go")))
+        timed = pair.ref.send("later", at=pair.clock.now() + timedelta(days=1))
+        second, third = pair.ref.run("second"), pair.ref.run("third")
+        cancelled = await soon(pair.ref.cancel())
+        stopped = await soon(second)
+        assert type(stopped) is type(cancelled) is Stopped
+        assert cancelled.run_id == stopped.run_id
+        assert type(await soon(third)) is Completed
+        await soon(timed)
 
 
 async def test_the_state_of_an_outcome_has_the_status_that_follows_from_it(

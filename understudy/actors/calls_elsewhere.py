@@ -16,6 +16,7 @@ from understudy.actors.call_bodies import body_of, moment_of_reply, value_of_rep
 from understudy.actors.known_calls import latest_state, run_of_call
 from understudy.actors.messages import (
     NO_MESSAGE,
+    AgentMessage,
     Cancel,
     ChangePlans,
     Passivate,
@@ -194,13 +195,13 @@ class CallsElsewhere:
         return calls
 
     def _calls_before(self, call: RefCall) -> list[RefCall]:
-        """Those here that were made before it and are under way, the last one first."""
+        """Those here that were made before it and are under way, in their order."""
         before = [
             other
             for other in self._office.calls
             if other.slot is call.slot and other.number < call.number
         ]
-        return sorted(before, key=lambda each: each.number, reverse=True)
+        return sorted(before, key=lambda each: each.number)
 
     def _may_be_paused(self, state: AgentState | None, call: RefCall) -> bool:
         """Whether the next run of the agent is to be paused, by what is recorded or on its way."""
@@ -208,14 +209,29 @@ class CallsElsewhere:
             return True
         return any(isinstance(other.message, Pause) for other in self._calls_before(call))
 
-    def _message_before(self, call: RefCall) -> str | None:
-        """The id of the message of the last call here that may begin a run and is under way."""
+    def _message_before(self, state: AgentState | None, call: RefCall) -> str | None:
+        """The id of the message of the call before it by which the next run begins, if any does.
+
+        That is the first of those under way whose message no run has taken yet: what comes behind
+        it waits for its turn (test_a_cancel_behind_several_runs_is_for_the_first_of_them).
+        """
+        taken = {} if state is None else state.message_ids
         for other in self._calls_before(call):
-            message = other.message
-            if isinstance(message, RunRequest | Send):
+            id = self._begins_by(other.message)
+            if id is not None and taken.get(id) is None:
+                return id
+        return None
+
+    def _begins_by(self, message: AgentMessage) -> str | None:
+        """The id of the message by which a call may begin a run at once."""
+        match message:
+            case RunRequest():
                 return message.message_id
-            if isinstance(message, ChangePlans) and message.change.message_id:
-                return message.change.message_id
+            case Send(due=due):
+                is_due = due is None or due <= self._services.clock.now()
+                return message.message_id if is_due else None
+            case ChangePlans(change=change):
+                return change.message_id or None
         return None
 
     async def _post_of(self, call: RefCall, owner: str) -> Post | None:
@@ -242,7 +258,7 @@ class CallsElsewhere:
                     # test_a_cancel_behind_a_call_is_for_the_run_of_that_call). That call may
                     # withdraw a run at rest
                     # (test_a_cancel_behind_a_run_that_withdraws_another_is_for_that_run).
-                    before = self._message_before(call)
+                    before = self._message_before(state, call)
                     if run is None and before is None:
                         if not self._may_be_paused(state, call):
                             return None

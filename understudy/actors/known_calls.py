@@ -113,9 +113,10 @@ async def latest_state(store: Readable, agent_id: str) -> AgentState | None:
 def run_of_call(state: AgentState | None, message: AgentMessage) -> RunState | None:
     """The run that a call is for that names none: the one that is open now, if it may be meant."""
     run = state.run if state is not None else None
-    if run is None or run.over or (isinstance(message, Retry) and run.quarantined is None):
+    if run is None or run.over:
         return None
-    return run
+    is_held = run.quarantined is not None and run.cancelled is None
+    return run if is_held or not isinstance(message, Retry) else None
 
 
 def _decided(state: AgentState, decisions: Any) -> Found | None:

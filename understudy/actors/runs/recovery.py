@@ -28,10 +28,10 @@ def recover(slot: AgentSlot) -> None:
     if run is None:
         if has_next_run(state):
             run_queue.start_next(slot, only_occurrence=status_without_run(slot) is not Status.IDLE)
+    elif run.cancelled is not None:  # also one that was quarantined before
+        starts.stop_run(slot, StopSignal.from_dict(run.cancelled))
     elif run.quarantined is not None:
         return
-    elif run.cancelled is not None:
-        starts.stop_run(slot, StopSignal.from_dict(run.cancelled))
     elif (status := _suspended_status(slot)) is Status.WAITING or (
         status is not None and not slot.current.outcome_futures
     ):

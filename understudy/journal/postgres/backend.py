@@ -57,6 +57,8 @@ _log = logging.getLogger(__name__)
 
 PROMPT = 1.0
 """Seconds in which the server must answer, for its time to be compared with ours once more."""
+DRIFT = 1e-4
+"""Seconds by which two clocks go apart in a second, at most; but where one of them is set."""
 
 
 class PostgresBackend(ReadsByReader):
@@ -113,6 +115,9 @@ class PostgresBackend(ReadsByReader):
         self._fenced = False
         self._server_ahead: float | None = None
         """Of its clock before `suspend_aware_seconds`, in seconds; None = not known."""
+        self._doubt = 0.0
+        """By how many seconds that may be wrong, as of `_measured`."""
+        self._measured = 0.0
         *self._connections, self._ears_connection = make_connections(
             url, host=host, schema=schema, durability=durability, lease=lease, patience=patience
         )
@@ -198,9 +203,7 @@ class PostgresBackend(ReadsByReader):
                 heartbeat.close()
             reader.set_up()
             check_schema(reader, self._schema)
-            before = suspend_aware_seconds()
-            ((there,),) = self._reader.fetch(lease_sql.TIME, [])
-            self._measure(before, there)
+            reader.run_repeatable(self._look_at_clock)
         except BaseException:
             self.close()
             raise
@@ -214,6 +217,7 @@ class PostgresBackend(ReadsByReader):
             lambda connection: connection.execute(lease_sql.INSERT_HOST, values).fetchall()
         )
         self._measure(before, there)
+        self._heartbeat.run_repeatable(self._look_at_clock)  # it is faster: nothing is committed
         self._heartbeat.run_repeatable(
             lambda connection: self._hosting.introduce(connection, host_id)
         )
@@ -280,19 +284,33 @@ class PostgresBackend(ReadsByReader):
             return 0.0
         return self._server_ahead + suspend_aware_seconds() - wall_seconds()
 
+    def _look_at_clock(self, connection: PsycopgConnection) -> None:
+        before = suspend_aware_seconds()
+        ((there,),) = connection.execute(lease_sql.TIME).fetchall()
+        self._measure(before, there)
+
     def _measure(self, before: float, there: float) -> None:
         """Compare the clocks, by an answer of the server to a question of the time `before`."""
         after = suspend_aware_seconds()
         # When the server looked, a slow answer does not tell. The first one is better than none:
         # a clock may be wrong by hours
         # (test_a_host_whose_clock_is_wrong_is_right_from_the_first_answer_of_a_slow_server).
-        if self._server_ahead is None or after - before < PROMPT:
+        ahead, doubt = there - (before + after) / 2, (after - before) / 2
+        if self._server_ahead is not None:
+            if after - before >= PROMPT:
+                return
+            # A slower answer that agrees tells less: what was sent first is told by these clocks
+            # (test_the_time_of_a_server_is_that_of_its_fastest_answers).
+            known = self._doubt + DRIFT * (after - self._measured)
+            if doubt > known and abs(ahead - self._server_ahead) <= doubt + known:
+                return
+        ours = wall_seconds() - suspend_aware_seconds()
+        if abs(ours - ahead) <= doubt:
             # A clock that may be right is left alone: else hosts whose clocks agree would differ by
             # how long each answer took, and who has seen a request would seem not to have
             # (test_a_host_whose_clock_is_right_keeps_it_however_late_the_server_answers).
-            ours = wall_seconds() - suspend_aware_seconds()
-            is_right = there - after <= ours <= there - before
-            self._server_ahead = ours if is_right else there - (before + after) / 2
+            ahead = ours
+        self._server_ahead, self._doubt, self._measured = ahead, doubt, after
 
     def introduce(self, labels: Collection[str]) -> None:
         self._hosting.labels = frozenset(labels)
