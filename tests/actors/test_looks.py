@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import Any
 
 import pytest
@@ -51,7 +51,14 @@ from understudy.errors import (
     UsageError,
 )
 from understudy.events import RunFinished
-from understudy.journal import DatabaseStore, Loaded, MemoryStore, Store, find_agent
+from understudy.journal import (
+    DatabaseStore,
+    Loaded,
+    MemoryStore,
+    Store,
+    StoredAgent,
+    find_agent,
+)
 
 Look = Callable[[Runtime, AgentRef], Awaitable[Any]]
 LOOKS: dict[str, Look] = {
@@ -492,16 +499,24 @@ async def test_a_look_needs_no_owner(hosts: Hosts, look: Look) -> None:
 async def test_who_waits_at_another_host_gets_the_outcome_when_it_is_there(hosts: Hosts) -> None:
     """J33: of the run that goes on, and of a message that is queued behind it."""
     held, behind = Held("one"), Held("two")
+    store, watches = host(hosts, "second"), asyncio.Event()
+    find_agents = store.find_agents
+
+    async def found(agent_ids: Collection[str]) -> Sequence[StoredAgent]:
+        watches.set()
+        return await find_agents(agent_ids)
+
+    store.find_agents = found  # type: ignore[method-assign]
     async with (
         opened(host(hosts, "first"), Agent("desk", ScriptedModel([held, behind]))) as first,
-        opened(host(hosts, "second"), desk()) as second,
+        opened(store, desk()) as second,
     ):
         here, there = first.spawn("desk", "t"), second.get("t")
         here.run("go", message_id="a")
         await soon(held.entered.wait())
         await soon(here.send("later", message_id="b"))
         waiting = [there.outcome(), there.outcome(message_id="a"), there.outcome(message_id="b")]
-        await soon(there.state())
+        await soon(watches.wait())  # it has read which run is under way
         assert not any(each.done() for each in waiting)
         held.release.set()
         await soon(behind.entered.wait())

@@ -399,8 +399,10 @@ class Subscription:
             elif read is None:
                 # What was emitted behind records that nobody reads any more would leave a gap
                 # (test_a_subscription_whose_past_is_not_read_before_the_end_skips_nothing).
-                while held and not self._leaves_gap(held[0].seq or held[0].behind):
-                    self._add(held.popleft())
+                for each in held:
+                    if self._leaves_gap(each.seq if each.behind is None else each.behind + 1):
+                        break
+                    self._add(each)
             else:
                 # What was emitted is taken as it was, for the events without records between.
                 before = self._after

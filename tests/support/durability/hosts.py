@@ -16,7 +16,7 @@ from typing import Any
 
 from tests.support.durability.broken import break_
 from tests.support.durability.facts import facts_of
-from tests.support.durability.forks import forked
+from tests.support.durability.forks import forked, patience
 from tests.support.durability.lives import in_time, is_held
 from tests.support.durability.points import kill
 from tests.support.durability.side_log import SideLog
@@ -76,20 +76,27 @@ def fight(
     chance = random.Random(seed)
     over = folder / "over"
     ids = [f"p{number}" for number in range(agents)]
+    opened, opens = os.pipe()
 
     def host(life: int) -> int:
         pid = os.fork()
         if pid == 0:
             status = 1
-            faulthandler.dump_traceback_later(seconds + 20, exit=True)
+            faulthandler.dump_traceback_later(seconds + patience(), exit=True)
             try:
-                asyncio.run(_fought(folder, life, url, schema, ids, over, seed + life))
+                asyncio.run(_fought(folder, life, url, schema, ids, over, seed + life, opens))
                 status = 0
             finally:
                 os._exit(status)
         return pid
 
     pids = [host(0), host(1)]
+    os.close(opens)
+    # Race: this against the begin of a host on a busy machine. One that is stopped for so long in
+    # the transaction that makes the tables finds its connection closed, and ends.
+    while os.read(opened, 1):  # until both have closed it
+        pass
+    os.close(opened)
     end, frozen = time.monotonic() + seconds, 0
     while time.monotonic() < end:
         time.sleep(0.6 + chance.random() * 0.4)
@@ -116,11 +123,19 @@ def fight(
 
 
 async def _fought(
-    folder: Path, life: int, url: str, schema: str, ids: list[str], over: Path, seed: int
+    folder: Path,
+    life: int,
+    url: str,
+    schema: str,
+    ids: list[str],
+    over: Path,
+    seed: int,
+    opens: int,
 ) -> None:
     log, chance = SideLog(folder / "log", life), random.Random(seed)
     runtime = _runtime(url, schema, NAMES[life], log)
     await runtime.__aenter__()
+    os.close(opens)
     try:
         number = 0
         while not os.path.exists(over):  # noqa: ASYNC240, PTH110  # it takes no time
