@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import json
 import os
 from collections.abc import Iterator
@@ -15,8 +14,6 @@ from uuid import uuid4
 
 import psycopg
 import pytest
-import typer.main
-import typer.testing
 from psycopg import sql
 from typer.testing import CliRunner, Result
 
@@ -87,14 +84,6 @@ def agents(paid: list[tuple[str, int]]) -> list[Agent[Any, str]]:
         Agent("broken", ScriptedModel(broken)),
         Agent("echo", by_turn("Hello.")),
     ]
-
-
-@pytest.fixture(autouse=True, scope="package")
-def _commands_are_built_once() -> Iterator[None]:
-    """The runner builds all commands for each one that it runs."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(typer.testing, "_get_command", functools.cache(typer.main.get_command))
-        yield
 
 
 @pytest.fixture(autouse=True)
