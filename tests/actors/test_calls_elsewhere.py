@@ -351,20 +351,20 @@ async def test_a_message_that_comes_while_its_agent_is_deleted_keeps_its_place(
         assert first.status().agents == 1
 
 
+def asking(then: Held) -> Agent:
+    model = ScriptedModel([call("pay"), then])
+    return Agent("desk", model, tools=[pay([])], interrupt_on={"pay": True}, movable=False)
+
+
 async def test_a_cancel_behind_a_run_that_withdraws_another_is_for_that_run(hosts: Hosts) -> None:
     """J70: as where the agent is: the one that asks is over by then."""
     held = Held()
-
-    def asking() -> Agent:
-        model = ScriptedModel([call("pay"), held])
-        return Agent("desk", model, tools=[pay([])], interrupt_on={"pay": True}, movable=False)
-
     here, there = stores(hosts, "here", "there")
     # What was sent before the agent asked withdraws nothing, and that is judged by two clocks.
     clock = SimulatedClock()
     async with (
-        opened(here, asking(), clock=clock) as first,
-        opened(there, asking(), clock=clock) as second,
+        opened(here, asking(held), clock=clock) as first,
+        opened(there, asking(held), clock=clock) as second,
     ):
         asked = interrupted(await soon(first.spawn("desk", "t").run("go")))
         ran, cancelled = second.get("t").run("instead"), second.get("t").cancel()
@@ -379,16 +379,11 @@ async def test_a_cancel_behind_a_run_that_withdraws_one_that_asks_just_now(
 ) -> None:
     """J70: its outcome is there before it is recorded that its agent has come to rest."""
     held = Held()
-
-    def asking() -> Agent:
-        model = ScriptedModel([call("pay"), held])
-        return Agent("desk", model, tools=[pay([])], interrupt_on={"pay": True}, movable=False)
-
     commits, clock = HeldCommits(hosts.new("here")), SimulatedClock()
     (there,) = stores(hosts, "there")
     async with (
-        opened(DatabaseStore(commits), asking(), clock=clock) as first,
-        opened(there, asking(), clock=clock) as second,
+        opened(DatabaseStore(commits), asking(held), clock=clock) as first,
+        opened(there, asking(held), clock=clock) as second,
     ):
         await soon(first.spawn("desk", "t").compact())
         with commits.held():

@@ -63,24 +63,20 @@ def record_dues(ledger: Ledger, now: datetime) -> bool:
             told = list(_told(request, notices, now))
             if told:
                 place.record(*told)
+    return record_over(calls, now) or bool(expired)
+
+
+def record_over(calls: Iterable[tuple[Ledger, Call]], now: datetime) -> bool:
+    """Record which sleeps and waits of these calls are over by now; whether any is."""
     over = [(place, answer) for place, call in calls for answer in _over(call, now)]
     for place, answer in over:
         place.record(answer)
-    return bool(expired or over)
+    return bool(over)
 
 
-def record_over(calls: Iterable[tuple[Ledger, Call]], now: datetime) -> datetime | None:
-    """Record which sleeps and waits of these calls are over by now.
-
-    Returns:
-        The earliest time at which another one will be; None without one.
-
-    """
-    dues: list[datetime] = []
-    for place, call in list(calls):
-        for answer in list(_over(call, now)):
-            place.record(answer)
-        dues += [point.due for point in call.waits_at if point.due is not None]
+def next_over(calls: Iterable[Call]) -> datetime | None:
+    """When the next sleep or wait of these calls will be over; None if there is none."""
+    dues = (point.due for call in calls for point in call.waits_at if point.due is not None)
     return min(dues, default=None)
 
 

@@ -116,8 +116,8 @@ def _shown(site: Site, page: Page) -> Callable[[Request], Awaitable[Response]]:
     async def show(request: Request) -> Response:
         visit = Visit(request, site)
         visit.need("read")
-        visit.now = await visit.time()
         data = visit.redacted(await page.view(visit))
+        await visit.time()
         part = render(visit, f"parts/{page.name}.html", data=data)
         values: dict[str, Any] = {"data": data, "part": part, "version": version(part)}
         values["live_link"] = _live_link(visit, page, version(part))
@@ -134,10 +134,10 @@ def _live(site: Site, page: Page) -> Callable[[Request], Awaitable[Response]]:
         visit.need("read")
 
         async def part() -> str:
-            visit.now = await visit.time()
-            return render(
-                visit, f"parts/{page.name}.html", data=visit.redacted(await page.view(visit))
-            )
+            visit.now = None
+            data = visit.redacted(await page.view(visit))
+            await visit.time()
+            return render(visit, f"parts/{page.name}.html", data=data)
 
         watch = conversation.follow if page.name == "conversation" else None
         return live(visit, part, watch)
@@ -166,10 +166,10 @@ def _answered(
     async def answer(request: Request) -> Response:
         visit = Visit(request, site)
         visit.need("read")
-        visit.now = await visit.time()
         found = await view(visit)
         if isinstance(found, Response):
             return found
+        await visit.time()
         status, template, values = found
         if "part" in values:  # the name of its template
             values["part"] = render(visit, values["part"], data=values["data"])

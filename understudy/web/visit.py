@@ -209,8 +209,13 @@ class Visit:
             return await awaited
 
     async def time(self) -> datetime:
-        """The time by which the agents live, which this machine's clock may miss by minutes."""
-        return await self.wait(self.source.now())
+        """The time by which the agents live, which this machine's clock may miss by minutes.
+
+        One for all that a page shows.
+        """
+        if self.now is None:
+            self.now = await self.wait(self.source.now())
+        return self.now
 
     async def state(self) -> AgentState:
         """The state of the agent that it is about."""

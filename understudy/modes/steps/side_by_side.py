@@ -12,7 +12,7 @@ from typing import Any, Generic, Self, TypeVar
 
 from understudy._base.clock import TimerClock
 from understudy._base.event_loops import call_on
-from understudy.run.dues import record_over
+from understudy.run.dues import next_over, record_over
 from understudy.run.ledger import Ledger
 from understudy.run.run import Run
 from understudy.state.run_state import Call
@@ -80,7 +80,9 @@ class SideBySide(Generic[K, T]):
             self._watched.on_answer += (self,)
         self._disarm()
         self._disarm = _nothing
-        due = record_over(waiting, self._run.clock.now())
+        calls = list(waiting)
+        record_over(calls, self._run.clock.now())
+        due = next_over(call for _, call in calls)
         if due is not None:
             self._arm(due)
 
