@@ -115,8 +115,7 @@ def run_of_call(state: AgentState | None, message: AgentMessage) -> RunState | N
     run = state.run if state is not None else None
     if run is None or run.over:
         return None
-    is_held = run.quarantined is not None and run.cancelled is None
-    return run if is_held or not isinstance(message, Retry) else None
+    return run if run.is_held or not isinstance(message, Retry) else None
 
 
 def _decided(state: AgentState, decisions: Any) -> Found | None:

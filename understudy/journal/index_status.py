@@ -98,7 +98,7 @@ def index_status_of(state: AgentState) -> IndexStatus:
     run = state.run
     if run is None or run.over:
         return IndexStatus.QUEUED if has_next_run(state) else IndexStatus.REST
-    if run.quarantined is not None and run.cancelled is None:
+    if run.is_held:
         return IndexStatus.QUARANTINED
     if (
         run.cancelled is None

@@ -325,6 +325,11 @@ class RunState:
         return f"{self.run_id}.{self.turns}.model"
 
     @property
+    def is_held(self) -> bool:
+        """Whether it is quarantined and waits to be released: one that is cancelled is stopped."""
+        return self.quarantined is not None and self.cancelled is None
+
+    @property
     def over(self) -> bool:
         """Whether the run has ended."""
         return self.end is not None

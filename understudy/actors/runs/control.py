@@ -130,11 +130,10 @@ def retry(slot: AgentSlot, retry: Retry) -> None:
     check_run(slot, retry.run_id)
     run = starts.open_run(slot)
     # One that is cancelled is being stopped (test_a_retry_right_behind_a_cancel_releases_nothing).
-    is_held = run is not None and run.quarantined is not None and run.cancelled is None
-    if retry.run_id is not None and run is not None and not is_held:
+    if retry.run_id is not None and run is not None and not run.is_held:
         waiters.wait_outcome(slot, WaitOutcome(future))  # it was released before
         return
-    if not is_held:
+    if run is None or not run.is_held:
         raise NotInterrupted(f"Agent {slot.id!r} is not quarantined: there is nothing to retry")
     # Of no other run: where this copy is stale, the call would have released nothing, and would
     # be taken for one that did (test_a_retry_of_no_quarantine_at_a_stale_copy_is_refused).

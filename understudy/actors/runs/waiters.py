@@ -152,7 +152,7 @@ def answer_if_over(slot: AgentSlot, future: Future[Any], run_id: str | None) -> 
 def answer_if_quarantined(slot: AgentSlot, future: Future[Any]) -> bool:
     """Answer a call for the outcome of a quarantined run: nothing follows by itself."""
     run = starts.open_run(slot)
-    if run is None or run.quarantined is None or run.cancelled is not None:
+    if run is None or not run.is_held:
         return False
     answer_when_durable(slot, future, quarantine_outcome(slot.current.state))
     return True
