@@ -13,7 +13,7 @@ import pytest
 
 from docs.pictures.draw import USUAL, pictures
 from tests.support.sources import ROOT, parsed
-from understudy.actors.phase import NEXT_PHASES, Phase
+from understudy.actors.agent.phase import NEXT_PHASES, Phase
 
 PACKAGE = ROOT / "understudy"
 ARCHITECTURE = ROOT / "docs" / "architecture.md"
@@ -116,12 +116,12 @@ def test_each_word_that_the_page_sets_as_code_is_one_of_the_library(words: set[s
     ("name", "exists"),
     [
         ("actors", True),
-        ("actors.phase", True),
-        ("actors.phase.Phase.PASSIVE", True),
+        ("actors.agent.phase", True),
+        ("actors.agent.phase.Phase.PASSIVE", True),
         ("actors.agent_ref.AgentRef.run", True),
         ("errors.stores.Fenced", True),
         ("actors.no_such_module", False),
-        ("actors.phase.no_such_name", False),
+        ("actors.agent.phase.no_such_name", False),
         ("actors.agent_ref.AgentRef.no_such_method", False),
         ("actors.agent_ref.AgentActor", False),
         ("actors.agent_ref.AgentRef.run.no_such_name", False),
@@ -141,7 +141,7 @@ def import_linter() -> dict[str, Any]:
 
 def test_the_table_of_layers_is_the_import_contract() -> None:
     contracts = import_linter()["contracts"]
-    (contract,) = (each for each in contracts if each["type"] == "layers")
+    (contract,) = (each for each in contracts if each.get("containers") == ["understudy"])
 
     layers = [set(CODE.findall(row[0])) for row in table("Layers")]
 

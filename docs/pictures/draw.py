@@ -16,7 +16,7 @@ from pathlib import Path
 
 from docs.pictures.diagrams import DIAGRAMS
 from docs.pictures.shapes import COLOURS, LINE, WIDTH, picture, rect, straight, text
-from understudy.actors.phase import NEXT_PHASES, Phase
+from understudy.actors.agent.phase import NEXT_PHASES, Phase
 
 HERE = Path(__file__).parent
 GAP = 22  # from one lane to the next

@@ -26,7 +26,8 @@ from understudy import (
     reject,
     tool,
 )
-from understudy.actors import calls_elsewhere, post_office, watch
+from understudy.actors.hosts import call_router
+from understudy.actors.reads import watch
 from understudy.errors import NotInterrupted, UnknownAgent, UsageError
 from understudy.journal.shared import Hint, Taken, Told
 
@@ -88,8 +89,8 @@ async def test_an_agent_behind_whose_run_another_one_waits_stays_where_it_is(
     hosts: Hosts, where: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """J6: that run is in the memory of its host alone. Nothing that is asked is withdrawn."""
-    monkeypatch.setattr(calls_elsewhere, "PATIENCE", -1.0)
-    monkeypatch.setattr(calls_elsewhere, "POLL", 0.01)
+    monkeypatch.setattr(call_router, "PATIENCE", -1.0)
+    monkeypatch.setattr(call_router, "POLL", 0.01)
     held = Held()
     async with (
         opened(host(hosts, "first"), asking(held, requests=2)) as first,
@@ -510,7 +511,7 @@ async def test_a_run_of_an_agent_that_another_host_has_deleted_is_not_begun_agai
         await ctx.sleep("nap", 3600)
         return "slept"
 
-    monkeypatch.setattr(post_office, "BEAT", 1000.0)
+    monkeypatch.setattr(call_router, "BEAT", 1000.0)
     store = host(hosts, "first")
     deaf_to(store, "taken")
     async with (

@@ -327,7 +327,7 @@ async def test_what_is_asked_for_while_a_call_before_it_is_refused_is_not_refuse
                 thread.start()
                 thread.join(60)
 
-        monkeypatch.setattr("understudy.actors.agent_slot.refuse", refuse_and_spawn)
+        monkeypatch.setattr("understudy.actors.agent.slot.refuse", refuse_and_spawn)
         with pytest.raises(UnknownAgent):
             await soon(runtime.get("h-1").pause())
         assert isinstance(await soon(runs[0]), Completed)

@@ -36,7 +36,7 @@ from understudy import (
     reject,
     tool,
 )
-from understudy.actors import Subscription, dues
+from understudy.actors import Subscription, due_clock
 from understudy.errors import DecisionError, RequestExpired, UsageError
 from understudy.journal import MemoryStore, StoredAgent, index_entry_of, replay
 from understudy.journal.database_store import DatabaseStore
@@ -473,8 +473,8 @@ async def test_an_agent_that_does_not_answer_keeps_no_other_waiting(
 ) -> None:
     clock, held, asked_for = FakeClock(), asyncio.Event(), asyncio.Event()
     for name, seconds in (("RECHECK", 0.01), ("GROUP_SECONDS", 0.01), ("PATIENCE", 600.0)):
-        assert hasattr(dues, name)
-        monkeypatch.setattr(dues, name, seconds)
+        assert hasattr(due_clock, name)
+        monkeypatch.setattr(due_clock, name, seconds)
     starts: list[str] = []
 
     class Slow(Middleware):
@@ -508,7 +508,7 @@ async def test_an_agent_that_cannot_be_told_is_tried_again_and_logged_once(
     caplog: pytest.LogCaptureFixture,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(dues, "LONGEST_BACKOFF", 0.01)
+    monkeypatch.setattr(due_clock, "LONGEST_BACKOFF", 0.01)
     starts: list[str] = []
 
     class Broken(Middleware):
@@ -604,7 +604,7 @@ async def test_a_simulated_clock_counts_hours_also_where_the_clocks_are_changed(
 async def test_a_clock_that_raises_is_logged_once_until_it_tells_the_time(
     shop: Shop, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("understudy.actors.dues.RECHECK", 0.01)
+    monkeypatch.setattr("understudy.actors.due_clock.RECHECK", 0.01)
 
     class Stopped(FakeClock):
         raises = 0
@@ -643,7 +643,7 @@ async def test_of_many_agents_that_are_due_each_is_told_however_few_are_known_at
         for id in "abcde":
             await asked(runtime, id)
             await soon(clock.advance(60))
-    monkeypatch.setattr("understudy.actors.dues.MOST", 2)
+    monkeypatch.setattr("understudy.actors.due_clock.MOST", 2)
     async with Runtime([shop.agent()], store=store, clock=clock) as runtime:
         await soon(clock.advance(1.5 * HOUR))
         assert [p.reminders for p in await runtime.pending()] == [1] * 5
@@ -685,7 +685,7 @@ class HeldReads(DatabaseStore):
 async def test_what_becomes_due_while_the_index_is_read_is_not_late(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_later: bool
 ) -> None:
-    monkeypatch.setattr("understudy.actors.dues.MOST", 2)
+    monkeypatch.setattr("understudy.actors.due_clock.MOST", 2)
     clock, path = SimulatedClock(), tmp_path / "store.db"
     desk = Agent("desk", ScriptedModel(lambda request: f"Done: {request.prompt}"))
     days = {id: clock.now() + timedelta(days=day) for id, day in (("a", 1), ("b", 2), ("c", 9))}
@@ -729,7 +729,7 @@ async def test_more_overdue_agents_than_are_known_at_once_are_all_told(
     clock.advance(DAY)
     # None of those that are told together has answered when it is looked for the next ones.
     for name, value in (("MOST", 3), ("AT_ONCE", 2), ("GROUP_SECONDS", 0.0)):
-        monkeypatch.setattr(f"understudy.actors.dues.{name}", value)
+        monkeypatch.setattr(f"understudy.actors.due_clock.{name}", value)
     async with Runtime([desk], store=store, clock=clock, sweep=None):
         await soon(until(lambda: len(said) == 8))
     assert sorted(said) == list("abcdefgh")

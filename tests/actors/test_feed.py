@@ -36,13 +36,14 @@ from understudy import (
     call,
     tool,
 )
-from understudy.actors import Feed, FeedEvent, FeedOptions, live_events
+from understudy.actors import Feed, FeedEvent, FeedOptions
+from understudy.actors.hosts import live_events
 from understudy.errors import StoreBroken
 from understudy.journal import DatabaseStore, IndexStatus, MemoryStore
+from understudy.journal.chunks import Chunks
 from understudy.journal.codec import encode
 from understudy.journal.contracts import Backend, Batch, FeedRow, Owned
 from understudy.journal.feed import FeedIndex, FeedKey, FeedPage, feed_row
-from understudy.journal.parcels import Parcels
 from understudy.journal.shared import Hint, Sent, hint_of
 from understudy.journal.sqlite.backend import SqliteBackend
 from understudy.middleware import Haltable, HumanInTheLoop
@@ -261,7 +262,7 @@ class ReadsSlowly(MemoryStore):
 async def test_what_is_written_while_a_feed_is_read_wakes_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("understudy.actors.feed.LONGEST_WAIT", 3600.0)
+    monkeypatch.setattr("understudy.actors.reads.feed.LONGEST_WAIT", 3600.0)
     store = ReadsSlowly()
     async with Runtime([talker()], store=store, feed=True) as runtime:
         waiting = asyncio.ensure_future(first(runtime.events(), 1))
@@ -673,7 +674,7 @@ async def test_two_hosts_see_one_feed(hosts: Hosts) -> None:
 @pytest.fixture
 def never_polls(monkeypatch: pytest.MonkeyPatch) -> None:
     """What comes from another host comes by a hint."""
-    monkeypatch.setattr("understudy.actors.feed.POLL", 3600.0)
+    monkeypatch.setattr("understudy.actors.reads.feed.POLL", 3600.0)
 
 
 def sent_by(store: DatabaseStore) -> list[tuple[float, Hint]]:
@@ -782,8 +783,8 @@ async def test_hosts_with_much_to_tell_are_asked_to_tell_it_less_often(
                 pass
 
         def wanted() -> list[float]:
-            parcels = Parcels()
-            return [parcels.add(hint) for _, hint in sent[1]]
+            chunks = Chunks()
+            return [chunks.add(hint) for _, hint in sent[1]]
 
         def last_pause() -> float:
             told_at = [at for at, _ in sent[0]][-3:]

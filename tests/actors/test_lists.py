@@ -50,8 +50,8 @@ from understudy.journal import (
 from understudy.journal.lists import NEVER, AgentQuery, AskQuery, ids_from, key_of, listed_ask
 from understudy.journal.sqlite.backend import SqliteBackend
 from understudy.middleware import HumanInTheLoop, SubAgent
-from understudy.state.dues import notices_of
 from understudy.state.fold import replay
+from understudy.state.next_due import notices_of
 from understudy.state.run_state import NO_NOTICES
 
 MINUTE = 60

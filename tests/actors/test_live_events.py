@@ -20,12 +20,12 @@ from tests.support.loops import soon
 from tests.support.postgres import Hosts
 from understudy import Agent, ScriptedModel, ToolContext, call, tool
 from understudy.actors import AgentEvent, EventsDropped, Subscription
-from understudy.actors import live_events as live
-from understudy.actors.agent_events import EventLog, OnEventsRead, StoredEvents
+from understudy.actors.agent.events import EventLog, OnEventsRead, StoredEvents
+from understudy.actors.hosts import live_events as live
 from understudy.display import Row
 from understudy.events import ReplyEnded, RunFinished, TextDelta, ToolEmitted
+from understudy.journal.chunks import Chunks, chunks_of
 from understudy.journal.database_store import DatabaseStore
-from understudy.journal.parcels import Parcels, pieces_of
 from understudy.journal.shared import hint_of
 
 Pieces = AsyncIterator[str | DeltaToolCalls]
@@ -338,7 +338,7 @@ async def test_text_of_a_host_that_has_lost_the_agent_does_not_mix_with_that_of_
         data = {"kind": stale.kind, **asdict(stale)}
         ((last,),) = hosts.sql("SELECT last_seq FROM agents")
         batch = {"incarnation": 1, "epoch": 1, "relay": 1, "events": [[9, last, data]]}
-        for text in pieces_of("live", 1, 999, [["t", batch]]):
+        for text in chunks_of("live", 1, 999, [["t", batch]]):
             hosts.sql("SELECT pg_notify(ear, %s) FROM hosts WHERE name = 'second'", text)
         new.release.set()
         assert completed(await soon(run)).text == "new end"  # type: ignore[arg-type]
@@ -504,21 +504,21 @@ async def test_a_store_that_lacks_what_another_host_told_is_believed() -> None:
     assert stored.told() == [1, "a"]
 
 
-async def test_a_piece_that_comes_twice_brings_its_parcel_once() -> None:
+async def test_a_chunk_that_comes_twice_brings_its_content_once() -> None:
     content = {"text": "".join(map(chr, range(0x4E00, 0x4E00 + 9_000)))}
-    pieces = [hint_of(text) for text in pieces_of("live", 7, 1, content)]
-    parcels = Parcels()
+    pieces = [hint_of(text) for text in chunks_of("live", 7, 1, content)]
+    received = Chunks()
     assert len(pieces) > 1
-    brought = [parcels.add(piece) for piece in [*pieces, *pieces] if piece is not None]
+    brought = [received.add(piece) for piece in [*pieces, *pieces] if piece is not None]
     assert [each for each in brought if each is not None] == [content]
 
 
-async def test_a_parcel_of_which_a_piece_is_lost_is_lost() -> None:
+async def test_content_of_which_a_chunk_is_lost_is_lost() -> None:
     large = "".join(map(chr, range(0x4E00, 0x4E00 + 9_000)))
-    first, *_ = [hint_of(text) for text in pieces_of("live", 7, 1, large)]
-    (second,) = [hint_of(text) for text in pieces_of("live", 7, 2, "small")]
-    parcels = Parcels()
+    first, *_ = [hint_of(text) for text in chunks_of("live", 7, 1, large)]
+    (second,) = [hint_of(text) for text in chunks_of("live", 7, 2, "small")]
+    received = Chunks()
     assert first is not None
     assert second is not None
-    assert parcels.add(first) is None
-    assert parcels.add(second) == "small"
+    assert received.add(first) is None
+    assert received.add(second) == "small"

@@ -41,7 +41,7 @@ from understudy import (
     reject,
 )
 from understudy.actors import AgentEvent, Subscription
-from understudy.actors.runs import ends
+from understudy.actors.agent.runs import ends
 from understudy.errors import (
     NotInterrupted,
     OtherAgent,

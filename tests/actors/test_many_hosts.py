@@ -16,10 +16,10 @@ from tests.support.agents import Held, completed
 from tests.support.loops import soon, until
 from tests.support.postgres import Hosts
 from understudy import Agent, Runtime, ScriptedModel, respond
-from understudy.actors.call_bodies import body_of, message_of
-from understudy.actors.messages import Decide, Send
+from understudy.actors.agent.messages import Decide, Send
+from understudy.actors.hosts.call_bodies import body_of, message_of
 from understudy.journal.database_store import DatabaseStore
-from understudy.journal.postgres import inbox, lease_sql
+from understudy.journal.postgres.sharing import inbox, lease
 from understudy.journal.shared import Post, Wanted, to_reply
 from understudy.loop_actors.future import Future
 
@@ -85,7 +85,7 @@ class Crowd:
             connection = self._of(number)
             connection.execute(f'LISTEN "crowd {number}"')
             ((id, *_),) = connection.execute(
-                lease_sql.INSERT_HOST, [f"crowd {number}", f"crowd {number}", 60.0]
+                lease.INSERT_HOST, [f"crowd {number}", f"crowd {number}", 60.0]
             ).fetchall()
             self.ids.append(int(str(id)))
         # Processes of this machine that live, as far as anybody can see: they are this one.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from understudy.actors.phase import NEXT_PHASES, Phase
+from understudy.actors.agent.phase import NEXT_PHASES, Phase
 
 
 def reachable(start: Phase) -> set[Phase]:

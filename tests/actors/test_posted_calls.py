@@ -28,7 +28,8 @@ from understudy import (
     respond,
     tool,
 )
-from understudy.actors import calls_elsewhere, post_office, watch
+from understudy.actors.hosts import call_router
+from understudy.actors.reads import watch
 from understudy.errors import (
     DecisionError,
     Fenced,
@@ -40,7 +41,8 @@ from understudy.errors import (
     UsageError,
 )
 from understudy.journal.database_store import DatabaseStore
-from understudy.journal.postgres import inbox_sql, sql
+from understudy.journal.postgres import sql
+from understudy.journal.postgres.sharing import inbox
 from understudy.journal.shared import Hint
 from understudy.middleware import Middleware
 
@@ -450,7 +452,7 @@ async def may_be_taken(hosts: Hosts, id: str = "t") -> None:
 def keep_stale_copies(monkeypatch: pytest.MonkeyPatch) -> None:
     """A host is not told that another one has taken an agent, and does not look by itself."""
     monkeypatch.setattr(sql, "CLAIM", unheard(sql.CLAIM))
-    monkeypatch.setattr(post_office, "BEAT", 1000.0)
+    monkeypatch.setattr(call_router, "BEAT", 1000.0)
 
 
 async def test_calls_are_done_though_no_hint_arrives(
@@ -459,8 +461,8 @@ async def test_calls_are_done_though_no_hint_arrives(
     """A NOTIFY that is lost costs time: owner and asker look by themselves."""
     monkeypatch.setattr(sql, "CLAIM", unheard(sql.CLAIM))
     for name in ("POST", "REPLY", "RETELL", "TELL_OWNER", "TELL_ASKERS"):
-        monkeypatch.setattr(inbox_sql, name, unheard(getattr(inbox_sql, name)))
-    monkeypatch.setattr(post_office, "BEAT", 0.1)
+        monkeypatch.setattr(inbox, name, unheard(getattr(inbox, name)))
+    monkeypatch.setattr(call_router, "BEAT", 0.1)
     held = Held("first")
     here, there = stores(hosts, "here", "there")
     async with (
@@ -476,7 +478,7 @@ async def test_calls_are_done_though_no_hint_arrives(
 @pytest.fixture
 def hints_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """No host looks by itself: a hint that is lost, or not understood, is waited for in vain."""
-    for module in calls_elsewhere, post_office, watch:
+    for module in call_router, watch:
         for name in {"BEAT", "PATIENCE", "POLL"} & set(vars(module)):
             monkeypatch.setattr(module, name, 1000.0)
 
@@ -591,7 +593,7 @@ async def test_a_call_that_crosses_a_change_of_owner_is_told_to_the_new_one(
     hosts: Hosts, hints_alone: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The one who was told is not the owner any more; the claim of the next one did not see it."""
-    monkeypatch.setattr(inbox_sql, "POST", unheard(inbox_sql.POST))
+    monkeypatch.setattr(inbox, "POST", unheard(inbox.POST))
     held, again = Held("first"), Held("second")
     here, there, third = stores(hosts, "here", "there", "third")
     asker = Stopping(there, "post")
@@ -617,8 +619,8 @@ async def test_the_owner_of_an_agent_is_told_again_once_for_all_that_is_posted_t
     hosts: Hosts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What a look costs does not grow with the calls that wait."""
-    monkeypatch.setattr(calls_elsewhere, "PATIENCE", -1.0)
-    monkeypatch.setattr(calls_elsewhere, "POLL", 0.01)
+    monkeypatch.setattr(call_router, "PATIENCE", -1.0)
+    monkeypatch.setattr(call_router, "POLL", 0.01)
     held = Held("first")
     here, there = stores(hosts, "here", "there")
     assert there.shared is not None
@@ -646,9 +648,9 @@ async def test_what_was_posted_while_nobody_listened_is_done_when_somebody_does(
     hosts: Hosts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It does not wait for the next look."""
-    monkeypatch.setattr(inbox_sql, "POST", unheard(inbox_sql.POST))
-    monkeypatch.setattr(post_office, "BEAT", 1000.0)
-    monkeypatch.setattr(calls_elsewhere, "PATIENCE", 1000.0)
+    monkeypatch.setattr(inbox, "POST", unheard(inbox.POST))
+    monkeypatch.setattr(call_router, "BEAT", 1000.0)
+    monkeypatch.setattr(call_router, "PATIENCE", 1000.0)
     held = Held("first")
     here, there = stores(hosts, "here", "there")
     async with (

@@ -341,7 +341,7 @@ async def test_overlap_skip_leaves_out_what_comes_while_the_one_before_waits_for
 async def test_overlap_queue_lets_a_bounded_number_wait(
     desk: Desk, clock: SimulatedClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("understudy.actors.plans.MAX_WAITING", 3)
+    monkeypatch.setattr("understudy.actors.agent.planner.MAX_WAITING", 3)
     async with Runtime([desk.agent()], clock=clock) as runtime:
         ref = await scheduled(runtime, overlap="queue")
         interrupted(await soon(ref.run("Please refund.")))
@@ -552,7 +552,7 @@ async def test_a_wrong_schedule_is_refused_at_once(
 async def test_an_agent_has_a_bounded_number_of_schedules(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("understudy.actors.plans.MAX_SCHEDULES", 3)
+    monkeypatch.setattr("understudy.actors.agent.planner.MAX_SCHEDULES", 3)
     async with Runtime([desk.agent()]) as runtime:
         ref = runtime.spawn("desk", id="a")
         for number in range(3):

@@ -317,7 +317,7 @@ async def test_a_quarantined_agent_gets_its_messages_when_it_is_released(
 async def test_only_so_many_messages_wait_for_their_times(
     clock: SimulatedClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("understudy.actors.plans.MAX_TIMED", 3)
+    monkeypatch.setattr("understudy.actors.agent.planner.MAX_TIMED", 3)
     desk = Desk()
     async with Runtime([desk.agent()], clock=clock) as runtime:
         ref = runtime.spawn("desk", id="a")

@@ -16,7 +16,7 @@ from understudy.agent.agent import ExecuteOptions, ExtractOptions
 from understudy.agent.run_environment import EnvironmentOptions
 from understudy.mcp import mcp_tools
 from understudy.mcp.tools_of_server import McpOptions
-from understudy.tools.tool_options import ToolOptions
+from understudy.tools.function_tool import ToolOptions
 
 UNTIL = {"until_tool", "until_tool_success"}
 

@@ -23,8 +23,8 @@ from tests.support.plans import Desk
 from understudy import SimulatedClock
 from understudy.journal import agent_journal, asks, checkpoints, feed
 from understudy.journal.sqlite import writer
-from understudy.modes.steps import tool_body
-from understudy.run import points
+from understudy.modes.steps.tool_call import body
+from understudy.run.waits import points
 from understudy.state import fold
 from understudy.state import records as r
 from understudy.state.agent_state import AgentState
@@ -62,7 +62,7 @@ def _compaction_forgets_what_is_done(patch: Patch) -> None:
 
 
 def _nothing_is_retried(patch: Patch) -> None:
-    patch.setattr(tool_body, "with_retries", lambda _run, _call, _policy, body, _: body())
+    patch.setattr(body, "with_retries", lambda _run, _call, _policy, body, _: body())
 
 
 def _answered_rows_stay(patch: Patch) -> None:

@@ -20,7 +20,7 @@ from understudy import (
 )
 from understudy.middleware import AskUser, SubAgent
 from understudy.modes.workflows.sequential import Sequential
-from understudy.web.forms import AnswerForm
+from understudy.web.forms.edit import AnswerForm
 
 ALL: list[dict[str, Any]] = [
     {"question": "Who are you?", "details": "Your full name."},

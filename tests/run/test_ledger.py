@@ -192,7 +192,7 @@ async def test_an_event_without_a_record_waits_for_the_records_before_it() -> No
     assert heard == [delta(0), 1, delta(1), 2, delta(2)]
 
 
-class Ear:
+class NotifyListener:
     """An audience that listens, or does not."""
 
     listens = False
@@ -208,7 +208,7 @@ class Ear:
 
 
 async def test_no_event_need_be_made_while_the_audience_does_not_listen() -> None:
-    ear = Ear()
+    ear = NotifyListener()
     ledger = Ledger(AgentState(), audience=ear)
     assert not ledger.observed
     ear.listens = True

@@ -25,7 +25,7 @@ from tests.support.web_site import (
     site_of,
 )
 from understudy import Runtime, Status, call
-from understudy.web.forms import EditForm, changed
+from understudy.web.forms.edit import EditForm, changed
 from understudy.web.visit import Form
 
 

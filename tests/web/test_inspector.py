@@ -42,7 +42,7 @@ from understudy.journal import DatabaseStore, Loaded, MemoryStore
 from understudy.middleware import SubAgent
 from understudy.tools import Tool
 from understudy.web import User, ui
-from understudy.web.outcome import outcome_of
+from understudy.web.views.outcome import outcome_of
 
 
 @tool
@@ -277,15 +277,15 @@ async def test_who_waits_for_an_outcome_gets_it_as_soon_as_the_run_is_at_rest(
     feed: bool | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By the feed of the store, else by looking."""
-    monkeypatch.setattr("understudy.web.outcome.SLOWEST", 3600.0)
-    monkeypatch.setattr("understudy.web.outcome.POLL", 3600.0 if feed else 0.01)
+    monkeypatch.setattr("understudy.web.views.outcome.SLOWEST", 3600.0)
+    monkeypatch.setattr("understudy.web.views.outcome.POLL", 3600.0 if feed else 0.01)
     held, looked = Held("done"), asyncio.Event()
 
     def look(state: AgentState) -> dict[str, Any]:
         looked.set()
         return outcome_of(state)
 
-    monkeypatch.setattr("understudy.web.outcome.outcome_of", look)
+    monkeypatch.setattr("understudy.web.views.outcome.outcome_of", look)
     async with Runtime([Agent("holder", ScriptedModel(held))], feed=feed) as runtime:
         running = runtime.spawn("holder", id="h1").run("go")
         await soon(held.entered.wait())
@@ -622,7 +622,7 @@ async def test_of_two_calls_of_one_tool_the_one_in_doubt_is_shown_so(sqlite: Sql
 async def test_each_page_of_the_timeline_has_the_bars_and_marks_of_its_records(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("understudy.web.timeline.PAGE", 20)
+    monkeypatch.setattr("understudy.web.views.timeline.PAGE", 20)
     turns = 12
     agent = Agent("noter", by_turn(*[call("note"), "ok"] * turns), tools=[note])
     async with Runtime([agent]) as runtime, site_of(runtime) as client:
@@ -645,7 +645,7 @@ async def test_each_page_of_the_timeline_has_the_bars_and_marks_of_its_records(
             pages.insert(0, (await client.get(f"/api/agents/n1/timeline?before={before}")).json())
         assert len(pages) > 3
         assert [page["is_newest"] for page in pages] == [False] * (len(pages) - 1) + [True]
-        monkeypatch.setattr("understudy.web.timeline.PAGE", 1000)
+        monkeypatch.setattr("understudy.web.views.timeline.PAGE", 1000)
         whole = (await client.get("/api/agents/n1/timeline")).json()
     found = [bar for page in pages for bar in page["bars"]]
     same = ("kind", "label", "start", "end", "seconds", "outcome", "depth")
@@ -660,7 +660,7 @@ async def test_each_page_of_the_timeline_has_the_bars_and_marks_of_its_records(
 async def test_a_bar_that_ends_long_after_its_page_does_not_seem_to_go_on(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("understudy.web.timeline.PAGE", 4)
+    monkeypatch.setattr("understudy.web.views.timeline.PAGE", 4)
     agent = Agent("noter", by_turn(*[call("note")] * 6, "ok"), tools=[note])
     async with Runtime([agent]) as runtime, site_of(runtime) as client:
         await soon(runtime.spawn("noter", id="n1").run("go"))
@@ -694,9 +694,9 @@ class Reads(MemoryStore):
 async def test_the_tabs_read_a_page_of_the_history_and_link_to_what_is_older(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("understudy.web.timeline.PAGE", 10)
-    monkeypatch.setattr("understudy.web.agents.DECISIONS", 2)
-    monkeypatch.setattr("understudy.web.look_back.STEP", 10)
+    monkeypatch.setattr("understudy.web.views.timeline.PAGE", 10)
+    monkeypatch.setattr("understudy.web.views.agents.DECISIONS", 2)
+    monkeypatch.setattr("understudy.web.views.newest_first.STEP", 10)
     store = Reads()
     turns = [turn for number in range(6) for turn in (refund(str(number)), "ok")]
     async with Runtime([desk(Done(), *turns)], store=store) as runtime:

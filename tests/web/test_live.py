@@ -313,7 +313,7 @@ async def test_a_page_that_cannot_follow_says_so_in_the_log_and_looks_all_the_sa
     async def broken(visit: Any, signal: asyncio.Event) -> None:
         raise RuntimeError("a mistake of ours")
 
-    monkeypatch.setattr("understudy.web.conversation.follow", broken)
+    monkeypatch.setattr("understudy.web.views.conversation.follow", broken)
     async with Runtime([Agent("talker", by_turn("hello", "again"))]) as runtime:
         ref = runtime.spawn("talker", id="t1")
         await soon(ref.run("go"))

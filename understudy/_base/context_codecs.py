@@ -16,7 +16,7 @@ from typing import Annotated, Protocol, runtime_checkable
 
 from pydantic import Field
 
-from understudy._base.causes import cause_of
+from understudy._base.error_texts import error_text
 from understudy._base.json_values import checked_text, shown
 from understudy.errors import UsageError
 
@@ -129,7 +129,7 @@ class ContextCodecs:
             try:
                 value = codec.capture()
             except Exception as error:
-                raise UsageError(f"{what} raised {cause_of(error)}") from error
+                raise UsageError(f"{what} raised {error_text(error)}") from error
             if value is None:
                 continue
             context[name] = checked_text(value, what=what, may_be_empty=True)
@@ -170,7 +170,7 @@ class ContextCodecs:
                     manager = codec.apply(value)
                     manager.__enter__()
                 except Exception as error:
-                    why = f"the context codec {name!r}: apply() raised {cause_of(error)}"
+                    why = f"the context codec {name!r}: apply() raised {error_text(error)}"
                     if is_strict:
                         raise UsageError(why) from error
                     logger.exception(why)

@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 
-def about(agent_id: str, run_id: str | None = None) -> dict[str, str]:
+def log_extra(agent_id: str, run_id: str | None = None) -> dict[str, str]:
     """The `extra=` of a log call: the entry has `agent_id`, and `run_id` where one is given."""
     return {"agent_id": agent_id} if run_id is None else {"agent_id": agent_id, "run_id": run_id}

@@ -1,7 +1,7 @@
 """Agents as supervised actors: `Runtime`, `AgentRef`, and the actors that agents are built on."""
 
-from understudy.actors.agent_actor import AgentActor
-from understudy.actors.agent_events import (
+from understudy.actors.agent.actor import AgentActor
+from understudy.actors.agent.events import (
     AgentEvent,
     EventsDropped,
     Gap,
@@ -11,10 +11,12 @@ from understudy.actors.agent_events import (
     StatusChanged,
     Subscription,
 )
-from understudy.actors.agent_factory import AgentFactory
+from understudy.actors.agent.factory import AgentFactory
+from understudy.actors.agent.stored_agents import AgentInfo, PendingRequest
 from understudy.actors.agent_ref import AgentRef
 from understudy.actors.displays import DisplaySubscription
-from understudy.actors.feed import (
+from understudy.actors.observer import Observer
+from understudy.actors.reads.feed import (
     AgentDeleted,
     Feed,
     FeedEvent,
@@ -22,13 +24,11 @@ from understudy.actors.feed import (
     RequestDecided,
     RequestsWithdrawn,
 )
-from understudy.actors.listing import Listing, Page
-from understudy.actors.observer import Observer
+from understudy.actors.reads.lists import Listing, Page
 from understudy.actors.recovery import Recovery
 from understudy.actors.runtime import Runtime, RuntimeStatus
 from understudy.actors.schedules import Schedules
 from understudy.actors.simulated_clock import SimulatedClock
-from understudy.actors.stored_agents import AgentInfo, PendingRequest
 from understudy.actors.tree import AgentTree, NestedRun
 from understudy.actors.wait_route import WaitRoute
 from understudy.display import DisplayUpdate, Row

@@ -12,15 +12,15 @@ from typing import Any
 import pykka
 
 from understudy._base.event_loops import call_on
-from understudy._base.log_fields import about
-from understudy.actors.activation import Activation
-from understudy.actors.agent_actor import CHECK_INBOX, AgentActor
-from understudy.actors.agent_directory import Directory
-from understudy.actors.agent_slot import AgentSlot
-from understudy.actors.messages import Delete
-from understudy.actors.phase import Phase
-from understudy.actors.replies import as_exception, runtime_stopped
-from understudy.actors.services import RuntimeServices
+from understudy._base.log_fields import log_extra
+from understudy.actors.agent.activation import Activation
+from understudy.actors.agent.actor import CHECK_INBOX, AgentActor
+from understudy.actors.agent.directory import Directory
+from understudy.actors.agent.messages import Delete
+from understudy.actors.agent.phase import Phase
+from understudy.actors.agent.replies import as_exception, runtime_stopped
+from understudy.actors.agent.services import RuntimeServices
+from understudy.actors.agent.slot import AgentSlot
 from understudy.errors import Fenced, JournalFailed, OwnedElsewhere, UnderstudyError, UnknownAgent
 from understudy.loop_actors.future import Future
 from understudy.loop_actors.loop_actor import loop_for_start
@@ -152,7 +152,9 @@ class Activator:
             except BaseException as error:  # a SystemExit of a store would end the loop
                 has_result = False
                 logger.exception(
-                    "agent %r could not be activated, or released", slot.id, extra=about(slot.id)
+                    "agent %r could not be activated, or released",
+                    slot.id,
+                    extra=log_extra(slot.id),
                 )
                 slot.refuse_all(as_exception(slot.id, error))
                 slot.actor_ref = None  # it is dead, and the supervisor starts no other
@@ -226,7 +228,10 @@ class Activator:
                     failure = Fenced(agent_id=owned.agent_id, why="another runtime has taken it")
         except JournalFailed as error:  # given to the callers; the store has the agent anyway
             logger.warning(
-                "agent %r was not released: %s", owned.agent_id, error, extra=about(owned.agent_id)
+                "agent %r was not released: %s",
+                owned.agent_id,
+                error,
+                extra=log_extra(owned.agent_id),
             )
             failure = error
         except BaseException:
@@ -246,7 +251,7 @@ class Activator:
             if self.services.calls is None:
                 raise
         deleted: Future[bool] = Future(self.services.loop)
-        slot = self._directory.get(id)._slot
+        slot = self._directory.get(id)
         self.services.calls.call_elsewhere(slot, Delete(signal, deleted))
         try:
             existed = await deleted

@@ -11,29 +11,30 @@ from datetime import datetime
 from functools import partial
 from typing import Any
 
-from understudy._base.abandoned_tasks import AbandonedTasks
 from understudy._base.clock import Clock, NewId
 from understudy._base.context_codecs import ContextCodecs
 from understudy._base.json_values import text_of
 from understudy._base.worker_threads import WorkerThreads
-from understudy.actors.activation import Activation
 from understudy.actors.activator import Activator
-from understudy.actors.agent_directory import Directory
-from understudy.actors.agent_events import LoopBlocked
-from understudy.actors.agent_factory import AgentFactory
-from understudy.actors.agent_slot import AgentSlot
-from understudy.actors.dues import DueClock
-from understudy.actors.export import mark_restored
-from understudy.actors.live_events import LiveEvents
+from understudy.actors.agent.abandoned_tasks import AbandonedTasks
+from understudy.actors.agent.activation import Activation
+from understudy.actors.agent.directory import Directory
+from understudy.actors.agent.events import LoopBlocked
+from understudy.actors.agent.factory import AgentFactory
+from understudy.actors.agent.messages import AnswerWait, GivenToken, Passivate
+from understudy.actors.agent.phase import Phase
+from understudy.actors.agent.placement import Placement
+from understudy.actors.agent.replies import runtime_stopped
+from understudy.actors.agent.services import RuntimeServices, RuntimeTelemetry
+from understudy.actors.agent.slot import AgentSlot
+from understudy.actors.agent_ref import AgentRefs
+from understudy.actors.due_clock import DueClock
+from understudy.actors.hosts.call_router import CallRouter
+from understudy.actors.hosts.live_events import LiveEvents
+from understudy.actors.hosts.shared_host import SharedHost
 from understudy.actors.loop_monitor import LoopMonitor
-from understudy.actors.messages import AnswerWait, GivenToken, Passivate
-from understudy.actors.phase import Phase
-from understudy.actors.placement import Placement
-from understudy.actors.post_office import PostOffice
-from understudy.actors.replies import runtime_stopped
-from understudy.actors.services import RuntimeServices, RuntimeTelemetry
-from understudy.actors.shared_host import SharedHost
-from understudy.actors.stored_looks import StoredLooks
+from understudy.actors.reads.export import mark_restored
+from understudy.actors.reads.stored_queries import StoredQueries
 from understudy.actors.tree import agent_tree
 from understudy.agent.agent import Agent
 from understudy.errors import (
@@ -46,16 +47,16 @@ from understudy.errors import (
     UsageError,
 )
 from understudy.journal import AgentFinder, IndexStatus, Store
+from understudy.journal.chunks import CHUNKED
 from understudy.journal.feed import FeedStore
-from understudy.journal.parcels import PARCELS
 from understudy.journal.shared import hint_of
 from understudy.journal.store import TextStore
 from understudy.loop_actors.future import Future
 from understudy.loop_actors.monitor import Lifetime
 from understudy.loop_actors.supervisor import SupervisorTree
 from understudy.models.prices import Prices
-from understudy.run.answers import TOKEN_RECORDS, Answer, MadeToken, token_in
-from understudy.run.tokens import agent_of, hash_of
+from understudy.run.waits.answers import TOKEN_RECORDS, Answer, MadeToken, token_in
+from understudy.run.waits.tokens import agent_of, hash_of
 
 logger: logging.Logger = logging.getLogger(__name__)
 
@@ -90,9 +91,8 @@ class AgentHost:
         telemetry: RuntimeTelemetry | None = None,
     ) -> None:
         self.lifetime: Lifetime = Lifetime()
-        self.directory: Directory = Directory(
-            agents, self.lifetime, has_factory=factory is not None
-        )
+        self.refs: AgentRefs = AgentRefs(self.lifetime)
+        self.directory: Directory = Directory(agents, has_factory=factory is not None)
         self.activator: Activator = Activator(self.directory)
         self.placement: Placement = Placement(
             store, labels, any_host=any_host, has_factory=factory is not None
@@ -101,7 +101,7 @@ class AgentHost:
         self.threads = threads
         self.abandoned = abandoned
         self._loop_monitor: LoopMonitor | None = None
-        self._office: PostOffice | None = None
+        self._router: CallRouter | None = None
         self._live: LiveEvents | None = None
         self._draining: asyncio.Task[None] | None = None
         self._make_services: Callable[
@@ -124,7 +124,7 @@ class AgentHost:
             look_at_inbox=self.activator.look_at_inbox,
             release=self.activator.release,
             settle_definition=self.directory.settle_definition,
-            ref_of=self.directory.ref_of,
+            ref_of=self.refs.of,
             tell_due=self._tell_due,
             loop=loop,
         )
@@ -135,12 +135,12 @@ class AgentHost:
         """Open the store and start the supervisor."""
         services = self._make_services(loop)
         self.services = self.directory.services = self.activator.services = services
-        services.looks = StoredLooks(services, self.directory)
+        services.looks = StoredQueries(services, self.directory)
         self.placement.introduce()
         shared = services.shared_store
         if shared is not None and self.placement.any_host:
             host = SharedHost(services, self.directory, shared)
-            self._office = services.calls = PostOffice(host)
+            self._router = services.calls = CallRouter(host)
             self._live = services.live = LiveEvents(host)
             shared.listen(self._told)
         if isinstance(services.store, FeedStore):
@@ -159,20 +159,20 @@ class AgentHost:
             raise
         self.activator.open()
         self.dues.open()
-        if self._office is not None:
-            self._office.open()
+        if self._router is not None:
+            self._router.open()
         self._loop_monitor = LoopMonitor(loop, services.clock, self._loop_blocked)
         self._loop_monitor.start()
 
     def _told(self, text: str | None) -> None:
         """Another host has told something; None: it may have, and was not heard."""
-        assert self._office is not None, "it listens"
+        assert self._router is not None, "it listens"
         assert self._live is not None, "it listens"
         hint = hint_of(text) if text is not None else None
-        if hint is not None and hint.kind in PARCELS:
+        if hint is not None and hint.kind in CHUNKED:
             self._live.told(hint)
         elif text is None or hint is not None:
-            self._office.told(hint)
+            self._router.told(hint)
 
     def _tell_due(self, agent_id: str, due: datetime | None) -> None:
         self.dues.tell(agent_id, due)
@@ -189,8 +189,8 @@ class AgentHost:
         if self._loop_monitor is not None:
             self._loop_monitor.stop()
         self.dues.close()
-        if self._office is not None:
-            self._office.close()
+        if self._router is not None:
+            self._router.close()
         if self._live is not None:
             self._live.close()
         try:
@@ -225,8 +225,8 @@ class AgentHost:
         await self.activator.close()
         for slot in self.directory.all_slots():
             slot.abandon(runtime_stopped(slot.id))
-        if self._office is not None:
-            self._office.abandon()
+        if self._router is not None:
+            self._router.abandon()
         self.lifetime.end(None)
 
     async def drain(self, timeout: float | None) -> bool:
@@ -306,7 +306,7 @@ class AgentHost:
         that no wait has activates no agent: a caller that guesses ids must not do that.
         """
         try:
-            slot = self.directory.get(agent_of(token))._slot
+            slot = self.directory.get(agent_of(token))
         except (UnknownToken, UsageError):
             return _unknown_token
         given = GivenToken()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+import weakref
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Generic, Literal, TypeVar, Unpack, overload
@@ -12,12 +14,10 @@ from understudy._base import forks
 from understudy._base.json_values import checked_flag, checked_text
 from understudy._base.points_in_time import checked_time
 from understudy._base.type_variables import OutputT_co
-from understudy.actors.agent_actor import AgentActor
-from understudy.actors.agent_events import Status, Subscription
-from understudy.actors.agent_factory import MadeAtActivation
-from understudy.actors.agent_slot import AgentSlot, running_agents
-from understudy.actors.displays import DisplaySubscription, recorded, stored_display
-from understudy.actors.messages import (
+from understudy.actors.agent.actor import AgentActor
+from understudy.actors.agent.events import Status, Subscription
+from understudy.actors.agent.factory import MadeAtActivation
+from understudy.actors.agent.messages import (
     AgentMessage,
     Cancel,
     CancelMessage,
@@ -39,8 +39,10 @@ from understudy.actors.messages import (
     Unpause,
     WaitOutcome,
 )
-from understudy.actors.replies import answer_with
-from understudy.actors.stored_agents import AgentInfo
+from understudy.actors.agent.replies import answer_with
+from understudy.actors.agent.slot import AgentSlot, running_agents
+from understudy.actors.agent.stored_agents import AgentInfo
+from understudy.actors.displays import DisplaySubscription, recorded, stored_display
 from understudy.agent.agent import Agent, RunLimits
 from understudy.agent.build_definition import check_ends_at
 from understudy.agent.decisions import refuse_inside_run
@@ -763,6 +765,34 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
         if expectation is not None and not expectation.is_met:
             return Expecting(expectation, message)
         return message
+
+
+class AgentRefs:
+    """The refs of a runtime's agents. Thread-safe.
+
+    Args:
+        alive: the runtime's lifetime: its refs refuse calls once it has stopped.
+
+    """
+
+    def __init__(self, alive: Lifetime) -> None:
+        self._alive = alive
+        self._lock = threading.Lock()
+        self._refs: weakref.WeakValueDictionary[str, AgentRef] = weakref.WeakValueDictionary()
+
+    def of(self, slot: AgentSlot) -> AgentRef:
+        """The ref of an agent; there is one at a time, besides those of spawns."""
+        with self._lock:
+            ref = self._refs.get(slot.id)
+            if ref is None or ref._slot is not slot:
+                ref = self._refs[slot.id] = AgentRef(slot, self._alive)
+            return ref
+
+    def of_spawn(self, slot: AgentSlot, expected: Agent | MadeAtActivation | None) -> AgentRef:
+        """The ref that a spawn gives: its calls check that the agent has this definition."""
+        if expected is None:
+            return self.of(slot)
+        return AgentRef(slot, self._alive, expected)
 
 
 def _check_message_id(given: object) -> None:

@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 from typing import Any, cast
 
-from understudy.actors.agent_events import AgentEvent, Subscription
-from understudy.actors.stored_agents import loaded_agent
+from understudy.actors.agent.events import AgentEvent, Subscription
+from understudy.actors.agent.stored_agents import loaded_agent
 from understudy.display import Display, DisplayUpdate, Row
 from understudy.journal import Readable
 from understudy.loop_actors.future import Future

@@ -9,20 +9,20 @@ from typing import Any, Self, TypeVar, overload
 
 from understudy._base import forks
 from understudy._base.clock import Clock, SharedClock
-from understudy.actors.agent_directory import checked_id
-from understudy.actors.agent_events import AgentEvent
-from understudy.actors.displays import stored_display
-from understudy.actors.feed import Feed, Start
-from understudy.actors.histories import Histories
-from understudy.actors.lists import Lists
-from understudy.actors.looking import Looking
-from understudy.actors.stored_agents import (
+from understudy.actors.agent.directory import checked_id
+from understudy.actors.agent.events import AgentEvent
+from understudy.actors.agent.histories import Histories
+from understudy.actors.agent.stored_agents import (
     AgentInfo,
     info_of,
     loaded_agent,
     stored_events,
     stored_state,
 )
+from understudy.actors.displays import stored_display
+from understudy.actors.reads.feed import Feed, Start
+from understudy.actors.reads.lists import Lists
+from understudy.actors.reads.store_views import StoreViews
 from understudy.display import DisplayUpdate
 from understudy.errors import ForkedRuntime, UnknownAgent, UsageError
 from understudy.history import HistoryPage, check_page
@@ -37,7 +37,7 @@ from understudy.state.blobs import checked_hashes
 T = TypeVar("T")
 
 
-class Observer(Looking):
+class Observer(StoreViews):
     """Reads a store beside the runtimes that use it. It takes no lock, and owns no agent.
 
     What it tells is what is durable. Its methods are those of a `Runtime` or a ref and return

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Literal, Self, overload
 
-from understudy._base.abandoned_tasks import AbandonedTasks
 from understudy._base.clock import Clock, NewId, SharedClock, SystemClock, new_random_id
 from understudy._base.context_codecs import ContextCodec
 from understudy._base.json_values import (
@@ -18,25 +17,30 @@ from understudy._base.json_values import (
     checked_seconds,
     shown,
 )
-from understudy._base.labels import checked_labels
 from understudy._base.points_in_time import checked_clock
 from understudy._base.type_variables import DepsT, OutputT
 from understudy._base.worker_threads import WorkerThreads
-from understudy.actors.agent_directory import checked_id
-from understudy.actors.agent_events import Status
-from understudy.actors.agent_factory import AgentFactory
+from understudy.actors.agent.abandoned_tasks import AbandonedTasks
+from understudy.actors.agent.directory import checked_id
+from understudy.actors.agent.events import Status
+from understudy.actors.agent.factory import AgentFactory
+from understudy.actors.agent.services import (
+    RuntimeTelemetry,
+    checked_runtime_telemetry,
+    codecs_with,
+)
 from understudy.actors.agent_host import AgentHost
 from understudy.actors.agent_ref import AgentRef
-from understudy.actors.export import import_
-from understudy.actors.feed import Feed, FeedOptions, Start, checked_feed
-from understudy.actors.lists import RuntimeLists
-from understudy.actors.looking import Looking
+from understudy.actors.reads.export import import_
+from understudy.actors.reads.feed import Feed, FeedOptions, Start, checked_feed
+from understudy.actors.reads.lists import RuntimeLists
+from understudy.actors.reads.store_views import StoreViews
 from understudy.actors.recovery import Recovery, recover
 from understudy.actors.runtime_loop import RuntimeLoop
 from understudy.actors.schedules import Schedules, own_ref
-from understudy.actors.services import RuntimeTelemetry, checked_runtime_telemetry, codecs_with
 from understudy.actors.sweep import Sweep
 from understudy.agent.agent import Agent
+from understudy.agent.build_definition import checked_labels
 from understudy.errors import UsageError
 from understudy.interrupts import Request
 from understudy.journal import Store
@@ -49,7 +53,7 @@ from understudy.loop_actors.supervisor import SupervisorTree
 from understudy.models.messages import UserInput
 from understudy.models.prices import Prices, Pricing
 from understudy.outcomes import Outcome
-from understudy.run.answers import Answer, rejected, resolved
+from understudy.run.waits.answers import Answer, rejected, resolved
 from understudy.state.plans import Missed, Overlap, Schedule
 from understudy.tools import Tool
 
@@ -78,7 +82,7 @@ class RuntimeStatus:
         return not self.draining
 
 
-class Runtime(Looking):
+class Runtime(StoreViews):
     """Spawns agents, supervises them, and finds them by id.
 
     `with Runtime(...)` starts an event loop in a thread of its own; `async with Runtime(...)` uses
@@ -365,7 +369,8 @@ class Runtime(Looking):
 
         """
         self._loop.running()
-        return self._agent_host.directory.spawn(agent, id, deps=deps, values=values)
+        host = self._agent_host
+        return host.refs.of_spawn(*host.directory.spawn(agent, id, deps=deps, values=values))
 
     def get(self, id: str) -> AgentRef:
         """The ref of the agent of this id, in memory or stored. Never waits, and does no I/O.
@@ -377,7 +382,7 @@ class Runtime(Looking):
 
         """
         self._loop.running()
-        return self._agent_host.directory.get(id)
+        return self._agent_host.refs.of(self._agent_host.directory.get(id))
 
     def tool_of(self, request: Request) -> Tool | None:
         """The tool that a request is about; None where its definition is not known here.
@@ -479,7 +484,7 @@ class Runtime(Looking):
         if not isinstance(at_once, int) or isinstance(at_once, bool) or at_once < 1:
             raise UsageError(f"`at_once` must be at least 1, got {at_once!r}")
         host = self._agent_host
-        return self._call(lambda: recover(host.services, host.directory, at_once))
+        return self._call(lambda: recover(host, at_once))
 
     def outcome(self, id: str, *, message_id: str | None = None) -> Future[Outcome | None]:
         """As `ref.outcome`; the future raises `UnknownAgent` if there is no such agent."""

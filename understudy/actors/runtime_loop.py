@@ -8,8 +8,8 @@ from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
 from understudy._base import forks
+from understudy.actors.agent.slot import running_agents
 from understudy.actors.agent_host import AgentHost
-from understudy.actors.agent_slot import running_agents
 from understudy.errors import ForkedRuntime, UsageError, WouldDeadlock
 from understudy.loop_actors.future import refuse_on_its_loop
 from understudy.loop_actors.loop_thread import LoopThread

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar, cast, get_args
 
-from understudy._base.cron import checked_cron, next_time
 from understudy._base.json_values import checked_text, shown
+from understudy.actors.agent.cron import checked_cron, next_time
+from understudy.actors.agent.messages import ChangePlans
+from understudy.actors.agent.planner import PlanChange
 from understudy.actors.agent_ref import AgentRef
-from understudy.actors.messages import ChangePlans
-from understudy.actors.plans import PlanChange
 from understudy.errors import UsageError
 from understudy.loop_actors.future import Future
 from understudy.loop_actors.monitor import Lifetime

@@ -14,12 +14,12 @@ from typing import Any
 
 from understudy._base.clock import jittered
 from understudy._base.json_values import text_of
+from understudy.actors.agent.messages import CheckDue
+from understudy.actors.agent.phase import Phase
+from understudy.actors.agent.run_outcomes import GOES_ON
 from understudy.actors.agent_host import AgentHost
-from understudy.actors.feed import FeedOptions
-from understudy.actors.messages import CheckDue
-from understudy.actors.phase import Phase
-from understudy.actors.recovery import continue_one
-from understudy.actors.run_outcomes import GOES_ON
+from understudy.actors.hosts.recovery import continue_one
+from understudy.actors.reads.feed import FeedOptions
 from understudy.errors import JournalFailed, OwnedElsewhere
 from understudy.journal import IndexStatus, StoredAgent, index_status_of
 from understudy.journal.feed import FeedStore
@@ -158,7 +158,7 @@ class Sweep:
         await shared.delete_lost_replies()
         for agent_id, name in await shared.orphans(AT_ONCE):
             if directory.may_run(name):
-                directory.get(agent_id)._slot.post(CheckDue(Future()))
+                directory.get(agent_id).post(CheckDue(Future()))
 
     def _is_to_be_tried(self, stored: StoredAgent) -> bool:
         # Race: this against `recover`, or an earlier sweep. An agent that is activated, or whose
@@ -194,9 +194,9 @@ class Sweep:
     async def _continue_one(self, agent_id: str, place: asyncio.Semaphore) -> None:
         try:
             async with place:
-                ref = self._host.directory.get(agent_id)
+                slot = self._host.directory.get(agent_id)
                 on_end = partial(self._ended, agent_id)
-                await continue_one(self._host.services.start_task, ref, on_end)
+                await continue_one(slot, on_end)
         finally:
             self._under_way.discard(agent_id)
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
 
-from understudy.actors.agent_events import Status
-from understudy.actors.agent_slot import AgentSlot
+from understudy.actors.agent.events import Status
+from understudy.actors.agent.slot import AgentSlot
 from understudy.loop_actors.supervisor import SupervisorTree
 from understudy.state.agent_state import AgentState
 from understudy.state.waits import has_waits

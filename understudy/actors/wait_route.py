@@ -20,7 +20,7 @@ from understudy.errors import (
     UnknownToken,
     UsageError,
 )
-from understudy.run.answers import rejected, resolved
+from understudy.run.waits.answers import rejected, resolved
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]

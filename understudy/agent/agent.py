@@ -18,7 +18,6 @@ from typing_extensions import TypeForm
 
 from understudy._base.clock import Clock, NewId
 from understudy._base.json_values import checked_text
-from understudy._base.run_sync import run_sync
 from understudy._base.type_variables import DepsT, DepsT_contra, OutputT_co
 from understudy.agent.build_definition import (
     build_definition,
@@ -29,6 +28,7 @@ from understudy.agent.build_definition import (
 )
 from understudy.agent.decisions import Decisions
 from understudy.agent.run_environment import EnvironmentOptions, RunEnvironment, RunOptions
+from understudy.agent.run_sync import run_sync
 from understudy.agent.runner import Runner
 from understudy.agent.streaming import streamed
 from understudy.agent.value_of_tool import refuse_until, value_of

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import Any, cast, get_args
@@ -16,9 +16,14 @@ from pydantic import BaseModel
 from pydantic_ai.models import Model
 from tenacity import AsyncRetrying
 
-from understudy._base.causes import cause_of
-from understudy._base.json_values import check_text, checked_flag, checked_seconds, shown
-from understudy._base.labels import checked_labels
+from understudy._base.error_texts import error_text
+from understudy._base.json_values import (
+    check_text,
+    checked_flag,
+    checked_seconds,
+    is_storable_text,
+    shown,
+)
 from understudy._base.points_in_time import checked_time
 from understudy.agent.model_options import check_models, known_models, output_tool_of
 from understudy.errors import UsageError
@@ -39,6 +44,34 @@ from understudy.run.until_tool import check_force, check_known, refuse_both
 from understudy.tools import Tool
 from understudy.tools.gate_rule import Rule
 from understudy.tools.toolsets import as_tools
+
+LONGEST = 100
+"""Characters of a label."""
+MOST = 100
+"""Labels of a host, or of an agent."""
+
+
+def checked_labels(given: object, *, what: str) -> frozenset[str]:
+    """The labels, as a set.
+
+    Raises:
+        UsageError: if they are not some short texts.
+
+    """
+    if isinstance(given, (str, bytes)) or not isinstance(given, Iterable):
+        raise UsageError(f"{what} must be a set of texts, such as {{'gpu'}}, got {shown(given)}")
+    labels = list(given)
+    for label in labels:
+        is_text = isinstance(label, str) and is_storable_text(label) and label.isprintable()
+        if not is_text or label != label.strip() or not 1 <= len(label) <= LONGEST:
+            raise UsageError(
+                f"{what}: a label is a text of 1 to {LONGEST} printable characters, without spaces "
+                f"around it, such as 'gpu', got {shown(label)}"
+            )
+    if len(labels) > MOST:
+        raise UsageError(f"{what} must be at most {MOST} labels, got {len(labels)}")
+    return frozenset(labels)
+
 
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,500}")
 
@@ -169,7 +202,7 @@ def _named(item: Middleware, hook: str, *, agent: object) -> Iterator[None]:
         error.add_note(f"Raised by {where} of agent {agent!r}.")
         raise
     except Exception as error:
-        raise UsageError(f"Agent {agent!r}: {where} raised {cause_of(error)}") from error
+        raise UsageError(f"Agent {agent!r}: {where} raised {error_text(error)}") from error
 
 
 def _check_options(

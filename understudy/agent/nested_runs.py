@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from pydantic_ai.messages import ModelRequest
 from pydantic_ai.models import Model
 
-from understudy._base.causes import cause_of
+from understudy._base.error_texts import error_text
 from understudy.agent.model_options import check_models
 from understudy.errors import UsageError
 from understudy.models import resolve_model
@@ -107,11 +107,13 @@ class NestedRuns:
         self, run: Run, key: str, messages: Any, model: Any, output_type: Any
     ) -> Any:
         """As `Run.ask_model`."""
-        from understudy.modes.steps.ask_beside import ask_beside  # who asks none does without it
+        from understudy.modes.steps.model_call.ask_separately import (
+            ask_separately,  # who asks none does without it
+        )
 
         if not run.models and run.definition.model is not None:
             run.models = self._models_of(run.definition)  # a run for hooks alone
-        return await ask_beside(run, key, messages, model, output_type, self._asked)
+        return await ask_separately(run, key, messages, model, output_type, self._asked)
 
     def _run(
         self, parent: Run, key: str, definition: AgentDefinition, *, models: tuple[Model, ...] = ()
@@ -262,7 +264,7 @@ def seeds_of(definition: AgentDefinition, state: AgentState) -> dict[str, Any]:
         try:
             whole = schema.model_validate(held).model_dump(mode="json")
         except Exception as error:  # also whatever a validator of it raises
-            why = str(error) if isinstance(error, ValidationError) else cause_of(error)
+            why = str(error) if isinstance(error, ValidationError) else error_text(error)
             raise UsageError(f"The state's values do not fit what {owner} keeps: {why}") from error
         seeds.update({key: value for key, value in whole.items() if key not in held})
     return seeds

@@ -11,7 +11,6 @@ from typing import Any, Generic, TypedDict, Unpack
 from understudy._base.clock import Clock, NewId, SystemClock, new_random_id
 from understudy._base.context_codecs import NO_CODECS, ContextCodecs
 from understudy._base.points_in_time import checked_clock
-from understudy._base.shared_resources import SharedResources
 from understudy._base.type_variables import DepsT
 from understudy._base.worker_threads import WorkerThreads
 from understudy.errors import UsageError
@@ -22,6 +21,7 @@ from understudy.run.cancellation import CancellationSource, as_sources
 from understudy.run.definition import PauseWhen
 from understudy.run.instrument import GivesInstrument, Instrument, instrument_of
 from understudy.run.run import Run
+from understudy.run.shared_resources import SharedResources
 
 
 class EnvironmentOptions(TypedDict, Generic[DepsT], total=False):

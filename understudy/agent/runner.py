@@ -28,12 +28,12 @@ from understudy.modes.pipeline import run_pipeline
 from understudy.modes.steps.check_stop import ANSWER_PROMPT
 from understudy.modes.steps.run_end import WITHDRAWN, call_end_hooks, end_of, outcome_of
 from understudy.outcomes import Interrupted, Outcome, Paused
-from understudy.run.answers import Answer, record_answer, resolved
 from understudy.run.definition import AgentDefinition
 from understudy.run.instructions import render
 from understudy.run.ledger import Ledger, ledger_tree
 from understudy.run.run import Run
-from understudy.run.tokens import agent_of, hash_of
+from understudy.run.waits.answers import Answer, record_answer, resolved
+from understudy.run.waits.tokens import agent_of, hash_of
 from understudy.state.agent_state import AgentState
 from understudy.state.plans import Occurrence
 from understudy.state.records import (

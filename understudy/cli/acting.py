@@ -11,7 +11,7 @@ import typer
 from understudy.cli.api import Api, agent_path
 from understudy.cli.exits import FAILED, USAGE, refuse
 from understudy.cli.inputs import confirm, parsed_json, read_input
-from understudy.cli.looking import IdArgument
+from understudy.cli.inspect import IdArgument
 from understudy.cli.options import ListOutput, Where
 from understudy.cli.output import Output
 from understudy.cli.progress import follow_run

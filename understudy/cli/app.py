@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from understudy.cli import acting, deciding, demo, doctor, looking, mcp, serve
+from understudy.cli import acting, deciding, demo, doctor, inspect, mcp, serve
 from understudy.cli.exits import told
 from understudy.cli.options import spread
 
@@ -50,17 +50,17 @@ for _function in (
     serve.serve,
     mcp.mcp,
     demo.demo,
-    looking.ls,
-    looking.show,
-    looking.tree,
-    looking.pending,
+    inspect.ls,
+    inspect.show,
+    inspect.tree,
+    inspect.pending,
     deciding.approve,
     deciding.edit,
     deciding.reject,
     deciding.respond,
     deciding.dismiss,
-    looking.events,
-    looking.history,
+    inspect.events,
+    inspect.history,
     acting.send,
     acting.run,
     acting.cancel,
@@ -68,7 +68,7 @@ for _function in (
     acting.unpause,
     acting.retry,
     acting.settle,
-    looking.schedules,
+    inspect.schedules,
     acting.export,
     acting.import_,
     acting.compact,

@@ -18,7 +18,7 @@ import typer
 from understudy.cli.api import Api, agent_path
 from understudy.cli.exits import FAILED, NOT_FOUND, STALE, USAGE, ApiProblem, refuse
 from understudy.cli.inputs import confirm, given_text, parsed_json, read_input
-from understudy.cli.looking import ToolOption, short_id
+from understudy.cli.inspect import ToolOption, short_id
 from understudy.cli.options import Where
 from understudy.cli.output import Output, note
 from understudy.cli.show import request_text

@@ -62,7 +62,7 @@ _ROW = (
 """The fields of an agent of the list: its page has more."""
 
 
-class Looking:
+class Inspection:
     """A source in a `with`."""
 
     def __init__(self, source: Source) -> None:

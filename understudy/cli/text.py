@@ -6,7 +6,7 @@ import json
 from datetime import datetime, timezone
 from typing import Any
 
-from understudy._base.odd_letters import odd_places
+from understudy._base.confusables import odd_places
 
 _KEPT = "\n\t"
 

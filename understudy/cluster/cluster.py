@@ -22,9 +22,10 @@ from understudy.actors import (
     Recovery,
     Runtime,
 )
-from understudy.actors.agent_directory import checked_id
-from understudy.actors.feed import Start
-from understudy.actors.listing import Listing, checked_limit
+from understudy.actors.agent.directory import checked_id
+from understudy.actors.hosts.recovery import Progress
+from understudy.actors.reads.feed import Start
+from understudy.actors.reads.lists import Listing, checked_limit
 from understudy.actors.schedules import own_ref
 from understudy.agent.agent import Agent
 from understudy.agent.build_definition import check_name
@@ -49,7 +50,7 @@ from understudy.loop_actors.future import Future
 from understudy.loop_actors.loop_thread import LoopThread
 from understudy.loop_actors.monitor import Lifetime
 from understudy.loop_actors.supervisor import SupervisorTree
-from understudy.run.tokens import agent_of
+from understudy.run.waits.tokens import agent_of
 from understudy.state.agent_state import AgentState
 from understudy.state.waits import Wait
 
@@ -366,15 +367,16 @@ class Cluster(_RuntimeCalls):
 
     async def _recover(self, at_once: int) -> Recovery:
         (number, ids, left), host = await self._calls.call_host(Target(), "recovery", at_once)
-        recovery = Recovery([self.get(id) for id in ids], left)
+        progress = Progress(ids, left)
+        recovery = Recovery([self.get(id) for id in ids], progress)
 
         async def settle() -> None:
             try:
                 left = await host.ask("settled", number)
             except HostLost:
                 left = dict.fromkeys(ids, CallLost(call="recover", host=host.name))
-            for id in recovery.waiting:
-                recovery._settle(id, left.get(id))
+            for id in ids:
+                progress.settle(id, left.get(id))
             recovery.settled.set(recovery)
 
         self._calls.on_loop(settle)

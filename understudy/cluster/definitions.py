@@ -11,8 +11,8 @@ from typing import Any
 
 from understudy._base.context_codecs import ContextCodec
 from understudy._base.json_values import shown
-from understudy.actors.agent_factory import AgentFactory
-from understudy.actors.services import RuntimeTelemetry
+from understudy.actors.agent.factory import AgentFactory
+from understudy.actors.agent.services import RuntimeTelemetry
 from understudy.agent.agent import Agent
 from understudy.errors import UsageError
 from understudy.models.prices import Pricing

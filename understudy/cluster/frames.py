@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from understudy._base.json_values import shown, text_of
-from understudy.actors.run_outcomes import Moment, moment_of
+from understudy.actors.agent.run_outcomes import Moment, moment_of
 from understudy.errors import UsageError
 from understudy.outcomes import Completed, Failed, Interrupted, Paused, Stopped, Waiting
 from understudy.state.agent_state import AgentState

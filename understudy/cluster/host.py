@@ -11,8 +11,8 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from understudy.actors import AgentRef, DisplaySubscription, Recovery, Runtime, Subscription
-from understudy.actors.listing import Listing
-from understudy.actors.run_outcomes import Moment, state_at
+from understudy.actors.agent.run_outcomes import Moment, state_at
+from understudy.actors.reads.lists import Listing
 from understudy.cluster.definitions import Definitions, made
 from understudy.cluster.engine import HostSpec
 from understudy.cluster.frames import (

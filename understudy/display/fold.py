@@ -5,24 +5,119 @@ It reads no clock and makes no ids: the same records give the same rows in any p
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 from pydantic_ai.messages import (
+    ModelMessage,
     ModelRequest,
+    ModelResponse,
+    ToolReturnPart,
 )
 
+from understudy._base.json_values import jsonable
 from understudy._base.points_in_time import time_text
-from understudy.display.from_state import add_state
-from understudy.display.live_rows import LiveRows
-from understudy.display.places import Place, message_id, request_id
-from understudy.display.rows import DisplayUpdate, Row
+from understudy.display.places import Place, message_id, part_id, request_id
+from understudy.display.rows import DisplayUpdate, Row, RowKind
 from understudy.display.table import OPEN_CALLS, PUT_OFF, Table, decision_detail, kind_of_stop
-from understudy.events import Event
-from understudy.models.display_halves import halves_of
+from understudy.events import (
+    Event,
+    ReplyStarted,
+    TextDelta,
+    ThinkingDelta,
+    ToolCallAnnounced,
+    ToolEmitted,
+)
+from understudy.interrupts import DecisionRecord
+from understudy.models.display_halves import display_of, halves_of
 from understudy.state import records as r
 from understudy.state.agent_state import AgentState
-from understudy.state.run_state import is_child_of
+from understudy.state.run_state import Call, RunState, is_child_of
+
+
+class LiveRows:
+    """The live rows of a table.
+
+    Args:
+        table: where they stand, beside what is recorded.
+
+    """
+
+    def __init__(self, table: Table) -> None:
+        self._table = table
+
+    def event(self, event: Event) -> DisplayUpdate | None:
+        """Fold a live event, which is not recorded. None where no row changes by it."""
+        self._table.changed = {}
+        match event:
+            case ReplyStarted(run_id=run_id, turn=turn):
+                place = self._writing(run_id, turn)
+                if place is not None:  # another model is asked: what the one before said is void
+                    self.drop(place)
+            case TextDelta():
+                self._add_delta("text", event)
+            case ThinkingDelta():
+                self._add_delta("thinking", event)
+            case ToolCallAnnounced():
+                self._announce(event)
+            case ToolEmitted():
+                row = self._table.by_id.get(self._table.row_of_call(event.call_key) or "")
+                if row is not None and row.state in OPEN_CALLS:
+                    emitted = jsonable(event.data)
+                    text = emitted if isinstance(emitted, str) else display_of(emitted)
+                    detail = {**row.detail, "emitted": emitted, "progress": text}
+                    self._table.put(replace(row, detail=detail))
+            case _:
+                pass
+        return self._table.told(None) if self._table.changed else None
+
+    def _writing(self, run_id: str, turn: int, attempt: int | None = None) -> Place | None:
+        """The agent that writes this reply; None if the reply is recorded, or void."""
+        for place in self._table.places.values():
+            if place.run_id == run_id and place.turn <= turn:
+                # From another host it may come late.
+                return place if attempt is None or attempt >= place.attempt else None
+        return None
+
+    def _live(self, place: Place, id: str, kind: RowKind, part: int) -> Row:
+        row = self._table.by_id.get(id)
+        if row is not None and row.kind == kind:
+            return row
+        place.live.append(id)
+        return Row(
+            id=id,
+            kind=kind,
+            state="streaming",
+            text="",
+            agent_path=place.path,
+            run_id=place.run_id,
+            parent=place.parent,
+            position=(self._table.seq + 1, part),
+            seq=None,
+        )
+
+    def _add_delta(self, kind: RowKind, event: TextDelta | ThinkingDelta) -> None:
+        place = self._writing(event.run_id, event.turn, event.attempt)
+        if place is not None:
+            row = self._live(place, part_id(event.run_id, event.turn, event.part), kind, event.part)
+            self._table.put(replace(row, text=row.text + event.text))
+
+    def _announce(self, event: ToolCallAnnounced) -> None:
+        place = self._writing(event.run_id, event.turn, event.attempt)
+        if place is not None:
+            id = part_id(event.run_id, event.turn, event.part)
+            row = self._live(place, id, "call", event.part)
+            text = event.display_text or event.tool_name
+            detail = {"tool_name": event.tool_name}
+            self._table.put(replace(row, state="announced", text=text, detail=detail))
+
+    def drop(self, place: Place) -> None:
+        for id in place.live:
+            row = self._table.by_id.get(id)
+            if row is not None and row.seq is None:
+                self._table.put(replace(row, state="void"))
+        place.live = []
 
 
 class Display:
@@ -357,3 +452,98 @@ class Display:
 
 def _is_below(key: str, run_id: str | None) -> bool:
     return run_id is not None and key.startswith(run_id + ".")
+
+
+def add_state(table: Table, place: Place, state: AgentState) -> None:
+    """Add the rows of an agent: its conversation, and what is open in its run."""
+    run = state.run
+    if run is not None:
+        place.run_id, place.turn = run.run_id, run.turns
+    _add_messages(table, place, state)
+    if run is not None:
+        if not run.over:
+            _add_open_run(table, place, state, run)
+        elif run.end is not None:
+            table.add_end(place, run.end)
+    for queued in state.queue.values():
+        table.add_queued(queued.message_id, queued.message, due=None, steer=queued.steer)
+    for timed in (state.plans.timed if state.plans is not None else {}).values():
+        due = time_text(timed.due)
+        table.add_queued(timed.message_id, timed.message, due=due)
+
+
+def _add_messages(table: Table, place: Place, state: AgentState) -> None:
+    shared = state.run.shared if state.run is not None else None
+    # Of an agent of a workflow: the conversation before its run is that of the workflow.
+    first = shared.inherited if shared is not None else 0
+    messages: Sequence[ModelMessage] = state.messages[first:]
+    turn = state.run.turn if state.run is not None and not state.run.over else None
+    decided: dict[str, list[DecisionRecord]] = {}
+    for record in state.decisions:
+        decided.setdefault(record.request.tool_call_id, []).append(record)
+    last = len(messages) - 1
+    while turn is not None and last >= 0 and not isinstance(messages[last], ModelResponse):
+        last -= 1
+    for index, message in enumerate(messages):
+        prefix = f"{place.key}snapshot:{table.seq}.{index}."
+        if isinstance(message, ModelResponse):
+            is_open = turn is not None and index == last
+            table.add_reply(
+                place,
+                message,
+                turn=turn.index if turn is not None and is_open else None,
+                cut=turn is not None and is_open and turn.cut,
+                prefix=prefix,
+            )
+            for part in message.tool_calls:
+                for record in decided.pop(part.tool_call_id, ()):
+                    table.add_decided(place, record)
+        else:
+            _add_request_message(table, place, message, prefix)
+
+
+def _add_request_message(table: Table, place: Place, message: ModelRequest, prefix: str) -> None:
+    text, model_text = halves_of(message)
+    results = [part for part in message.parts if isinstance(part, ToolReturnPart)]
+    for part in results:
+        table.add_result(part)
+    if (text or model_text) and not results:
+        table.add(place, f"{prefix}user", "user", text, model_text=model_text, at=message.timestamp)
+
+
+def _add_open_run(table: Table, place: Place, state: AgentState, run: RunState) -> None:
+    for call in run.calls:
+        _add_call(table, place, call)
+    if run.halt is not None and not run.dismissed and run.halt.run_id == run.run_id:
+        table.add_request(place, run.halt)
+    if run.paused is not None:
+        table.add_notice(place, "paused", f"Paused: {run.paused}")
+    if run.quarantined is not None:
+        text = f"Not continued any more: {run.quarantined}"
+        table.add_notice(place, "quarantined", text, kind="error")
+    for key, child in state.children.items():
+        name = child.run.agent if child.run is not None else ""
+        add_state(table, table.child(place, key, name), child)
+
+
+def _add_call(table: Table, place: Place, call: Call) -> None:
+    id = place.calls.get(call.key)
+    if call.result is not None:
+        table.add_result(call.result.part, in_doubt=call.result.doubt)
+        return
+    waits = call.waits_at
+    if call.running:
+        table.change(id, "running", attempt=call.attempts)
+    elif waits:
+        until = time_text(waits[0].due)
+        if id is None:
+            table.add_put_off(place, until)
+        waits_for = {"name": waits[0].name, "what": waits[0].kind, "until": until}
+        table.change(id, "waiting", waits_for=waits_for)
+    elif call.attempts:
+        table.change(id, "waiting")
+    for request in call.pending_requests:
+        told = call.notices.get(request.id)
+        table.add_request(place, request)
+        if told is not None and told.reminders:
+            table.change(request_id(request.id), reminders=told.reminders)

@@ -22,8 +22,8 @@ from understudy.journal.contracts import (
 )
 from understudy.journal.feed import MAY_BE_TOLD, FeedStore, feed_row
 from understudy.journal.lease import Lease
-from understudy.journal.left_states import LeftState
 from understudy.journal.store_reader import Loaded
+from understudy.journal.taken_states import TakenState
 from understudy.state.agent_state import AgentState
 from understudy.state.records import Record, StatusNoted
 
@@ -294,7 +294,7 @@ class AgentJournal:
                 committer.put(job)
                 committer.flush_now()
 
-    def left_state(self) -> LeftState | None:
+    def left_state(self) -> TakenState | None:
         """The state that its records fold to; None where it may be another one."""
         # Else the state is ahead of the store, which has refused what was appended last
         # (test_a_state_that_is_ahead_of_the_store_is_not_kept).
@@ -305,7 +305,7 @@ class AgentJournal:
         # (test_a_state_of_which_no_checkpoint_can_be_written_is_not_kept)
         if woken is None:
             return None
-        return LeftState(
+        return TakenState(
             agent_id=owned.agent_id,
             incarnation=owned.incarnation,
             at=self._at,

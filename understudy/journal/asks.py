@@ -19,7 +19,7 @@ from understudy.errors import SchemaVersionError, StoreDamaged
 from understudy.interrupts import Request
 from understudy.journal.codec import EncodedRecord, decode, encode_again
 from understudy.state.agent_state import AgentState
-from understudy.state.dues import notices_of
+from understudy.state.next_due import notices_of
 from understudy.state.records import Requested
 from understudy.state.run_state import NO_NOTICES, Notices
 from understudy.state.waits import Wait, has_waits, waits_of

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 
 from pydantic_ai.messages import ModelMessage
 
-from understudy._base.log_fields import about
+from understudy._base.log_fields import log_extra
 from understudy.errors import StoreError
 from understudy.journal.checkpoints import (
     Checkpoint,
@@ -94,7 +94,7 @@ class CheckpointWriter:
             head = dump_head(state, after)
         except Exception:  # a hook or tool has put an object into what it was given to read
             logger.exception(
-                "agent %r gets no checkpoint", owned.agent_id, extra=about(owned.agent_id)
+                "agent %r gets no checkpoint", owned.agent_id, extra=log_extra(owned.agent_id)
             )
             self.stop()
             return None
@@ -102,7 +102,7 @@ class CheckpointWriter:
             logger.warning(
                 "agent %r gets no checkpoint: its state is too large",
                 owned.agent_id,
-                extra=about(owned.agent_id),
+                extra=log_extra(owned.agent_id),
             )
             self.stop()
             return None
@@ -183,7 +183,7 @@ class CheckpointJob:
             logger.exception(
                 "agent %r gets no checkpoint",
                 self._owned.agent_id,
-                extra=about(self._owned.agent_id),
+                extra=log_extra(self._owned.agent_id),
             )
             self._failed = True
             return

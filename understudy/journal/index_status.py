@@ -7,7 +7,7 @@ from functools import lru_cache
 from understudy.journal.asks import open_asks
 from understudy.journal.contracts import AGENT_STATUS, IndexEntry, IndexStatus
 from understudy.state.agent_state import AgentState
-from understudy.state.dues import next_due
+from understudy.state.next_due import next_due
 from understudy.state.plans import next_occurrence
 from understudy.state.waits import has_waits, is_woken, may_wait, open_calls
 from understudy.stopping import StopReason, StopSignals

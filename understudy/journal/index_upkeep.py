@@ -6,7 +6,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from functools import partial
 
-from understudy._base.log_fields import about
+from understudy._base.log_fields import log_extra
 from understudy.errors import StoreUnavailable, UnderstudyError
 from understudy.journal.committer import Changes
 from understudy.journal.contracts import CountsHosts, StatusIndex, StoredAgent
@@ -73,7 +73,10 @@ class IndexUpkeep:
             raise
         except UnderstudyError as error:
             logger.error(
-                "agent %r cannot be read: %r", agent.agent_id, error, extra=about(agent.agent_id)
+                "agent %r cannot be read: %r",
+                agent.agent_id,
+                error,
+                extra=log_extra(agent.agent_id),
             )
             return
         noted = (record.at for record in reversed(loaded.records) if type(record) is StatusNoted)

@@ -31,12 +31,12 @@ class Hint(NamedTuple):
     agents. `look`: a call of the host has its reply, or can be taken back. `ended`: a run that the
     host follows has an outcome. `given`: the host owns one more agent, which it did not claim.
     `left`: a host has closed, and there are runs without an owner.
-    `follow`, `follow_feed`, `live`: see `journal.parcels`."""
+    `follow`, `follow_feed`, `live`: see `journal.chunks`."""
     number: int = 0
     """Of `taken` and `given` the new epoch; of `look` the call that has its reply, 0 for calls of
-    an agent that is released or deleted; of a piece of a parcel the host that says it."""
+    an agent that is released or deleted; of a chunk the host that says it."""
     agent_id: str = ""
-    """Of `follow`, `follow_feed` and `live`: a piece of a parcel."""
+    """Of `follow`, `follow_feed` and `live`: a chunk of the content."""
 
     def __str__(self) -> str:
         return f"{self.kind} {self.number} {self.agent_id}"

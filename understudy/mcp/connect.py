@@ -12,7 +12,7 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp.server import Server
 from mcp.server.mcpserver import MCPServer
 
-from understudy._base.causes import message_of
+from understudy._base.error_texts import message_of
 from understudy._base.json_values import shown
 from understudy.errors import UsageError
 from understudy.mcp.connection import Address, Connection

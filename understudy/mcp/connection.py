@@ -12,7 +12,7 @@ import mcp_types as types
 from mcp import ClientSession, MCPError
 from pydantic import TypeAdapter, ValidationError
 
-from understudy._base.causes import first_lines
+from understudy._base.error_texts import first_lines
 from understudy._base.json_values import digest
 from understudy.errors import UsageError
 from understudy.mcp.listed_tool import MAX_LISTED, MAX_PAGES, ListedTool, listed_tools

@@ -14,11 +14,11 @@ from typing import Any, TypedDict, Unpack, overload
 from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_attempt, wait_exponential
 
 from understudy._base.json_values import checked_flag, checked_seconds, checked_text, digest, shown
-from understudy._base.predicates import chooses
 from understudy.errors import UsageError
 from understudy.mcp.listed_tool import MAX_DESCRIPTION, ListedTool
 from understudy.mcp.mcp_server import McpServer
 from understudy.tools import OutcomeUnknown, Tool, ToolContext
+from understudy.tools.predicates import checked_predicate
 
 FORMAT = 1
 MAX_TOOLS = 1_000
@@ -228,7 +228,7 @@ def _made(server: McpServer, listed: Mapping[str, ListedTool], options: _Options
         chosen = [
             tool
             for tool in listed.values()
-            if chooses(include, tool.name, what=f"{what} {tool.name!r},")
+            if checked_predicate(include, tool.name, what=f"{what} {tool.name!r},")
         ]
     else:
         chosen = [tool for tool in listed.values() if include is None or tool.name in include]

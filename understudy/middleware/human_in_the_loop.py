@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from typing import Any
 
-from understudy._base.causes import cause_of
+from understudy._base.error_texts import error_text
 from understudy._base.json_values import checked_json, storable_text
 from understudy._base.request_timing import OnExpiry, request_timing
 from understudy.errors import UsageError
@@ -174,4 +174,4 @@ async def _displayed(gate: GateRule, call: ToolCall) -> str | dict[str, Any] | N
         return storable_text(shown if isinstance(shown, str) else str(shown))
     except Exception as error:
         logger.exception("display() of the gate on %r raised", call.tool_name, extra=log_fields())
-        return f"(display() raised {cause_of(error)})"
+        return f"(display() raised {error_text(error)})"

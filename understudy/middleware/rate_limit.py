@@ -28,8 +28,8 @@ from understudy.middleware.base import Middleware, NextModelCall
 from understudy.models.token_counts import estimated_tokens, last_counted, text_tokens
 from understudy.run.definition import AgentDefinition
 from understudy.run.model_input import ModelInput
-from understudy.run.points import IN_PROCESS
 from understudy.run.run import Run
+from understudy.run.waits.points import IN_PROCESS
 
 MINUTE = 60.0
 _RECHECK = 0.1

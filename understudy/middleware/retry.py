@@ -7,7 +7,7 @@ from typing import ClassVar
 from pydantic_ai.messages import ModelResponse
 from tenacity import AsyncRetrying, DoAttempt, DoSleep, RetryCallState, RetryError
 
-from understudy._base.causes import cause_of
+from understudy._base.error_texts import error_text
 from understudy._base.json_values import shown, storable_text
 from understudy.errors import JournalFailed, UsageError
 from understudy.interrupts import Defer
@@ -15,8 +15,8 @@ from understudy.middleware.base import Middleware, NextModelCall
 from understudy.models.reply_checks import EmptyReply, RefusedReply
 from understudy.run.hooks import HookFailed
 from understudy.run.model_input import ModelInput
-from understudy.run.points import IN_PROCESS, RETRY
 from understudy.run.run import Run
+from understudy.run.waits.points import IN_PROCESS, RETRY
 from understudy.state.run_state import Point
 
 
@@ -74,7 +74,7 @@ class Retry(Middleware):
                 return do
             elif do > IN_PROCESS and is_of_step:
                 failed = state.outcome.exception() if state.outcome is not None else None
-                reason = storable_text(cause_of(failed)) if failed is not None else None
+                reason = storable_text(error_text(failed)) if failed is not None else None
                 raise Defer(do, key=f"{RETRY}{state.attempt_number}", reason=reason)
             else:
                 state.prepare_for_next_attempt()

@@ -23,9 +23,9 @@ from pydantic_ai.messages import (
 )
 from pydantic_ai.models import Model
 
-from understudy._base.causes import cause_of
+from understudy._base.error_texts import error_text
 from understudy._base.json_values import checked_text, digest, shown
-from understudy._base.log_fields import about
+from understudy._base.log_fields import log_extra
 from understudy.errors import Fenced, JournalFailed, RecordRefused, UsageError
 from understudy.middleware.base import Middleware
 from understudy.models.token_counts import estimated_tokens, last_counted, text_tokens
@@ -164,8 +164,8 @@ class Summarization(Middleware):
             logger.info(
                 "%s: its tokens were not counted: %s",
                 run.agent_id,
-                cause_of(error),
-                extra=about(run.agent_id, run.run_id),
+                error_text(error),
+                extra=log_extra(run.agent_id, run.run_id),
             )
             return estimate
         return usage.input_tokens
@@ -187,7 +187,7 @@ class Summarization(Middleware):
         except (JournalFailed, Fenced, HookFailed):
             raise
         except Exception as error:
-            why = cause_of(error)
+            why = error_text(error)
         else:
             if estimated_tokens([_summary_message(run, text)]) < estimated_tokens(older):
                 return text
@@ -196,7 +196,7 @@ class Summarization(Middleware):
             "%s: the conversation is not summarised: %s",
             run.agent_id,
             why,
-            extra=about(run.agent_id, run.run_id),
+            extra=log_extra(run.agent_id, run.run_id),
         )
         await run.once(f"{_LEFT_ALONE}{len(older)}", lambda: why)
         return None

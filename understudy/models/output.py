@@ -18,7 +18,7 @@ from pydantic_ai.output import OutputObjectDefinition
 from pydantic_ai.tools import Tool as SchemaTool
 from pydantic_core import PydanticSerializationError
 
-from understudy._base.causes import cause_of
+from understudy._base.error_texts import error_text
 from understudy._base.json_values import (
     NotJsonError,
     as_json,
@@ -131,11 +131,11 @@ class Output:
             stored = as_json(plain)
         except ValidationError as error:
             where = f"call the tool {OUTPUT_TOOL!r} with it\n" if self.mode == "tool" else ""
-            raise InvalidOutput(where + _error_text(error)) from error
+            raise InvalidOutput(where + _validation_text(error)) from error
         except (PydanticSerializationError, NotJsonError) as error:
             raise InvalidOutput(text_of(error)) from error
         except Exception as error:  # of a validator of the type's own
-            raise InvalidOutput(f"answer: a validator raised {cause_of(error)}") from error
+            raise InvalidOutput(f"answer: a validator raised {error_text(error)}") from error
         return stored
 
     def object_definition(self) -> OutputObjectDefinition:
@@ -175,7 +175,7 @@ def _form_of(type: Any, *, agent: str) -> SchemaTool[Any]:
         raise UsageError(f"Agent {agent!r}: `output_type`: {error}") from error
 
 
-def _error_text(error: ValidationError) -> str:
+def _validation_text(error: ValidationError) -> str:
     return "\n".join(
         f"{'.'.join(str(part) for part in detail['loc']) or 'answer'}: {detail['msg']}"
         for detail in error.errors(include_url=False, include_context=False)

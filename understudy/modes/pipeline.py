@@ -13,7 +13,7 @@ from copy import deepcopy
 from dataclasses import replace
 from typing import Any, Generic
 
-from understudy._base.causes import cause_of
+from understudy._base.error_texts import error_text
 from understudy._base.event_loops import is_cancelled
 from understudy._base.type_variables import DepsT, DepsT_contra
 from understudy.errors import JournalFailed, RecordRefused, StepFailed, UnderstudyError, UsageError
@@ -26,9 +26,9 @@ from understudy.modes.steps.check_stop import (
 from understudy.modes.steps.run_end import call_end_hooks, end_of
 from understudy.outcomes import Completed, Failed, Interrupted, Outcome, Paused, Stopped, Waiting
 from understudy.run.definition import ChildAgent, Pipeline
-from understudy.run.dues import record_dues
 from understudy.run.hooks import HookFailed
 from understudy.run.run import AttemptEnded, Run, inside_run
+from understudy.run.waits.dues import record_dues
 from understudy.state.records import Attempt, HooksRan, Once, RunEnded
 from understudy.stopping import StopSignal, StopSignals
 
@@ -277,7 +277,7 @@ async def _call_on_resume(run: Run) -> None:
 def _step_error(step: Step, error: BaseException) -> UnderstudyError:
     if isinstance(error, UnderstudyError):
         return error
-    failure = StepFailed(step=_name_of(step), cause=cause_of(error))
+    failure = StepFailed(step=_name_of(step), cause=error_text(error))
     failure.__cause__ = error
     return failure
 

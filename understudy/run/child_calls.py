@@ -9,7 +9,7 @@ from typing import Any
 
 from pydantic_ai.messages import ModelMessage
 
-from understudy._base.causes import cause_of
+from understudy._base.error_texts import error_text
 from understudy._base.json_values import checked_text, shown
 from understudy.errors import UsageError
 from understudy.models.messages import UserInput, normalised, user_message
@@ -116,7 +116,7 @@ def result_of_agent(outcome: Outcome, *, what: str) -> Any:
         case Completed(tool_result=result) if result is not None:
             raise ToolFailed(f"{what} ended by an error of {result.tool_name!r}: {result.content}")
         case Failed(error=error):
-            raise ToolFailed(f"{what} failed: {cause_of(error)}")
+            raise ToolFailed(f"{what} failed: {error_text(error)}")
         case Stopped():
             raise ToolFailed(f"{what} was not finished. {outcome.explain()}")
         case _:

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar, cast
 
-from understudy._base.causes import cause_of
+from understudy._base.error_texts import error_text
 from understudy._base.event_loops import is_cancelled
 from understudy._base.worker_threads import WorkerThreads
 from understudy.errors import JournalFailed, MiddlewareError
@@ -93,7 +93,7 @@ class Hook:
 
     def failure(self, error: BaseException) -> MiddlewareError:
         """The error to report when this hook raised `error`."""
-        cause = cause_of(error)
+        cause = error_text(error)
         if isinstance(error, (Interrupt, Defer)):  # where the pipeline does not take it
             cause += f": {_PLACES[type(error)]}"
         failure = MiddlewareError(middleware=self.middleware, hook=self.name, cause=cause)

@@ -9,11 +9,10 @@ from contextlib import suppress
 from datetime import datetime
 from typing import Protocol, runtime_checkable
 
-from understudy._base.causes import cause_of
 from understudy._base.clock import Clock, SystemClock
+from understudy._base.error_texts import error_text
 from understudy._base.event_loops import call_on
 from understudy._base.json_values import shown
-from understudy._base.shared_empties import no_list
 from understudy.errors import JournalFailed, RecordRefused, UsageError
 from understudy.events import Event, events_of
 from understudy.journal.codec import check_storable
@@ -23,6 +22,7 @@ from understudy.state.files import StoredFile
 from understudy.state.fold import apply
 from understudy.state.records import ChildRecord, Record, Snapshot, stamp
 from understudy.state.run_state import Call, is_child_of
+from understudy.state.shared_empties import no_list
 
 logger: logging.Logger = logging.getLogger(__name__)
 
@@ -346,7 +346,7 @@ class Ledger:
         # What has no time cannot be recorded, an attempt neither: without an end here the run
         # would crash and be activated again for ever
         # (test_a_clock_that_raises_is_an_error_of_the_waiters).
-        self._failure = JournalFailed(f"The clock of the runtime raised {cause_of(error)}")
+        self._failure = JournalFailed(f"The clock of the runtime raised {error_text(error)}")
         raise self._failure from error
 
     async def durable(self) -> None:

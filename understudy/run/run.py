@@ -17,8 +17,7 @@ from understudy._base.clock import Clock, NewId
 from understudy._base.context_codecs import Context
 from understudy._base.event_loops import call_on_and_wait
 from understudy._base.json_values import checked_flag, checked_json, checked_text, shown
-from understudy._base.log_fields import about
-from understudy._base.shared_resources import SharedResources
+from understudy._base.log_fields import log_extra
 from understudy._base.type_variables import DepsT_co
 from understudy._base.worker_threads import WorkerThreads
 from understudy.errors import UnderstudyError, UsageError
@@ -44,6 +43,7 @@ from understudy.run.instrument import Instrument
 from understudy.run.ledger import Ledger
 from understudy.run.model_input import ModelInput
 from understudy.run.running_parts import RunningParts
+from understudy.run.shared_resources import SharedResources
 from understudy.state.agent_state import AgentState
 from understudy.state.continuation import continuation_of
 from understudy.state.costs import Cost
@@ -70,7 +70,7 @@ inside_run: contextvars.ContextVar[Run | None] = contextvars.ContextVar("inside_
 def log_fields() -> dict[str, str]:
     """The `extra=` of a log entry of code that runs now: about the run that it belongs to."""
     run = inside_run.get()
-    return {} if run is None else about(run.agent_id, run.run_id)
+    return {} if run is None else log_extra(run.agent_id, run.run_id)
 
 
 _RUN_IS_OVER = "the run is over: nothing can be signalled any more"

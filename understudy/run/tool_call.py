@@ -19,8 +19,8 @@ from understudy.interrupts import (
     checked_allowed,
 )
 from understudy.run.child_calls import make_run_agent
-from understudy.run.points import Points
 from understudy.run.run import Run
+from understudy.run.waits.points import Points
 from understudy.state.run_state import Call
 from understudy.tools import Tool, ToolContext
 

@@ -19,7 +19,6 @@ from pydantic_ai.messages import ModelMessage
 from pydantic_ai.usage import RunUsage
 
 from understudy._base.json_values import checked_json, first_difference, reason, shown
-from understudy._base.shared_empties import no_items, no_list, with_item
 from understudy.errors import SchemaVersionError, UsageError
 from understudy.interrupts import DecisionRecord, DoubtfulCall, Request, Sticky
 from understudy.models.messages import (
@@ -30,10 +29,11 @@ from understudy.models.messages import (
 )
 from understudy.state.blobs import dumped_blobs
 from understudy.state.costs import Cost, Lines, adding, below, complete
-from understudy.state.dues import next_due
 from understudy.state.files import StoredFile
+from understudy.state.next_due import next_due
 from understudy.state.plans import Plans, QueuedMessage
 from understudy.state.run_state import RunState, is_child_of
+from understudy.state.shared_empties import no_items, no_list, with_item
 from understudy.state.stored_names import is_needed
 from understudy.state.waits import Wait, waits_of
 

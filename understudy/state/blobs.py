@@ -71,7 +71,7 @@ def _end(data: bytes, begin: int) -> int:
     return last
 
 
-def pieces_of(kept: bytes) -> list[str]:
+def chunks_of(kept: bytes) -> list[str]:
     """The hashes of the pieces, where what is kept is a list of them."""
     if kept[:1] != _LIST:
         return []
@@ -86,7 +86,7 @@ def unpack(file: StoredFile, kept: Mapping[str, bytes]) -> bytes:
 
     """
     first = kept[file.hash]
-    data = b"".join(kept[hash][1:] for hash in pieces_of(first)) or first[1:]
+    data = b"".join(kept[hash][1:] for hash in chunks_of(first)) or first[1:]
     if sha256(data).hexdigest() != file.hash:
         raise StoreDamaged(what="the bytes of a file", cause=f"they are not those of {file.hash}")
     return data
@@ -95,7 +95,7 @@ def unpack(file: StoredFile, kept: Mapping[str, bytes]) -> bytes:
 def check_kept(hashes: Iterable[str], kept: Mapping[str, bytes]) -> None:
     """Raise `ValueError` where something of these files is missing, or has a wrong hash."""
     for hash, payload in kept.items():
-        whole = b"".join(kept[piece][1:] for piece in pieces_of(payload)) or payload[1:]
+        whole = b"".join(kept[piece][1:] for piece in chunks_of(payload)) or payload[1:]
         if sha256(whole).hexdigest() != hash:
             raise ValueError(f"the bytes under {hash!r} are not those of this hash")
     for hash in hashes:
@@ -128,7 +128,7 @@ def in_use(hashes: Iterable[str], kept: Mapping[str, bytes]) -> set[str]:
     for hash in hashes:
         if hash in kept:
             used.add(hash)
-            used.update(pieces_of(kept[hash]))
+            used.update(chunks_of(kept[hash]))
     return used
 
 

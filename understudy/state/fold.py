@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any, cast
 
-from understudy._base.shared_empties import with_item
 from understudy.state import records as r
 from understudy.state.agent_state import AgentState
 from understudy.state.folds import agents, calls, ends, places, queue, replies, requests, runs
+from understudy.state.shared_empties import with_item
 from understudy.state.workflow_sharing import new_child
 
 FOLD_VERSION = 6

@@ -15,12 +15,12 @@ from pydantic_ai.messages import ToolCallPart
 from pydantic_ai.usage import RunUsage
 
 from understudy._base.context_codecs import StoredContext
-from understudy._base.shared_empties import no_items, no_list
 from understudy.interrupts import Decision, Request
 from understudy.models.messages import StoredResponse
 from understudy.state.costs import Lines
 from understudy.state.plans import Occurrence
 from understudy.state.records import End, Override, PointEnd, PointKind, Result, Signalled
+from understudy.state.shared_empties import no_items, no_list
 from understudy.state.workflow_progress import Progress, Shared
 
 T = TypeVar("T", "Call", "Turn", "RunState")

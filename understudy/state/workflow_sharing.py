@@ -6,12 +6,12 @@ records of each agent would make the journal grow with the square of the turns.
 
 from __future__ import annotations
 
-from understudy._base.shared_empties import with_added, with_item
 from understudy.models.attribution import is_for_itself, view_for, with_author
 from understudy.state import records as r
 from understudy.state.agent_state import AgentState
 from understudy.state.costs import adding, below
 from understudy.state.run_state import RunState
+from understudy.state.shared_empties import with_added, with_item
 from understudy.state.workflow_progress import AgentResult
 
 

@@ -18,9 +18,9 @@ from typing import Any
 from opentelemetry.metrics import Observation
 
 from understudy._base.event_loops import call_on
-from understudy.actors.agent_events import Status
-from understudy.actors.services import RuntimeServices
-from understudy.actors.stored_agents import load_index
+from understudy.actors.agent.events import Status
+from understudy.actors.agent.services import RuntimeServices
+from understudy.actors.agent.stored_agents import load_index
 from understudy.journal import IndexStatus
 from understudy.journal.lists import AskQuery, ListStore
 from understudy.journal.store import DueStore

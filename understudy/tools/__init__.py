@@ -1,6 +1,6 @@
 """Tools: functions that a model may call, their context and their results."""
 
-from understudy.tools.context import ToolContext
+from understudy.tools.context import ToolContext, ToolSource
 from understudy.tools.function_tool import Tool, ToolFunction, exit_loop, tool
 from understudy.tools.result import (
     InvalidArguments,
@@ -9,7 +9,6 @@ from understudy.tools.result import (
     ToolFailed,
     ToolResult,
 )
-from understudy.tools.source import ToolSource
 
 __all__ = [
     "InvalidArguments",

@@ -18,12 +18,26 @@ from understudy.errors import UsageError
 from understudy.models.messages import UserInput
 from understudy.state.agent_state import AgentState
 from understudy.tools.base_agent import BaseAgent
-from understudy.tools.source import ToolSource
 
 if TYPE_CHECKING:
     from pydantic_ai.models import Model
 
     from understudy.outcomes import Completed, Failed, Stopped
+from contextlib import AbstractAsyncContextManager
+
+T_co = TypeVar("T_co", covariant=True)
+
+
+class ToolSource(Protocol[T_co]):
+    """What tools share and open once: a connection, a pool. `ctx.shared(source)` brings it.
+
+    A runtime opens it for all its agents, at its first use, and closes it when it stops. A call of
+    `Agent.execute` or `resume` opens one of its own, and closes it at its end.
+    """
+
+    def open(self) -> AbstractAsyncContextManager[T_co]:
+        """Open it, on the loop of the runtime. It is closed by leaving the context."""
+
 
 T = TypeVar("T")
 

@@ -135,7 +135,7 @@ def schema_tool(
         raise UsageError(f"Tool {name!r}: no schema can be generated: {error}") from error
 
 
-def error_text(error: ValidationError) -> str:
+def validation_text(error: ValidationError) -> str:
     """What is wrong with arguments, for the model."""
     lines = []
     for detail in error.errors(include_url=False, include_context=False):

@@ -10,16 +10,16 @@ from pydantic import ValidationError
 from pydantic_ai.tools import ToolDefinition
 from pydantic_core import to_json
 
-from understudy._base.causes import cause_of
+from understudy._base.error_texts import error_text
 from understudy._base.json_values import read_json, text_of
 from understudy.tools.result import InvalidArguments
 from understudy.tools.schema import (
     error_places,
-    error_text,
     hints_of,
     return_type,
     schema_tool,
     takes_context,
+    validation_text,
 )
 
 
@@ -64,9 +64,9 @@ class SignatureArguments:
             else:
                 checked = self._validator.validate_python(dict(arguments or {}))
         except ValidationError as error:
-            raise InvalidArguments(error_text(error), error_places(error)) from None
+            raise InvalidArguments(validation_text(error), error_places(error)) from None
         except Exception as error:  # of a validator of the tool's own
-            raise InvalidArguments(f"A validator raised {cause_of(error)}") from error
+            raise InvalidArguments(f"A validator raised {error_text(error)}") from error
         return cast("dict[str, Any]", checked)
 
     def canonical(self, checked: Mapping[str, Any]) -> dict[str, Any]:

@@ -19,11 +19,11 @@ from pydantic_ai.toolsets import (
 )
 
 from understudy._base.json_values import shown
-from understudy._base.predicates import chooses
 from understudy.errors import UsageError
 from understudy.tools.context import ToolContext
 from understudy.tools.function_tool import Tool, as_tool
 from understudy.tools.gate_rule import Rule
+from understudy.tools.predicates import checked_predicate
 
 _LETS_ALL_THROUGH = "any"
 """The title of the validator of a tool that has a JSON schema and no signature."""
@@ -123,7 +123,7 @@ def _passes(toolset: FilteredToolset[Any], found: _Found) -> bool:
     function = toolset.filter_func
     name = getattr(function, "__qualname__", type(function).__name__)
     what = f"The function {name!r} of a FilteredToolset, asked about the tool {found.name!r},"
-    return chooses(function, _NoContext(what), found.definition, what=what)
+    return checked_predicate(function, _NoContext(what), found.definition, what=what)
 
 
 def _asks(toolset: ApprovalRequiredToolset[Any], found: _Found) -> Callable[[dict[str, Any]], Any]:

@@ -11,9 +11,8 @@ from pydantic import BaseModel, ConfigDict, Field
 from understudy.actors import Future
 from understudy.login.bodies import B, checked_as
 from understudy.login.problems import refused
-from understudy.web import schedules
-from understudy.web.agents import actions_of
-from understudy.web.decide import read_body
+from understudy.web.views import schedules
+from understudy.web.views.agents import actions_of
 from understudy.web.visit import Form, Visit
 
 ANSWER_SECONDS = 1.0
@@ -91,7 +90,7 @@ class NothingBody(Body):
 async def send(visit: Visit) -> dict[str, Any]:
     """Queue a message, or steer the run."""
     visit.need("act")
-    return await _send(visit, await read_body(visit, MessageBody))
+    return await _send(visit, await visit.body(MessageBody))
 
 
 async def _send(visit: Visit, body: MessageBody) -> dict[str, Any]:
@@ -107,7 +106,7 @@ async def _send(visit: Visit, body: MessageBody) -> dict[str, Any]:
 async def cancel(visit: Visit) -> dict[str, Any]:
     """Stop the current run."""
     visit.need("act")
-    return await _cancel(visit, await read_body(visit, CancelBody))
+    return await _cancel(visit, await visit.body(CancelBody))
 
 
 async def _cancel(visit: Visit, body: CancelBody) -> dict[str, Any]:
@@ -119,7 +118,7 @@ async def _cancel(visit: Visit, body: CancelBody) -> dict[str, Any]:
 async def pause(visit: Visit) -> dict[str, Any]:
     """Pause the run after its next model reply."""
     visit.need("act")
-    return await _pause(visit, await read_body(visit, PauseBody))
+    return await _pause(visit, await visit.body(PauseBody))
 
 
 async def _pause(visit: Visit, body: PauseBody) -> dict[str, Any]:
@@ -130,7 +129,7 @@ async def _pause(visit: Visit, body: PauseBody) -> dict[str, Any]:
 async def unpause(visit: Visit) -> dict[str, Any]:
     """Continue a paused run."""
     visit.need("act")
-    body = await read_body(visit, RunBody)
+    body = await visit.body(RunBody)
     await visit.wait(visit.ref.unpause(run_id=body.run_id))
     return {"id": visit.agent_id}
 
@@ -138,14 +137,14 @@ async def unpause(visit: Visit) -> dict[str, Any]:
 async def retry(visit: Visit) -> dict[str, Any]:
     """Release a quarantined run."""
     visit.need("act")
-    body = await read_body(visit, RunBody)
+    body = await visit.body(RunBody)
     return {"id": visit.agent_id, "done": await begun(visit.ref.retry(run_id=body.run_id))}
 
 
 async def settle(visit: Visit) -> dict[str, Any]:
     """Say what a call in doubt did."""
     visit.need("act")
-    return await _settle(visit, await read_body(visit, SettleBody))
+    return await _settle(visit, await visit.body(SettleBody))
 
 
 async def _settle(visit: Visit, body: SettleBody) -> dict[str, Any]:
@@ -156,7 +155,7 @@ async def _settle(visit: Visit, body: SettleBody) -> dict[str, Any]:
 async def revoke(visit: Visit) -> dict[str, Any]:
     """Revoke a decision that always holds."""
     visit.need("act")
-    return await _revoke(visit, await read_body(visit, RevokeBody))
+    return await _revoke(visit, await visit.body(RevokeBody))
 
 
 async def _revoke(visit: Visit, body: RevokeBody) -> dict[str, Any]:
@@ -167,14 +166,14 @@ async def _revoke(visit: Visit, body: RevokeBody) -> dict[str, Any]:
 async def compact(visit: Visit) -> dict[str, Any]:
     """Replace the records by a snapshot."""
     visit.need("admin")
-    await read_body(visit, NothingBody)
+    await visit.body(NothingBody)
     return {"id": visit.agent_id, "done": await begun(visit.ref.compact())}
 
 
 async def delete(visit: Visit) -> dict[str, Any]:
     """Delete the agent and all its records."""
     visit.need("admin")
-    body = await read_body(visit, DeleteBody)
+    body = await visit.body(DeleteBody)
     return await _delete(visit, body)
 
 
@@ -189,7 +188,7 @@ async def _delete(visit: Visit, body: DeleteBody) -> dict[str, Any]:
 async def import_(visit: Visit) -> dict[str, Any]:
     """Put an exported agent into this store."""
     visit.need("admin")
-    body = await read_body(visit, ImportBody)
+    body = await visit.body(ImportBody)
     ref = await visit.wait(visit.runtime.import_(body.data, body.id))
     return {"id": ref.id}
 
@@ -197,7 +196,7 @@ async def import_(visit: Visit) -> dict[str, Any]:
 async def recover(visit: Visit) -> dict[str, Any]:
     """Continue every run that was cut off."""
     visit.need("admin")
-    await read_body(visit, NothingBody)
+    await visit.body(NothingBody)
     found = await visit.wait(visit.runtime.recover())
     return {"continued": [ref.id for ref in found]}
 

@@ -13,20 +13,10 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Route
 
 from understudy.login.users import Right
-from understudy.web import (
-    actions,
-    agents,
-    asks,
-    conversation,
-    decide,
-    files,
-    outcome,
-    schedules,
-    streams,
-    timeline,
-)
+from understudy.web import actions, decide, streams
 from understudy.web import agent_shapes as of
 from understudy.web import shapes as s
+from understudy.web.views import agents, asks, conversation, files, outcome, schedules, timeline
 from understudy.web.visit import Site, Visit
 
 View = Callable[[Visit], Awaitable[dict[str, Any] | Response]]

@@ -15,9 +15,8 @@ from understudy.errors import (
     UnknownAgent,
 )
 from understudy.interrupts import Decision, decision_from_outside
-from understudy.login.bodies import B, checked_as
 from understudy.login.problems import Problem, Refused, problem_of, refused
-from understudy.web.asks import story_of
+from understudy.web.views.asks import story_of
 from understudy.web.visit import Visit
 
 SAYS = {
@@ -81,7 +80,7 @@ class BulkBody(BaseModel):
 
 async def decide(visit: Visit) -> dict[str, Any]:
     """Answer requests of one agent. All of them are taken, or none."""
-    body = await read_body(visit, DecisionsBody)
+    body = await visit.body(DecisionsBody)
     missing = sorted(set(body.decisions) - set(body.expect))
     if missing:
         raise refused(400, "UsageError", f"`expect` has no digest for {missing[0]!r}.")
@@ -196,7 +195,7 @@ async def bulk(visit: Visit) -> dict[str, Any]:
         Refused: for an edit, or an answer, which are about one request.
 
     """
-    body = await read_body(visit, BulkBody)
+    body = await visit.body(BulkBody)
     if body.decision.type not in ("approve", "reject"):
         raise refused(400, "UsageError", "Many requests at once can be approved or rejected only.")
     items = [(item.agent_id, item.request_id, item.digest) for item in body.requests]
@@ -221,8 +220,3 @@ async def take_all(
             results.append({**row, "ok": False, "status": problem.status, **problem.to_dict()})
     done = sum(result["ok"] for result in results)
     return {"results": results, "recorded": done, "refused": len(results) - done}
-
-
-async def read_body(visit: Visit, model: type[B]) -> B:
-    """The JSON body as this model."""
-    return checked_as(model, await visit.json())

@@ -6,7 +6,7 @@ import unicodedata
 
 from markupsafe import Markup, escape
 
-from understudy._base.odd_letters import odd_places
+from understudy._base.confusables import odd_places
 
 
 def marked(text: str) -> Markup:

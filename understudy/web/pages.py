@@ -14,19 +14,12 @@ from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Re
 from starlette.routing import BaseRoute, Route
 
 from understudy.login.problems import Problem
-from understudy.web import (
-    actions,
-    agents,
-    asks,
-    bulk,
-    conversation,
-    files,
-    request_form,
-    schedules,
-    timeline,
-)
+from understudy.web import actions
+from understudy.web.forms import bulk
+from understudy.web.forms.request import decide_by_form, form_values
 from understudy.web.live import live, version
 from understudy.web.render import template
+from understudy.web.views import agents, asks, conversation, files, schedules, timeline
 from understudy.web.visit import Site, Visit, escaped_id, link_to
 
 View = Callable[[Visit], Awaitable[dict[str, Any]]]
@@ -103,7 +96,7 @@ def page_routes(site: Site) -> list[BaseRoute]:
         ]
     request_path = f"{AGENT}/requests/{{request_id}}"
     return [
-        Route(request_path, _answered(site, request_form.decide_by_form), methods=["POST"]),
+        Route(request_path, _answered(site, decide_by_form), methods=["POST"]),
         Route("/bulk", _answered(site, bulk.bulk_by_form), methods=["POST"]),
         Route(f"{AGENT}/do/{{action}}", _answered(site, do), methods=["POST"]),
         Route(f"{AGENT}/export", _answered(site, export), methods=["GET"]),
@@ -122,7 +115,7 @@ def _shown(site: Site, page: Page) -> Callable[[Request], Awaitable[Response]]:
         values: dict[str, Any] = {"data": data, "part": part, "version": version(part)}
         values["live_link"] = _live_link(visit, page, version(part))
         if page.name == "request" and data["is_pending"] and data["request"] is not None:
-            values |= request_form.form_values(visit, data)
+            values |= form_values(visit, data)
         return HTMLResponse(render(visit, f"pages/{page.name}.html", page=page, **values))
 
     return show

@@ -17,7 +17,7 @@ from understudy.actors import AgentRef, Observer, Runtime
 from understudy.display import Row
 from understudy.errors import UnderstudyError
 from understudy.interrupts import Request as AskedRequest
-from understudy.login.bodies import media_type, read_body, read_json
+from understudy.login.bodies import B, checked_as, media_type, read_body, read_json
 from understudy.login.problems import refused
 from understudy.login.users import Right, User
 from understudy.state.agent_state import AgentState
@@ -169,6 +169,10 @@ class Visit:
     def limit(self, default: int = 50) -> int:
         """How many rows."""
         return self.number("limit", default, least=1, most=MAX_LIMIT)
+
+    async def body(self, model: type[B]) -> B:
+        """The JSON body as this model."""
+        return checked_as(model, await self.json())
 
     async def json(self) -> Any:
         """The body as JSON."""

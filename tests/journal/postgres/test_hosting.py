@@ -184,7 +184,7 @@ def test_without_the_files_of_linux_the_lease_is_the_judge(
     hosts: Hosts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """J50: as on macOS."""
-    monkeypatch.setattr("understudy.journal.postgres.hosting.this_process", lambda: None)
+    monkeypatch.setattr("understudy.journal.postgres.sharing.hosts.this_process", lambda: None)
     there, here = hosts.open("there"), hosts.open("here")
     claim(there)
     assert hosts.sql("SELECT place, pid, started FROM hosts") == [(None, None, None)] * 2

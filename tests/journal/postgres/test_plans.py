@@ -11,7 +11,8 @@ import pytest
 
 from tests.support.postgres import Hosts
 from understudy.journal.contracts import IndexStatus, time_number
-from understudy.journal.postgres import lease_sql, sql
+from understudy.journal.postgres import sql
+from understudy.journal.postgres.sharing import lease
 
 OPEN, QUEUED = IndexStatus.OPEN, IndexStatus.QUEUED
 MANY = 20_000
@@ -76,7 +77,7 @@ def test_a_sweep_looks_at_no_agent_that_is_due_later(hosts: Hosts, mode: str) ->
 
 def test_whether_older_hosts_may_write_is_known_without_a_look_at_agents(hosts: Hosts) -> None:
     hosts.open("a")
-    ((told,),) = hosts.sql(f"EXPLAIN (VERBOSE, FORMAT JSON) {lease_sql.HOSTS_SO_FAR}")
+    ((told,),) = hosts.sql(f"EXPLAIN (VERBOSE, FORMAT JSON) {lease.HOSTS_SO_FAR}")
     plan = told if isinstance(told, list) else json.loads(str(told))
     tables = {
         node["Relation Name"]
@@ -100,7 +101,7 @@ def test_who_leaves_looks_at_no_agent_at_rest(
 ) -> None:
     """J10: whatever the server believes of them. Else its row stays where that takes too long."""
     leaves = hosts.open("leaves")
-    statement = lease_sql.TELL_LEFT.replace("%(told)s", "'left'").replace("%(id)s", "0")
+    statement = lease.TELL_LEFT.replace("%(told)s", "'left'").replace("%(id)s", "0")
     with psycopg.connect(hosts.url, autocommit=True) as db:
         db.execute(f"SET search_path TO {hosts.schema}".encode())
         db.execute(_FILL.encode(), [time_number(FAR), MANY])
@@ -109,7 +110,7 @@ def test_who_leaves_looks_at_no_agent_at_rest(
         db.execute(b"UPDATE agents SET standing = 'rest' WHERE standing = 'open'")
         db.execute("CREATE TABLE plans (plan json)")
         db.execute(_EXPLAINED.format(statement).encode())
-        monkeypatch.setattr(lease_sql, "TELL_LEFT", "SELECT explained(), %(told)s, %(id)s")
+        monkeypatch.setattr(lease, "TELL_LEFT", "SELECT explained(), %(told)s, %(id)s")
         leaves.close()
         ((plan,),) = db.execute("SELECT plan FROM plans").fetchall()
     looked_at = [

@@ -23,9 +23,9 @@ from tests.support.postgres import Cutter, Hosts
 from understudy.errors import Fenced, OwnedElsewhere
 from understudy.journal.contracts import Batch, IndexStatus, Owned
 from understudy.journal.hosts import HostedDefinition
-from understudy.journal.postgres import lease_sql
 from understudy.journal.postgres.backend import PostgresBackend
 from understudy.journal.postgres.connection import PostgresConnection
+from understudy.journal.postgres.sharing import lease
 from understudy.journal.shared import Post, Wanted, hint_of
 
 CUT_EARS = (
@@ -386,7 +386,7 @@ def test_a_host_that_cannot_say_that_it_leaves_keeps_its_row(
     """J10: others see the end of its lease then, as of one that is killed between the two."""
     open_host(hosts, ears, "leaves").close()
     assert hosts.sql("SELECT name FROM hosts") == []
-    monkeypatch.setattr(lease_sql, "TELL_LEFT", "SELECT 1 / 0, %(told)s, %(id)s")
+    monkeypatch.setattr(lease, "TELL_LEFT", "SELECT 1 / 0, %(told)s, %(id)s")
     open_host(hosts, ears, "leaves").close()
     assert hosts.sql("SELECT name FROM hosts") == [("leaves",)]
 

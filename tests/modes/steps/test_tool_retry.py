@@ -261,7 +261,7 @@ async def test_every_prefix_of_the_records_comes_to_the_payment() -> None:
 
 
 async def test_a_policy_that_never_ends_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("understudy.modes.steps.tool_retry.MOST", 5)
+    monkeypatch.setattr("understudy.modes.steps.tool_call.retry.MOST", 5)
     payments = Payments(99, AsyncRetrying())
     completed(await soon(payments.agent().execute("Go.")))
     assert len(payments.keys) == 6

@@ -38,15 +38,15 @@ from understudy import (
     tool,
 )
 from understudy._base import clock
-from understudy.actors import calls_elsewhere, post_office
-from understudy.actors.post_office import PostOffice
-from understudy.actors.posted_calls import PostedCalls
+from understudy.actors.hosts import call_router
+from understudy.actors.hosts.call_router import CallRouter
+from understudy.actors.hosts.posted_calls import PostedCalls
 from understudy.journal import DatabaseStore
+from understudy.journal.database_store import SharedDatabase
 from understudy.journal.postgres import backend
 from understudy.journal.postgres.backend import PostgresBackend
 from understudy.journal.postgres.writer import PostgresWriter
 from understudy.journal.shared import Hint
-from understudy.journal.shared_database import SharedDatabase
 from understudy.middleware import Haltable
 
 __all__ = ["ASKER_POINTS", "OWNER_POINTS", "TAKER_POINTS", "Setting", "play"]
@@ -174,17 +174,17 @@ class _Stops:
         replaced(SharedDatabase, "post_states", looks)
 
     def _around_told(self) -> None:
-        inner = PostOffice.told
+        inner = CallRouter.told
 
         @functools.wraps(inner)
-        def told(office: PostOffice, hint: Hint | None) -> None:
+        def told(office: CallRouter, hint: Hint | None) -> None:
             if self._is_deaf:
                 return
             if hint is not None and hint.kind == "posted":
                 self("before hearing")
             inner(office, hint)
 
-        replaced(PostOffice, "told", told)
+        replaced(CallRouter, "told", told)
 
     def _around_act(self) -> None:
         inner = PostedCalls._taken_up
@@ -356,9 +356,9 @@ def _agent() -> Agent:
 
 def play(setting: Setting, host: str, log: SideLog, commands: int) -> None:
     """Do what the commands say, until they end."""
-    post_office.BEAT = setting.beat
-    calls_elsewhere.PATIENCE = setting.patience
-    calls_elsewhere.POLL = setting.poll
+    call_router.BEAT = setting.beat
+    call_router.PATIENCE = setting.patience
+    call_router.POLL = setting.poll
     if host in setting.ahead:
         _put_ahead(setting.ahead[host])
     stops = _Stops(log, host)

@@ -18,7 +18,7 @@ from tests.support.durability.points import Points
 from tests.support.durability.side_log import SideLog
 from understudy import Agent, Runtime, SimulatedClock, UnknownAgent, call, tool
 from understudy.middleware import HumanInTheLoop
-from understudy.run import dues
+from understudy.run.waits import dues
 from understudy.state import fold
 from understudy.state.records import Decided, Escalated, Reminded
 from understudy.state.run_state import NO_NOTICES

@@ -13,15 +13,16 @@ from dataclasses import replace
 from typing import Any
 
 from tests.support.durability.forks import be_hasty
-from understudy.actors import activation, run_task
-from understudy.actors.runs import decisions, run_queue
+from understudy.actors.agent import activation, task
+from understudy.actors.agent.runs import decisions, run_queue
 from understudy.agent import nested_runs
 from understudy.journal import agent_journal, lease
 from understudy.journal.postgres import sql
 from understudy.journal.sqlite import backend, lock, writer
 from understudy.modes import agent_execution, pipeline
 from understudy.modes.steps import check_interrupts, execute_tools
-from understudy.run import dues, ledger, points
+from understudy.run import ledger
+from understudy.run.waits import dues, points
 from understudy.state import fold
 from understudy.state import records as r
 from understudy.state.folds import agents as agent_folds
@@ -212,7 +213,7 @@ def _j13() -> None:
 
         return ends
 
-    _wrap(run_task, "_cancelled", ending)
+    _wrap(task, "_cancelled", ending)
 
 
 @_broken("J14: a message is acknowledged before it is durable")

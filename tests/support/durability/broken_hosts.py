@@ -6,19 +6,19 @@ from dataclasses import replace
 from typing import Any
 
 from understudy._base.clock import SharedClock, SystemClock
-from understudy.actors import calls_elsewhere, replies
-from understudy.actors.activation import Activation
+from understudy.actors.agent import replies
+from understudy.actors.agent.activation import Activation
+from understudy.actors.agent.messages import AgentMessage, Cancel
+from understudy.actors.agent.placement import Placement
+from understudy.actors.agent.slot import AgentSlot
 from understudy.actors.agent_host import AgentHost
-from understudy.actors.agent_slot import AgentSlot
-from understudy.actors.call_bodies import body_of
-from understudy.actors.calls_elsewhere import CallsElsewhere
-from understudy.actors.messages import AgentMessage, Cancel
-from understudy.actors.placement import Placement
-from understudy.actors.post_office import PostOffice
-from understudy.actors.posted_calls import PostedCalls
+from understudy.actors.hosts import call_router
+from understudy.actors.hosts.call_bodies import body_of
+from understudy.actors.hosts.call_router import CallRouter, CallsElsewhere
+from understudy.actors.hosts.posted_calls import PostedCalls
 from understudy.journal import index_status
 from understudy.journal.postgres import sql
-from understudy.journal.postgres.ear import Ear
+from understudy.journal.postgres.sharing.notify import NotifyListener
 from understudy.journal.shared import to_reply
 
 __all__ = ["HOSTS_BROKEN", "replaced"]
@@ -97,13 +97,13 @@ def _cancel_any_run() -> None:
             message = replace(message, run_id=None)
         return body_of(message, **given)
 
-    replaced(calls_elsewhere, "body_of", of_any_run)
+    replaced(call_router, "body_of", of_any_run)
 
 
 def _no_sweep_after_listen() -> None:
-    run = Ear._run
+    run = NotifyListener._run
 
-    def runs(ear: Ear, *given: Any) -> None:
+    def runs(ear: NotifyListener, *given: Any) -> None:
         told = ear._told
 
         def told_something(text: str | None) -> None:
@@ -113,7 +113,7 @@ def _no_sweep_after_listen() -> None:
         ear._told = told_something
         run(ear, *given)
 
-    replaced(Ear, "_run", runs)
+    replaced(NotifyListener, "_run", runs)
 
 
 def _no_poll() -> None:
@@ -128,10 +128,10 @@ def _no_poll() -> None:
         finally:
             calls._looking = None
 
-    async def no_heartbeat(_: PostOffice) -> None: ...
+    async def no_heartbeat(_: CallRouter) -> None: ...
 
     replaced(CallsElsewhere, "_look_again_and_again", look_when_told)
-    replaced(PostOffice, "_heartbeat", no_heartbeat)
+    replaced(CallRouter, "_heartbeat", no_heartbeat)
 
 
 def _own_clocks() -> None:
@@ -158,13 +158,13 @@ def _drain_at_once() -> None:
 
 def _hand_over_untold() -> None:
     """Another host gets the agent, and is not told to go on with it."""
-    told = PostOffice.told
+    told = CallRouter.told
 
-    def hears(office: PostOffice, hint: Any) -> None:
+    def hears(office: CallRouter, hint: Any) -> None:
         if hint is None or hint.kind != "given":
             told(office, hint)
 
-    replaced(PostOffice, "told", hears)
+    replaced(CallRouter, "told", hears)
 
 
 def _drain_and_take() -> None:

@@ -25,10 +25,10 @@ from understudy import (
     call,
     tool,
 )
-from understudy.actors.runs import dues as due_runs
+from understudy.actors.agent.runs import timers as due_runs
 from understudy.journal import index_status
 from understudy.models import ScriptedRequest
-from understudy.state import agent_state, dues, fold
+from understudy.state import agent_state, fold, next_due
 from understudy.state.folds import queue
 from understudy.state.folds import runs as run_folds
 from understudy.state.records import Occurred
@@ -55,8 +55,8 @@ def _never_moves_on() -> None:
 def _is_not_in_the_index() -> None:
     """Neither the index of the store nor the clock is told when the plans of an agent are due."""
     told: list[tuple[Any, str, Callable[[Any], datetime | None]]] = [
-        (agent_state, "next_due", dues.due_of_run),
-        (index_status, "next_due", dues.due_of_run),
+        (agent_state, "next_due", next_due.due_of_run),
+        (index_status, "next_due", next_due.due_of_run),
         (due_runs, "due_of_plans", lambda state: None),  # while a run task is under way
     ]
     for module, name, broken in told:

@@ -29,7 +29,7 @@ from understudy import (
     call,
     tool,
 )
-from understudy.actors import activation
+from understudy.actors.agent import activation
 from understudy.journal import load_latest
 from understudy.journal.database_store import DatabaseStore
 from understudy.journal.postgres import sql

@@ -36,8 +36,8 @@ from understudy._base.worker_threads import WorkerThreads
 from understudy.journal import DatabaseStore
 from understudy.journal.agent_journal import AgentJournal
 from understudy.journal.contracts import Batch
+from understudy.journal.database_store import SharedDatabase
 from understudy.journal.postgres.backend import PostgresBackend
-from understudy.journal.shared_database import SharedDatabase
 from understudy.run.ledger import Ledger
 from understudy.state import records as r
 

@@ -17,7 +17,7 @@ from tests.support.durability.points import Points
 from tests.support.durability.side_log import SideLog
 from understudy import Agent, Runtime, call
 from understudy.middleware import Workspace
-from understudy.modes.steps import tool_invocation
+from understudy.modes.steps.tool_call import invocation
 from understudy.run.ledger import Ledger
 
 __all__ = ["BROKEN", "warm_up", "written"]
@@ -67,8 +67,8 @@ def _without_files(run: Any, ready: Any, result: Any, edits: Any) -> Any:
 
 
 def _not_recorded() -> None:
-    assert hasattr(tool_invocation, "with_files")
-    tool_invocation.with_files = _without_files
+    assert hasattr(invocation, "with_files")
+    invocation.with_files = _without_files
 
 
 BROKEN: dict[str, Callable[[], None]] = {

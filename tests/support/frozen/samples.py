@@ -36,8 +36,8 @@ from understudy import errors as e
 from understudy import middleware as all_middleware
 from understudy._base.request_timing import Escalation
 from understudy.actors import ActorDied
-from understudy.actors.activation import RunAbandoned
-from understudy.actors.runs.ends import RunCrashed
+from understudy.actors.agent.activation import RunAbandoned
+from understudy.actors.agent.runs.ends import RunCrashed
 from understudy.errors import UnderstudyError
 from understudy.interrupts import Decision, DecisionRecord, DoubtfulCall, Request, Sticky
 from understudy.loop_actors.supervisor import (

@@ -43,15 +43,15 @@ from understudy.journal.contracts import (
     check_lease,
 )
 from understudy.journal.hosts import HostedDefinition
-from understudy.journal.postgres import inbox, inbox_sql, lease_sql
-from understudy.journal.postgres.hosting import Hosting
 from understudy.journal.postgres.reader import PostgresReader, load_behind
+from understudy.journal.postgres.sharing import inbox, lease
+from understudy.journal.postgres.sharing.hosts import Hosting
 from understudy.journal.postgres.writer import PostgresWriter
 from understudy.journal.shared import Hint, Place, Post, Posted, PostState, Sent, Told, Wanted
 
 if TYPE_CHECKING:
     from understudy.journal.postgres.connection import PsycopgConnection
-    from understudy.journal.postgres.ear import Ear
+    from understudy.journal.postgres.sharing.notify import NotifyListener
 
 _log = logging.getLogger(__name__)
 
@@ -122,7 +122,7 @@ class PostgresBackend(ReadsByReader):
             url, host=host, schema=schema, durability=durability, lease=lease, patience=patience
         )
         writer, reader, self._heartbeat = self._connections
-        self._ear: Ear | None = None
+        self._ear: NotifyListener | None = None
         self._hosting = Hosting()
         self._writer = PostgresWriter(
             writer, name=host, keep_claims=not self._durable, hosting=self._hosting
@@ -141,9 +141,9 @@ class PostgresBackend(ReadsByReader):
         return self._writer.host_id
 
     def listen(self, told: Told | None) -> None:
-        from understudy.journal.postgres.ear import Ear
+        from understudy.journal.postgres.sharing.notify import NotifyListener
 
-        self._ear = None if told is None else Ear(self._ears_connection, told)
+        self._ear = None if told is None else NotifyListener(self._ears_connection, told)
 
     # ------------------------------------------------------------ opening and closing
 
@@ -180,7 +180,7 @@ class PostgresBackend(ReadsByReader):
             check_server(writer, durable=self._durable)
             prepare_schema(writer, self._schema)
             with heartbeat.use() as connection:
-                connection.execute(lease_sql.DELETE_OLD_HOSTS)
+                connection.execute(lease.DELETE_OLD_HOSTS)
             self._become_host()
         except BaseException:
             self.close()
@@ -214,7 +214,7 @@ class PostgresBackend(ReadsByReader):
         values = [self._host, channel, self._lease]
         before = suspend_aware_seconds()
         ((host_id, seconds, there, self._writer.keeps_feed),) = self._heartbeat.run_repeatable(
-            lambda connection: connection.execute(lease_sql.INSERT_HOST, values).fetchall()
+            lambda connection: connection.execute(lease.INSERT_HOST, values).fetchall()
         )
         self._measure(before, there)
         self._heartbeat.run_repeatable(self._look_at_clock)  # it is faster: nothing is committed
@@ -263,7 +263,7 @@ class PostgresBackend(ReadsByReader):
             return self._become_host()
         values, before = [self._lease, host_id], suspend_aware_seconds()
         rows = self._heartbeat.run_repeatable(
-            lambda connection: connection.execute(lease_sql.RENEW, values).fetchall()
+            lambda connection: connection.execute(lease.RENEW, values).fetchall()
         )
         if not rows:
             self._fenced = True
@@ -286,7 +286,7 @@ class PostgresBackend(ReadsByReader):
 
     def _look_at_clock(self, connection: PsycopgConnection) -> None:
         before = suspend_aware_seconds()
-        ((there,),) = connection.execute(lease_sql.TIME).fetchall()
+        ((there,),) = connection.execute(lease.TIME).fetchall()
         self._measure(before, there)
 
     def _measure(self, before: float, there: float) -> None:
@@ -402,7 +402,7 @@ class PostgresBackend(ReadsByReader):
         inbox.retell(self._writer.fetch, id)
 
     def delete_lost_replies(self) -> None:
-        self._writer.fetch(inbox_sql.DELETE_LOST_REPLIES)
+        self._writer.fetch(inbox.DELETE_LOST_REPLIES)
 
     def tell(self, host_id: int, hint: Hint) -> None:
         inbox.tell(self._writer.fetch, host_id, hint)
@@ -487,6 +487,6 @@ def _leave(connection: PsycopgConnection, values: dict[str, Any]) -> None:
     """
     with connection.pipeline():
         connection.execute("BEGIN")
-        connection.execute(lease_sql.DELETE_HOST, values)
-        connection.execute(lease_sql.TELL_LEFT, values)
+        connection.execute(lease.DELETE_HOST, values)
+        connection.execute(lease.TELL_LEFT, values)
         connection.execute("COMMIT")

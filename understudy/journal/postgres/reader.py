@@ -22,7 +22,8 @@ from understudy.journal.contracts import (
 )
 from understudy.journal.feed import FeedKey, FeedPage, stored_feed_row
 from understudy.journal.lists import AgentKey, AgentQuery, AskKey, AskQuery, ids_from, listed_ask
-from understudy.journal.postgres import checkpoint_sql, feed_sql, lease_sql, sql
+from understudy.journal.postgres import checkpoint_sql, feed_sql, sql
+from understudy.journal.postgres.sharing import lease
 from understudy.journal.postgres.sql import Fetch, Rows
 from understudy.journal.postgres.writer import is_storable_id
 
@@ -121,7 +122,7 @@ class PostgresReader:
         return self._listed(sql.UNINDEXED, [after_id, limit])
 
     def hosts_so_far(self) -> int | None:
-        return next((count for (count,) in self.fetch(lease_sql.HOSTS_SO_FAR, [])), None)
+        return next((count for (count,) in self.fetch(lease.HOSTS_SO_FAR, [])), None)
 
     def list_agents(
         self, query: AgentQuery, after: AgentKey | None, limit: int

@@ -157,8 +157,8 @@ UPGRADES: tuple[tuple[str, ...], ...] = (
             reply bytea
         )""",
         "CREATE INDEX inbox_by_agent ON inbox (agent, id) WHERE reply IS NULL",
-        # Which process a host is, where that is known (see `understudy._base.processes`), and what
-        # it has.
+        # Which process a host is, where that is known (`journal.postgres.sharing.processes`), and
+        # what it has.
         "ALTER TABLE hosts ADD COLUMN place text",
         "ALTER TABLE hosts ADD COLUMN pid bigint",
         "ALTER TABLE hosts ADD COLUMN started bigint",

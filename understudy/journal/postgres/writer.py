@@ -29,10 +29,11 @@ from understudy.journal.contracts import (
     time_number,
 )
 from understudy.journal.hosts import HostedDefinition
-from understudy.journal.postgres import checkpoint_sql, feed_sql, inbox, inbox_sql, lease_sql, sql
+from understudy.journal.postgres import checkpoint_sql, feed_sql, sql
 from understudy.journal.postgres.asks import put_asks
 from understudy.journal.postgres.batches import add_batches, columns_of, split
-from understudy.journal.postgres.hosting import Hosting
+from understudy.journal.postgres.sharing import inbox, lease
+from understudy.journal.postgres.sharing.hosts import Hosting
 from understudy.journal.postgres.sql import Rows
 from understudy.journal.shared import Hint, answers_of_deleted
 
@@ -91,7 +92,7 @@ class PostgresWriter:
         self._connection.connect()
         if self._waited_for_a_lock:
             with self._connection.use() as connection:
-                connection.execute(lease_sql.END_SESSIONS, [self.own_id])
+                connection.execute(lease.END_SESSIONS, [self.own_id])
             self._waited_for_a_lock = False
 
     def close(self) -> None:
@@ -219,7 +220,7 @@ class PostgresWriter:
                         index_status=IndexStatus.REST,
                     )
                     self.fetch(sql.ADD, columns_of([batch], [key], other_id))
-                self.fetch(inbox_sql.TELL_OWNER, [str(Hint("given", epoch, agent_id)), other_id])
+                self.fetch(inbox.TELL_OWNER, [str(Hint("given", epoch, agent_id)), other_id])
                 return name
         raise _contended(agent_id)
 
@@ -280,7 +281,7 @@ class PostgresWriter:
             for key, _ in self.fetch(sql.DELETE_AGENT, found):
                 self._keys.pop(agent_id, None)
                 inbox.tell_askers(self.fetch, agent_id)
-                self.fetch(inbox_sql.REPLY_TO_DELETED, self._replies_to_deleted(agent_id, key))
+                self.fetch(inbox.REPLY_TO_DELETED, self._replies_to_deleted(agent_id, key))
                 self.fetch(sql.DELETE_RECORDS, [key])
                 self.fetch(sql.DELETE_LOST_ATTEMPTS, [key])
                 self.fetch(sql.DELETE_ASKS, [key])
@@ -379,7 +380,7 @@ class PostgresWriter:
                     assert self._in_transaction, "a change is made between begin and commit"
                     if self._session_of != self.host_id:
                         own_id = self.own_id
-                        connection.execute(lease_sql.NAME_SESSION, [own_id])
+                        connection.execute(lease.NAME_SESSION, [own_id])
                         self._session_of = own_id
                     self._sent_begin = True
                     with connection.pipeline():
@@ -442,11 +443,11 @@ class PostgresWriter:
                     break
                 raise OwnedElsewhere(agent_id=agent_id, host=host)
             if owner_holds is not None:  # this is the first one to take over from that owner
-                self.fetch(lease_sql.END_SUSPENDED_SESSION, [owner])
+                self.fetch(lease.END_SUSPENDED_SESSION, [owner])
             # Race: this against a renewal by the owner. The statement waits for one under way; if
             # that was in time, no row changes, and we look again
             # (test_a_claim_waits_for_a_renewal_that_is_under_way_and_believes_it).
-            if self.fetch(lease_sql.EXPIRE_HOST, [owner]):
+            if self.fetch(lease.EXPIRE_HOST, [owner]):
                 break
         return {
             "agent_id": agent_id,

@@ -11,7 +11,7 @@ from typing import Any
 from pykka import ActorDeadError, ActorRef
 from pykka.messages import ProxyGetAttr
 
-from understudy._base.causes import cause_of
+from understudy._base.error_texts import error_text
 from understudy._base.json_values import shown
 from understudy.errors import UsageError
 from understudy.loop_actors.ref import LoopActorRef
@@ -85,7 +85,7 @@ def shutdown_exceeded(seconds: float | None) -> Shutdown:
 
 
 def start_failed(id: str, error: BaseException) -> ChildStartFailed:
-    return ChildStartFailed(child_id=id, cause=cause_of(error))
+    return ChildStartFailed(child_id=id, cause=error_text(error))
 
 
 def is_own_cancellation(error: BaseException) -> bool:

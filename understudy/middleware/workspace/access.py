@@ -10,7 +10,7 @@ from typing import Protocol
 
 from understudy.errors import UsageError
 from understudy.middleware.workspace.paths import Names, checked_path, is_inside
-from understudy.state.blobs import pack, pieces_of, unpack
+from understudy.state.blobs import chunks_of, pack, unpack
 from understudy.state.files import FOLDER, StoredFile
 
 MIB = 1024 * 1024
@@ -107,7 +107,7 @@ class StoredAccess(Access):
             kept = dict(await self.load([file.hash]))
             if file.hash not in kept:
                 continue  # it was changed since, and a compaction has taken what it was
-            pieces = pieces_of(kept[file.hash])
+            pieces = chunks_of(kept[file.hash])
             if pieces:
                 kept.update(await self.load(pieces))
             if all(piece in kept for piece in pieces):

@@ -22,7 +22,7 @@ from understudy.middleware.workspace.paths import checked_folder, checked_path, 
 from understudy.run.file_edits import FileEdits
 from understudy.run.run import Run, inside_run
 from understudy.state.agent_state import AgentState
-from understudy.state.blobs import pieces_of
+from understudy.state.blobs import chunks_of
 from understudy.state.files import FileChange, StoredFile
 from understudy.tools import ToolContext
 
@@ -173,7 +173,7 @@ class AgentFiles(Files):
         async def work() -> AgentState:
             state: AgentState = await self._ref.state()
             kept = dict(await self._ref.load_blobs(sorted(state.file_hashes)))
-            pieces = {piece for each in kept.values() for piece in pieces_of(each)}
+            pieces = {piece for each in kept.values() for piece in chunks_of(each)}
             kept.update(await self._ref.load_blobs(sorted(pieces)))
             state.blobs = kept
             return state

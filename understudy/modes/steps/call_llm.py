@@ -22,11 +22,11 @@ from pydantic_ai.messages import (
 
 from understudy.errors import ModelFailed, UsageError
 from understudy.models.reply_text import with_valid_text
-from understudy.modes.steps.ask_model import Answer, PutOff, ask_model
 from understudy.modes.steps.check_stop import NO_ANSWER, stop_before
-from understudy.modes.steps.deltas import DeltaEmitter
-from understudy.modes.steps.display_texts import with_texts_of_calls
-from understudy.modes.steps.model_request import check_changed, tool_choice
+from understudy.modes.steps.model_call.ask_model import Answer, PutOff, ask_model
+from understudy.modes.steps.model_call.deltas import DeltaEmitter
+from understudy.modes.steps.model_call.display_texts import with_texts_of_calls
+from understudy.modes.steps.model_call.request import check_changed, tool_choice
 from understudy.modes.steps.questions import ask_before_turn, at_rest, put_off
 from understudy.modes.steps.run_end import outcome_of
 from understudy.outcomes import Outcome

@@ -12,11 +12,11 @@ import inspect
 from collections.abc import Sequence
 from dataclasses import replace
 
-from understudy._base.causes import cause_of
-from understudy._base.json_values import digest, storable_text
-from understudy.errors import MiddlewareError, UsageError
+from understudy._base.error_texts import error_text
+from understudy._base.json_values import storable_text
+from understudy.errors import MiddlewareError
 from understudy.interrupts import Request
-from understudy.modes.steps.tool_arguments import (
+from understudy.modes.steps.tool_call.arguments import (
     ReadyCall,
     answers_match,
     as_tool_call,
@@ -24,11 +24,12 @@ from understudy.modes.steps.tool_arguments import (
     prepare,
     request_again,
 )
-from understudy.modes.steps.tool_results import failed_result
+from understudy.modes.steps.tool_call.gates import requests_about
+from understudy.modes.steps.tool_call.results import failed_result
 from understudy.outcomes import Outcome
-from understudy.run.hooks import Hook, HookFailed
+from understudy.run.hooks import HookFailed
 from understudy.run.run import Run
-from understudy.run.tool_call import ToolCall, binding
+from understudy.run.tool_call import ToolCall
 from understudy.state.records import Decided, InterruptsChecked, PauseChecked, Paused
 from understudy.state.run_state import Turn
 from understudy.state.waits import has_waits, is_woken
@@ -51,7 +52,7 @@ async def check_pause(run: Run) -> Outcome | None:
             failure = MiddlewareError(
                 middleware=run.definition.name,
                 hook="pause_when",
-                cause=cause_of(error),
+                cause=error_text(error),
             )
             raise HookFailed(failure) from error
         if answer:
@@ -113,10 +114,10 @@ async def _request_decisions(run: Run, turn: Turn) -> None:
             if isinstance(ready, ReadyCall):
                 calls[call.key] = as_tool_call(run, ready)
                 continue
-            error_text = ready
+            failure = ready
         except InvalidArguments as error:
-            error_text = str(error)
-        run.record(failed_result(run, call, error_text))
+            failure = str(error)
+        run.record(failed_result(run, call, failure))
     requests = await requests_about(run, list(calls.values())) if calls else []
     recorded: list[Request] = []
     decided: list[Decided] = []
@@ -171,55 +172,3 @@ def _request_changed_again(run: Run, turn: Turn) -> None:
         tool_call = as_tool_call(run, ready)
         if not answers_match(run, call, ready.tool, tool_call.arguments):
             request_again(run, tool_call)
-
-
-async def requests_about(run: Run, calls: Sequence[ToolCall]) -> list[Request]:
-    """The requests about these calls: of each middleware in stack order, then of gates above.
-
-    A gate of an agent above applies to a tool unless an own gate says `False` for it by name.
-    """
-    requests: list[Request] = []
-    for hook in run.definition.hooks.check_tool_calls:
-        requests += await _call_hook(run, hook, calls)
-    own = run.definition.gates
-    for gate in run.gates:
-        requested = {request.call_key for request in requests}
-        covered = [
-            call
-            for call in calls
-            if call.key not in requested
-            and gate.covers(call.tool_name)
-            and not any(other.covers(call.tool_name) is False for other in own)
-        ]
-        if covered:
-            hook = Hook.of(gate, "check_tool_calls", gate.check_tool_calls)
-            requests += await _call_hook(run, hook, covered)
-    return requests
-
-
-async def _call_hook(run: Run, hook: Hook, calls: Sequence[ToolCall]) -> list[Request]:
-    answer = await hook(run.threads, run, calls)
-    by_key = {call.key: call for call in calls}
-    if not isinstance(answer, (list, tuple)):
-        raise _invalid(hook, f"returned {answer!r}, not a list of requests")
-    for request in answer:
-        call = by_key.get(request.call_key) if isinstance(request, Request) else None
-        if call is None or not _is_about(run, request, call):
-            raise _invalid(hook, f"returned {request!r}, which no call.request(...) of these made")
-    return [replace(request, source=hook.middleware) for request in answer]
-
-
-def _is_about(run: Run, request: Request, call: ToolCall) -> bool:
-    """Whether the request shows exactly this call: a person must not approve something else."""
-    expected = binding(
-        agent_id=run.agent_id,
-        run_id=run.run_id,
-        call=call.call,
-        fingerprint=call.tool.fingerprint,
-        arguments=request.arguments,
-    )
-    return request.digest == expected and digest(request.arguments) == digest(call.arguments)
-
-
-def _invalid(hook: Hook, what: str) -> HookFailed:
-    return HookFailed(hook.failure(UsageError(what)))

@@ -21,10 +21,10 @@ from understudy.models.attribution import for_itself
 from understudy.models.messages import user_message
 from understudy.outcomes import Outcome
 from understudy.run.cancellation import CancellationSource, signal_of
-from understudy.run.dues import end_reached
 from understudy.run.hooks import Hook, HookFailed
 from understudy.run.run import Run
 from understudy.run.tool_call import ToolCall
+from understudy.run.waits.dues import end_reached
 from understudy.state.continuation import allows_answer, continuation_of
 from understudy.state.records import CancelRequested, EarlyStopBegun, End
 from understudy.stopping import StopReason, StopSignal, StopSignals

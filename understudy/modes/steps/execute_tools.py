@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from understudy.errors import UsageError
+from understudy.modes.steps.concurrent import Concurrent, may_start
 from understudy.modes.steps.run_end import end_agents_of
-from understudy.modes.steps.side_by_side import SideBySide, may_start
-from understudy.modes.steps.tool_arguments import ReadyCall, blocked_by_doubt, prepare
-from understudy.modes.steps.tool_body import record_started
-from understudy.modes.steps.tool_invocation import invoke
-from understudy.modes.steps.tool_results import (
+from understudy.modes.steps.tool_call.arguments import ReadyCall, blocked_by_doubt, prepare
+from understudy.modes.steps.tool_call.body import record_started
+from understudy.modes.steps.tool_call.invocation import invoke
+from understudy.modes.steps.tool_call.results import (
     LIMIT_PASSED,
     LIMIT_REASON,
     denied_result,
@@ -212,7 +212,7 @@ async def _run_concurrently(
         waiting: calls of the reply that are suspended, by their keys; they go on beside these.
 
     """
-    async with SideBySide[ReadyCall, None](run) as running:
+    async with Concurrent[ReadyCall, None](run) as running:
         for item in batch:
             running.start(item, invoke(run, item))
         while running.any_runs:
@@ -231,7 +231,7 @@ async def _run_concurrently(
 
 
 async def _woken(
-    run: Run, waiting: dict[str, Call], running: SideBySide[ReadyCall, None]
+    run: Run, waiting: dict[str, Call], running: Concurrent[ReadyCall, None]
 ) -> list[ReadyCall]:
     """Those of the suspended calls that go on now, and wait no longer. Their starts are durable."""
     running.look(each for call in waiting.values() for each in calls_inside(run.ledger, call))

@@ -14,7 +14,7 @@ from understudy.models.output import InvalidOutput
 from understudy.modes.steps.call_llm import steering_messages
 from understudy.modes.steps.check_stop import NO_ANSWER, end_by, until_tool_not_called
 from understudy.modes.steps.run_end import final_end, outcome_of
-from understudy.modes.steps.tool_arguments import ReadyCall, prepare
+from understudy.modes.steps.tool_call.arguments import ReadyCall, prepare
 from understudy.outcomes import Outcome
 from understudy.run.run import Run
 from understudy.state.continuation import allows_answer, continuation_of

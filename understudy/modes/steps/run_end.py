@@ -7,7 +7,7 @@ import logging
 from collections.abc import Mapping
 from typing import Any
 
-from understudy._base.log_fields import about
+from understudy._base.log_fields import log_extra
 from understudy.errors import JournalFailed, error_from_dict
 from understudy.outcomes import Completed, Failed, Stopped, ToolCallResult
 from understudy.run.definition import AgentDefinition
@@ -95,7 +95,7 @@ async def _call_end_hooks(
                         run.agent_id,
                         failure.error,
                         exc_info=failure,
-                        extra=about(run.agent_id, run.run_id),
+                        extra=log_extra(run.agent_id, run.run_id),
                     )
                 else:
                     outcome = run.failed(failure.error)
@@ -113,7 +113,7 @@ async def _call_end_hooks(
                     run.agent_id,
                     hook.failure(error),
                     exc_info=error,
-                    extra=about(run.agent_id, run.run_id),
+                    extra=log_extra(run.agent_id, run.run_id),
                 )
     finally:
         inside_run.reset(token)

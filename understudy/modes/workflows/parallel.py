@@ -8,7 +8,7 @@ from typing import Any
 
 from understudy._base.json_values import checked_flag
 from understudy._base.type_variables import DepsT_contra
-from understudy.modes.steps.side_by_side import SideBySide, may_start
+from understudy.modes.steps.concurrent import Concurrent, may_start
 from understudy.modes.workflows.workflow import (
     RunAgents,
     Workflow,
@@ -126,7 +126,7 @@ class _RunTogether(RunAgents):
         crash: BaseException | None = None
         # No task may go on behind the outcome, also where this one is cancelled
         # (test_cancelling_the_task_cancels_every_branch).
-        async with SideBySide[int, Outcome](run) as running:
+        async with Concurrent[int, Outcome](run) as running:
             for index in indices:
                 running.start(index, self.run_pipeline(run, 0, index))
             while running.any_runs:

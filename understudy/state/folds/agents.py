@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from understudy._base.shared_empties import no_items, with_item
 from understudy.models.messages import Messages
 from understudy.state import records as r
 from understudy.state.agent_state import AgentState
@@ -12,6 +11,7 @@ from understudy.state.files import changed
 from understudy.state.folds.places import open_run
 from understudy.state.folds.queue import change_plans
 from understudy.state.run_state import Call, is_child_of
+from understudy.state.shared_empties import no_items, with_item
 
 WithFiles = r.Result | r.FilesChanged
 _SUSPENDED = frozenset({"interrupted", "paused"})

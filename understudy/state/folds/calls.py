@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from understudy._base.shared_empties import with_added, with_item
 from understudy.state import records as r
 from understudy.state.agent_state import AgentState
 from understudy.state.costs import adding
 from understudy.state.folds.ends import doubtful_call, end_children
 from understudy.state.folds.places import UNREAD, find_call, open_run
 from understudy.state.run_state import Point, PointAnswer
+from understudy.state.shared_empties import with_added, with_item
 from understudy.state.waits import open_calls
 
 

@@ -6,13 +6,13 @@ from typing import Any
 
 from pydantic_ai.messages import ModelRequest, ModelRequestPart, ToolReturnPart, UserPromptPart
 
-from understudy._base.shared_empties import with_item
 from understudy.interrupts import DoubtfulCall
 from understudy.state import records as r
 from understudy.state.agent_state import AgentState
 from understudy.state.costs import adding, below
 from understudy.state.folds.places import UNREAD, open_run
 from understudy.state.run_state import Call, Turn, is_child_of
+from understudy.state.shared_empties import with_item
 from understudy.state.workflow_sharing import add_decisions_and_doubts, add_result, merge_child
 
 NOT_RUN = "Not run: the run ended before this call was started."

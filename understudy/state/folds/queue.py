@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from understudy._base.shared_empties import with_item
 from understudy.models.attribution import from_user
 from understudy.state import records as r
 from understudy.state.agent_state import AgentState
 from understudy.state.folds.places import open_run
 from understudy.state.plans import NO_PLANS, QueuedMessage
+from understudy.state.shared_empties import with_item
 
 
 def message_queued(state: AgentState, record: r.MessageQueued) -> None:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from pydantic_ai.messages import ModelRequest, ModelRequestPart, ModelResponse
 from pydantic_ai.usage import RequestUsage
 
-from understudy._base.shared_empties import with_item
 from understudy.state import records as r
 from understudy.state.agent_state import AgentState
 from understudy.state.costs import adding, is_priced, line_of
 from understudy.state.folds.ends import put_output
 from understudy.state.folds.places import open_run, open_turn, waiting_model_call
 from understudy.state.run_state import Call, RunState, Turn, asked_key
+from understudy.state.shared_empties import with_item
 
 
 def reply(state: AgentState, record: r.Reply) -> None:

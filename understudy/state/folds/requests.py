@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from understudy._base.shared_empties import with_added, with_item
 from understudy.interrupts import Decision, DecisionRecord, Request, Sticky
 from understudy.state import records as r
 from understudy.state.agent_state import AgentState
@@ -12,6 +11,7 @@ from understudy.state.folds.ends import MOVED_ON
 from understudy.state.folds.places import call_of_request, find_call, open_run, open_turn
 from understudy.state.folds.queue import without
 from understudy.state.run_state import NO_NOTICES, RunState, own_key
+from understudy.state.shared_empties import with_added, with_item
 
 
 def requested(state: AgentState, record: r.Requested) -> None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from understudy._base.shared_empties import no_items, with_added, with_item
 from understudy.state import records as r
 from understudy.state.agent_state import AgentState
 from understudy.state.costs import adding, complete
 from understudy.state.folds.places import open_run
 from understudy.state.folds.queue import dequeue
 from understudy.state.run_state import RunState
+from understudy.state.shared_empties import no_items, with_added, with_item
 from understudy.state.workflow_progress import Progress, Shared
 
 

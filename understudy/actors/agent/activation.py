@@ -1,0 +1,569 @@
+"""`Activation`: what an agent has while it is in memory, and how it is read from the store."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, Protocol
+
+from understudy.actors.agent.factory import MadeAtActivation
+from understudy.actors.agent.messages import OnRun, RunRequest, WaitOutcome
+from understudy.actors.agent.services import RuntimeServices
+from understudy.agent.agent import Agent
+from understudy.agent.run_environment import RunOptions
+from understudy.errors import (
+    AgentNotMade,
+    Fenced,
+    OtherAgent,
+    UnderstudyError,
+    UnfitHost,
+    UnknownAgent,
+    UsageError,
+)
+from understudy.journal import (
+    IndexEntry,
+    Loaded,
+    LostAttempt,
+    Owned,
+    OwnedJournal,
+    find_agent,
+    index_entry_of,
+    load_latest,
+)
+from understudy.journal.shared import Hint, Sent, Taken
+from understudy.journal.store import checkpoints_of
+from understudy.loop_actors.future import Future, refuse
+from understudy.outcomes import Outcome
+from understudy.run.hooks import Passivation
+from understudy.run.ledger import Audience, Ledger
+from understudy.state.agent_state import AgentState
+from understudy.state.records import AgentCreated
+from understudy.stopping import StopSignal
+
+
+class RunAbandoned(Fenced):
+    """The runtime does not wait for a run task any longer, and gives up the epoch of its run.
+
+    The task was cancelled, and its code went on. What it does later is refused by this error.
+    """
+
+    begun: bool
+    """Whether the first record of its run was made."""
+
+    def __init__(self, *, agent_id: str, begun: bool) -> None:
+        UnderstudyError.__init__(
+            self,
+            f"The run task of agent {agent_id!r} is abandoned, because its code went on after it "
+            "was cancelled: nothing that it does is recorded any more",
+            agent_id=agent_id,
+            begun=begun,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class RunTaskResult:
+    """How a run task ended: by an outcome, by a crash, or, with neither, because it was halted."""
+
+    outcome: Outcome | None = None
+    crash: BaseException | None = None
+    is_refused: bool = False
+    """The crash is an error before the run had begun: what was open before stays as it is."""
+
+
+@dataclass(frozen=True, slots=True)
+class QueuedRun:
+    """A run that was requested and waits until the runs before it are over."""
+
+    request: RunRequest
+    options: RunOptions
+    messages_ahead: tuple[str, ...]
+    """The ids of the messages that were queued before it: they become part of this run."""
+
+
+@dataclass(frozen=True, slots=True)
+class DetachedWaiters:
+    """The waiters of an activation, kept while the agent is passive."""
+
+    outcome_futures: tuple[Future[Any], ...]
+    queued_runs: tuple[QueuedRun, ...]
+    runs_by_message_id: dict[str, Future[Outcome]] | None
+    passivate_futures: tuple[Future[bool], ...] = ()
+    """These and those below only where the agent is activated again at once."""
+    compact_futures: tuple[Future[None], ...] = ()
+    delete_futures: tuple[Future[bool], ...] = ()
+    message_waits: tuple[WaitOutcome, ...] = ()
+
+    def with_wait(self, waiting: WaitOutcome) -> DetachedWaiters:
+        """These, and one who waits for an outcome."""
+        if waiting.message_id is not None:
+            return replace(self, message_waits=(*self.message_waits, waiting))
+        return replace(self, outcome_futures=(*self.outcome_futures, waiting.future))
+
+    def without(self, future: Future[Any]) -> DetachedWaiters | None:
+        """The others; None if there are none."""
+        left = replace(
+            self,
+            outcome_futures=tuple(each for each in self.outcome_futures if each is not future),
+            message_waits=tuple(each for each in self.message_waits if each.future is not future),
+        )
+        return left if left.futures else None
+
+    def before(self, activation: DetachedWaiters | None) -> DetachedWaiters:
+        """Those of an activation, and these, who came when it was about to end."""
+        if activation is None:
+            return self
+        return replace(
+            activation,
+            outcome_futures=(*activation.outcome_futures, *self.outcome_futures),
+            message_waits=(*activation.message_waits, *self.message_waits),
+        )
+
+    @property
+    def futures(self) -> list[Future[Any]]:
+        return [
+            *self.outcome_futures,
+            *(queued.request.future for queued in self.queued_runs),
+            *self.passivate_futures,
+            *self.compact_futures,
+            *self.delete_futures,
+            *(waiting.future for waiting in self.message_waits),
+        ]
+
+
+class Place(Protocol):
+    """What outlives the activation of an agent."""
+
+    def has_deps(self) -> bool:
+        """Whether it has deps here, which another host would lack."""
+        ...
+
+
+_NO_ATTEMPTS: frozenset[int] = frozenset()
+"""One for all agents: each empty set takes 0.2 KB."""
+
+
+class Activation:
+    """An agent in memory: its definition, its state, its run task, and who waits for it."""
+
+    __slots__ = (
+        "agent",
+        "compact_futures",
+        "delete_futures",
+        "early_cancel",
+        "ending",
+        "is_given_up",
+        "is_taken",
+        "is_to_unpause",
+        "journal",
+        "ledger",
+        "lost_attempt",
+        "lost_attempts",
+        "message_waits",
+        "notifying",
+        "on_run",
+        "outcome_futures",
+        "passivate_futures",
+        "passivated_because",
+        "place",
+        "queued_runs",
+        "result",
+        "runs_by_message_id",
+        "self_started_runs",
+        "task",
+    )
+
+    ledger: Ledger
+    journal: OwnedJournal
+
+    def __init__(self, agent: Agent) -> None:
+        self.agent: Agent = agent
+        self.task: asyncio.Task[None] | None = None
+        """The run task, until it has ended or is abandoned."""
+        self.ending: asyncio.Task[None] | None = None
+        """Waits for the end of the cancelled run task, and then abandons it."""
+        self.passivated_because: Passivation = "closing"
+        """Once it is: why."""
+        self.is_given_up: bool = False
+        """Its run task is abandoned: the agent is activated again at once, in a new epoch."""
+        self.is_taken: bool = False
+        """Another host has claimed it since: there is nothing to release."""
+        self.is_to_unpause: bool = False
+        """`unpause` was called while a run task was under way."""
+        self.result: RunTaskResult | None = None
+        """Of a run task that has ended and that no actor has looked at yet."""
+        self.queued_runs: tuple[QueuedRun, ...] = ()
+        self.outcome_futures: tuple[Future[Any], ...] = ()
+        """Get the outcome of the current run."""
+        self.message_waits: tuple[WaitOutcome, ...] = ()
+        """Get the outcomes of runs that will take messages of the queue."""
+        self.runs_by_message_id: dict[str, Future[Outcome]] | None = None
+        """Runs that were requested with a message id of the caller's, by that id."""
+        self.passivate_futures: tuple[Future[bool], ...] = ()
+        """Get True once the agent is passive. Until then a run task halts after its step."""
+        self.compact_futures: tuple[Future[None], ...] = ()
+        """Settled once the agent is passive and compacted."""
+        self.delete_futures: tuple[Future[bool], ...] = ()
+        """Settled once the agent is deleted."""
+        self.notifying: tuple[tuple[asyncio.Task[None], Future[None]], ...] = ()
+        """Messages that middleware is handling. The agent is not passivated before they end."""
+        self.early_cancel: StopSignal | None = None
+        """A cancel that came before the first record of the run that it is for."""
+        self.lost_attempts: frozenset[int] = _NO_ATTEMPTS
+        """The numbers of the open run's attempts that were cut off while their runtime lived."""
+        self.lost_attempt: LostAttempt | None = None
+        """The attempt here that was cut off because another runtime took over."""
+        self.on_run: OnRun = None
+        """Of the request whose run begins."""
+        self.place: Place | None = None
+        """Its place in this runtime."""
+        self.self_started_runs: int = 0
+        """How many runs in a row the agent has started by messages to itself."""
+
+    @property
+    def state(self) -> AgentState:
+        return self.ledger.state
+
+    def ledger_state(self) -> AgentState:
+        """The fold of all records so far."""
+        return self.ledger.state
+
+    def index_entry(self) -> IndexEntry:
+        """What the store's index says of the agent."""
+        entry = index_entry_of(self.ledger.state)
+        if entry.takeable and not self._may_move:
+            return entry._replace(takeable=False)
+        return entry
+
+    @property
+    def _may_move(self) -> bool:
+        """Whether another host may take it, as far as no record tells."""
+        if self.notifying or (self.place is not None and self.place.has_deps()):
+            return False
+        if self.queued_runs:  # they are in this memory alone, and others would ask for them anew
+            return False
+        return self.agent.definition.movable
+
+    def write_last_checkpoint(self) -> None:
+        """The agent leaves memory: keep what the next activation begins from, if worth it."""
+        if self.delete_futures or self.compact_futures:
+            return  # it would be deleted at once
+        checkpoints = checkpoints_of(self.journal)
+        if checkpoints is not None:
+            checkpoints.write_last_checkpoint()
+
+    def on_durable(self, seq: int) -> None:
+        """The records up to this number are durable: emit their events."""
+        self.ledger.tell_until(seq)
+
+    def attempt_ended(self, error: BaseException | None) -> None:
+        """An attempt has ended by this error: remember it if another runtime has taken over."""
+        run = self.state.run  # in memory it may be over, and cut off for all others
+        own = isinstance(error, Fenced) and error.agent_id == self.journal.owned.agent_id
+        if own and run is not None:
+            self.lost_attempt = LostAttempt(run.run_id, run.attempts)
+
+    def is_to_end_attempt(self) -> bool:
+        """Whether the run task should end after the step in progress."""
+        return bool(self.passivate_futures)
+
+    def cancellation_arrived(self) -> None:
+        """The cancellation has arrived in the run task: its code does not go on."""
+        ending, self.ending = self.ending, None
+        if ending is not None:
+            ending.cancel()
+
+    def queue_run(self, request: RunRequest, options: RunOptions) -> None:
+        """Start this run after those that are queued already."""
+        self.queued_runs += (QueuedRun(request, options, tuple(self.state.queue)),)
+
+    def attach_waiters(self, detached: DetachedWaiters) -> None:
+        """Take over the waiters of the activation before this one."""
+        self.outcome_futures = detached.outcome_futures
+        self.queued_runs = detached.queued_runs
+        self.runs_by_message_id = detached.runs_by_message_id
+        self.passivate_futures = detached.passivate_futures
+        self.compact_futures = detached.compact_futures
+        self.delete_futures = detached.delete_futures
+        self.message_waits = detached.message_waits
+
+    def detach_waiters(self) -> DetachedWaiters | None:
+        """The waiters, for the next activation; None if there are none."""
+        waits = self.message_waits
+        if not (self.outcome_futures or self.queued_runs or self.is_given_up or waits):
+            return None
+        detached = DetachedWaiters(
+            self.outcome_futures, self.queued_runs, self.runs_by_message_id, message_waits=waits
+        )
+        if self.is_given_up:  # what was requested of this activation is done by the next one
+            detached = replace(
+                detached,
+                passivate_futures=self.passivate_futures,
+                compact_futures=self.compact_futures,
+                delete_futures=self.delete_futures,
+            )
+            self.passivate_futures = self.compact_futures = self.delete_futures = ()
+        return detached if detached.futures else None
+
+    def take_waiters(self) -> list[Future[Any]]:
+        """The futures of all waiters. The caller answers them."""
+        futures = [
+            *self.outcome_futures,
+            *(queued.request.future for queued in self.queued_runs),
+            *(waiting.future for waiting in self.message_waits),
+        ]
+        self.outcome_futures, self.queued_runs, self.message_waits = (), (), ()
+        return futures
+
+    def refuse_messages(self, error: BaseException) -> None:
+        """Give an error to the callers whose messages middleware is still handling."""
+        for _, future in self.notifying:
+            refuse(future, error)
+
+    def answer_released(self, error: BaseException | None = None) -> None:
+        """The agent is released, and compacted if that was requested; or not, for this error."""
+        for future in self.passivate_futures:
+            if isinstance(error, Fenced):  # what was stopped is a copy of what is elsewhere
+                refuse(future, error)
+            else:
+                future.set(True)
+        if error is not None:
+            self.refuse_messages(error)
+        for done in self.compact_futures:
+            if error is None:
+                done.set(None)
+            else:
+                refuse(done, error)
+        for deleted in self.delete_futures:
+            refuse(deleted, error or UnknownAgent(agent_id=self.journal.owned.agent_id))
+        self.passivate_futures = self.compact_futures = self.delete_futures = ()
+
+
+Make = Callable[[str, Mapping[str, Any]], Awaitable[Agent]]
+"""Makes a definition by its name and the agent's values."""
+
+
+async def activate(
+    agent_id: str,
+    agent: Agent | MadeAtActivation | None,
+    services: RuntimeServices[Any, Any],
+    *,
+    values: Mapping[str, Any] | None,
+    make: Make,
+    audience: Audience,
+    creates: bool,
+    take: bool = False,
+) -> Activation:
+    """Claim an agent and read it from the store; or create it.
+
+    Nothing is claimed where its definition is not known.
+
+    Args:
+        agent_id: its id.
+        agent: the definition that the caller expects, or that it had; None for the one that the
+            store names.
+        services: of the runtime.
+        values: the state's values if the agent is new.
+        make: makes the definition of a name that is not declared.
+        audience: gets events that are not records, and records once they are durable.
+        creates: whether it is begun where there is none.
+        take: claim it also from a living owner, if nothing of it goes on.
+
+    Raises:
+        UnknownAgent: if there is no agent of this id, unless it is begun.
+        OtherAgent: if the agent of this id has another definition than `agent`.
+        UsageError: if its definition is not known here.
+        AgentNotMade: if the factory raises that was to make it.
+        OwnedElsewhere: if another runtime owns it.
+        UnfitHost: if this one must not run it.
+        StoreError: if it cannot be read.
+
+    """
+    claim = _claim_of(services, take=take, creates=creates)
+    try:
+        if isinstance(agent, Agent):
+            agent, owned, loaded = await _claim_or_create(agent_id, agent, services, claim, values)
+        else:
+            wanted = None if agent is None or not creates else agent.name
+            claiming = _Claiming(agent_id, services, claim, make, values)
+            agent, owned, loaded = await claiming.by_name(wanted)
+    except (AgentNotMade, UnfitHost, UsageError):
+        await _give_back(agent_id, services)
+        raise
+    state = loaded.folded() if loaded is not None else AgentState()
+    services.placement.check(agent_id, agent, state)
+    activation = Activation(agent)
+    journal = activation.journal = services.store.journal(
+        owned, index_entry=activation.index_entry, on_durable=activation.on_durable
+    )
+    ledger = activation.ledger = Ledger(
+        state,
+        journal,
+        agent_path=agent.definition.path,
+        audience=audience,
+        clock=services.clock,
+        last_seq=owned.last_seq,
+        epoch=owned.epoch,
+        host=services.host if services.shared_store is not None else None,
+    )
+    ledger.outlives_run = True
+    if services.instrument is not None:
+        services.instrument.follow(ledger)
+    checkpoints = checkpoints_of(journal)
+    if checkpoints is not None:
+        checkpoints.write_checkpoints(activation.ledger_state, loaded)
+    if state.run is not None and state.run.fruitless and not state.run.over:
+        lost = await services.store.lost_attempts(agent_id, state.run.run_id)
+        activation.lost_attempts = lost
+    if owned.last_seq == 0 and values:
+        ledger.record(AgentCreated(values=AgentState(values=values).stored_values()))
+    return activation
+
+
+class Claim(Protocol):
+    """As of `SharedStore.take`, with what it may do."""
+
+    async def __call__(
+        self, agent_id: str, agent: str | None, *, loads: bool = False
+    ) -> Taken | None: ...
+
+
+def _claim_of(services: RuntimeServices[Any, Any], *, take: bool, creates: bool) -> Claim:
+    shared = services.shared_store
+    if shared is not None:
+        at_rest = take and services.placement.any_host
+        return partial(shared.take, at_rest=at_rest, creates=creates)
+
+    async def claim(agent_id: str, agent: str | None, *, loads: bool = False) -> Taken | None:
+        owned = await services.store.claim(agent_id, agent)
+        return None if owned is None else Taken(owned)
+
+    return claim
+
+
+async def _claim_or_create(
+    agent_id: str,
+    agent: Agent,
+    services: RuntimeServices[Any, Any],
+    claim: Claim,
+    values: Mapping[str, Any] | None,
+) -> tuple[Agent, Owned, Loaded | None]:
+    """Claim it by its expected definition. A new agent costs one round trip to the store."""
+    store = services.store
+    try:
+        await _prepare(agent_id, agent, services)
+        taken = await claim(agent_id, agent.name, loads=True)
+    except UnfitHost as unfit:
+        raise await services.placement.elsewhere(agent_id, agent.name, unfit, values) from unfit
+    if taken is None:  # another host has deleted it
+        raise UnknownAgent(agent_id=agent_id)
+    owned, loaded = taken
+    if owned.agent != agent.name:
+        await store.release(owned)
+        raise OtherAgent(agent_id=agent_id, agent=owned.agent, wanted=agent.name)
+    if loaded is None and owned.last_seq:
+        loaded = await load_latest(store, agent_id)
+    return agent, owned, loaded
+
+
+async def _give_back(agent_id: str, services: RuntimeServices[Any, Any]) -> None:
+    """Release an agent that another host has given to this one, which cannot run it.
+
+    Else it is this host's for as long as that lives, and a run that was handed over stands still
+    (test_an_agent_that_is_handed_over_to_a_host_that_does_not_make_it_is_free_again). The others
+    are told: one of them may run it (test_a_run_that_is_given_back_goes_on_where_it_can).
+    """
+    if not services.placement.is_shared:
+        return
+    stored = await find_agent(services.store, agent_id)
+    if stored is not None and stored.host == services.host:
+        owned = Owned(
+            agent_id=agent_id,
+            agent=stored.agent,
+            incarnation=stored.incarnation,
+            epoch=stored.epoch,
+            last_seq=stored.last_seq,
+        )
+        await services.store.release(owned)
+        shared = services.shared_store
+        if shared is not None:
+            await shared.send([Sent(None, str(Hint("left")))])
+
+
+async def _prepare(agent_id: str, agent: Agent, services: RuntimeServices[Any, Any]) -> None:
+    """Before a claim: nothing is claimed that this host must not run."""
+    await services.placement.register([agent])
+    services.placement.check(agent_id, agent)
+
+
+@dataclass(frozen=True, slots=True)
+class _Claiming:
+    """Claims an agent by the name of its definition."""
+
+    agent_id: str
+    services: RuntimeServices[Any, Any]
+    claim: Claim
+    make: Make
+    values: Mapping[str, Any] | None
+
+    async def by_name(self, wanted: str | None) -> tuple[Agent, Owned, Loaded | None]:
+        """Claim it by the definition that the store names, if that is known here, or is made.
+
+        Args:
+            wanted: the name that the caller expects, by which it begins where there is none.
+
+        """
+        store, agent_id = self.services.store, self.agent_id
+        while True:
+            loaded = await load_latest(store, agent_id)
+            if loaded is None and wanted is None:
+                raise UnknownAgent(agent_id=agent_id)
+            name = loaded.agent.agent if loaded is not None else wanted
+            assert name is not None, "one of both has it"
+            if wanted not in (None, name):
+                raise OtherAgent(agent_id=agent_id, agent=name, wanted=wanted)
+            known = self.services.definition(name)
+            is_made = not isinstance(known, Agent)
+            agent = await self._made(name, loaded) if isinstance(known, MadeAtActivation) else known
+            values = self.values if loaded is None else None
+            try:
+                if not is_made:
+                    await _prepare(agent_id, agent, self.services)
+                taken = await self.claim(agent_id, name)
+            except UnfitHost as unfit:
+                placement = self.services.placement
+                needs = agent.definition.all_needs if is_made else None
+                raise await placement.elsewhere(
+                    agent_id, name, unfit, values, needs=needs
+                ) from unfit
+            if taken is None:  # deleted since it was read
+                raise UnknownAgent(agent_id=agent_id)
+            owned = taken.owned
+            before = owned.incarnation, 0
+            if loaded is not None:
+                before = loaded.agent.incarnation, loaded.agent.last_seq
+            if (owned.incarnation, owned.last_seq) == before:
+                return agent, owned, loaded
+            # Race: this against other hosts, between the load and the claim. They may have written,
+            # or have deleted the agent and made another one, with as many records say
+            # (test_an_agent_that_is_made_anew_before_it_is_claimed_is_not_taken_for_the_old_one).
+            if not is_made and owned.agent == name:
+                loaded = await load_latest(store, agent_id)
+                assert loaded is not None, "only its owner deletes an agent"
+                return agent, owned, loaded
+            await store.release(owned)  # its definition depends on what was written
+
+    async def _made(self, name: str, loaded: Loaded | None) -> Agent:
+        """What the factory makes, if this host may run it."""
+        state = loaded.folded() if loaded is not None else AgentState(values=self.values)
+        agent, placement = await self.make(name, state.values), self.services.placement
+        try:
+            placement.check(self.agent_id, agent, state, is_made=True)
+        except UnfitHost as unfit:
+            values = self.values if loaded is None else None
+            needs = agent.definition.all_needs
+            raise await placement.elsewhere(
+                self.agent_id, name, unfit, values, needs=needs
+            ) from unfit
+        return agent

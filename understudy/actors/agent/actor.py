@@ -1,0 +1,551 @@
+"""`AgentActor`: the actor of one agent. It answers at once: its runs are in a task of their own."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, TypeVar, cast
+
+import pykka
+
+from understudy._base.log_fields import log_extra
+from understudy.actors.agent.activation import Activation, RunAbandoned, activate
+from understudy.actors.agent.factory import MadeAtActivation, made_by
+from understudy.actors.agent.messages import (
+    AgentMessage,
+    AnswerWait,
+    Cancel,
+    CancelMessage,
+    ChangeFiles,
+    ChangePlans,
+    CheckDue,
+    Compact,
+    Decide,
+    Delete,
+    Expecting,
+    FromHost,
+    Notify,
+    Passivate,
+    Pause,
+    Query,
+    RecordFact,
+    Resume,
+    Retry,
+    RunRequest,
+    Send,
+    Unpause,
+    WaitOutcome,
+    query_in,
+)
+from understudy.actors.agent.phase import Phase
+from understudy.actors.agent.replies import (
+    answer_when_durable,
+    as_exception,
+    check_known,
+    notify,
+    record_files,
+    refuse_when_confirmed,
+    runtime_stopped,
+)
+from understudy.actors.agent.runs import (
+    control,
+    decisions,
+    ends,
+    recovery,
+    run_queue,
+    starts,
+    timers,
+    waiters,
+)
+from understudy.actors.agent.slot import AgentSlot
+from understudy.agent.agent import Agent
+from understudy.errors import (
+    Fenced,
+    JournalFailed,
+    OtherAgent,
+    RecordRefused,
+    StoreError,
+    UnderstudyError,
+    UnknownAgent,
+)
+from understudy.loop_actors.future import Future, refuse
+from understudy.loop_actors.loop_actor import LoopActor
+from understudy.run.hooks import Hook, HookFailed, Passivation
+
+logger: logging.Logger = logging.getLogger(__name__)
+T = TypeVar("T")
+
+CHECK_INBOX = object()
+"""The one message in the mailbox of an agent's actor: there is something in its slot to look at."""
+
+
+class AgentActor(LoopActor):
+    """The actor of one agent id; what outlives it is in its `AgentSlot`."""
+
+    def __init__(self, slot: AgentSlot) -> None:
+        super().__init__()
+        self._slot = slot
+        self._idle_timer: asyncio.TimerHandle | None = None
+        self._loading: asyncio.Task[bool] | None = None
+        self._leaving: asyncio.Future[None] | None = None
+        """Of an agent that is being activated: done once it is to leave memory at once."""
+        instrument, is_restart = slot.services.instrument, slot.actor_ref is not None
+        # Here, not in `on_start`, which is not called where the actor is stopped before its first
+        # turn (test_an_actor_that_is_stopped_before_its_first_turn_leaves_nobody_waiting).
+        slot.actor_ref = self.actor_ref
+        self.actor_ref.monitor(slot.actor_ended)
+        if is_restart and instrument is not None and slot.activation is not None:
+            instrument.restarted(slot.activation.ledger)
+
+    @property
+    def _activation(self) -> Activation:
+        return self._slot.current
+
+    def on_start(self) -> None:
+        """Read the agent from the store, unless the actor before this one left it in memory."""
+        slot = self._slot
+        if slot.activation is None:
+            # In a task: the supervisor waits for `on_start`, and starts other agents meanwhile.
+            self._loading = slot.start_task(self._load(), f"activating {slot.id}")
+            self._loading.add_done_callback(self._loaded)
+        else:
+            self._with_store(self._take_over)
+
+    def on_receive(self, message: Any) -> None:
+        """Look at what the slot has: the result of a run task, and the messages in the inbox."""
+        if message is not CHECK_INBOX:
+            super().on_receive(message)
+        elif self._slot.phase is not Phase.ACTIVATING:
+            self._with_store(self._check_inbox)
+        elif self._loading is not None and self._loading.done():
+            if not self._loading.cancelled() and self._loading.result():
+                self._loading = None  # with its coroutine it takes 0.6 KB
+                self._with_store(self._take_over)
+            else:
+                self.stop()
+        elif self._leaving is not None and not self._leaving.done() and self._is_leaving:
+            self._leaving.set_result(None)
+        # else it is still being read: the inbox waits
+
+    def on_stop(self) -> None:
+        """The slot releases the agent (`AgentSlot.actor_ended`). The next message activates it."""
+        self._stop_idle_timer()
+        if self._loading is not None:
+            self._loading.cancel()
+
+    # ------------------------------------------------------------------ activating
+
+    async def _load(self) -> bool:
+        """Read the agent from the store; False if that failed, and all waiters know."""
+        slot = self._slot
+        was_spawned = slot.is_spawned
+        try:
+            activation = await self._activation_of(slot.agent, creates=was_spawned)
+            # Closes the race of the load with the end of this actor: the next one reads it anew.
+            if self.actor_stopped.is_set():
+                return False
+            slot.services.settle_definition(slot, activation.agent)
+            activation.place = slot
+            slot.activation, slot.is_spawned = activation, False
+            if activation.journal.owned.has_posts and slot.services.calls is not None:
+                # What other hosts have asked for before goes before what is asked for here
+                # (test_what_was_posted_goes_before_what_is_asked_for_by_whoever_takes_over).
+                await slot.services.calls.claimed(slot)
+            if slot.detached_waiters is not None:
+                activation.attach_waiters(slot.detached_waiters)
+                slot.detached_waiters = None
+            if activation.agent.definition.hooks.on_start:
+                await self._call_start_hooks(activation.agent.definition.hooks.on_start)
+            # The hooks may have taken longer than the lease
+            # (test_an_agent_whose_lease_runs_out_while_it_is_activated_waits_as_well).
+            await activation.journal.wait_for_owner()
+        except (asyncio.CancelledError, GeneratorExit):
+            raise
+        except BaseException as failure:  # given to all waiters; the next message tries again
+            # Races: these against a `spawn` in another thread, and what is asked for behind it.
+            # First how many wait, then whether it was spawned: who is behind them came later
+            # (test_what_is_asked_for_while_a_call_before_it_is_refused_is_not_refused_with_it,
+            # test_an_agent_that_is_spawned_while_a_call_of_its_id_is_refused_runs).
+            there = len(slot.inbox)
+            was_unknown = isinstance(failure, UnknownAgent) and slot.activation is None
+            if was_unknown and slot.is_spawned > was_spawned and not self.actor_stopped.is_set():
+                return await self._load()
+            if was_unknown and slot.agent is not None and not slot.is_spawned:
+                slot.forget()  # another host has deleted it
+            error = failure.error if isinstance(failure, HookFailed) else failure
+            error = as_exception(slot.id, error)
+            if not isinstance(error, (UnderstudyError, pykka.ActorDeadError)):
+                logger.exception("agent %r cannot be activated", slot.id, extra=log_extra(slot.id))
+            if not self.actor_stopped.is_set():
+                if isinstance(error, OtherAgent):
+                    slot.services.settle_definition(slot, None)
+                    slot.refuse_expecting(error)
+                    there = len(slot.inbox)
+                    if there:  # of callers who mean the agent that there is
+                        return await self._load()
+                asked = {type(message) for message in slot.inbox[:there]}
+                slot.refuse_inbox(error, there)
+                # A due is tried again, and a webhook is sent again: who waits for the run waits on
+                # (test_an_activation_that_fails_by_a_due_leaves_the_run_open).
+                if not asked or not asked <= {CheckDue, AnswerWait}:
+                    slot.refuse_waiters(error)
+            return False
+        return True
+
+    @property
+    def _is_leaving(self) -> bool:
+        """Whether nothing that waits for the activation is worth waiting for."""
+        deleted = any(isinstance(message, Delete) for message in self._slot.inbox)
+        return deleted or self._slot.services.closing
+
+    async def _call_start_hooks(self, hooks: Sequence[Hook]) -> None:
+        """Call them; a hook that does not return keeps no deletion waiting, and no runtime open."""
+        slot = self._slot
+
+        async def call() -> None:
+            for hook in hooks:
+                await hook(slot.services.threads, slot.services.ref_of(slot))
+
+        await self._unless_leaving(call(), "on_start")
+
+    async def _made(self, name: str, values: Mapping[str, Any]) -> Agent:
+        """What the factory makes; one that does not return keeps nobody waiting either."""
+        slot = self._slot
+        assert slot.services.factory is not None, "without one, every name is declared"
+        making = made_by(slot.services.factory, name, slot.id, values)
+        return await self._unless_leaving(making, "the factory")
+
+    async def _unless_leaving(self, work: Coroutine[Any, Any, T], what: str) -> T:
+        """Do it, unless the agent is to leave memory at once: then what goes on is abandoned."""
+        slot = self._slot
+
+        async def call() -> tuple[T | None, BaseException | None]:
+            try:
+                return await work, None
+            except (asyncio.CancelledError, GeneratorExit):
+                raise
+            except BaseException as error:  # a SystemExit that leaves a task ends the loop
+                return None, error
+
+        self._leaving = self.loop.create_future()
+        if self._is_leaving:
+            self._leaving.set_result(None)
+        calls = slot.start_task(call(), f"{what} of {slot.id}")
+        either: tuple[asyncio.Future[Any], ...] = (calls, self._leaving)
+        try:
+            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+        except asyncio.CancelledError:
+            calls.cancel()
+            raise
+        if calls.done():
+            result, error = calls.result()
+            if error is not None:
+                raise error
+            return cast("T", result)
+        for task in await slot.services.abandoned.cancel([calls]):
+            slot.services.abandoned.add(task, f"{what} of agent {slot.id!r}")
+        raise runtime_stopped(slot.id) if slot.services.closing else UnknownAgent(agent_id=slot.id)
+
+    async def _activation_of(
+        self, agent: Agent | MadeAtActivation | None, *, creates: bool
+    ) -> Activation:
+        slot = self._slot
+        return await activate(
+            slot.id,
+            agent,
+            slot.services,
+            values=slot.values,
+            make=self._made,
+            audience=slot,
+            creates=creates,
+            take=any(not isinstance(message, (CheckDue, WaitOutcome)) for message in slot.inbox),
+        )
+
+    def _loaded(self, loading: asyncio.Task[bool]) -> None:
+        with contextlib.suppress(pykka.ActorDeadError):  # stopped meanwhile
+            self.actor_ref.tell(CHECK_INBOX)
+
+    def _take_over(self) -> None:
+        """Look at what the run task left, or recover a run that was cut off; then at the inbox."""
+        slot = self._slot
+        if slot.phase is Phase.ACTIVATING:
+            slot.enter(Phase.IDLE)
+        if slot.phase is Phase.ENDED:
+            ends.after_run_task(slot, activating=True)
+        elif slot.phase is Phase.IDLE:
+            recovery.recover(slot)
+        self._check_inbox(activating=True)
+
+    # ------------------------------------------------------------------ the inbox
+
+    def _with_store(self, do: Callable[[], None]) -> None:
+        """Do it. A store that cannot record what comes of it is not a failure of the actor."""
+        try:
+            do()
+        except RunAbandoned as error:
+            self._activate_again(error)
+        except JournalFailed as error:
+            self._lose_store(error)
+
+    def _check_inbox(self, *, activating: bool = False) -> None:
+        slot = self._slot
+        self._stop_idle_timer()
+        if slot.phase is Phase.IDLE:
+            self._check_owner(activating=activating)
+        if slot.phase is Phase.ENDED:
+            ends.after_run_task(slot)
+        self._passivate_if_requested()
+        kept = 0
+        while len(slot.inbox) > kept and slot.phase is not Phase.PASSIVATING:
+            if decisions.must_wait(slot, slot.inbox[kept]):
+                kept += 1
+                continue
+            message = self._followed(slot.inbox.pop(kept))
+            try:
+                self._handle(message)
+            except Exception as error:
+                # Answered, whatever it is: the caller must not wait for ever.
+                if not isinstance(error, UnderstudyError):
+                    logger.exception(
+                        "agent %r could not handle %r",
+                        slot.id,
+                        type(message),
+                        extra=log_extra(slot.id),
+                    )
+                refuse_when_confirmed(slot, message.future, error)
+                if isinstance(error, JournalFailed) and not isinstance(error, RecordRefused):
+                    self._lose_store(error)
+        recovery.settle_status(slot)
+        timers.tell_due(slot)
+        self._start_idle_timer()
+
+    def _check_owner(self, *, activating: bool) -> None:
+        """Let go of the agent if another runtime may own it by now."""
+        try:
+            self._activation.journal.check_owner()
+        except StoreError as error:
+            if activating:  # to read it once more does not help
+                self._slot.refuse_all(error)
+            self._lose_store(error)
+
+    def _handle(self, message: AgentMessage) -> None:
+        slot = self._slot
+        match message:
+            case RunRequest():
+                run_queue.request(slot, message)
+            case Send():
+                run_queue.send(slot, message)
+            case CancelMessage(message_id=message_id, future=future):
+                answer_when_durable(slot, future, run_queue.cancel_message(slot, message_id))
+                waiters.answer_message_waits(slot)
+            case ChangePlans(change=change, future=future):
+                answer_when_durable(slot, future, timers.change_plans(slot, change))
+            case Resume():
+                decisions.resume(slot, message)
+            case Decide():
+                decisions.record_decisions(slot, message)
+            case WaitOutcome():
+                waiters.wait_outcome(slot, message)
+            case Cancel():
+                control.cancel(slot, message)
+            case Pause(reason=reason, future=future, run_id=run_id, on_run=on_run):
+                control.check_run(slot, run_id)
+                starts.note_run(slot, on_run)
+                control.request_pause(slot, reason)
+                answer_when_durable(slot, future, None)
+            case Unpause(future=future, run_id=run_id, on_run=on_run):
+                control.check_run(slot, run_id)
+                starts.note_run(slot, on_run)
+                control.unpause(slot)
+                answer_when_durable(slot, future, None)
+            case Retry():
+                control.retry(slot, message)
+            case Query(future=future, what=what):
+                answer_when_durable(slot, future, what(self._activation.state))
+            case Notify():
+                notify(slot, message)
+            case RecordFact(fact=fact, future=future):
+                check_known(slot.id, self._activation.state, fact)
+                self._activation.ledger.record(fact)
+                answer_when_durable(slot, future, None)
+            case ChangeFiles(future=future):
+                record_files(slot.id, self._activation.ledger, message)
+                answer_when_durable(slot, future, None)
+            case CheckDue(future=future):
+                timers.check_due(slot)
+                answer_when_durable(slot, future, None)
+            case AnswerWait():
+                decisions.answer_wait(slot, message)
+            case Passivate(future=future):
+                self._activation.passivate_futures += (future,)
+                self._passivate_if_requested()
+            case Compact(future=future):
+                self._activation.compact_futures += (future,)
+                self._passivate_if_requested()
+            case Delete():
+                self._delete(message)
+            case Expecting(expectation=expectation, message=expecting):
+                name, wanted = self._activation.agent.name, expectation.agent.name
+                if name != wanted and not expectation.is_met:
+                    raise OtherAgent(agent_id=slot.id, agent=name, wanted=wanted)
+                expectation.is_met = True
+                self._handle(expecting)
+            case FromHost(message=posted, accepted=accepted, expects=expects):
+                name = self._activation.agent.name
+                if expects is not None and name != expects:
+                    raise OtherAgent(agent_id=slot.id, agent=name, wanted=expects)
+                if message.needs_deps:
+                    assert isinstance(posted, RunRequest | Send), "as `body_of` has it"
+                    if posted.message_id not in slot.state.message_ids:
+                        slot.check_has_deps()
+                self._handle(posted)
+                waiters.accept(slot, posted, accepted)
+
+    def _followed(self, message: AgentMessage) -> AgentMessage:
+        """The message; of a look, one that the store answers if the agent is not ours any more."""
+        found, slot = query_in(message), self._slot
+        if found is None or slot.services.shared_store is None:
+            return message
+        look, expectation = found
+        here: Future[Any] = Future()
+        slot.services.looks.follow(slot, message, here)
+        own = replace(look, future=here)
+        return own if expectation is None else Expecting(expectation, own)
+
+    # ------------------------------------------------------------------ passivating
+
+    def _delete(self, delete: Delete) -> None:
+        """Deletion needs a passive agent: cancel the current run, and drop what is queued."""
+        slot, activation = self._slot, self._activation
+        activation.delete_futures += (delete.future,)
+        queued, activation.queued_runs = activation.queued_runs, ()
+        for run in queued:
+            refuse(run.request.future, UnknownAgent(agent_id=slot.id))
+        if slot.phase.has_run_task:
+            control.cancel(slot, Cancel(delete.signal, Future()))
+        self._passivate_if_requested()
+
+    def _passivate_if_requested(self) -> None:
+        """Once no run task is under way: however the one ended that the caller waited for."""
+        activation, slot = self._slot.activation, self._slot
+        if slot.phase is not Phase.IDLE or activation is None:
+            return
+        requested = (
+            activation.passivate_futures or activation.delete_futures or activation.compact_futures
+        )
+        if not requested:
+            return
+        if slot.services.closing:
+            self._passivate("closing")
+        elif activation.delete_futures:
+            self._passivate("deleted")
+        else:
+            self._passivate("compacted" if activation.compact_futures else "stopped")
+
+    def _passivate(self, reason: Passivation) -> None:
+        """Stop, once everything is durable. Messages that come now wait for the next actor."""
+        slot, activation = self._slot, self._activation
+        activation.passivated_because = reason
+        slot.enter(Phase.PASSIVATING)
+        activation.ledger.outlives_run = False
+        if not activation.ledger.has_unflushed and not activation.notifying:
+            self.stop()
+            return
+
+        async def stop_when_durable() -> None:
+            try:
+                await self._end_messages(activation)
+                await activation.journal.durable()
+            except Exception as error:  # of a journal: a store of the application may raise any
+                logger.error(
+                    "agent %r is passivated with records lost: %s",
+                    slot.id,
+                    error,
+                    extra=log_extra(slot.id),
+                )
+            self.actor_ref.stop(block=False)
+
+        slot.start_task(stop_when_durable(), f"passivating {slot.id}")
+
+    async def _end_messages(self, activation: Activation) -> None:
+        """Wait until middleware has handled its messages; not where nothing comes of them."""
+        slot, tasks = self._slot, [task for task, _ in activation.notifying]
+        if activation.delete_futures:
+            activation.refuse_messages(UnknownAgent(agent_id=slot.id))
+        elif activation.is_given_up:
+            activation.refuse_messages(RunAbandoned(agent_id=slot.id, begun=True))
+        else:
+            if tasks:
+                await asyncio.wait(tasks)
+            return
+        for task in await slot.services.abandoned.cancel(tasks):
+            slot.services.abandoned.add(task, f"a message to the middleware of agent {slot.id!r}")
+
+    def _activate_again(self, error: RunAbandoned) -> None:
+        """The run task is abandoned: passivate, and activate the agent at once in a new epoch.
+
+        Its callers go on waiting, and the next activation does what was requested of this one.
+        """
+        slot, activation = self._slot, self._activation
+        if not error.begun:
+            slot.refuse(error)  # there is no run whose outcome could be waited for
+        activation.is_given_up = True
+        slot.inbox.append(WaitOutcome(Future()))
+        self._passivate("lost")
+
+    def _lose_store(self, error: JournalFailed) -> None:
+        """Passivate at once: what is in memory may be ahead of the store. Waiters get the error.
+
+        No failure of the actor: the supervisor does not restart it. The next message, also one
+        that is in the inbox already, reads the agent anew: it continues from what the store has.
+        """
+        slot, activation = self._slot, self._activation
+        if slot.phase is Phase.PASSIVATING:
+            return
+        # On a store that hosts share they take agents at rest from each other: that is no trouble.
+        is_taken = isinstance(error, Fenced) and activation.task is None
+        level = logging.INFO if is_taken and slot.services.calls is not None else logging.ERROR
+        logger.log(level, "agent %r is passivated: %s", slot.id, error, extra=log_extra(slot.id))
+        slot.refuse_waiters(error)
+        activation.passivated_because = "lost"
+        if isinstance(error, Fenced) and slot.services.calls is not None:
+            # What comes behind calls that are done again must not be done before them
+            # (test_calls_at_a_copy_that_is_lost_are_done_again_in_their_order).
+            slot.refuse_inbox(error)
+        activation.journal.fence("its store failed")
+        if activation.task is not None:
+            activation.attempt_ended(error)
+            slot.cut_off()  # nothing that it does can be recorded
+        slot.enter(Phase.PASSIVATING)
+        self.stop()
+
+    # ------------------------------------------------------------------ idle time
+
+    def _start_idle_timer(self) -> None:
+        slot = self._slot
+        if slot.phase is not Phase.IDLE or self.actor_stopped.is_set():
+            return
+        own = self._activation.agent.definition.idle_timeout
+        timeout = slot.services.idle_timeout if own == "runtime" else own
+        if timeout is not None:
+            self._idle_timer = self.loop.call_later(timeout, self._idle_timed_out)
+
+    def _stop_idle_timer(self) -> None:
+        if self._idle_timer is not None:
+            self._idle_timer.cancel()
+            self._idle_timer = None
+
+    def _idle_timed_out(self) -> None:
+        # Closes the race of the timer with a message, or a run task's end, that is about to be
+        # looked at: its check stops the timer, but the timer may have fired in the same turn.
+        if self._slot.phase is not Phase.IDLE or self._slot.inbox:
+            return
+        activation = self._activation
+        stays = activation.agent.definition.stays_for_subscribers
+        if activation.notifying or (stays and self._slot.log.has_subscribers()):
+            self._start_idle_timer()
+        else:
+            self._passivate("idle")

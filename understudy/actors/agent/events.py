@@ -1,0 +1,561 @@
+"""The events of an agent, with the numbers of its records: from the store first, then live."""
+
+from __future__ import annotations
+
+import asyncio
+import enum
+import threading
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Iterator
+from dataclasses import dataclass, fields
+from datetime import datetime
+from typing import Any, Literal, NamedTuple, Protocol
+
+from understudy._base import forks
+from understudy._base.json_values import jsonable, text_of
+from understudy._base.points_in_time import time_text
+from understudy._base.quickly_made import quickly_made
+from understudy.errors import ForkedRuntime, StoreDamaged
+from understudy.events import (
+    AgentEnded,
+    AttemptDiscarded,
+    Event,
+    ReplyEnded,
+    ReplyStarted,
+    RunFinished,
+    TextDelta,
+    ThinkingDelta,
+    ToolCallAnnounced,
+    ToolEmitted,
+    events_of,
+)
+from understudy.loop_actors.future import Future
+from understudy.state.records import Record, Snapshot, StatusNoted
+
+MAX_DELTAS = 1000
+"""How many deltas are kept for a slow subscriber. Beyond that the oldest are dropped."""
+
+
+class Status(str, enum.Enum):
+    """The status of an agent. It is equal to its text: `Status.IDLE == "idle"`."""
+
+    IDLE = "idle"  # its last run completed, was stopped by a limit, or it has had none
+    RUNNING = "running"  # a run is under way
+    INTERRUPTED = "interrupted"  # its run waits for a person's decision
+    PAUSED = "paused"  # its run is paused, by `pause` or by `pause_when`
+    WAITING = "waiting"  # its run sleeps, or waits for the outside, and for no person
+    CANCELLED = "cancelled"  # its last run was cancelled
+    FAILED = "failed"  # its last run failed, or its run is quarantined
+    PASSIVE = "passive"  # not in memory; the next message activates it
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StatusChanged:
+    """The agent's status has changed. What led to it is recorded before."""
+
+    status: Status
+    kind: Literal["status_changed"] = "status_changed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EventsDropped:
+    """This subscriber lacks `count` deltas: it was too slow, or they were lost between hosts."""
+
+    count: int
+    kind: Literal["events_dropped"] = "events_dropped"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SelfRunsBounded:
+    """The agent started too many runs in a row by messages to itself. It is idle now."""
+
+    runs: int
+    kind: Literal["self_runs_bounded"] = "self_runs_bounded"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gap:
+    """Events up to record number `floor` are compacted away; `ref.state()` has what they led to."""
+
+    floor: int
+    kind: Literal["gap"] = "gap"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoopBlocked:
+    """Something blocked the event loop, and so every agent on it: perhaps an async tool."""
+
+    seconds: float
+    where: str
+    """The function that blocked it."""
+    kind: Literal["loop_blocked"] = "loop_blocked"
+
+
+_DELTAS = (TextDelta, ThinkingDelta, ToolCallAnnounced, ToolEmitted)
+_OF_A_REPLY = (ReplyStarted, TextDelta, ThinkingDelta, ToolCallAnnounced)
+_ENDS_A_REPLY = (ReplyEnded, AttemptDiscarded, RunFinished, AgentEnded)
+AgentOnlyEvent = StatusChanged | EventsDropped | SelfRunsBounded | Gap | LoopBlocked
+
+
+@quickly_made
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentEvent:
+    """One event of one agent."""
+
+    agent_id: str
+    seq: int | None
+    """The number of its record; the events of one record share it.
+
+    None for events that are not stored: deltas, what tools emit, activation and passivation.
+    """
+    event: Event | AgentOnlyEvent
+    at: datetime | None = None
+    """When it was recorded, by the runtime's clock.
+
+    None for events that are not stored, and for those from before records had times.
+    """
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON; what JSON lacks as text."""
+        return {
+            "agent_id": self.agent_id,
+            "seq": self.seq,
+            "at": time_text(self.at),
+            "event": event_to_dict(self.event),
+        }
+
+
+def event_to_dict(event: Any) -> dict[str, Any]:
+    """The fields of an event as JSON; what JSON lacks as text."""
+    return {field.name: jsonable(getattr(event, field.name)) for field in fields(event)}
+
+
+def agent_events_of(
+    seq: int, record: Record, agent_id: str, path: tuple[str, ...]
+) -> Iterator[AgentEvent]:
+    """The events of a record: the same live as from the store."""
+    if isinstance(record, StatusNoted):
+        if record.runs is not None:
+            bounded = SelfRunsBounded(runs=record.runs)
+            yield AgentEvent(agent_id=agent_id, seq=seq, event=bounded, at=record.at)
+        changed = StatusChanged(status=_status(record.status, agent_id))
+        yield AgentEvent(agent_id=agent_id, seq=seq, event=changed, at=record.at)
+    elif isinstance(record, Snapshot):
+        yield AgentEvent(agent_id=agent_id, seq=seq, event=Gap(floor=seq), at=record.at)
+    else:
+        for event in events_of(record, path):
+            yield AgentEvent(agent_id=agent_id, seq=seq, event=event, at=record.at)
+
+
+def _status(word: str, agent_id: str) -> Status:
+    try:
+        return Status(word)
+    except ValueError as error:
+        raise StoreDamaged(what=f"agent {agent_id!r}", cause=text_of(error)) from error
+
+
+class StoredEvents(NamedTuple):
+    """The events that a store has after a number."""
+
+    events: list[AgentEvent]
+    last: int
+    """The number of the newest record; not every record has events."""
+
+
+class _Emitted(NamedTuple):
+    """The events of one record, with its number; or one event without a record."""
+
+    seq: int | None
+    events: tuple[AgentEvent, ...]
+    behind: int | None = None
+    """Of an event of another host: the number of the last record before it there."""
+
+
+RecordView = Callable[[int, Record, str, tuple[str, ...]], Iterator[AgentEvent]]
+"""What a subscription gets of a record: `agent_events_of`, or another view."""
+OnEventsRead = Callable[[StoredEvents | BaseException | None], None]
+ReadEvents = Callable[[int, OnEventsRead], None]
+"""Reads the events after a number from the store, and calls back with them or with an error.
+
+With None where the runtime stops before they are read.
+"""
+
+
+class EventSink(Protocol):
+    """Gets what happens here of an agent, beside its subscriptions."""
+
+    @property
+    def _view(self) -> RecordView: ...
+
+    def _put(self, seq: int | None, events: tuple[AgentEvent, ...]) -> None: ...
+
+    def _put_of_other_host(self, behind: int, event: AgentEvent) -> None: ...
+
+    def _catch_up(self, seq: int) -> None: ...
+
+    def _end(self) -> None: ...
+
+
+class EventLog:
+    """Passes an agent's events to its subscriptions. Thread-safe; keeps no event."""
+
+    __slots__ = ("_agent_id", "_closed", "_lock", "_subscriptions")
+
+    def __init__(self, agent_id: str, lock: threading.Lock) -> None:
+        self._agent_id = agent_id
+        self._lock = lock
+        self._subscriptions: tuple[EventSink, ...] = ()
+        self._closed = False
+
+    def emit(self, event: Event | AgentOnlyEvent) -> None:
+        """Emit an event that has no record. A slow subscriber never slows the agent."""
+        if self._subscriptions:
+            emitted = AgentEvent(agent_id=self._agent_id, seq=None, event=event)
+            for subscription in self._subscriptions:
+                subscription._put(None, (emitted,))
+
+    def emit_record(self, seq: int, record: Record, path: tuple[str, ...]) -> None:
+        """Emit the events of a durable record. Also called for those that have none."""
+        subscriptions = self._subscriptions
+        for view in {subscription._view for subscription in subscriptions}:
+            events = tuple(view(seq, record, self._agent_id, path))
+            for subscription in subscriptions:
+                if subscription._view is view:
+                    subscription._put(seq, events)
+
+    def catch_up(self, seq: int) -> None:
+        """The store has records up to this number: emit those that were not emitted here."""
+        for subscription in self._subscriptions:
+            subscription._catch_up(seq)
+
+    def emit_of_other_host(self, behind: int, event: Event | EventsDropped) -> None:
+        """Emit an event that has no record, and came behind this record at another host."""
+        emitted = AgentEvent(agent_id=self._agent_id, seq=None, event=event)
+        for subscription in self._subscriptions:
+            subscription._put_of_other_host(behind, emitted)
+
+    def has_subscribers(self) -> bool:
+        """Whether anybody follows, here or elsewhere: only then is a model's reply streamed."""
+        return bool(self._subscriptions)
+
+    def has_own_subscribers(self) -> bool:
+        """Whether there is a subscription of this runtime."""
+        return any(isinstance(each, Subscription) for each in self._subscriptions)
+
+    def has_read(self) -> bool:
+        """Whether a subscription of this runtime has read a record of the agent from the store."""
+        return any(isinstance(each, Subscription) and each.has_read for each in self._subscriptions)
+
+    def count(self) -> int:
+        """How many subscriptions of this runtime are open."""
+        return sum(isinstance(each, Subscription) for each in self._subscriptions)
+
+    def add(self, sink: EventSink) -> None:
+        """Pass everything to it, until `remove` or its `_end`."""
+        with self._lock:
+            closed = self._closed
+            if not closed:
+                self._subscriptions += (sink,)
+        if closed:
+            sink._end()
+
+    def subscribe(
+        self,
+        after: int,
+        read: ReadEvents,
+        *,
+        loop: asyncio.AbstractEventLoop,
+        keeps: object = None,
+        view: RecordView = agent_events_of,
+    ) -> Subscription:
+        """The events after number `after`, then those to come: no gap, no duplicate.
+
+        Args:
+            after: the number of the last event that the subscriber has.
+            read: reads the earlier events from the store.
+            loop: the loop on which events are emitted.
+            keeps: what the subscription keeps in memory, so that this log goes on emitting.
+            view: what it gets of a record; `read` brings the same of the earlier ones.
+
+        """
+        subscription = Subscription(self, after, read, loop, keeps, view)
+        self.add(subscription)
+        # Closes the gap between the store and the live events: the store is read only now, when
+        # everything that is emitted meanwhile is in the subscription already.
+        read(after, subscription._stored_events_read)
+        return subscription
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether it emits no more events."""
+        return self._closed
+
+    def close(self) -> None:
+        """Emit no more events: subscriptions end once their events are read."""
+        with self._lock:
+            self._closed = True
+            ended, self._subscriptions = self._subscriptions, ()
+        for subscription in ended:
+            subscription._end()
+
+    def remove(self, sink: EventSink) -> None:
+        """Pass it nothing more."""
+        with self._lock:
+            others = tuple(each for each in self._subscriptions if each is not sink)
+            self._subscriptions = others
+
+
+class Subscription:
+    """The events of an agent, to iterate with `for` in a thread or `async for` on a loop.
+
+    It ends when the runtime stops. Call `close()` to end it earlier.
+    """
+
+    def __init__(
+        self,
+        log: EventLog,
+        after: int,
+        read: ReadEvents,
+        loop: asyncio.AbstractEventLoop,
+        keeps: object,
+        view: RecordView,
+    ) -> None:
+        self._view = view
+        self._log = log
+        self._read = read
+        self._loop = loop
+        self._keeps = keeps
+        self._forks = forks.count
+        self._after = after
+        """The number of the last record whose events are in the buffer, or were."""
+        self._lock = threading.Lock()
+        self._buffer: deque[AgentEvent] = deque()
+        self._held: deque[_Emitted] | None = deque()
+        """What is emitted while records before it are read from the store; None: none are read."""
+        self._reply_ends: dict[tuple[str, ...], int] = {}
+        """By agent, the last record read from the store that ends a reply of it."""
+        self.has_read: bool = False
+        """Whether a record was read from the store: there was such an agent."""
+        self._failure: BaseException | None = None
+        self._deltas = 0
+        self._dropped = 0
+        self._ended = False
+        self._changed: Future[None] | None = None
+
+    def __iter__(self) -> Iterator[AgentEvent]:
+        while (event := self._next()) is not None:
+            if isinstance(event, Future):
+                event.get()
+            else:
+                yield event
+
+    async def __aiter__(self) -> AsyncIterator[AgentEvent]:
+        while (event := self._next()) is not None:
+            if isinstance(event, Future):
+                await event
+            else:
+                yield event
+
+    def close(self) -> None:
+        """End the subscription. Events that were emitted until now can still be read."""
+        self._log.remove(self)
+        self._end()
+
+    @property
+    def is_reading(self) -> bool:
+        """Whether records are being read from the store, before what was emitted since."""
+        return self._held is not None
+
+    def _next(self) -> AgentEvent | Future[None] | None:
+        """The next event, or what to wait for, or None at the end."""
+        if self._forks != forks.count:  # before the lock, which a thread of the parent may have
+            raise ForkedRuntime
+        with self._lock:
+            if self._failure is not None:
+                failure, self._failure, self._ended = self._failure, None, True
+                raise failure
+            if self._dropped and self._held is None:
+                count, self._dropped = self._dropped, 0
+                dropped = EventsDropped(count=count)
+                return AgentEvent(agent_id=self._log._agent_id, seq=None, event=dropped)
+            if self._buffer:
+                event = self._buffer.popleft()
+                self._deltas -= isinstance(event.event, _DELTAS)
+                return event
+            if self._ended and self._held is None:
+                return None
+            if self._changed is None:
+                self._changed = Future(self._loop)
+            return self._changed
+
+    def _stored_events_read(self, read: StoredEvents | BaseException | None) -> None:
+        """Put the stored events before what is held; of an event that is both, one is kept."""
+        with self._lock:
+            held, self._held = self._held or deque(), None
+            elsewhere = [each for each in held if each.behind is not None]
+            is_behind = False
+            if isinstance(read, BaseException):
+                self._failure = read
+            elif read is None:
+                # What was emitted behind records that nobody reads any more would leave a gap
+                # (test_a_subscription_whose_past_is_not_read_before_the_end_skips_nothing).
+                for each in held:
+                    if self._leaves_gap(each.seq if each.behind is None else each.behind + 1):
+                        break
+                    self._add(each)
+            else:
+                # What was emitted is taken as it was, for the events without records between.
+                before = self._after
+                emitted = (e.seq for e in held if e.seq is not None and e.seq > before)
+                last = min(read.last, next(emitted, read.last + 1) - 1)
+                stored = [e for e in read.events if e.seq and before < e.seq <= last]
+                if elsewhere:
+                    held = deque(each for each in held if each.behind is None)
+                    elsewhere = self._add_between(stored, elsewhere, last)
+                self._add_stored(stored)
+                self._after = max(before, last)
+                self.has_read = self.has_read or last > before
+                if elsewhere and self._after != before:  # they came while it was read
+                    held.extendleft(reversed(elsewhere))
+                    is_behind = True
+                while held and not is_behind:
+                    # Another host may have had the agent since the read. A store that has nothing
+                    # between two numbers is believed.
+                    is_behind = self._after != before and self._leaves_gap(held[0].seq)
+                    if not is_behind:
+                        self._add(held.popleft())
+                if is_behind:
+                    self._held = held
+            after = self._after
+        if is_behind:
+            self._read(after, self._stored_events_read)
+        self._notify()
+
+    def _put(self, seq: int | None, events: tuple[AgentEvent, ...]) -> None:
+        with self._lock:
+            is_behind = self._held is None and self._leaves_gap(seq)
+            if is_behind:  # another host has written these records
+                self._held = deque()
+            emitted = _Emitted(seq, events)
+            if self._held is not None:
+                self._held.append(emitted)
+                self._count_deltas(events)
+            else:
+                self._count_deltas(events)
+                self._add(emitted)
+            after = self._after
+        if is_behind:
+            self._read(after, self._stored_events_read)
+        self._notify()
+
+    def _put_of_other_host(self, behind: int, event: AgentEvent) -> None:
+        with self._lock:
+            if self._ended:
+                return
+            is_behind = self._held is None and behind > self._after
+            if is_behind:
+                self._held = deque()
+            emitted = _Emitted(None, (event,), behind)
+            if self._held is not None:
+                self._held.append(emitted)
+                self._count_deltas(emitted.events)
+            elif not self._is_void(emitted):
+                self._count_deltas(emitted.events)
+                self._add(emitted)
+            after = self._after
+        if is_behind:
+            self._read(after, self._stored_events_read)
+        self._notify()
+
+    def _is_void(self, emitted: _Emitted) -> bool:
+        """Whether the reply that it is a part of has ended, by a record that came first."""
+        ((found,), behind) = emitted.events, emitted.behind
+        event = found.event
+        if behind is None or not isinstance(event, _OF_A_REPLY):
+            return False
+        path = event.agent_path  # what ends the reply of an agent ends those of agents inside it
+        paths = (path[: depth + 1] for depth in range(len(path)))
+        return any(self._reply_ends.get(each, 0) > behind for each in paths)
+
+    def _add_between(
+        self, stored: list[AgentEvent], elsewhere: list[_Emitted], last: int
+    ) -> list[_Emitted]:
+        """Add what other hosts emitted, and the stored events before it. Returns what is not yet.
+
+        Args:
+            stored: events of the store, in order. Those that are added are removed.
+            elsewhere: in order.
+            last: the number of the last record that was read.
+
+        """
+        left: list[_Emitted] = []
+        begin = 0
+        for each in elsewhere:
+            assert each.behind is not None, "it is another host's"
+            if left or each.behind > last > self._after:
+                left.append(each)
+                continue
+            until = begin
+            while until < len(stored) and (stored[until].seq or 0) <= each.behind:
+                until += 1
+            self._add_stored(stored[begin:until])
+            begin = until
+            if self._is_void(each):
+                self._deltas -= isinstance(each.events[0].event, _DELTAS)
+            else:
+                self._buffer.extend(each.events)
+        del stored[:begin]
+        return left
+
+    def _add_stored(self, events: list[AgentEvent]) -> None:
+        for each in events:
+            event = each.event
+            if isinstance(event, _ENDS_A_REPLY) and each.seq is not None:
+                self._reply_ends[event.agent_path] = each.seq
+        self._buffer.extend(events)
+
+    def _catch_up(self, seq: int) -> None:
+        with self._lock:
+            if self._held is not None or seq <= self._after or self._ended:
+                return
+            self._held, after = deque(), self._after
+        self._read(after, self._stored_events_read)
+
+    def _leaves_gap(self, seq: int | None) -> bool:
+        return seq is not None and seq > self._after + 1
+
+    def _add(self, emitted: _Emitted) -> None:
+        seq, events, _ = emitted
+        if seq is not None:
+            if seq <= self._after:
+                return
+            self._after = seq
+        self._buffer.extend(events)
+
+    def _count_deltas(self, events: tuple[AgentEvent, ...]) -> None:
+        """Count new deltas, and drop the oldest beyond those that are kept."""
+        self._deltas += sum(isinstance(event.event, _DELTAS) for event in events)
+        if self._deltas <= MAX_DELTAS:
+            return
+        self._deltas -= 1
+        self._dropped += 1
+        for at, event in enumerate(self._buffer):
+            if isinstance(event.event, _DELTAS):
+                del self._buffer[at]
+                return
+        for at, held in enumerate(self._held or ()):
+            if any(isinstance(event.event, _DELTAS) for event in held.events):
+                assert self._held is not None, "it has this one"
+                del self._held[at]
+                return
+
+    def _end(self) -> None:
+        with self._lock:
+            self._ended = True
+        self._notify()
+
+    def _notify(self) -> None:
+        with self._lock:
+            changed, self._changed = self._changed, None
+        if changed is not None:
+            changed.set(None)

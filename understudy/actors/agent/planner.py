@@ -1,0 +1,259 @@
+"""What becomes of a planned time that has come, as records: messages and occurrences of schedules.
+
+A tick of a clock is no fact: these functions look at the state. What they record is not due any
+more, so it does not matter how often they are called. A schedule's next time is part of each record
+about it: so each of its occurrences is recorded once, by the owner of the agent then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from functools import partial
+from typing import Literal
+
+from pydantic_ai.messages import UserPromptPart
+
+from understudy._base.clock import Clock, NewId
+from understudy._base.json_values import shown
+from understudy.actors.agent.cron import next_time, times_until
+from understudy.errors import UsageError
+from understudy.run.ledger import Ledger
+from understudy.state.agent_state import AgentState
+from understudy.state.next_due import due_of_plans
+from understudy.state.plans import NO_PLANS, Occurrence, Schedule, Skipped
+from understudy.state.records import MessageDue, Occurred, ScheduleRemoved, ScheduleSet
+
+MAX_TIMED = 1000
+"""How many messages of an agent may wait for their times."""
+MAX_SCHEDULES = 100
+"""How many schedules an agent may have."""
+MAX_WAITING = 100
+"""How many occurrences of one schedule may wait for their runs, and are made up for at most."""
+RECORD_BYTES = 1024
+"""The size of a run's first record without its message, rounded up."""
+MISSED_AFTER = timedelta(seconds=60)
+"""An occurrence that is noticed later than this after its time was missed."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlanChange:
+    """A change of one schedule."""
+
+    action: Literal["set", "pause", "resume", "trigger", "remove"]
+    id: str
+    wanted: Schedule | None = None
+    """What to `set`."""
+    at: datetime | None = None
+    """When it was asked to `trigger`."""
+    message_id: str = ""
+    """Of the input of what is triggered: one that is asked for again is not triggered again."""
+
+    def __call__(self, plans: Plans) -> Schedule | Occurrence | None:
+        """Make it."""
+        if self.wanted is not None:
+            return plans.set(self.wanted)
+        if self.at is not None:
+            return plans.trigger(self.id, self.at, self.message_id)
+        change: Callable[[str], Schedule | Occurrence | None] = getattr(plans, self.action)
+        return change(self.id)
+
+
+@dataclass(frozen=True, slots=True)
+class _Coming:
+    """Something that is due, and what records it."""
+
+    due: datetime
+    record: Callable[[], object]
+
+
+class Plans:
+    """The plans of one agent, where its records are written.
+
+    Args:
+        ledger: of the agent.
+        clock: of the runtime.
+        new_id: of the runtime.
+
+    """
+
+    def __init__(self, ledger: Ledger, clock: Clock, new_id: NewId) -> None:
+        self._ledger = ledger
+        self._clock = clock
+        self._new_id = new_id
+
+    @property
+    def _state(self) -> AgentState:
+        return self._ledger.state
+
+    def now(self) -> datetime:
+        """The time, by the clock of the runtime."""
+        return self._clock.now()
+
+    def record_due(self) -> bool:
+        """Record what is due now; whether a message is among it, which no run has taken yet."""
+        now, due = self._clock.now(), due_of_plans(self._state)
+        if due is None or due > now:
+            return False
+        plans = self._state.plans or NO_PLANS
+        coming: list[_Coming] = []
+        for message in plans.timed.values():
+            if message.due is not None and message.due <= now:
+                record = MessageDue(message_id=message.message_id, at=now)
+                coming.append(_Coming(message.due, partial(self._ledger.record, record)))
+        has_message = bool(coming)
+        for schedule in plans.schedules.values():
+            if not schedule.paused and schedule.next_due is not None and schedule.next_due <= now:
+                coming.extend(self._occurrences(schedule, schedule.next_due, now))
+        # One plan may rest on another
+        # (test_what_is_overdue_comes_in_the_order_of_its_times).
+        coming.sort(key=lambda each: each.due)
+        for each in coming:
+            each.record()
+        return has_message
+
+    def check_room(self) -> None:
+        """Raise `UsageError` if one more message cannot wait for its time."""
+        timed = (self._state.plans or NO_PLANS).timed
+        if len(timed) >= MAX_TIMED:
+            raise UsageError(
+                f"{len(timed)} messages of this agent wait for their times already, and no more "
+                "than that may: cancel some, use a schedule, or another agent"
+            )
+
+    # ------------------------------------------------------------------- schedules
+
+    def get(self, schedule_id: str) -> Schedule:
+        """The schedule of this id.
+
+        Raises:
+            UsageError: if there is none; it lists those that there are.
+
+        """
+        schedules = (self._state.plans or NO_PLANS).schedules
+        if schedule_id not in schedules:
+            there = ", ".join(map(repr, schedules)) or "none"
+            raise UsageError(f"This agent has no schedule {shown(schedule_id)}; there are: {there}")
+        return schedules[schedule_id]
+
+    def set(self, wanted: Schedule) -> Schedule:
+        """Record a schedule, unless there is the same one of its id already.
+
+        One that is changed stays paused if it was. While its times are the same, so is the next.
+        """
+        schedules = (self._state.plans or NO_PLANS).schedules
+        before = schedules.get(wanted.id)
+        if before is None and len(schedules) >= MAX_SCHEDULES:
+            raise UsageError(
+                f"This agent has {len(schedules)} schedules already, and no agent may have more: "
+                "remove some, or give the others to another agent"
+            )
+        if before is not None:
+            wanted = replace(
+                wanted, created_at=before.created_at, paused=before.paused, latest=before.latest
+            )
+            if _content(wanted) == _content(before):
+                wanted = replace(wanted, message=before.message)
+            if (wanted.cron, wanted.timezone) == (before.cron, before.timezone):
+                wanted = replace(wanted, next_due=before.next_due)
+        return before if before == wanted else self._record(wanted)
+
+    def pause(self, schedule_id: str) -> Schedule:
+        """Record that a schedule has no occurrences from now on."""
+        schedule = self.get(schedule_id)
+        return schedule if schedule.paused else self._record(replace(schedule, paused=True))
+
+    def resume(self, schedule_id: str) -> Schedule:
+        """Record that a paused schedule has occurrences again, from now on."""
+        schedule, now = self.get(schedule_id), self._clock.now()
+        if not schedule.paused:
+            return schedule
+        next_due = schedule.next_due
+        # A later one stays: where the clock was set back, those before it have come
+        # (test_a_schedule_that_is_resumed_after_the_clock_was_set_back_repeats_nothing).
+        if next_due is not None and next_due <= now:
+            next_due = next_time(schedule.cron, schedule.timezone, now)
+        return self._record(replace(schedule, paused=False, next_due=next_due))
+
+    def trigger(self, schedule_id: str, at: datetime, message_id: str) -> Occurrence:
+        """Record an occurrence now, also of a paused schedule; once for a message."""
+        occurrence = Occurrence(schedule_id=self.get(schedule_id).id, due=at, triggered=True)
+        if message_id in self._state.queue or message_id in self._state.message_ids:
+            return occurrence
+        return self._occur(occurrence, None, message_id)
+
+    def remove(self, schedule_id: str) -> None:
+        """Record that a schedule is removed, and what waits of it."""
+        self._ledger.record(ScheduleRemoved(schedule_id=self.get(schedule_id).id, at=self.now()))
+
+    def _record(self, schedule: Schedule) -> Schedule:
+        record = ScheduleSet(schedule=schedule, at=self.now())
+        self._ledger.check(record, spare=RECORD_BYTES)  # its runs must be able to begin
+        self._ledger.record(record)
+        return schedule
+
+    # ------------------------------------------------------------------ occurrences
+
+    def _occurrences(self, schedule: Schedule, first: datetime, now: datetime) -> Iterator[_Coming]:
+        """All occurrences of a schedule up to now, to be recorded in order, each once."""
+        most = MAX_WAITING if schedule.missed == "all" else 1
+        cron, zone = schedule.cron, schedule.timezone
+        times = times_until(cron, zone, first, now, most=most) or [first]
+        if schedule.missed == "skip" and now - times[-1] > MISSED_AFTER:
+            missed_until: datetime | None = times.pop()
+        else:  # those before the ones that are made up for
+            missed_until = _last_before(cron, zone, first, times[0])
+        following = [*times[1:], next_time(cron, zone, now)]
+        if missed_until is not None:
+            missed = Occurrence(schedule_id=schedule.id, due=missed_until, skipped="missed")
+            then = times[0] if times else following[-1]
+            since = first if first < missed_until else None
+            record = Occurred(occurrence=missed, since=since, next_due=then, at=now)
+            yield _Coming(missed_until, partial(self._ledger.record, record))
+        for due, then in zip(times, following, strict=False):
+            occurrence = Occurrence(schedule_id=schedule.id, due=due)
+            yield _Coming(due, partial(self._occur, occurrence, then, self._new_id()))
+
+    def _occur(
+        self, occurrence: Occurrence, next_due: datetime | None, message_id: str
+    ) -> Occurrence:
+        skipped = self._why_skipped(occurrence.schedule_id)
+        occurrence = replace(occurrence, skipped=skipped)
+        self._ledger.record(
+            Occurred(
+                occurrence=occurrence,
+                message_id=message_id if skipped is None else "",
+                next_due=next_due,
+                at=self.now(),
+            )
+        )
+        return occurrence
+
+    def _why_skipped(self, schedule_id: str) -> Skipped | None:
+        waiting = sum(occurrence.schedule_id == schedule_id for occurrence in self._waiting())
+        if waiting >= MAX_WAITING:
+            return "full"
+        run = self._state.run
+        running = run.occurrence if run is not None and not run.over else None
+        is_open = waiting or (running is not None and running.schedule_id == schedule_id)
+        return "overlap" if is_open and self.get(schedule_id).overlap == "skip" else None
+
+    def _waiting(self) -> Iterator[Occurrence]:
+        for queued in self._state.queue.values():
+            if queued.occurrence is not None:
+                yield queued.occurrence
+
+
+def _last_before(cron: str, zone: str, first: datetime, before: datetime) -> datetime | None:
+    """The last time of a schedule before another one, from `first` on."""
+    if first >= before:
+        return None
+    found = times_until(cron, zone, first, before - timedelta(seconds=1), most=1)
+    return found[-1] if found else None
+
+
+def _content(schedule: Schedule) -> list[object]:
+    """The input, without the time at which it was given."""
+    parts = schedule.message.parts
+    return [part.content for part in parts if isinstance(part, UserPromptPart)]

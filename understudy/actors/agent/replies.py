@@ -1,0 +1,228 @@
+"""What an agent's actor answers, and when: no answer precedes the commit of what it tells of."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import Any, TypeVar
+
+import pykka
+
+from understudy._base.json_values import checked_json, shown
+from understudy.actors.agent.activation import Activation
+from understudy.actors.agent.messages import ChangeFiles, Notify
+from understudy.actors.agent.slot import AgentSlot
+from understudy.errors import JournalFailed, UsageError
+from understudy.journal import IndexJournal, find_agent
+from understudy.loop_actors.errors import ActorDied
+from understudy.loop_actors.future import Future, refuse
+from understudy.outcomes import Outcome
+from understudy.run.hooks import HookFailed
+from understudy.run.ledger import Ledger
+from understudy.state.agent_state import AgentState
+from understudy.state.records import Revoked, Settled, ValuesMerged
+
+T = TypeVar("T")
+
+
+def answer_when_durable(slot: AgentSlot, future: Future[T], value: T) -> None:
+    """Answer as soon as everything recorded is durable; with the store's error if it fails.
+
+    An answer that recorded nothing is checked where hosts share the store: what is in memory may be
+    a copy that another host has gone on from. Then it is `Fenced`, and the copy leaves memory.
+    """
+    activation = slot.current
+    if not activation.ledger.has_unflushed and slot.services.shared_store is None:
+        future.set(value)
+        return
+
+    async def durable_value() -> T:
+        await confirm(slot, activation)
+        return value
+
+    answer_with(slot, future, durable_value)
+
+
+def refuse_when_confirmed(slot: AgentSlot, future: Future[Any], error: Exception) -> None:
+    """Give the error to a caller, if this host is still the one that can say so."""
+    activation = slot.activation
+    if activation is None or isinstance(error, JournalFailed) or slot.services.shared_store is None:
+        refuse(future, error)
+        return
+
+    async def raise_it() -> None:
+        await confirm(slot, activation)
+        raise error
+
+    answer_with(slot, future, raise_it)
+
+
+async def confirm(slot: AgentSlot, activation: Activation) -> None:
+    """Wait until everything is durable, or raise `Fenced` if another host has the agent by now."""
+    if activation.ledger.has_unflushed:
+        await activation.ledger.durable()  # its commit compares the epochs
+        return
+    if slot.services.shared_store is None:
+        return
+    owned, row = activation.journal.owned, await find_agent(slot.services.store, slot.id)
+    if row is None or (row.incarnation, row.epoch) != (owned.incarnation, owned.epoch):
+        activation.journal.fence("another runtime has claimed it since")
+        if slot.activation is activation:
+            slot.services.check_inbox(slot)
+        activation.journal.check_owner()
+
+
+def answer_with(
+    slot: AgentSlot, future: Future[T], work: Callable[[], Awaitable[T]]
+) -> asyncio.Task[None]:
+    """Answer, in a task, with what `work` returns or raises. The future always settles."""
+
+    async def answer() -> None:
+        try:
+            future.set(await work())
+        except HookFailed as failed:
+            refuse(future, failed.error)
+        except (asyncio.CancelledError, GeneratorExit):
+            raise
+        except BaseException as error:
+            refuse(future, as_exception(slot.id, error))
+
+    def ended(_: asyncio.Task[None]) -> None:
+        if not future.done():
+            refuse(future, runtime_stopped(slot.id))
+
+    task = slot.start_task(answer())
+    task.add_done_callback(ended)
+    return task
+
+
+def as_exception(agent_id: str, error: BaseException) -> Exception:
+    """The error for a caller, who must not be ended by a `SystemExit` of an agent's code."""
+    if isinstance(error, Exception):
+        return error
+    died = ActorDied(
+        actor_urn=f"urn:understudy:agent:{agent_id}", actor_class="AgentActor", cause=shown(error)
+    )
+    died.__cause__ = error
+    return died
+
+
+def runtime_stopped(agent_id: str) -> pykka.ActorDeadError:
+    """The error of every call that the end of the runtime leaves without an answer."""
+    return pykka.ActorDeadError(f"agent {agent_id!r}: its runtime has stopped")
+
+
+def mirror(slot: AgentSlot, first: Future[Outcome], second: Future[Outcome]) -> None:
+    """Settle the second future as the first one is settled."""
+
+    async def outcome() -> Outcome:
+        return await first
+
+    answer_with(slot, second, outcome)
+
+
+def is_refused(future: Future[Outcome]) -> bool:
+    """Whether the run of this future never began: its message id is free again."""
+    if not future.done():
+        return False
+    try:
+        future.get()
+    except Exception:
+        return True
+    return False
+
+
+def notify(slot: AgentSlot, message: Notify) -> None:
+    """Pass a message to a middleware, and merge the values that its hooks return.
+
+    Raises:
+        UsageError: if no middleware of this name takes messages.
+
+    """
+    activation = slot.current
+    all_hooks = activation.agent.definition.hooks.on_message
+    hooks = [hook for hook in all_hooks if hook.middleware == message.middleware]
+    if not hooks:
+        known = ", ".join(repr(hook.middleware) for hook in all_hooks) or "none"
+        raise UsageError(
+            f"Agent {slot.id!r} has no middleware {message.middleware!r} that takes messages; "
+            f"there are: {known}"
+        )
+
+    async def call_hooks() -> None:
+        if slot.services.calls is not None:
+            # Else another host could take the agent meanwhile
+            # (test_an_agent_whose_middleware_handles_a_message_is_not_taken).
+            await note_index(activation)
+            if message.on_begun is not None:
+                message.on_begun()
+        view = activation.agent.runner.view(activation.ledger, slot.environment())
+        for hook in hooks:
+            delta = await hook(slot.services.threads, view, message.message)
+            if delta is not None:
+                changes = checked_json(delta, what=f"{hook.middleware}.on_message")
+                activation.ledger.record(ValuesMerged(delta=changes, source=hook.middleware))
+        await activation.ledger.durable()
+
+    def ended(task: asyncio.Task[None]) -> None:
+        activation.notifying = tuple(pair for pair in activation.notifying if pair[0] is not task)
+        if slot.activation is activation:
+            note_later(slot)
+
+    task = answer_with(slot, message.future, call_hooks)
+    activation.notifying += ((task, message.future),)
+    task.add_done_callback(ended)
+
+
+def note_later(slot: AgentSlot) -> None:
+    """As `note_index`, in a task, where hosts take agents from each other."""
+
+    async def note() -> None:
+        with suppress(JournalFailed):  # the caller that waits for a record is told
+            await note_index(activation)
+
+    activation = slot.current
+    if slot.services.calls is not None:
+        slot.start_task(note())
+
+
+async def note_index(activation: Activation) -> None:
+    """Tell the store's index what of the agent goes on that no record tells."""
+    if isinstance(activation.journal, IndexJournal):
+        await activation.journal.note_index()
+
+
+def check_known(agent_id: str, state: AgentState, fact: Revoked | Settled) -> None:
+    """Check that there is something to revoke or to settle.
+
+    Raises:
+        UsageError: if there is not; it lists what there is.
+
+    """
+    known: dict[str, Any]
+    if isinstance(fact, Revoked):
+        known, wanted, what = state.sticky_in_tree, fact.tool_name, "sticky decision for tool"
+    else:
+        known, wanted, what = state.doubts_in_tree, fact.call_key, "doubt about call"
+    if wanted not in known:
+        there = ", ".join(map(repr, known)) or "none"
+        raise UsageError(f"Agent {agent_id!r} has no {what} {wanted!r}; there are: {there}")
+
+
+def record_files(agent_id: str, ledger: Ledger, message: ChangeFiles) -> None:
+    """Record that the application has changed files.
+
+    Raises:
+        UsageError: if a path is not what it must be; nothing is changed then.
+
+    """
+    for path, file in message.expected.items():
+        if ledger.files.get(path) != file:
+            raise UsageError(
+                f"{path!r} of agent {agent_id!r} was changed meanwhile, and nothing is written: "
+                "read it again"
+            )
+    ledger.record(message.fact)
+    if message.blobs:
+        ledger.keep_blobs(message.blobs)

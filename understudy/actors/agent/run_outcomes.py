@@ -1,0 +1,235 @@
+"""What came of runs, told from a state: the same in memory and from the store."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import NamedTuple
+
+from understudy.actors.agent.events import Status
+from understudy.agent.agent import Agent
+from understudy.errors import Quarantined, UnknownAgent, UnknownMessage, UsageError
+from understudy.journal import IndexStatus, Readable, index_status_of, load_latest
+from understudy.outcomes import Completed, Failed, Interrupted, Outcome, Paused, Stopped, Waiting
+from understudy.state.agent_state import AgentState
+from understudy.state.fold import apply
+from understudy.stopping import StopReason
+
+GOES_ON = frozenset({IndexStatus.OPEN, IndexStatus.SUSPECT, IndexStatus.QUEUED})
+"""Of an agent whose run goes on, or begins, where it has an owner."""
+
+
+def status_after(outcome: Outcome) -> Status:
+    """The status of an agent whose run ended or was suspended with this outcome."""
+    match outcome:
+        case Completed():
+            return Status.IDLE
+        case Interrupted():
+            return Status.INTERRUPTED
+        case Paused():
+            return Status.PAUSED
+        case Waiting():
+            return Status.WAITING
+        case Failed():
+            return Status.FAILED
+        case Stopped(signals=signals):
+            highest = signals.highest
+            by_user = highest is not None and highest.reason is StopReason.USER_REQUESTED
+            return Status.CANCELLED if by_user else Status.IDLE
+
+
+def with_status(outcome: Outcome) -> Outcome:
+    """The outcome. The status in its state is the one that follows from it, whoever tells it.
+
+    The status is recorded behind what led to it: one host has read it by now, another one has not
+    (test_the_state_of_an_outcome_has_the_status_that_follows_from_it).
+    """
+    outcome.state.status = status_after(outcome).value
+    return outcome
+
+
+def ended_outcome(agent: Agent, state: AgentState) -> Outcome:
+    """The outcome of the last run of a state, which is over."""
+    return with_status(agent.runner.ended(state))
+
+
+def suspended_outcome(agent: Agent, state: AgentState) -> Outcome | None:
+    """The outcome of the open run of a state, if it is interrupted or paused."""
+    outcome = agent.runner.suspended_outcome(state)
+    return None if outcome is None else with_status(outcome)
+
+
+def has_outcome(state: AgentState) -> bool:
+    """Whether the last run of this state has an outcome that lasts; also where it had no run."""
+    index_status = index_status_of(state)
+    if index_status is IndexStatus.WAITS:  # for a person, or paused; else the run goes on by itself
+        return bool(state.requests) or state.pause is not None
+    return index_status not in GOES_ON
+
+
+def last_outcome(agent: Agent, state: AgentState) -> Outcome | None:
+    """The outcome of the last run of a state that has one; None without any run."""
+    run = state.run
+    if run is None:
+        return None
+    if run.over:
+        return ended_outcome(agent, state)
+    if run.quarantined is not None:
+        return quarantine_outcome(state)
+    return suspended_outcome(agent, state)
+
+
+def held_outcome(agent: Agent, state: AgentState) -> Outcome | None:
+    """The outcome of a run of an agent that goes on by itself, but not at the host that has it.
+
+    It has paused the run, because it lacks what that was given. Or the run is over, and the next
+    ones are by messages of the agent to itself, of which as many as may be have begun a run.
+    """
+    run = state.run
+    if run is None:
+        return None
+    if run.over:
+        is_held = state.status == "idle" and all(each.self_sent for each in state.queue.values())
+        return ended_outcome(agent, state) if is_held else None
+    if state.status != "paused" or state.pause is not None:
+        return None
+    reason = "needs deps" if run.deps_given else "needs pause_when"
+    paused = Paused(reason=reason, run_id=run.run_id, state=state.copied(), usage=state.usage)
+    return with_status(paused)
+
+
+def quarantine_outcome(state: AgentState) -> Outcome:
+    """The outcome of a quarantined run."""
+    run = state.run
+    assert run is not None, "what is quarantined is a run"
+    assert run.quarantined is not None, "only called for a quarantined run"
+    error = Quarantined(attempts=run.fruitless, cause=run.quarantined)
+    failed = Failed(error=error, run_id=run.run_id, state=state.copied(), usage=run.usage)
+    return with_status(failed)
+
+
+def run_of_message(agent_id: str, state: AgentState, message_id: str) -> str | None:
+    """The id of the run that took this message; None while it is in the queue.
+
+    Raises:
+        UnknownMessage: if there is no such message.
+        UsageError: if it waits for its time.
+
+    """
+    if message_id not in state.message_ids:
+        raise UnknownMessage(agent_id=agent_id, message_id=message_id)
+    run_id = state.message_ids[message_id]
+    if run_id is None and message_id not in state.queue:
+        raise UsageError(
+            f"The message {message_id!r} waits for its time: wait for the outcome after that, "
+            "or cancel the message first"
+        )
+    return run_id
+
+
+async def earlier_outcome(
+    store: Readable, agent_id: str, agent: Agent, run_id: str, incarnation: int
+) -> Outcome:
+    """The outcome of a run that others came after: the fold of the records up to its end.
+
+    Args:
+        store: where its records are.
+        agent_id: the agent's.
+        agent: its definition.
+        run_id: of the run.
+        incarnation: of the agent that had the run.
+
+    Raises:
+        UnknownAgent: if that agent is deleted, whether or not there is another one of its id.
+        UsageError: if these records are compacted away.
+
+    """
+    found = await earlier_outcomes(store, agent_id, agent, {run_id}, incarnation)
+    if run_id not in found:
+        raise compacted(run_id)
+    return found[run_id]
+
+
+async def earlier_outcomes(
+    store: Readable, agent_id: str, agent: Agent, run_ids: Collection[str], incarnation: int
+) -> dict[str, Outcome]:
+    """The same of several runs, by their ids; without those whose records are compacted away."""
+    loaded = await store.load(agent_id)
+    if loaded is None or loaded.agent.incarnation != incarnation:
+        raise UnknownAgent(agent_id=agent_id)
+    found: dict[str, Outcome] = {}
+    state = AgentState()
+    for record in loaded.records:
+        apply(state, record)
+        run = state.run
+        if run is not None and run.over and run.run_id in run_ids and run.run_id not in found:
+            found[run.run_id] = ended_outcome(agent, state)
+            if len(found) == len(run_ids):
+                break
+    return found
+
+
+def compacted(run_id: str) -> UsageError:
+    """The error for who asks for a run whose records are no more."""
+    return UsageError(
+        f"The run {run_id!r} of this message is over, and its records are compacted away: its "
+        "reply is in the history of ref.state()"
+    )
+
+
+class Moment(NamedTuple):
+    """What tells the state of one outcome from the other states of its agent. It goes as JSON."""
+
+    run_id: str
+    is_over: bool
+    requests: tuple[str, ...] = ()
+    """The ids of those that were pending."""
+    why: str | None = None
+    """Why the run was paused or quarantined."""
+    model_calls: int = 0
+    """So far. It may be paused again for the same reason, after other ones."""
+    status: str = "idle"
+    """The one that follows from the outcome. It is recorded later, or not yet."""
+
+
+def moment_of(state: AgentState) -> Moment:
+    """The moment at which the run of this state has its outcome."""
+    run = state.run
+    assert run is not None, "an outcome is of a run"
+    if run.over:
+        return Moment(run.run_id, True, status=state.status)
+    requests = tuple(request.id for request in state.requests)
+    why = run.quarantined or state.pause
+    return Moment(run.run_id, False, requests, why, state.usage.requests, state.status)
+
+
+async def state_at(store: Readable, agent_id: str, moment: Moment) -> AgentState:
+    """The state of an agent at a moment: the last one, or else the first that its records fold to.
+
+    Raises:
+        UsageError: if these records are compacted away or deleted.
+
+    """
+    latest = await load_latest(store, agent_id)
+    if latest is not None and _is_at(state := latest.folded(), moment):
+        state.status = moment.status
+        return state
+    loaded = await store.load(agent_id)
+    if loaded is not None:
+        state = AgentState()
+        with loaded.as_damage():
+            for record in loaded.records:
+                apply(state, record)
+                if _is_at(state, moment):
+                    state.status = moment.status
+                    return state
+    raise UsageError(
+        f"The state of an outcome of agent {agent_id!r}, run {moment.run_id!r}, is no longer in "
+        "the store: the agent was compacted or deleted. Read `outcome.state` before that"
+    )
+
+
+def _is_at(state: AgentState, moment: Moment) -> bool:
+    run = state.run
+    if run is None or run.run_id != moment.run_id:
+        return False
+    return moment_of(state) == moment._replace(status=state.status)

@@ -1,0 +1,148 @@
+"""What callers do to the open run: cancel it, pause it, release it from quarantine."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from understudy.actors.agent.events import Status
+from understudy.actors.agent.messages import Cancel, Retry, WaitOutcome
+from understudy.actors.agent.phase import Phase
+from understudy.actors.agent.replies import answer_when_durable
+from understudy.actors.agent.runs import starts, waiters
+from understudy.actors.agent.slot import AgentSlot
+from understudy.agent.runner import unpause as record_unpause
+from understudy.errors import NotInterrupted, OtherRun
+from understudy.state.plans import requested_pause
+from understudy.state.records import CancelRequested, PauseRequested, Released
+from understudy.stopping import StopSignal
+
+
+def check_run(slot: AgentSlot, run_id: str | None) -> None:
+    """Check that the open run is this one; None: whatever run is meant.
+
+    Raises:
+        OtherRun: if it is not.
+
+    """
+    if run_id is None:
+        return
+    run = starts.open_run(slot)
+    open_run = None if run is None else run.run_id
+    # A run that begins takes the place of the one that is open before it.
+    if open_run != run_id or slot.phase is Phase.BEGINNING:
+        raise OtherRun(agent_id=slot.id, run_id=run_id, open_run=open_run)
+
+
+def cancel(slot: AgentSlot, cancel: Cancel) -> None:
+    """Stop the current run.
+
+    Raises:
+        OtherRun: if it is for another run than the open one, or than the last one.
+
+    """
+    activation = slot.current
+    if cancel.message_id is not None and _has_begun(slot, cancel.message_id):
+        run_id, last = activation.state.message_ids.get(cancel.message_id), _last_run(slot)
+        if run_id is not None and run_id != last:
+            waiters.answer_earlier(slot, cancel.future, run_id)
+            return
+        cancel = replace(cancel, run_id=run_id)
+    elif cancel.message_id is not None and cancel.run_id is None:
+        if starts.open_run(slot) is None and not slot.phase.has_run_task:
+            request_pause(slot, None)
+        answer_when_durable(slot, cancel.future, None)
+        return
+    if waiters.answer_if_over(slot, cancel.future, cancel.run_id):
+        return
+    starts.note_run(slot, cancel.on_run)
+    check_run(slot, cancel.run_id)
+    request_pause(slot, None)
+    if slot.phase is Phase.BEGINNING:
+        # Closes the race of a cancel with the first record of the run that it is for: a run
+        # that was open before is withdrawn by this one, and must not take the signal.
+        # tests: test_a_cancel_before_a_run_begins_over_a_standing_one_is_for_the_new_run
+        activation.early_cancel = cancel.signal
+        activation.outcome_futures += (cancel.future,)
+        slot.expect_end()  # the hooks of the run that it withdraws may go on for ever
+        return
+    run = starts.open_run(slot)
+    if run is None:
+        answer_when_durable(slot, cancel.future, None)
+        return
+    # Also where one is recorded: this one cuts off the `on_run_end` hooks that it led to.
+    signal = run.cancelled if run.cancelled is not None else cancel.signal.to_dict()
+    activation.ledger.record(CancelRequested(signal=dict(signal)))
+    if activation.task is not None:
+        slot.cut_off()
+    else:
+        starts.stop_run(slot, StopSignal.from_dict(signal))
+    activation.outcome_futures += (cancel.future,)
+
+
+def _has_begun(slot: AgentSlot, message_id: str) -> bool:
+    """Whether the run of a message has begun, or begins now."""
+    activation, phase = slot.current, slot.phase
+    if activation.state.message_ids.get(message_id) is not None:
+        return True
+    known = {*activation.state.message_ids, *(activation.runs_by_message_id or {})}
+    waiting = {queued.request.message_id for queued in activation.queued_runs}
+    return phase is Phase.BEGINNING and message_id in known - waiting
+
+
+def request_pause(slot: AgentSlot, reason: str | None) -> None:
+    """Record that the run is to be paused after its next model reply; None: that it is not."""
+    ledger = slot.current.ledger
+    if reason is not None:
+        slot.current.is_to_unpause = False
+    if requested_pause(ledger.state.plans) != reason:
+        ledger.record(PauseRequested(reason=reason, at=slot.services.clock.now()))
+
+
+def unpause(slot: AgentSlot) -> None:
+    """Continue a paused run."""
+    activation = slot.current
+    request_pause(slot, None)
+    run = starts.open_run(slot)
+    if run is None or run.quarantined is not None:
+        return
+    if slot.phase.has_run_task:
+        # Race: the run may have been paused already, and its task has not ended: then it is
+        # continued when it has (test_an_unpause_that_comes_while_the_run_pauses_is_not_lost).
+        activation.is_to_unpause = True
+        return
+    # A run that lacks its deps is paused too, though no record says so.
+    if activation.state.pause is not None or slot.status is Status.PAUSED:
+        record_unpause(activation.ledger)
+        starts.continue_run(slot)
+
+
+def retry(slot: AgentSlot, retry: Retry) -> None:
+    """Release a quarantined run, and continue it.
+
+    Raises:
+        NotInterrupted: if no run is quarantined.
+        OtherRun: if it is for another run than the open one, or than the last one.
+
+    """
+    activation, future = slot.current, retry.future
+    if waiters.answer_if_over(slot, future, retry.run_id):
+        return
+    check_run(slot, retry.run_id)
+    run = starts.open_run(slot)
+    # One that is cancelled is being stopped (test_a_retry_right_behind_a_cancel_releases_nothing).
+    if retry.run_id is not None and run is not None and not run.is_held:
+        waiters.wait_outcome(slot, WaitOutcome(future))  # it was released before
+        return
+    if run is None or not run.is_held:
+        raise NotInterrupted(f"Agent {slot.id!r} is not quarantined: there is nothing to retry")
+    # Of no other run: where this copy is stale, the call would have released nothing, and would
+    # be taken for one that did (test_a_retry_of_no_quarantine_at_a_stale_copy_is_refused).
+    starts.note_run(slot, retry.on_run)
+    activation.ledger.record(Released())
+    starts.continue_run(slot)
+    activation.outcome_futures += (future,)
+
+
+def _last_run(slot: AgentSlot) -> str | None:
+    run = slot.current.state.run
+    return None if run is None else run.run_id

@@ -1,0 +1,118 @@
+"""What a run that waits is told: decisions of people, answers from outside."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from understudy.actors.agent.messages import AgentMessage, AnswerWait, Decide, Expecting, Resume
+from understudy.actors.agent.phase import Phase
+from understudy.actors.agent.replies import answer_when_durable
+from understudy.actors.agent.run_outcomes import ended_outcome
+from understudy.actors.agent.runs import starts, waiters
+from understudy.actors.agent.slot import AgentSlot
+from understudy.agent.decisions import check_decisions, decide
+from understudy.errors import NotInterrupted
+from understudy.run.waits.answers import record_answer
+from understudy.state.waits import is_woken
+
+
+def must_wait(slot: AgentSlot, message: AgentMessage) -> bool:
+    """Whether a message is an answer that comes while the run that asks is under way.
+
+    Race: who has read of a request answers it, while its run task has not ended yet, or goes on
+    because of another answer, or with a call beside it. The answer waits in the inbox until the
+    run has come to rest (test_a_request_that_is_listed_can_be_answered_at_any_moment).
+    """
+    if isinstance(message, Expecting):
+        message = message.message
+    if not isinstance(message, (Resume, Decide)) or slot.phase is not Phase.RUNNING:
+        return False
+    decisions = message.decisions
+    pending = slot.current.state.requests
+    return isinstance(decisions, Mapping) and any(each.id in decisions for each in pending)
+
+
+def resume(slot: AgentSlot, resume: Resume) -> None:
+    """Record decisions and continue the run.
+
+    Raises:
+        DecisionError: if a decision does not fit, or its request is not pending.
+        NotInterrupted: if the request has another decision already, or the run goes on now.
+
+    """
+    activation = slot.current
+    state = activation.state
+    is_open = _decide(slot, resume)
+    if waiters.answer_if_quarantined(slot, resume.future):
+        return
+    if is_open:
+        activation.outcome_futures += (resume.future,)
+    else:
+        answer_when_durable(slot, resume.future, ended_outcome(activation.agent, state))
+
+
+def record_decisions(slot: AgentSlot, message: Decide) -> None:
+    """As `resume`, but answers when the decisions are recorded.
+
+    Raises:
+        DecisionError: as `resume`.
+        NotInterrupted: as `resume`, and for a quarantined run, whose requests stay.
+
+    """
+    _decide(slot, message)
+    run = starts.open_run(slot)
+    if run is not None and run.quarantined is not None:
+        raise NotInterrupted(f"Agent {slot.id!r} is quarantined: release its run by retry() first")
+    answer_when_durable(slot, message.future, None)
+
+
+def _decide(slot: AgentSlot, message: Resume | Decide) -> bool:
+    """Record decisions and continue the run; whether it is open. A quarantined one stays so."""
+    activation = slot.current
+    definition, run = activation.agent.definition, activation.state.run
+    new = check_decisions(
+        definition, activation.state, message.decisions, slot.services.clock, expect=message.expect
+    )
+    assert run is not None, "what was decided about is a request of a run"
+    if run.over or run.quarantined is not None:
+        return not run.over
+    if slot.phase.has_run_task:
+        if new:
+            raise NotInterrupted(
+                f"Agent {slot.id!r} begins a new run, which withdraws what it had asked"
+            )
+    else:
+        decide(activation.ledger, new, slot.services.clock, message.context)
+        starts.continue_run(slot)
+    return True
+
+
+def answer_wait(slot: AgentSlot, answer: AnswerWait) -> None:
+    """Record an answer for a wait, and let the run go on if it waits there.
+
+    Raises:
+        Expired: if the wait is over.
+        RecordRefused: if the answer is too large.
+
+    """
+    activation = slot.current
+    now = slot.services.clock.now()
+    known = record_answer(
+        activation.ledger, answer.token_hash, answer.answer, now, agent_id=slot.id
+    )
+    answer_when_durable(slot, answer.future, known)
+    go_on_if_woken(slot)
+
+
+def go_on_if_woken(slot: AgentSlot) -> None:
+    """Continue a run that waits no longer."""
+    # Race: an answer may come when the run has found that it waits, and its task has not ended
+    # (test_an_answer_that_comes_while_the_run_comes_to_rest_is_not_lost).
+    run, activation = starts.open_run(slot), slot.current
+    if run is None or slot.phase.has_run_task or slot.services.closing:
+        return
+    if activation.is_to_end_attempt():
+        return  # the next activation goes on
+    may_go_on = run.quarantined is None and run.halt is None and run.cancelled is None
+    if may_go_on and run.paused is None and is_woken(activation.state):
+        starts.continue_run(slot)

@@ -1,0 +1,146 @@
+"""What follows when a run task has ended: waiters are answered, and the next run starts."""
+
+from __future__ import annotations
+
+from understudy._base.error_texts import error_text
+from understudy.actors.agent.events import Status
+from understudy.actors.agent.phase import Phase
+from understudy.actors.agent.run_outcomes import status_after, suspended_outcome, with_status
+from understudy.actors.agent.runs import (
+    control,
+    decisions,
+    recovery,
+    run_queue,
+    starts,
+    timers,
+    waiters,
+)
+from understudy.actors.agent.slot import AgentSlot
+from understudy.errors import JournalFailed, RecordRefused, UnderstudyError
+from understudy.outcomes import Completed, Interrupted, Outcome, Paused, Waiting
+from understudy.state.plans import next_occurrence
+
+MAX_SELF_STARTED_RUNS = 10
+"""How many runs in a row an agent may start by messages to itself."""
+
+
+class RunCrashed(UnderstudyError):
+    """A run task crashed, so its actor does: the supervisor starts another, which continues."""
+
+    agent_id: str
+
+    def __init__(self, agent_id: str) -> None:
+        super().__init__(f"the run of agent {agent_id!r} crashed", agent_id=agent_id)
+
+
+def after_run_task(slot: AgentSlot, *, activating: bool = False) -> None:
+    """A run task has ended: answer its waiters, then start what is queued.
+
+    Args:
+        activating: this actor has just started, perhaps because of this crash.
+
+    Raises:
+        RunCrashed: if the task crashed; it ends the actor, and the next one recovers.
+
+    """
+    activation = slot.current
+    result, activation.result = activation.result, None
+    activation.early_cancel = None
+    assert result is not None, "a run task that has ended leaves its result"
+    slot.enter(Phase.IDLE)
+    timers.tell_due(slot)  # before its waiters learn that it waits: they may advance the clock
+    if result.crash is not None:
+        _after_crash(slot, result.crash, activating=activating, is_refused=result.is_refused)
+    elif result.outcome is not None:  # else it was halted between two steps
+        _after_outcome(slot, result.outcome)
+
+
+def _after_outcome(slot: AgentSlot, outcome: Outcome) -> None:
+    activation = slot.current
+    if isinstance(outcome, Waiting):
+        _after_waiting(slot)
+        return
+    status = Status(with_status(outcome).state.status)
+    is_idle = status is Status.IDLE
+    has_next = _has_next(slot, is_idle=is_idle)
+    try:
+        if not has_next:
+            slot.set_status(status)
+    finally:
+        slot.answer(outcome)  # it is recorded, whatever becomes of the status
+        waiters.answer_message_waits(slot, outcome)
+        _tell_hooks(slot, outcome)
+    if has_next and not activation.is_to_end_attempt():
+        run_queue.start_next(slot, only_occurrence=not is_idle and not activation.queued_runs)
+        return
+    if isinstance(outcome, (Interrupted, Paused)) and activation.is_to_unpause:
+        control.unpause(slot)
+    if isinstance(outcome, Interrupted):
+        decisions.go_on_if_woken(slot)
+
+
+def _tell_hooks(slot: AgentSlot, outcome: Outcome) -> None:
+    hooks = slot.current.agent.definition.hooks
+    told = hooks.on_completed if isinstance(outcome, Completed) else ()
+    told = hooks.on_interrupted if isinstance(outcome, Interrupted) else told
+    if told and outcome.state.run is not None:
+        slot.tell_hooks(told, outcome, outcome.state.run.context)
+
+
+def _after_waiting(slot: AgentSlot) -> None:
+    """The run has come to rest at its waits: the callers of its outcome go on waiting."""
+    slot.set_status(Status.WAITING)
+    decisions.go_on_if_woken(slot)
+
+
+def _has_next(slot: AgentSlot, *, is_idle: bool) -> bool:
+    """Whether another run follows at once, without an idle status in between."""
+    activation = slot.current
+    queue = activation.state.queue
+    if starts.open_run(slot) is not None or activation.delete_futures:
+        return False  # a suspended run: everything else waits
+    if activation.queued_runs or (queue and next_occurrence(queue) is not None):
+        return True
+    if not is_idle or not queue:  # as `journal.has_next_run`, by which hosts go
+        return False
+    if all(item.self_sent for item in queue.values()):
+        activation.self_started_runs += 1
+        if activation.self_started_runs > MAX_SELF_STARTED_RUNS:
+            slot.set_status(Status.IDLE, runs=MAX_SELF_STARTED_RUNS)
+            return False
+    return True
+
+
+def _after_crash(
+    slot: AgentSlot, crash: BaseException, *, activating: bool, is_refused: bool
+) -> None:
+    if slot.services.closing:
+        return
+    if isinstance(crash, JournalFailed) and not isinstance(crash, RecordRefused):
+        raise crash
+    run = starts.open_run(slot)
+    if run is None or is_refused or isinstance(crash, RecordRefused):
+        _refuse_run(slot, crash)
+    elif run.cancelled is not None:
+        recovery.recover(slot)  # cancelled before its first step
+    elif recovery.is_fruitless(slot, run):
+        recovery.quarantine(slot, error_text(crash))
+    elif activating:
+        recovery.recover(slot)
+    else:
+        raise RunCrashed(slot.id) from crash
+
+
+def _refuse_run(slot: AgentSlot, error: BaseException) -> None:
+    """A run could not begin: its waiters get the error; without any, the status shows it."""
+    activation = slot.current
+    suspended = suspended_outcome(activation.agent, activation.state)
+    if suspended is not None:
+        slot.set_status(status_after(suspended))
+    elif activation.outcome_futures:
+        slot.set_status(recovery.status_without_run(slot))
+    else:
+        slot.set_status(Status.FAILED)
+    slot.refuse(error)
+    if activation.queued_runs:
+        run_queue.start_next(slot)

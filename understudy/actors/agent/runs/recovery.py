@@ -1,0 +1,97 @@
+"""What becomes of a run that was cut off: it is continued, waits on, or is quarantined."""
+
+from __future__ import annotations
+
+from understudy.actors.agent.events import Status
+from understudy.actors.agent.phase import Phase
+from understudy.actors.agent.replies import answer_when_durable
+from understudy.actors.agent.run_outcomes import quarantine_outcome
+from understudy.actors.agent.runs import run_queue, starts
+from understudy.actors.agent.slot import AgentSlot
+from understudy.journal import has_next_run, is_busy, is_waiting, rest_status
+from understudy.state.records import Quarantined
+from understudy.state.run_state import RunState
+from understudy.stopping import StopSignal
+
+MAX_ATTEMPTS_WITHOUT_PROGRESS = 3
+"""How often a run may be cut off without getting further; then it is quarantined."""
+MAX_LOST_ATTEMPTS = 10
+"""How often, where lost leases count as well: a run may be what its hosts lose them by."""
+
+
+def recover(slot: AgentSlot) -> None:
+    """After activation or a crash: continue an open run that neither waits nor pauses."""
+    state = slot.current.state
+    run = starts.open_run(slot)
+    if slot.services.closing:
+        return
+    if run is None:
+        if has_next_run(state):
+            run_queue.start_next(slot, only_occurrence=status_without_run(slot) is not Status.IDLE)
+    elif run.cancelled is not None:  # also one that was quarantined before
+        starts.stop_run(slot, StopSignal.from_dict(run.cancelled))
+    elif run.quarantined is not None:
+        return
+    elif (status := _suspended_status(slot)) is Status.WAITING or (
+        status is not None and not slot.current.outcome_futures
+    ):
+        return  # who waits for a run that waits goes on waiting
+    elif is_fruitless(slot, run):
+        quarantine(slot, "the process went away")
+    else:
+        starts.continue_run(slot)
+
+
+def settle_status(slot: AgentSlot) -> None:
+    """Set the status of an agent that was activated, or crashed, and that nothing runs now.
+
+    Called when the inbox is empty: an agent that is activated for a run is never seen idle
+    before it.
+    """
+    run = starts.open_run(slot)
+    if slot.phase is not Phase.IDLE or slot.status not in (Status.PASSIVE, Status.RUNNING):
+        return
+    if run is None or slot.services.closing:
+        slot.set_status(status_without_run(slot))
+    elif run.quarantined is not None:
+        slot.set_status(Status.FAILED)
+    else:
+        slot.set_status(_suspended_status(slot) or status_without_run(slot))
+
+
+def _suspended_status(slot: AgentSlot) -> Status | None:
+    """The status of a run that waits, or is paused."""
+    state = slot.current.state
+    is_at_rest = not is_busy(state)
+    if state.requests and is_at_rest:
+        return Status.INTERRUPTED
+    if state.pause is not None:
+        return Status.PAUSED
+    return Status.WAITING if is_at_rest and is_waiting(state) else None
+
+
+def status_without_run(slot: AgentSlot) -> Status:
+    """The status that an agent rests in while no run of it is open."""
+    return Status(rest_status(slot.current.state))
+
+
+def is_fruitless(slot: AgentSlot, run: RunState) -> bool:
+    """Whether it was cut off too often since it last got further.
+
+    An attempt that another runtime cut off by taking over is no crash, if the runtime that lost
+    it lived to say so. Until that has said so, it counts.
+    """
+    first = run.attempts - run.fruitless
+    lost = sum(number > first for number in slot.current.lost_attempts)
+    crashes = run.fruitless - lost
+    return crashes >= MAX_ATTEMPTS_WITHOUT_PROGRESS or run.fruitless >= MAX_LOST_ATTEMPTS
+
+
+def quarantine(slot: AgentSlot, cause: str) -> None:
+    """Hold the open run until it is released, and answer who waits for it."""
+    activation = slot.current
+    activation.ledger.record(Quarantined(cause=cause))
+    slot.set_status(Status.FAILED)
+    outcome = quarantine_outcome(activation.state)
+    for future in activation.take_waiters():
+        answer_when_durable(slot, future, outcome)

@@ -1,0 +1,68 @@
+"""What an agent records by itself when it is time, and the runs that follow from it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from understudy.actors.agent.phase import Phase
+from understudy.actors.agent.planner import Plans
+from understudy.actors.agent.runs import run_queue, starts
+from understudy.actors.agent.slot import AgentSlot
+from understudy.run.waits.dues import record_dues
+from understudy.state.next_due import due_of_plans
+from understudy.state.plans import next_occurrence
+from understudy.stopping import StopSignal
+
+
+def change_plans(slot: AgentSlot, change: Callable[[Plans], Any]) -> Any:
+    """Change a schedule, and start the run of what is triggered."""
+    changed = change(run_queue.plans_of(slot))
+    _start_what_came(slot, message=False)
+    return changed
+
+
+def check_due(slot: AgentSlot) -> None:
+    """Record what is due by now, and start or continue what follows.
+
+    A run that is under way looks for what is due in it when it continues, and says so again
+    when it ends.
+    """
+    activation = slot.current
+    if slot.services.closing:
+        return
+    has_message = run_queue.plans_of(slot).record_due()
+    if slot.phase.has_run_task:
+        return
+    if not record_dues(activation.ledger, slot.services.clock.now()):
+        _start_what_came(slot, message=has_message)
+        return
+    run = starts.open_run(slot)
+    assert run is not None, "only of an open run something is due"
+    if run.cancelled is not None:
+        starts.stop_run(slot, StopSignal.from_dict(run.cancelled))
+    else:
+        starts.continue_run(slot)
+
+
+def _start_what_came(slot: AgentSlot, *, message: bool) -> None:
+    """Start a run of what is queued by now, unless one is open, which it never withdraws.
+
+    Args:
+        message: whether it is a message. All that are queued go with it.
+
+    """
+    if slot.phase.has_run_task or starts.open_run(slot) is not None:
+        return
+    if message:
+        run_queue.start_next(slot)
+    elif next_occurrence(slot.current.state.queue) is not None:
+        run_queue.start_next(slot, only_occurrence=True)
+
+
+def tell_due(slot: AgentSlot) -> None:
+    """Say when the agent is due next; while a run task is under way, by its plans alone."""
+    if slot.phase is Phase.IDLE:
+        slot.services.tell_due(slot.id, slot.current.state.next_due)
+    elif slot.phase.has_run_task and slot.current.state.plans is not None:
+        slot.services.tell_due(slot.id, due_of_plans(slot.current.state))

@@ -1,0 +1,212 @@
+"""`RuntimeServices`: what all agents of a runtime share."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Coroutine, Iterable
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
+
+from understudy._base import forks
+from understudy._base.clock import Clock, NewId
+from understudy._base.context_codecs import ContextCodec, ContextCodecs
+from understudy._base.json_values import shown
+from understudy._base.worker_threads import WorkerThreads
+from understudy.actors.agent.abandoned_tasks import AbandonedTasks
+from understudy.actors.agent.factory import AgentFactory, MadeAtActivation
+from understudy.actors.agent.histories import Histories
+from understudy.actors.agent.placement import Placement
+from understudy.actors.agent.run_outcomes import Moment
+from understudy.agent.agent import Agent
+from understudy.errors import UsageError
+from understudy.journal import Owned, Store
+from understudy.journal.shared import SharedStore, host_of, shared_part
+from understudy.loop_actors.future import Future
+from understudy.models.prices import Prices
+from understudy.run.instrument import GivesInstrument, Instrument
+from understudy.run.run import Run
+from understudy.run.shared_resources import SharedResources
+from understudy.state.agent_state import AgentState
+
+S = TypeVar("S")
+A = TypeVar("A")
+T = TypeVar("T")
+S_contra = TypeVar("S_contra", contravariant=True)
+
+
+class StartTask(Protocol):
+    """Starts a task that the runtime waits for, or cancels, when it stops."""
+
+    def __call__(
+        self, work: Coroutine[Any, Any, T], name: str | None = None
+    ) -> asyncio.Task[T]: ...
+
+
+class Looks(Protocol[S_contra]):
+    """As of `StoredQueries`."""
+
+    def answer(self, slot: S_contra, message: Any) -> None: ...
+
+    def follow(self, slot: S_contra, message: Any, here: Future[Any]) -> None: ...
+
+    def follow_waiters(self, slot: S_contra, state: AgentState, owned: Owned) -> None: ...
+
+    def follow_events(self, slot: S_contra) -> None: ...
+
+    async def info(self, slot: S_contra) -> Any: ...
+
+    async def outcome_of_run(
+        self, slot: S_contra, run_id: str, incarnation: int | None, moment: Moment | None
+    ) -> Any: ...
+
+    def look_again(self) -> None: ...
+
+    def keep(self, agent_id: str) -> None: ...
+
+    def let_go(self, agent_id: str) -> None: ...
+
+
+class Calls(Protocol[S_contra]):
+    """As of `CallRouter`."""
+
+    def call(self, slot: S_contra, message: Any) -> None: ...
+
+    async def claimed(self, slot: S_contra) -> None: ...
+
+    def answered(self, slot: S_contra) -> None: ...
+
+    def call_elsewhere(self, slot: S_contra, message: Any) -> None: ...
+
+
+class Live(Protocol):
+    """As of `LiveEvents`."""
+
+    def follow(self, agent_id: str, epoch: int | None = None) -> None: ...
+
+    def incarnation_of(self, agent_id: str) -> int | None: ...
+
+
+@runtime_checkable
+class RuntimeTelemetry(GivesInstrument, Protocol):
+    """As of `understudy.telemetry.Telemetry`. None of its methods raises, and none blocks."""
+
+    @property
+    def codec(self) -> ContextCodec:
+        """Carries the caller's span to the run of its message."""
+
+    def watch(self, services: RuntimeServices[Any, Any]) -> Instrument[Run] | None:
+        """Measure a runtime that opens; what watches its runs, or None where nothing listens."""
+
+    def leave(self, services: RuntimeServices[Any, Any]) -> None:
+        """It closes."""
+
+
+@dataclass(slots=True, eq=False)
+class RuntimeServices(Generic[S, A]):
+    """What all agents of a runtime share, and what they ask of the runtime.
+
+    `S` is an agent's slot and `A` its activation. Both use these services, so they are parameters
+    here: an import of their modules would be a circle.
+    """
+
+    clock: Clock
+    new_id: NewId
+    threads: WorkerThreads
+    abandoned: AbandonedTasks
+    """What was cancelled, and goes on."""
+    store: Store
+    idle_timeout: float | None
+    """Seconds after which an idle agent is passivated; None = never."""
+    deps_for: Callable[[str], Any] | None
+    codecs: ContextCodecs
+    prices: Prices | None
+    """By which replies are priced; None where the runtime has none."""
+    placement: Placement
+    """Which agents this runtime may run."""
+    definition: Callable[[str], Agent | MadeAtActivation]
+    """The agent definition of this name; raises a `UsageError` that lists the known names."""
+    factory: AgentFactory | None
+    """Makes the definitions of names that are not declared."""
+    check_inbox: Callable[[S], None]
+    """Has an agent's actor look at its inbox, and activates the agent if need be. Thread-safe."""
+    look_at_inbox: Callable[[S], None]
+    """The same for an inbox that got a look: that alone neither activates nor keeps the agent."""
+    release: Callable[[S, A | None], None]
+    """Gives an agent back to the store once its actor has stopped. Called on the loop.
+
+    It gets the activation that ended; None where the agent could not be read.
+    """
+    settle_definition: Callable[[S, Agent | None], None]
+    """Sets the definition of an agent to the one that the store names. See `Directory`."""
+    ref_of: Callable[[S], Any]
+    """The ref of an agent."""
+    tell_due: Callable[[str, datetime | None], None]
+    """An agent says by its id when it is due next. Called on the loop."""
+    loop: asyncio.AbstractEventLoop
+    shared_store: SharedStore | None = field(init=False)
+    """What hosts that share the store have of it; None where it is for one host."""
+    histories: Histories = field(init=False)
+    """Of all agents of the store, in pages."""
+    host: str | None = field(init=False)
+    """The name of this runtime in the store's index; None where it needs none."""
+    looks: Looks[S] = field(init=False)
+    """Answers looks at agents that are not in memory. Set when the runtime opens."""
+    calls: Calls[S] | None = None
+    """Has calls done by whichever host can do them. None where the store is for one host."""
+    instrument: Instrument[Run] | None = None
+    """What watches the runs. Set when the runtime opens."""
+    live: Live | None = None
+    """Brings what happens at other hosts and is not recorded. None as for `calls`."""
+    shared: SharedResources = field(default_factory=SharedResources)
+    """What tools have opened, for all agents."""
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    """Guards the lists of subscriptions."""
+    tasks: set[asyncio.Task[Any]] = field(default_factory=set)
+    """What the runtime waits for when it stops, besides run tasks."""
+    telling: set[asyncio.Task[Any]] = field(default_factory=set)
+    """Those of them that call hooks of what has happened: the runtime lets them end."""
+    forks: int = field(default_factory=lambda: forks.count)
+    """Before the loop ran. A forked child has no thread that runs it."""
+    closing: bool = False
+    """The runtime is stopping: no new run task begins."""
+
+    def __post_init__(self) -> None:
+        # Once: to ask whether an object has a protocol takes as long as a record.
+        self.shared_store, self.host = shared_part(self.store), host_of(self.store)
+        self.histories = Histories(self.store)
+
+    def start_task(self, work: Coroutine[Any, Any, T], name: str | None = None) -> asyncio.Task[T]:
+        """Run something in a task of its own, which the runtime waits for when it stops."""
+        task = self.loop.create_task(work, name=name)
+        self.tasks.add(task)
+        task.add_done_callback(self.tasks.discard)
+        return task
+
+
+def checked_runtime_telemetry(given: object) -> RuntimeTelemetry | None:
+    """What `Runtime(telemetry=...)` was given.
+
+    Raises:
+        UsageError: if it is something else.
+
+    """
+    if given is None or (isinstance(given, RuntimeTelemetry) and not isinstance(given, type)):
+        return given
+    raise UsageError(f"`telemetry` must be a Telemetry of understudy.telemetry, got {shown(given)}")
+
+
+def codecs_with(
+    telemetry: RuntimeTelemetry | None, context: Iterable[ContextCodec]
+) -> ContextCodecs:
+    """The codecs, and that of the telemetry unless one of its name is given.
+
+    Raises:
+        UsageError: as of `ContextCodecs`.
+
+    """
+    codecs = ContextCodecs(given := context if telemetry is None else list(context))
+    if telemetry is None or codecs.knows(telemetry.codec.name):
+        return codecs
+    return ContextCodecs([telemetry.codec, *given])

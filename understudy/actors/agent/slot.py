@@ -1,0 +1,566 @@
+"""`AgentSlot`: what belongs to an agent's id and outlives its actor.
+
+Its phase, its inbox, its subscriptions, its status; while it is in memory, its activation. An actor
+that is restarted finds all of it here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import logging
+from collections.abc import Coroutine, Mapping
+from contextlib import suppress
+from types import MappingProxyType
+from typing import Any, TypeVar
+
+from understudy._base.context_codecs import Context
+from understudy._base.event_loops import call_on
+from understudy._base.log_fields import log_extra
+from understudy.actors.agent.activation import (
+    Activation,
+    DetachedWaiters,
+    RunAbandoned,
+    RunTaskResult,
+)
+from understudy.actors.agent.events import (
+    EventLog,
+    OnEventsRead,
+    RecordView,
+    Status,
+    StatusChanged,
+    Subscription,
+    agent_events_of,
+)
+from understudy.actors.agent.factory import MadeAtActivation
+from understudy.actors.agent.messages import (
+    AgentKey,
+    AgentMessage,
+    AnswerWait,
+    Expecting,
+    GivenToken,
+    is_guess,
+    query_in,
+)
+from understudy.actors.agent.phase import NEXT_PHASES, Phase
+from understudy.actors.agent.services import RuntimeServices
+from understudy.actors.agent.stored_agents import stored_events
+from understudy.agent.agent import Agent
+from understudy.agent.run_environment import RunEnvironment
+from understudy.errors import JournalFailed, OtherAgent, UnknownAgent, UsageError
+from understudy.events import Event
+from understudy.loop_actors.future import refuse
+from understudy.loop_actors.monitor import Down
+from understudy.loop_actors.ref import LoopActorRef
+from understudy.outcomes import Outcome
+from understudy.run.hooks import Hook, HookFailed
+from understudy.state.agent_state import AgentState
+from understudy.state.plans import requested_pause
+from understudy.state.records import Record, StatusNoted
+
+logger: logging.Logger = logging.getLogger(__name__)
+T = TypeVar("T")
+
+running_agents: contextvars.ContextVar[tuple[AgentKey, ...]] = contextvars.ContextVar(
+    "running_agents", default=()
+)
+"""The agents in whose runs this code runs, outermost first."""
+
+
+class AgentSlot:
+    """Everything of one agent id except its actor.
+
+    Agent messages wait in `inbox` alone, whether there is an actor or not. The mailbox of the actor
+    holds no agent message: it carries the signal to look at the inbox, and Pykka's own messages
+    (to stop, to answer a supervisor), which are for that one actor and end with it.
+    """
+
+    __slots__ = (
+        "__weakref__",
+        "activation",
+        "actor_ref",
+        "agent",
+        "change",
+        "deps",
+        "detached_waiters",
+        "id",
+        "inbox",
+        "is_spawned",
+        "log",
+        "on_progress",
+        "phase",
+        "services",
+        "status",
+        "values",
+    )
+
+    def __init__(
+        self,
+        id: str,
+        agent: Agent | MadeAtActivation | None,
+        services: RuntimeServices[AgentSlot, Activation],
+        *,
+        deps: Any = None,
+    ) -> None:
+        self.id: str = id
+        self.agent: Agent | MadeAtActivation | None = agent
+        """Its definition; None until it is read from the store. Names are unique in a runtime."""
+        self.services: RuntimeServices[AgentSlot, Activation] = services
+        self.deps: Any = deps
+        self.values: Mapping[str, Any] | None = None
+        """The values that a new agent's state begins with."""
+        self.is_spawned: bool = False
+        """Whether it was spawned since it was in memory last: the store may not have it."""
+        self.phase: Phase = Phase.PASSIVE
+        """Changed by `enter` alone."""
+        self.inbox: list[AgentMessage] = []  # an empty deque takes 0.7 KB
+        self.status: Status = Status.PASSIVE
+        self.log: EventLog = EventLog(id, services.lock)
+        self.activation: Activation | None = None
+        self.detached_waiters: DetachedWaiters | None = None
+        """Who goes on waiting while the agent is passive."""
+        self.change: asyncio.Task[None] | None = None
+        """Starts or releases the actor. A second change waits for the first one."""
+        self.actor_ref: LoopActorRef[Any] | None = None
+        """Of its actor; of the one before while the supervisor restarts a crashed one."""
+        self.on_progress: tuple[asyncio.Event, ...] = ()
+        """Set when the run gets further, or ends: each recovery of the agent waits for its own."""
+
+    def __repr__(self) -> str:
+        what = f" of agent {self.agent.name!r}" if self.agent is not None else ""
+        return f"<agent {self.id!r}{what}, {self.status.value}>"
+
+    @property
+    def key(self) -> AgentKey:
+        """Tells it from an agent of the same id in another runtime."""
+        return self.services, self.id
+
+    # ------------------------------------------------------------------- from any thread
+
+    def post(self, message: AgentMessage) -> None:
+        """Put a message into the inbox."""
+        self.inbox.append(message)
+        self.services.check_inbox(self)
+
+    def ask(self, message: AgentMessage) -> None:
+        """Have it done, by another host if need be."""
+        calls = self.services.calls
+        if calls is None:
+            self.post(message)
+        else:
+            calls.call(self, message)
+
+    def look(self, message: AgentMessage) -> None:
+        """Put a look into the inbox, behind what was asked before. It activates no agent."""
+        self.inbox.append(message)
+        self.services.look_at_inbox(self)
+
+    def subscribe(self, after: int, view: RecordView = agent_events_of) -> Subscription:
+        """Its events after a number, in this view, then those to come."""
+
+        def read(after: int, on_read: OnEventsRead) -> None:
+            self._read_events(after, on_read, view)
+
+        loop = self.services.loop
+        subscription = self.log.subscribe(after, read, loop=loop, keeps=self, view=view)
+        call_on(loop, self.services.looks.follow_events, self)
+        return subscription
+
+    def _read_events(self, after: int, on_read: OnEventsRead, view: RecordView) -> None:
+        async def read() -> None:
+            try:
+                on_read(await stored_events(self.services.store, self.id, after, view))
+            except Exception as error:  # raised to the subscriber
+                on_read(error)
+
+        def ended(task: asyncio.Task[None]) -> None:
+            reading.discard(task)
+            if task.cancelled():  # the runtime stops, perhaps before the task has begun
+                on_read(None)
+
+        def begin() -> None:
+            if self.log.is_closed:  # the runtime has stopped, and its loop is the application's
+                on_read(None)
+                return
+            task = loop.create_task(read(), name=f"events of {self.id}")
+            reading.add(task)
+            task.add_done_callback(ended)
+
+        loop, reading = self.services.loop, self.services.tasks
+        try:
+            loop.call_soon_threadsafe(begin)
+        except RuntimeError:  # the runtime has stopped, and its loop is closed
+            on_read(None)
+
+    # ------------------------------------------------------------------- on the loop
+
+    def enter(self, phase: Phase) -> None:
+        """Change the phase."""
+        before = self.phase
+        assert phase in NEXT_PHASES[before], f"{self!r}: {before.name} -> {phase.name}"
+        self.phase = phase
+
+    async def rest_is_durable(self) -> None:
+        """Return when what led to the status is in the store, unless a run is under way."""
+        activation = self.activation
+        if activation is None or self.status is Status.RUNNING:
+            return
+        if activation.ledger.has_unflushed:
+            with suppress(JournalFailed):  # its waiters are told; who looks gets what is stored
+                await activation.ledger.durable()
+
+    @property
+    def current(self) -> Activation:
+        """The activation of an agent that is in memory."""
+        assert self.activation is not None, f"{self!r} is not in memory"
+        return self.activation
+
+    @property
+    def state(self) -> AgentState:
+        return self.current.ledger.state
+
+    def is_listening(self) -> bool:
+        """Whether anybody gets the events that have no record."""
+        return self.log.has_subscribers()
+
+    def emit(self, event: Event) -> None:
+        """Emit an event that has no record."""
+        self.log.emit(event)
+
+    def emit_record(self, seq: int, record: Record) -> None:
+        """A record is durable: emit its events, and let recovery know of progress."""
+        if self.log.has_subscribers():
+            assert self.agent is not None, "the definition is known from the first record on"
+            self.log.emit_record(seq, record, (self.agent.name,))
+        if self.on_progress and self.activation is not None:
+            run = self.activation.state.run
+            if run is None or run.over or run.fruitless == 0:
+                self._tell_of_progress()
+
+    def _tell_of_progress(self) -> None:
+        for event in self.on_progress:
+            event.set()
+
+    def set_status(self, status: Status, *, runs: int | None = None) -> None:
+        """Change the status and emit it; what led to it is recorded before.
+
+        A status that follows from a run is recorded itself. Activation and passivation are not.
+        """
+        if status is self.status and runs is None:
+            return
+        self.status = status
+        activation = self.activation
+        if (
+            activation is None
+            or status is Status.PASSIVE
+            or status.value == activation.state.status
+        ):
+            self.log.emit(StatusChanged(status=status))
+        else:
+            activation.ledger.record(StatusNoted(status=status.value, runs=runs))
+
+    def has_deps(self) -> bool:
+        """Whether it was spawned with deps, which no other host has."""
+        return self.deps is not None
+
+    def check_has_deps(self) -> None:
+        """Refuse what another host asks of an agent that it has spawned with deps.
+
+        Raises:
+            UsageError: if its runs have none here.
+
+        """
+        if self.deps is None and self.services.deps_for is None:
+            raise UsageError(
+                f"Agent {self.id!r} runs at {self.services.host!r}, without the deps that were "
+                "given to spawn(): those stay where they are. Give Runtime(deps_for=...) to all "
+                "hosts of the store"
+            )
+
+    def environment(self) -> RunEnvironment:
+        """The environment of a run that begins."""
+        deps = self.deps
+        if deps is None and self.services.deps_for is not None:
+            deps = self.services.deps_for(self.id)
+        return self._environment(deps)
+
+    def environment_to_continue(self) -> RunEnvironment:
+        """The environment of a run that continues. Without the deps that it had, it is paused."""
+        try:
+            return self.environment()
+        except BaseException:  # also SystemExit: it must not end the actor again and again
+            logger.exception("deps_for(%r) raised", self.id, extra=log_extra(self.id))
+            return self._environment(None)
+
+    def _environment(self, deps: Any) -> RunEnvironment:
+        services, activation = self.services, self.current
+        return RunEnvironment(
+            deps=deps,
+            clock=services.clock,
+            new_id=services.new_id,
+            emit=self.log.emit,
+            streaming=self.log.has_subscribers,
+            agent_id=self.id,
+            is_to_end_attempt=activation.is_to_end_attempt,
+            pause_requested=lambda: requested_pause(activation.state.plans),
+            threads=services.threads,
+            shared=services.shared,
+            codecs=services.codecs,
+            instrument=services.instrument,
+            prices=services.prices,
+            abandon_later=lambda: self._abandon_later(activation),
+        )
+
+    def run_task_ended(self, activation: Activation, result: RunTaskResult) -> None:
+        """The run task has ended, or is abandoned: leave its result for an actor to look at."""
+        activation.task = None
+        activation.cancellation_arrived()
+        if self.phase is not Phase.PASSIVATING:
+            activation.attempt_ended(result.crash)
+            activation.result = result
+            self.enter(Phase.ENDED)
+            self.services.check_inbox(self)
+        elif self.actor_ref is None:
+            self.release()  # the actor has stopped before its cancelled task had ended
+
+    def cut_off(self) -> None:
+        """Cancel the run task. If its code goes on, it is abandoned."""
+        activation = self.current
+        assert activation.task is not None, "only called while a run task is under way"
+        activation.task.cancel()
+        self.expect_end()
+
+    def lose(self, why: str) -> None:
+        """Another runtime may own the agent by now: write nothing more of it, and release it."""
+        activation = self.current
+        activation.journal.fence(why)
+        if activation.task is not None:
+            self.cut_off()
+        else:
+            self.services.check_inbox(self)
+
+    def drop_if_older(self, epoch: int) -> bool:
+        """Drop a copy that another host has gone on from; no message is needed for it.
+
+        Args:
+            epoch: of the agent now.
+
+        Returns:
+            Whether there was such a copy.
+
+        """
+        activation = self.activation
+        if activation is None or activation.journal.owned.epoch >= epoch:
+            return False
+        activation.is_taken = True
+        self.lose("another runtime has taken it")
+        return True
+
+    def expect_end(self) -> None:
+        """Abandon the run task unless it ends soon."""
+        activation = self.current
+        if activation.ending is None:
+            activation.ending = self._abandon_later(activation)
+
+    def _abandon_later(self, activation: Activation) -> asyncio.Task[None]:
+        """A task that abandons the run task when the time is over that it has to end.
+
+        Cancel it where the run task goes on as it should.
+        """
+        task = activation.task  # None where abandoned code calls this
+
+        async def abandon() -> None:
+            await asyncio.sleep(self.services.abandoned.seconds)
+            if task is not None:
+                self.abandon_run(activation, task)
+
+        return self.start_task(abandon(), f"waiting for the end of the run of {self.id}")
+
+    def abandon_run(self, activation: Activation, task: asyncio.Task[None]) -> None:
+        """Go on without the run task, as after a crash: nothing that it does is recorded any more.
+
+        The actor gives up the epoch of its run. The next activation has a ledger of its own, and
+        does what the records say: a run whose cancellation is recorded is stopped.
+        """
+        if activation.task is not task:
+            return  # it has ended
+        tools = ", ".join(repr(name) for name in _running_tools(activation.state))
+        what = f"the run of agent {self.id!r}" + (f", with the tool {tools}," if tools else "")
+        self.services.abandoned.add(task, what)
+        if not task.cancelling():
+            task.cancel()  # what was cancelled is a task inside
+        error: JournalFailed = RunAbandoned(
+            agent_id=self.id, begun=self.phase is not Phase.BEGINNING
+        )
+        activation.ledger.fence(error)
+        try:
+            activation.journal.check_owner()
+        except JournalFailed as lost:  # that is why it was cancelled
+            error = lost
+        self.run_task_ended(activation, RunTaskResult(crash=error))
+
+    def actor_ended(self, down: Down) -> None:
+        """The actor has ended: if it was stopped the agent is released, if not it is restarted."""
+        if down.reason is not None:
+            return
+        self.actor_ref = None
+        if self.phase is Phase.ENDED:  # stopped from outside: the next actor looks at the result
+            self.services.check_inbox(self)
+        elif self.activation is None or self.activation.task is None:
+            self.release()
+        if self.inbox:  # where the runtime is stopping, this answers the messages
+            self.services.check_inbox(self)
+
+    def release(self) -> None:
+        """End the activation. All that was recorded is in the store."""
+        self.enter(Phase.RELEASING)
+        activation, self.activation = self.activation, None
+        # Without an activation the agent was not read: who waited while it was passive waits on
+        # (test_who_waits_for_a_run_is_told_where_the_runtime_ends_while_its_agent_is_read_again).
+        if activation is not None:
+            self.services.tell_due(self.id, activation.state.next_due)
+            activation.ledger.outlives_run = False
+            activation.write_last_checkpoint()
+            since, waiters = self.detached_waiters, activation.detach_waiters()
+            self.detached_waiters = waiters if since is None else since.before(waiters)
+            owned = activation.journal.owned
+            self.services.looks.follow_waiters(self, activation.state, owned)
+        self.set_status(Status.PASSIVE)
+        # Race: this against a recovery that came while the activation failed for those before it.
+        # Its message is in the inbox still, and activates the agent again
+        # (test_a_recovery_tells_what_it_does_not_continue_whenever_it_comes).
+        if not self.is_needed_in_memory():
+            self._tell_of_progress()
+        self.services.release(self, activation)
+        if activation is not None and activation.agent.definition.hooks.on_passivated:
+            hooks = activation.agent.definition.hooks.on_passivated
+            self.tell_hooks(hooks, activation.passivated_because)
+
+    def tell_hooks(
+        self, hooks: tuple[Hook, ...], what: object, context: Context = MappingProxyType({})
+    ) -> None:
+        """Call hooks that nothing waits for but the end of the runtime."""
+
+        async def tell() -> None:
+            with self.services.codecs.applied(context, is_strict=False):
+                for hook in hooks:
+                    try:
+                        await hook(self.services.threads, self.services.ref_of(self), what)
+                    except HookFailed as failed:
+                        logger.error(
+                            "agent %r: %s",
+                            self.id,
+                            failed,
+                            exc_info=failed,
+                            extra=log_extra(self.id),
+                        )
+
+        task = self.start_task(tell(), f"{hooks[0].name} of {self.id}")
+        self.services.telling.add(task)
+        task.add_done_callback(self.services.telling.discard)
+
+    def start_task(self, work: Coroutine[Any, Any, T], name: str | None = None) -> asyncio.Task[T]:
+        """Run something in a task of its own, which the runtime waits for when it stops."""
+        return self.services.start_task(work, name or f"answering for {self.id}")
+
+    # ------------------------------------------------------------------- answering waiters
+
+    def answer(self, outcome: Outcome) -> None:
+        """Give the outcome to the waiters of the current run."""
+        activation = self.current
+        futures, activation.outcome_futures = activation.outcome_futures, ()
+        for future in futures:
+            if not future.done():
+                future.set(outcome)
+        if self.services.calls is not None:
+            self.services.calls.answered(self)
+
+    def refuse(self, error: BaseException) -> None:
+        """Give an error to the waiters of the current run, which could not begin or continue."""
+        activation = self.current
+        futures, activation.outcome_futures = activation.outcome_futures, ()
+        for future in futures:
+            refuse(future, error)
+
+    def refuse_waiters(self, error: BaseException) -> None:
+        """Give an error to the waiters of the current run and of queued ones."""
+        futures = self.activation.take_waiters() if self.activation is not None else []
+        if self.detached_waiters is not None:
+            futures += self.detached_waiters.futures
+            self.detached_waiters = None
+        for future in futures:
+            refuse(future, error)
+
+    def refuse_expecting(self, error: OtherAgent) -> None:
+        """Give the error to the messages in the inbox that are for another definition."""
+        for message in list(self.inbox):
+            if (
+                isinstance(message, Expecting)
+                and not message.expectation.is_met
+                and message.expectation.agent.name == error.wanted
+            ):
+                self.inbox.remove(message)
+                refuse(message.future, error)
+
+    def refuse_all(self, error: BaseException) -> None:
+        """Give an error to all waiters, and to all messages in the inbox."""
+        self.refuse_inbox(error)
+        self.refuse_waiters(error)
+
+    def refuse_inbox(self, error: BaseException, count: int | None = None) -> None:
+        """Give an error to the first messages in the inbox; None: to all that are there now.
+
+        What another thread adds meanwhile is no part of what has failed, and is looked at for
+        itself (test_what_is_asked_for_while_a_call_before_it_is_refused_is_not_refused_with_it).
+        """
+        for _ in range(len(self.inbox) if count is None else count):
+            message = self.inbox.pop(0)
+            if query_in(message) is not None and not self.services.closing:
+                self.services.looks.answer(self, message)  # the store has what it looks for
+            else:
+                refuse(message.future, error)
+
+    def answer_looks(self) -> None:
+        """Have the store answer the looks before the first message that needs the agent itself."""
+        while self.inbox and query_in(self.inbox[0]) is not None:
+            self.services.looks.answer(self, self.inbox.pop(0))
+
+    def is_needed_in_memory(self) -> bool:
+        """Whether a message in the inbox activates the agent."""
+        return any(not is_guess(message) for message in self.inbox)
+
+    def refuse_guess(self, given: GivenToken, error: BaseException) -> None:
+        """Give the error to the message with this token, if it is still in the inbox."""
+        for message in list(self.inbox):
+            if isinstance(message, AnswerWait) and message.given is given:
+                self.inbox.remove(message)
+                refuse(message.future, error)
+
+    def abandon(self, error: BaseException) -> None:
+        """Give an error to everything that waits: the runtime has stopped."""
+        self.refuse_all(error)
+        while self.inbox:  # of other threads: no actor looks at it any more
+            self.refuse_inbox(error)
+        if self.activation is not None:
+            self.activation.answer_released(error)
+        self.log.close()
+
+    def forget(self) -> None:
+        """The agent of this id is deleted; another one may be created under it."""
+        self.agent = self.deps = self.values = None
+        self.is_spawned = False
+        self.refuse_waiters(UnknownAgent(agent_id=self.id))
+        log, self.log = self.log, EventLog(self.id, self.services.lock)
+        log.close()
+
+
+def _running_tools(state: AgentState) -> list[str]:
+    """The tools of the calls that are under way, in the whole tree of agents."""
+    turns = [inner.run.turn for inner in state.tree if inner.run is not None and not inner.run.over]
+    return [
+        call.part.tool_name
+        for turn in turns
+        if turn is not None
+        for call in turn.calls.values()
+        if call.running
+    ]

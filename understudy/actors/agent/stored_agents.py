@@ -1,0 +1,259 @@
+"""What the store alone tells about agents: nothing is activated, and nothing is written."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from copy import deepcopy
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any
+
+from understudy._base.json_values import jsonable, text_of
+from understudy._base.log_fields import log_extra
+from understudy._base.points_in_time import time_text
+from understudy.actors.agent.events import RecordView, Status, StoredEvents, agent_events_of
+from understudy.errors import SchemaVersionError, StoreDamaged, UnknownAgent
+from understudy.interrupts import Request
+from understudy.journal import (
+    IndexEntry,
+    IndexStatus,
+    Loaded,
+    Readable,
+    index_entry_of,
+    load_latest,
+)
+from understudy.journal.asks import StoredAsk
+from understudy.journal.contracts import AGENT_STATUS, StoredAgent
+from understudy.journal.lists import AgentKey, AgentQuery, AskKey, AskQuery, ListStore
+from understudy.journal.memory_index import MemoryIndex
+from understudy.state.agent_state import AgentState
+from understudy.state.next_due import due_of
+from understudy.state.records import Requested, Snapshot
+from understudy.tools import Tool
+
+logger: logging.Logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentInfo:
+    """One agent, as `runtime.agents()` lists it."""
+
+    id: str
+    agent: str
+    """The name of its definition."""
+    status: Status
+    """The last one that is recorded, whether it is in memory or not. Never `PASSIVE`."""
+    status_at: datetime | None = None
+    """When that changed last; None where it is not known."""
+    is_active: bool = False
+    """Whether it is in the memory of this runtime."""
+    host: str | None = None
+    """The runtime that owns it, where the store is shared; None if it is in no runtime's memory."""
+    index_status: IndexStatus = IndexStatus.REST
+    """Its status in the store's index: what it waits for, also while it is passive."""
+    version: str | None = None
+    """The fingerprint of the definition that has begun its open run; None where none is open."""
+    due: datetime | None = None
+    """When it has something to record by itself; None if nothing is due."""
+    damage: StoreDamaged | None = None
+    """Why its row in the index cannot be read: then nothing else here but the id is sure."""
+    last_seq: int = 0
+    """The number of its last record: `ref.events(after=...)` brings what comes behind it."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON."""
+        return {
+            "id": self.id,
+            "agent": self.agent,
+            "status": self.status.value,
+            "status_at": time_text(self.status_at),
+            "is_active": self.is_active,
+            "host": self.host,
+            "waits_for": self.index_status.value,
+            "due": time_text(self.due),
+            "version": self.version,
+            "damage": None if self.damage is None else str(self.damage),
+        }
+
+    @property
+    def standing(self) -> IndexStatus:
+        """The earlier name of `index_status`."""
+        return self.index_status
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PendingRequest:
+    """A request of one of the store's agents that waits for a person."""
+
+    agent_id: str
+    agent: str
+    """The name of the agent's definition."""
+    request: Request
+    tool_description: str | None = None
+    """What the tool tells the model of itself; None where its definition is not known here."""
+    tool_parameters: dict[str, Any] | None = None
+    """The JSON schema of its arguments; None where its definition is not known here."""
+    reminders: int = 0
+    """How many of its reminders have come."""
+    escalated_to: tuple[str, ...] = ()
+    """Who else was told of it so far."""
+    next_due: datetime | None = None
+    """When its next reminder, its next escalation or its expiry is due; None if nothing is."""
+    reply_size: int = 1
+    """How many requests, answered or not, the reply of the model had when this one was asked."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON: the request, with what the store tells of it."""
+        return {
+            **self.request.to_dict(),
+            # That of the request is of the agent inside, which nobody can be asked for.
+            "agent_id": self.agent_id,
+            "agent": self.agent,
+            "tool_description": self.tool_description,
+            "tool_parameters": jsonable(self.tool_parameters),  # a default may be infinite
+            "reminders": self.reminders,
+            "escalated_to": list(self.escalated_to),
+            "next_due": time_text(self.next_due),
+            "reply_size": self.reply_size,
+        }
+
+
+def info_of(stored: StoredAgent, *, is_active: bool = False) -> AgentInfo:
+    """An agent of the store."""
+    return AgentInfo(
+        id=stored.agent_id,
+        agent=stored.agent,
+        status=_STATUSES.get(stored.agent_status, Status(AGENT_STATUS[stored.index_status])),
+        status_at=stored.status_at,
+        is_active=is_active,
+        host=stored.host,
+        index_status=stored.index_status,
+        version=stored.run_version,
+        due=stored.due,
+        damage=stored.damage,
+        last_seq=stored.last_seq,
+    )
+
+
+def spawned_agent(agent_id: str, agent: str) -> StoredAgent:
+    """The row of an agent that no store has yet."""
+    return StoredAgent(
+        agent_id=agent_id,
+        agent=agent,
+        incarnation=1,
+        epoch=0,
+        last_seq=0,
+        floor=0,
+        index_status=IndexStatus.REST,
+        host=None,
+    )
+
+
+async def loaded_agent(store: Readable, id: str) -> Loaded:
+    """The records of an agent.
+
+    Raises:
+        UnknownAgent: if there is no agent of this id.
+
+    """
+    loaded = await store.load(id)
+    if loaded is None:
+        raise UnknownAgent(agent_id=id)
+    return loaded
+
+
+async def stored_state(store: Readable, id: str) -> AgentState:
+    """The state of an agent.
+
+    Raises:
+        UnknownAgent: if there is no agent of this id.
+        StoreDamaged: if its records do not fit together.
+
+    """
+    loaded = await load_latest(store, id)
+    if loaded is None:
+        raise UnknownAgent(agent_id=id)
+    return loaded.folded()
+
+
+async def stored_events(
+    store: Readable, id: str, after: int, view: RecordView = agent_events_of
+) -> StoredEvents:
+    """The events after a number, in this view; none if there is no such agent."""
+    loaded = await store.load(id, max(after, 0))
+    if loaded is None:
+        return StoredEvents([], 0)
+    path = (loaded.agent.agent,)
+    numbered = enumerate(loaded.records, loaded.first_seq)
+    is_known = after > 0 and loaded.agent.floor <= after
+    if is_known and loaded.records and isinstance(loaded.records[0], Snapshot):
+        next(numbered)  # the subscriber has read all that it stands for: no gap
+    events = [event for seq, record in numbered for event in view(seq, record, id, path)]
+    return StoredEvents(events, loaded.agent.last_seq)
+
+
+def pending_request(ask: StoredAsk, asked: Requested, tool: Tool | None) -> PendingRequest:
+    """The request of an ask, about this tool."""
+    request = asked.request
+    return PendingRequest(
+        agent_id=ask.agent_id,
+        agent=ask.agent,
+        request=request,
+        tool_description=None if tool is None else tool.description,
+        tool_parameters=None if tool is None else deepcopy(tool.parameters),
+        reminders=ask.told.reminders,
+        escalated_to=tuple(e.audience for e in request.escalations[: ask.told.escalations]),
+        next_due=due_of(request, ask.told),
+        reply_size=asked.reply_size,
+    )
+
+
+async def load_index(store: Readable) -> ListStore:
+    """The index of a store that keeps none: every agent is loaded.
+
+    An agent that cannot be read is logged, and told without what it asks.
+    """
+    index = MemoryIndex()
+    async for stored in store.agents():
+        entry = IndexEntry(stored.index_status)
+        try:
+            if stored.damage is not None:
+                raise stored.damage
+            loaded = await load_latest(store, stored.agent_id)
+            if loaded is None:
+                continue  # it is deleted meanwhile
+            entry = index_entry_of(loaded.folded())
+        except (SchemaVersionError, StoreDamaged) as error:
+            logger.error(
+                "agent %r cannot be read: %s",
+                stored.agent_id,
+                text_of(error),
+                extra=log_extra(stored.agent_id),
+            )
+        status = entry.agent_status or AGENT_STATUS[entry.status]
+        index.put(replace(stored, agent_status=status), entry.asks)
+    return _LoadedIndex(index)
+
+
+class _LoadedIndex:
+    """A `MemoryIndex` as a store."""
+
+    def __init__(self, index: MemoryIndex) -> None:
+        self._index = index
+
+    async def list_agents(
+        self, query: AgentQuery, after: AgentKey | None, limit: int
+    ) -> Sequence[StoredAgent]:
+        return self._index.list_agents(query, after, limit)
+
+    async def list_asks(
+        self, query: AskQuery, after: AskKey | None, limit: int
+    ) -> Sequence[StoredAsk]:
+        return self._index.list_asks(query, after, limit)
+
+    async def count_agents(self) -> Mapping[str, int]:
+        return self._index.count_agents()
+
+
+_STATUSES = {status.value: status for status in Status if status is not Status.PASSIVE}

@@ -1,0 +1,376 @@
+"""`DueClock`: when an agent is due, it activates the agent, which records what it makes of it.
+
+One for each runtime, with one timer. It knows the next dues: what the store's index says, and what
+the agents in memory say. A tick is no fact: the agent asks its own state what is
+due. So it does not matter how often an agent is told, or by how many hosts: one of them claims it,
+and what is recorded is not due any more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import logging
+from collections.abc import Callable
+from datetime import datetime, timezone
+from typing import Any
+
+from understudy._base.clock import TimerClock, jittered
+from understudy._base.event_loops import call_on
+from understudy._base.json_values import text_of
+from understudy._base.log_fields import log_extra
+from understudy.actors.agent.activation import Activation
+from understudy.actors.agent.directory import Directory
+from understudy.actors.agent.messages import CheckDue
+from understudy.actors.agent.services import RuntimeServices
+from understudy.actors.agent.slot import AgentSlot
+from understudy.errors import Fenced, OwnedElsewhere, UnfitHost, UnknownAgent
+from understudy.journal import DueStore, StoredAgent
+from understudy.loop_actors.future import Future
+
+logger: logging.Logger = logging.getLogger(__name__)
+
+RECHECK = 1.0
+"""Seconds after which the clock is looked at again, however far away the next due is: it may have
+been set, or the machine may have been suspended."""
+MOST = 1000
+"""How many of the store's dues are kept in memory: the next ones. A million later ones cost
+nothing."""
+AT_ONCE = 32
+"""How many agents are told at a time."""
+PATIENCE = 10.0
+"""Seconds after which an agent that does not answer counts as told, and has its place no longer."""
+GROUP_SECONDS = 0.25
+"""Seconds that those who are due wait for the agents told before them, at most."""
+LONGEST_BACKOFF = 300.0
+
+_NEVER = datetime.max.replace(tzinfo=timezone.utc)
+_AT_ONCE = datetime.min.replace(tzinfo=timezone.utc)
+
+
+class DueClock:
+    """Tells agents that they are due. Lives on the runtime's loop.
+
+    Args:
+        services: of the runtime.
+        directory: its agents.
+
+    """
+
+    def __init__(
+        self, services: RuntimeServices[AgentSlot, Activation], directory: Directory
+    ) -> None:
+        self._services = services
+        self._directory = directory
+        self._known: dict[str, datetime] = {}
+        """By agent id: the next ones of the store, and those of agents in memory."""
+        self._order: list[tuple[datetime, str]] = []
+        """The same as a heap. An entry that `_known` has otherwise is void."""
+        self._read_until = _NEVER
+        """What the store's index says is known up to here; then it is read again."""
+        self._telling: set[str] = set()
+        self._said: dict[str, datetime | None] = {}
+        """What those that are being told have said meanwhile."""
+        self._tries: dict[str, int] = {}
+        """By agent id, how often in a row it could not be told."""
+        self._armed_at: datetime | None = None
+        self._disarm: Callable[[], object] = _nothing
+        self._working: asyncio.Task[None] | None = None
+        self._on_done: list[Callable[[], None]] = []
+        self._is_open = False
+        self._clock_fails = False
+        self.indexed: asyncio.Event = asyncio.Event()
+        """Set once the store's index says everything of agents of an older version, too."""
+
+    # -------------------------------------------------------------------- life cycle
+
+    def open(self) -> None:
+        """Begin to tell, after the first `refresh`. What is due already is told at once."""
+        store = self._services.store
+        self._is_open = True
+        if isinstance(store, DueStore):
+            self._start_task(self._index(store))
+        else:
+            self.indexed.set()
+        self._arm()
+
+    def close(self) -> None:
+        """Tell of no due any more."""
+        self._is_open = False
+        self._disarm()
+        if self._working is not None:
+            self._working.cancel()
+        self._call_done()
+
+    async def refresh(self) -> None:
+        """Read the store's index again: other hosts write to it, and go away."""
+        store = self._services.store
+        if not isinstance(store, DueStore):
+            return
+        try:
+            here, until, found = self._services.host, _NEVER, 0
+            async for stored in store.due(until):
+                if stored.host not in (None, here) or not self._is_to_be_told(stored):
+                    continue
+                assert stored.due is not None, "the index finds agents by their due times"
+                # Race: the agent may have said an earlier time since this was read
+                # (test_what_becomes_due_while_the_index_is_read_is_not_late).
+                if stored.due < self._known.get(stored.agent_id, _NEVER):
+                    self._note(stored.agent_id, stored.due)
+                found += 1
+                if found == MOST:
+                    until = stored.due
+                    break
+            self._read_until = until
+        except (asyncio.CancelledError, GeneratorExit):
+            raise
+        except BaseException as error:  # a SystemExit of a store would end the loop
+            logger.error("which agents are due cannot be read: %s", text_of(error))
+            return  # the sweep reads it again
+        if until is not _NEVER:
+            is_active = self._directory.is_active
+            self._known = {
+                id: due for id, due in self._known.items() if due <= until or is_active(id)
+            }
+        self._arm()
+
+    def _is_to_be_told(self, stored: StoredAgent) -> bool:
+        """Whether it can be told; an agent whose run is under way looks itself when that ends."""
+        slot = self._directory.find(stored.agent_id)
+        return (
+            stored.damage is None
+            and self._directory.may_run(stored.agent)
+            and stored.agent_id not in self._tries
+            and stored.agent_id not in self._telling
+            and (slot is None or not slot.phase.has_run_task)
+        )
+
+    async def _index(self, store: DueStore) -> None:
+        """Index the agents that an older version of this library has written."""
+        try:
+            await self._index_agents(store)
+        finally:
+            self.indexed.set()
+        await self.refresh()
+
+    async def index_others(self) -> None:
+        """Index what hosts of an older version have written, where hosts share the store."""
+        store = self._services.store
+        if self._services.shared_store is not None and isinstance(store, DueStore):
+            await self._index_agents(store)
+
+    async def _index_agents(self, store: DueStore) -> None:
+        try:
+            await store.index_agents()
+        except (asyncio.CancelledError, GeneratorExit):
+            raise
+        except BaseException as error:  # as above
+            logger.error(
+                "what agents of an older version wait for is not known: %s", text_of(error)
+            )
+
+    # ------------------------------------------------------------------ what is known
+
+    def tell(self, agent_id: str, due: datetime | None) -> None:
+        """An agent says when it is due next; None for never. On the loop."""
+        if agent_id in self._telling:
+            self._said[agent_id] = due  # it is believed once it has recorded what was due
+            return
+        if self._known:
+            self._known.pop(agent_id, None)
+        if due is not None:
+            self._note(agent_id, due)
+            self._arm()
+
+    def _note(self, agent_id: str, due: datetime) -> None:
+        if self._known.get(agent_id) != due and agent_id not in self._tries:
+            self._put(agent_id, due)
+
+    def _put(self, agent_id: str, due: datetime) -> None:
+        self._known[agent_id] = due
+        heapq.heappush(self._order, (due, agent_id))
+        if len(self._order) > 2 * len(self._known) + 64:  # most of its entries are void
+            self._order = [(due, agent_id) for agent_id, due in self._known.items()]
+            heapq.heapify(self._order)
+
+    def _take_due(self, now: datetime, places: int) -> list[str]:
+        """The agents that are due now, in the order of their due times; at most so many."""
+        taken: list[str] = []
+        while self._order and self._order[0][0] <= now and len(taken) < places:
+            due, agent_id = heapq.heappop(self._order)
+            if self._known.get(agent_id) == due:
+                del self._known[agent_id]
+                taken.append(agent_id)
+        return taken
+
+    def _next(self) -> datetime | None:
+        """When there is something to do: an agent is due, or the store's index is to be read."""
+        while self._order and self._known.get(self._order[0][1]) != self._order[0][0]:
+            heapq.heappop(self._order)
+        times = [self._order[0][0]] if self._order else []
+        if self._read_until is not _NEVER:
+            times.append(self._read_until)
+        return min(times, default=None)
+
+    # ---------------------------------------------------------------------- the timer
+
+    def _arm(self) -> None:
+        """Wait for what comes next."""
+        if not self._is_open or self._working is not None:
+            return  # the work arms it when it ends
+        at = self._next()
+        if at == self._armed_at and at is not None:
+            return
+        self._disarm()
+        self._armed_at, self._disarm = at, _nothing
+        if at is None:
+            return
+        clock = self._services.clock
+        if isinstance(clock, TimerClock):
+            # Also for a time that has passed: who advances the clock meanwhile waits for the work.
+            self._disarm = clock.call_at(at, self._on_time)
+            if at <= clock.now():
+                self._begin()
+        else:
+            self._wait(at)
+
+    def _wait(self, at: datetime) -> None:
+        now = self._now()
+        seconds = RECHECK if now is None else (at - now).total_seconds()
+        timer = self._services.loop.call_later(min(max(seconds, 0.0), RECHECK), self._look)
+        self._disarm = timer.cancel
+
+    def _look(self) -> None:
+        at, self._armed_at = self._armed_at, None
+        now = self._now()
+        if at is not None and now is not None and at <= now:
+            self._begin()
+        else:
+            self._arm()
+
+    def _now(self) -> datetime | None:
+        """The time; None while the application's clock raises, which is logged once."""
+        try:
+            now = self._services.clock.now()
+        except BaseException:  # a SystemExit of it would end the loop
+            if not self._clock_fails:
+                logger.exception("the clock raised: nothing is due until it tells the time")
+            self._clock_fails = True
+            return None
+        self._clock_fails = False
+        return now
+
+    def _on_time(self, done: Callable[[], None]) -> None:
+        """The clock has reached the time; called in any thread."""
+        if not call_on(self._services.loop, self._on_time_here, done):
+            done()  # the loop is closed
+
+    def _on_time_here(self, done: Callable[[], None]) -> None:
+        self._on_done.append(done)
+        self._armed_at, self._disarm = None, _nothing
+        if not self._is_open:
+            self._call_done()
+        else:
+            self._begin()
+
+    def _call_done(self) -> None:
+        called, self._on_done = self._on_done, []
+        for done in called:
+            done()
+
+    # -------------------------------------------------------------------- telling
+
+    def _begin(self) -> None:
+        if self._working is None and self._is_open:
+            self._working = self._start_task(self._work())
+
+    def _start_task(self, work: Any) -> asyncio.Task[None]:
+        return self._services.start_task(work, "dues")
+
+    async def _work(self) -> None:
+        telling: set[asyncio.Task[None]] = set()
+        # Who advances a clock waits until all are told. By any other clock time goes on meanwhile,
+        # and one agent that does not answer makes no other one late
+        # (test_an_agent_that_does_not_answer_keeps_no_other_waiting).
+        waits = None if isinstance(self._services.clock, TimerClock) else GROUP_SECONDS
+        try:
+            while self._is_open and (now := self._now()) is not None:
+                taken = self._take_due(now, AT_ONCE - len(telling))
+                telling.update(self._start_task(self._tell(id, now)) for id in taken)
+                if taken:
+                    _, telling = await asyncio.wait(telling, timeout=waits)
+                # Where there is no place, what is read can't be told, and those that have answered
+                # would keep theirs
+                # (test_more_overdue_agents_than_are_known_at_once_are_all_told).
+                elif self._read_until <= now and len(telling) < AT_ONCE:
+                    self._read_until = _NEVER  # if this fails, the sweep reads it
+                    await self.refresh()
+                elif telling:
+                    _, telling = await asyncio.wait(
+                        telling, timeout=waits, return_when=asyncio.FIRST_COMPLETED
+                    )
+                else:
+                    break
+        finally:
+            for task in telling:
+                task.cancel()
+            self._working = None
+            self._armed_at = None
+            self._arm()
+            self._call_done()
+
+    async def _tell(self, agent_id: str, now: datetime) -> None:
+        """Tell one agent, and wait until it has recorded what it makes of it."""
+        done: Future[None] = Future()
+        failure: BaseException | None = None
+        self._telling.add(agent_id)
+        try:
+            self._directory.get(agent_id).post(CheckDue(done))
+            async with asyncio.timeout(PATIENCE):
+                await done
+        except TimeoutError:
+            logger.warning(
+                "agent %r is due, and does not answer yet", agent_id, extra=log_extra(agent_id)
+            )
+        except (OwnedElsewhere, UnfitHost, UnknownAgent):
+            pass  # its owner, or a host that fits, tells it; or it is deleted
+        except (asyncio.CancelledError, GeneratorExit):
+            raise
+        except BaseException as error:
+            failure = error
+        finally:
+            self._telling.discard(agent_id)
+        due = self._said.pop(agent_id, None)
+        if failure is None and due is not None and due <= now:
+            failure = RuntimeError("it is still due")  # a defect: it must not be told in a circle
+        if failure is not None:
+            self._try_again(agent_id, failure)
+            return
+        self._tries.pop(agent_id, None)
+        self.tell(agent_id, due)
+
+    def _try_again(self, agent_id: str, error: BaseException) -> None:
+        """Later, and later each time. Only the first failure in a row is logged.
+
+        It is no trouble that another host has taken the agent meanwhile: that one tells it.
+        """
+        tries = self._tries[agent_id] = self._tries.get(agent_id, 0) + 1
+        if tries == 1:
+            logger.log(
+                logging.INFO if isinstance(error, Fenced) else logging.ERROR,
+                "agent %r is due, and could not be told: %s",
+                agent_id,
+                text_of(error),
+                extra=log_extra(agent_id),
+            )
+        seconds = jittered(min(2.0**tries, LONGEST_BACKOFF))
+        self._services.loop.call_later(seconds, self._note_again, agent_id)
+
+    def _note_again(self, agent_id: str) -> None:
+        if self._is_open:
+            self._put(agent_id, _AT_ONCE)
+            self._arm()
+
+
+def _nothing() -> None:
+    return

@@ -1,0 +1,419 @@
+"""`LiveEvents`: events that have no record, from the host of a run to those that follow its agent.
+
+They are sent, not stored, and each may be lost: what they tell is in the records that come later,
+but for what tools emit. While an agent of another host has no subscriber, nothing is sent at all.
+
+In the same way hosts that follow the feed are told when it has new rows: which ones the table says.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+import logging
+import math
+from collections import deque
+from collections.abc import Iterable, Iterator
+from dataclasses import fields
+from typing import Any
+
+from understudy._base.json_values import jsonable, text_of
+from understudy.actors.agent.events import MAX_DELTAS, AgentEvent, EventLog, EventsDropped
+from understudy.actors.agent.slot import AgentSlot
+from understudy.actors.hosts.shared_host import SharedHost
+from understudy.errors import JournalFailed
+from understudy.events import (
+    Event,
+    ReplyStarted,
+    TextDelta,
+    ThinkingDelta,
+    ToolCallAnnounced,
+    ToolEmitted,
+)
+from understudy.journal.chunks import Chunks, chunks_of
+from understudy.journal.feed import FeedHint, FeedStore
+from understudy.journal.shared import Hint, Sent
+from understudy.state.records import Record
+
+logger: logging.Logger = logging.getLogger(__name__)
+
+PAUSE = 0.1
+"""Seconds between two batches that a host sends, at least."""
+RENEWAL = 2.0
+"""Seconds after which a host says again whom it follows."""
+LIFE = 5.0
+"""Seconds for which a host is told of an agent that it follows, without saying it again."""
+FEED = ""
+"""Stands for the feed where an agent's id would: none is empty."""
+MOST_HINTS = 50
+"""Hints of new rows of the feed that a host wants in a second, from all others together."""
+MOST_IDS = 200
+"""The most agents that one hint names. If it is lost, they are followed by the next one."""
+MOST_SENT = 200_000
+"""Characters of one event as JSON, and about as many of one hint. A larger event is dropped."""
+
+_KINDS: dict[str, Any] = {
+    "reply_started": ReplyStarted,
+    "text_delta": TextDelta,
+    "thinking_delta": ThinkingDelta,
+    "tool_call_announced": ToolCallAnnounced,
+    "tool_emitted": ToolEmitted,
+}
+_SENT = tuple(_KINDS.values())
+
+
+def _data_of(event: Any) -> dict[str, Any]:
+    data = {field.name: getattr(event, field.name) for field in fields(event)}
+    if isinstance(event, ToolEmitted):  # a tool emits what it likes
+        data["data"] = jsonable(event.data)
+    return data
+
+
+def _event_of(data: dict[str, Any]) -> Event | None:
+    """The event; None for a kind of a later version."""
+    kind = _KINDS.get(data["kind"])
+    if kind is None:
+        return None
+    known = {field.name: data[field.name] for field in fields(kind) if field.name in data}
+    event: Event = kind(**{**known, "agent_path": tuple(known["agent_path"])})
+    return event
+
+
+def _no_events(
+    seq: int, record: Record, agent_id: str, path: tuple[str, ...]
+) -> Iterator[AgentEvent]:
+    """The view of a relay: records come to the other hosts by the store."""
+    return iter(())
+
+
+class _Relay:
+    """Collects the events of an agent for the hosts that follow it."""
+
+    _view = staticmethod(_no_events)
+
+    def __init__(self, slot: AgentSlot, number: int, has_some: asyncio.Event) -> None:
+        self.slot = slot
+        """Kept, so that an agent that is activated here has it."""
+        self.number = number
+        self.until: dict[int, float] = {}
+        """By the host that follows, when it is told no longer."""
+        self.is_over = False
+        self.owned = 0, 0
+        """The incarnation and the epoch in which the waiting ones were emitted."""
+        self.waiting: deque[tuple[int, int, Event]] = deque(maxlen=MAX_DELTAS)
+        """With their numbers, and with those of the records before them."""
+        self._log: EventLog = slot.log
+        self._has_some = has_some
+        self._count = 0
+        self._seq = 0 if slot.activation is None else slot.activation.ledger.count
+        self._log.add(self)
+
+    def remove(self) -> None:
+        self._log.remove(self)
+
+    def _put(self, seq: int | None, events: tuple[AgentEvent, ...]) -> None:
+        if seq is not None:
+            self._seq = max(self._seq, seq)
+        for each in events:
+            if isinstance(each.event, _SENT) and self.slot.activation is not None:
+                owned = self.slot.activation.journal.owned
+                now = owned.incarnation, owned.epoch
+                if now != self.owned:  # another host had the agent since
+                    self.waiting.clear()
+                    self.owned = now
+                self.waiting.append((self._count, self._seq, each.event))
+                self._count += 1
+                self._has_some.set()
+
+    def _put_of_other_host(self, behind: int, event: AgentEvent) -> None:
+        """Its host sends it itself."""
+
+    def _catch_up(self, seq: int) -> None:
+        """Records come to the other hosts by the store."""
+
+    def _end(self) -> None:
+        self.is_over = True
+
+    def batches(self, now: float) -> Iterator[tuple[int, dict[str, Any]]]:
+        """What waits, in parts that can be sent, with their sizes. Nothing waits behind it."""
+        events: list[Any] = []
+        size = 0
+        while self.waiting:
+            number, behind, event = self.waiting.popleft()
+            sent = [number, behind, _data_of(event)]
+            length = len(json.dumps(sent))
+            if length > MOST_SENT:
+                continue  # its number will be missed
+            if size + length > MOST_SENT:
+                yield size, self._batch(events)
+                events, size = [], 0
+            events.append(sent)
+            size += length
+        if events:
+            yield size, self._batch(events)
+
+    def _batch(self, events: list[Any]) -> dict[str, Any]:
+        incarnation, epoch = self.owned
+        owned = {"incarnation": incarnation, "epoch": epoch}
+        return {**owned, "relay": self.number, "events": events}
+
+
+class _FeedRelay:
+    """Tells the hosts that follow the feed when rows were added to it here."""
+
+    def __init__(self, hint: FeedHint, has_some: asyncio.Event) -> None:
+        self.until: dict[int, float] = {}
+        """As of `_Relay`."""
+        self.is_over = False
+        self._hint = hint
+        self._has_some = has_some
+        self._has_rows = False
+        self._pause = PAUSE
+        self._next_at = -math.inf
+
+    def follow(self, host_id: int, until: float, pause: float) -> None:
+        """A host follows, and wants so many seconds between two hints, at least."""
+        self._hint.on_added = self._add
+        if host_id not in self.until:
+            # Race: this against rows that were added before this host heard of that one
+            # (test_what_happens_before_a_host_hears_that_the_feed_is_followed_is_told_of).
+            self._add()
+        self.until[host_id] = until
+        self._pause = pause
+
+    def remove(self) -> None:
+        self._hint.on_added = None
+        self._has_rows = False
+
+    def _add(self) -> None:
+        self._has_rows = True
+        self._has_some.set()
+
+    def due_at(self) -> float:
+        """When it is to tell."""
+        return self._next_at if self._has_rows else math.inf
+
+    def batches(self, now: float) -> Iterator[tuple[int, dict[str, Any]]]:
+        """As of `_Relay`: an empty one, which says enough."""
+        if now >= self.due_at():
+            self._has_rows = False
+            self._next_at = now + self._pause
+            yield 0, {}
+
+
+class LiveEvents:
+    """The live events of one runtime that hosts share. Lives on its loop.
+
+    Args:
+        host: the runtime, and the store that it shares.
+
+    """
+
+    def __init__(self, host: SharedHost) -> None:
+        self._services = host.services
+        self._directory = host.directory
+        self._shared = host.store
+        self._relays: dict[str, _Relay] = {}
+        """Of agents that other hosts follow."""
+        self._wanted: set[str] = set()
+        """Whose subscribers want it since the last renewal."""
+        self._followed: set[str] = set()
+        """What the other hosts were told at the last renewal, or after it."""
+        self._renewed_at = -math.inf
+        self._epochs: dict[str, int] = {}
+        """Of the agents that are followed here, as far as it is known."""
+        self._incarnations: dict[str, int] = {}
+        """Of those that were heard of."""
+        self._expected: dict[str, tuple[tuple[int, int, int], int]] = {}
+        """By agent, which relay of which host it comes from, and the number of its next event."""
+        self._chunks = Chunks()
+        self._numbers = itertools.count(1)
+        self._sending: asyncio.Task[None] | None = None
+        self._wake = asyncio.Event()
+        store = host.services.store
+        self._feed_hint = store.feed_hint if isinstance(store, FeedStore) else FeedHint()
+        self._feed_hint.on_wait = self._follow_feed
+        self._feed_relay = _FeedRelay(self._feed_hint, self._wake)
+        self._feed_pause = PAUSE
+        """Between two hints of a host, as this one wants it."""
+        self._feed_hosts: set[int] = set()
+        """That have told of new rows since the last renewal."""
+
+    def close(self) -> None:
+        """Send nothing any more."""
+        self._feed_hint.on_wait = None
+        self._feed_relay.remove()
+        if self._sending is not None:
+            self._sending.cancel()
+
+    def follow(self, agent_id: str, epoch: int | None = None) -> None:
+        """A subscriber here follows the agent of another host. To be said again at each look.
+
+        Args:
+            agent_id: its id.
+            epoch: of its owner now.
+
+        """
+        if epoch is not None:
+            self._epochs[agent_id] = max(epoch, self._epochs.get(agent_id, 0))
+        if agent_id in self._wanted:
+            return
+        self._wanted.add(agent_id)
+        if agent_id not in self._followed:
+            self._wake.set()
+        self._start()
+
+    def _follow_feed(self) -> None:
+        self.follow(FEED)
+
+    def incarnation_of(self, agent_id: str) -> int | None:
+        """Of an agent that is followed here; None where its host has sent nothing."""
+        return self._incarnations.get(agent_id)
+
+    def told(self, hint: Hint) -> None:
+        """Another host follows agents, or sends what happened."""
+        content = self._chunks.add(hint)
+        if content is None or self._services.closing:
+            return
+        if hint.kind == "follow":
+            self._relay_to(hint.number, content)
+        elif hint.kind == "follow_feed":
+            until = self._services.loop.time() + LIFE
+            self._feed_relay.follow(hint.number, until, content)
+            self._start()
+        else:
+            for agent_id, batch in content:
+                if agent_id == FEED:
+                    self._feed_hosts.add(hint.number)
+                    self._feed_hint.hear()
+                else:
+                    self._take(hint.number, agent_id, batch)
+
+    def _start(self) -> None:
+        if self._sending is None and not self._services.closing:
+            sending = self._services.start_task(self._send_again_and_again(), "sending live events")
+            self._sending = sending
+
+    # ------------------------------------------------------------- the host that follows
+
+    def _take(self, host_id: int, agent_id: str, batch: dict[str, Any]) -> None:
+        slot, epoch = self._directory.find(agent_id), int(batch["epoch"])
+        if slot is None or not slot.log.has_own_subscribers():
+            return
+        own = slot.activation.journal.owned.epoch if slot.activation is not None else 0
+        # A host that has lost the agent may send on for a moment. Of the same epoch are only those
+        # of one host, and this is not it.
+        if epoch <= own or epoch < self._epochs.get(agent_id, 0):
+            return
+        self._epochs[agent_id] = epoch
+        self._incarnations[agent_id] = batch["incarnation"]
+        relay = host_id, epoch, batch["relay"]
+        before, expected = self._expected.get(agent_id, (None, 0))
+        for number, behind, data in batch["events"]:
+            if relay == before and number > expected:
+                dropped = EventsDropped(count=number - expected)
+                slot.log.emit_of_other_host(behind, dropped)
+            before, expected = relay, number + 1
+            event = _event_of(data)
+            if event is not None:
+                slot.log.emit_of_other_host(behind, event)
+        self._expected[agent_id] = relay, expected
+
+    def _follows(self, now: float) -> Iterable[tuple[int | None, str, Any]]:
+        if not self._wanted and not self._followed:
+            return
+        new = self._wanted - self._followed
+        if now - self._renewed_at >= RENEWAL:
+            if self._feed_hint.is_awaited:
+                self._wanted.add(FEED)
+            # The more hosts have something to tell, the less often each of them: any hint leads to
+            # the rows of all.
+            pause = len(self._feed_hosts) / MOST_HINTS
+            self._feed_pause = min(max(PAUSE, pause), RENEWAL)
+            self._feed_hosts.clear()
+            self._renewed_at, new = now, self._wanted
+            self._followed, self._wanted = self._wanted, set()
+            for known in (self._epochs, self._incarnations, self._expected):
+                for agent_id in known.keys() - self._followed:
+                    del known[agent_id]
+        else:
+            self._followed |= new
+        if FEED in new:
+            yield None, "follow_feed", self._feed_pause
+        ids = sorted(new - {FEED})
+        for at in range(0, len(ids), MOST_IDS):
+            yield None, "follow", ids[at : at + MOST_IDS]
+
+    # ------------------------------------------------------------- the host of the run
+
+    def _relay_to(self, host_id: int, agent_ids: list[str]) -> None:
+        until = self._services.loop.time() + LIFE
+        for agent_id in agent_ids:
+            relay = self._relays.get(agent_id)
+            if relay is None or relay.is_over:
+                slot = self._directory.get(agent_id)
+                relay = self._relays[agent_id] = _Relay(slot, next(self._numbers), self._wake)
+            relay.until[host_id] = until
+        self._start()
+
+    def _batches(self, now: float) -> Iterable[tuple[int | None, str, Any]]:
+        batches: dict[int, list[tuple[int, list[Any]]]] = {}
+        """By host, what is in each hint, and how much that is."""
+        relays: list[tuple[str, _Relay | _FeedRelay]] = [*self._relays.items()]
+        for agent_id, relay in [*relays, (FEED, self._feed_relay)]:
+            relay.until = {host: until for host, until in relay.until.items() if until > now}
+            if relay.is_over or not relay.until:
+                relay.remove()
+                self._relays.pop(agent_id, None)
+                continue
+            for size, batch in relay.batches(now):
+                for host_id in relay.until:
+                    hints = batches.setdefault(host_id, [(0, [])])
+                    if hints[-1][0] + size > MOST_SENT:
+                        hints.append((0, []))
+                    before, content = hints[-1]
+                    hints[-1] = before + size, [*content, [agent_id, batch]]
+        for host_id, hints in batches.items():
+            for _, content in hints:
+                yield host_id, "live", content
+
+    # ------------------------------------------------------------------- sending
+
+    async def _send_again_and_again(self) -> None:
+        loop = self._services.loop
+        try:
+            while self._relays or self._feed_relay.until or self._wanted or self._followed:
+                try:
+                    async with asyncio.timeout_at(self._next_at()):
+                        await self._wake.wait()
+                except TimeoutError:
+                    pass
+                self._wake.clear()
+                now = loop.time()
+                await self._send([*self._follows(now), *self._batches(now)])
+                await asyncio.sleep(PAUSE)
+        finally:
+            self._sending = None
+
+    def _next_at(self) -> float:
+        """When something is due without being asked for."""
+        ends = [until for relay in self._relays.values() for until in relay.until.values()]
+        ends += [*self._feed_relay.until.values(), self._feed_relay.due_at()]
+        if self._wanted or self._followed:
+            ends.append(self._renewed_at + RENEWAL)
+        return min(ends)
+
+    async def _send(self, hints: list[tuple[int | None, str, Any]]) -> None:
+        own_id = self._shared.host_id
+        if own_id is None or not hints:
+            return
+        sent = [
+            Sent(host_id, text)
+            for host_id, kind, content in hints
+            for text in chunks_of(kind, own_id, next(self._numbers), content)
+        ]
+        try:
+            await self._shared.send(sent)
+        except JournalFailed as error:  # it is away: who follows gets the records later
+            logger.info("live events are not sent: %s", text_of(error))

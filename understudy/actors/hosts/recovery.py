@@ -1,0 +1,178 @@
+"""Agents that are continued in the background, until the run of each has an outcome."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TypeVar
+
+from tenacity import (
+    AsyncRetrying,
+    RetryCallState,
+    retry_if_exception_type,
+    wait_random_exponential,
+)
+
+from understudy._base.log_fields import log_extra
+from understudy.actors.agent.messages import WaitOutcome
+from understudy.actors.agent.replies import runtime_stopped
+from understudy.actors.agent.slot import AgentSlot
+from understudy.errors import Fenced, OwnedElsewhere, StoreUnavailable, UnfitHost
+from understudy.loop_actors.future import Future
+from understudy.outcomes import Outcome
+
+logger: logging.Logger = logging.getLogger(__name__)
+T = TypeVar("T")
+
+WHILE_AWAY = retry_if_exception_type((StoreUnavailable, Fenced))
+"""Errors after which the store may have the agent for this runtime again."""
+OnEnd = Callable[[Outcome | Exception | None], None]
+"""Gets the outcome of a run that was continued, or why it is not continued any further."""
+BACKOFF = wait_random_exponential(multiplier=0.1, max=10)
+"""Seconds between two attempts at one agent; the store itself waits for its `patience` in each."""
+
+
+class Progress:
+    """How far agents have got that are continued in the background, by their ids.
+
+    Args:
+        ids: of the agents that are continued.
+        left: why others, that are to be continued, are not.
+
+    """
+
+    def __init__(
+        self, ids: Iterable[str] = (), left: Mapping[str, Exception] | None = None
+    ) -> None:
+        self.waiting: dict[str, Exception | None] = dict.fromkeys(ids)
+        """Those that have not got further yet, each with its last error, if any."""
+        self.left: dict[str, Exception] = dict(left or {})
+        """Those that are not continued, or not any further, each with the reason."""
+
+    def failed(self, id: str, error: Exception) -> None:
+        """An attempt failed that is followed by another one."""
+        if id in self.waiting:
+            self.waiting[id] = error
+
+    def settle(self, id: str, error: Exception | None = None) -> None:
+        """It is known what becomes of the agent: it has got further, or is left for this error."""
+        if id in self.waiting:
+            del self.waiting[id]
+            if error is not None:
+                self.left[id] = error
+
+
+class Recovering:
+    """Continues agents in the background. An agent that is not in memory is activated.
+
+    Args:
+        progress: of these agents.
+        at_once: how many agents run at a time until each makes progress.
+        on_end: called for each with what came of it.
+
+    """
+
+    def __init__(self, progress: Progress, *, at_once: int, on_end: OnEnd | None = None) -> None:
+        self._progress = progress
+        self._places = asyncio.Semaphore(at_once)
+        self._on_end = on_end
+
+    async def run(self, others: Sequence[AgentSlot], suspects: Sequence[AgentSlot] = ()) -> None:
+        """Continue these agents, and wait until it is known what becomes of each.
+
+        Args:
+            others: run side by side.
+            suspects: those that were cut off before without progress: last, and one by one.
+
+        """
+        try:
+            for settled in [self._follow(slot) for slot in others]:
+                await settled.wait()
+            for slot in suspects:
+                await self._follow(slot).wait()
+        finally:
+            for id in list(self._progress.waiting):
+                self._progress.settle(id, runtime_stopped(id))
+
+    def _follow(self, slot: AgentSlot) -> asyncio.Event:
+        """Continue the agent, in a task; the event is set once it is known what becomes of it."""
+        settled = asyncio.Event()
+        slot.services.start_task(self._until_outcome(slot, settled), f"recovering {slot.id}")
+        return settled
+
+    async def _until_outcome(self, slot: AgentSlot, settled: asyncio.Event) -> None:
+        """Continue the agent, again each time that the store was away, until its run has ended.
+
+        No caller waits for its run, who would have to be told that the store had cut it off.
+        """
+
+        def failed(state: RetryCallState) -> None:
+            assert state.outcome is not None, "called after an attempt"
+            error = state.outcome.exception()
+            assert isinstance(error, Exception), "by which it failed"
+            self._progress.failed(slot.id, error)
+            logger.warning(
+                "agent %r is not recovered yet: %s", slot.id, error, extra=log_extra(slot.id)
+            )
+
+        retry = AsyncRetrying(retry=WHILE_AWAY, wait=BACKOFF, before_sleep=failed)
+        end: Outcome | Exception | None = None
+        try:
+            end = await retry(self._attempt, slot, settled)
+        except Exception as error:  # logged, and told: the others are recovered all the same
+            if isinstance(error, OwnedElsewhere | UnfitHost):
+                logger.info("%s", error, extra=log_extra(slot.id))
+            elif settled.is_set():
+                logger.warning(
+                    "the run of agent %r, which was recovered, ended: %s",
+                    slot.id,
+                    error,
+                    extra=log_extra(slot.id),
+                )
+            else:
+                logger.error(
+                    "agent %r was not recovered: %s", slot.id, error, extra=log_extra(slot.id)
+                )
+            self._progress.settle(slot.id, error)
+            end = error
+        finally:
+            settled.set()
+        if self._on_end is not None:
+            self._on_end(end)
+
+    async def _attempt(self, slot: AgentSlot, settled: asyncio.Event) -> Outcome | None:
+        """Activate it and wait for its outcome; a place is taken until its run makes progress."""
+        outcome: Future[Outcome | None] = Future()
+        ended = asyncio.ensure_future(_result(outcome))
+        try:
+            async with self._places:
+                progress = asyncio.Event()
+                slot.on_progress = (*slot.on_progress, progress)
+                slot.post(WaitOutcome(outcome))
+                going = asyncio.ensure_future(progress.wait())
+                try:
+                    await asyncio.wait({ended, going}, return_when=asyncio.FIRST_COMPLETED)
+                finally:
+                    going.cancel()
+                    slot.on_progress = tuple(e for e in slot.on_progress if e is not progress)
+            # Race: an agent that its store has failed is released, which ends the wait for its
+            # progress, before `ended` has its error.
+            if not outcome.done():
+                self._progress.settle(slot.id)
+                settled.set()
+            result = await ended
+            self._progress.settle(slot.id)
+            return result
+        finally:
+            ended.cancel()
+
+
+async def continue_one(slot: AgentSlot, on_end: OnEnd | None = None) -> None:
+    """Continue one agent, and wait until its run makes progress or ends."""
+    recovering = Recovering(Progress([slot.id]), at_once=1, on_end=on_end)
+    await recovering.run([slot])
+
+
+async def _result(outcome: Future[T]) -> T:
+    return await outcome

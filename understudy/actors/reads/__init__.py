@@ -1,0 +1,1 @@
+"""What a store tells about its agents. Nothing here activates an agent."""

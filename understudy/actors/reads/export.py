@@ -1,0 +1,158 @@
+"""Export and import: an agent as data, moved from one store to another."""
+
+from __future__ import annotations
+
+import logging
+from base64 import b64decode, b64encode
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+from understudy._base.clock import Clock
+from understudy._base.log_fields import log_extra
+from understudy.actors.agent.directory import checked_id
+from understudy.actors.agent.stored_agents import loaded_agent
+from understudy.errors import (
+    JournalFailed,
+    SchemaVersionError,
+    StoreDamaged,
+    UsageError,
+)
+from understudy.journal import IndexStatus, Readable, Store, index_entry_of, load_latest
+from understudy.journal.store import BlobJournal, BlobStore, HostStore
+from understudy.state.blobs import check_kept
+from understudy.state.fold import replay
+from understudy.state.records import Imported, Record, record_from_dict, record_to_dict
+
+logger: logging.Logger = logging.getLogger(__name__)
+
+EXPORT_VERSION = 1
+
+
+async def export(store: Readable, agent_id: str) -> dict[str, Any]:
+    """All records of an agent, as JSON-able data.
+
+    Raises:
+        UnknownAgent: if there is no agent of this id.
+
+    """
+    loaded = await loaded_agent(store, agent_id)
+    blobs: Mapping[str, bytes] = {}
+    if isinstance(store, BlobStore):
+        blobs = await store.load_blobs(agent_id)
+        # Race: a compaction between the two reads takes what no file has any more, by what it knows
+        # (test_an_export_beside_a_compaction_has_the_bytes_of_its_files).
+        while blobs and not loaded.folded().file_hashes <= blobs.keys():
+            before, loaded = loaded.agent, await loaded_agent(store, agent_id)
+            if loaded.agent == before:
+                what = f"the files of agent {agent_id!r}"
+                raise StoreDamaged(what=what, cause="bytes that they consist of are not there")
+            blobs = await store.load_blobs(agent_id)
+    files = {hash: b64encode(kept).decode() for hash, kept in blobs.items()}
+    return {
+        "export_version": EXPORT_VERSION,
+        "agent_id": agent_id,
+        "agent": loaded.agent.agent,
+        "incarnation": loaded.agent.incarnation,
+        "first_seq": loaded.first_seq,
+        "records": [record_to_dict(record) for record in loaded.records],
+        **({"blobs": files} if files else {}),
+    }
+
+
+async def import_(
+    store: Store, data: Mapping[str, Any], agent_id: str | None, clock: Clock
+) -> tuple[str, datetime | None]:
+    """Put an exported agent into a store, as a new incarnation; its id, and when it is due.
+
+    Raises:
+        UsageError: if there is an agent of this id, or the data is not an export.
+        SchemaVersionError: if a newer version exported it.
+
+    """
+    version = data.get("export_version") if isinstance(data, Mapping) else None
+    if version is None:
+        raise UsageError("This is not an exported agent: it has no 'export_version'")
+    if version != EXPORT_VERSION:
+        raise SchemaVersionError(version=version, known=EXPORT_VERSION, what="export")
+    try:
+        records: list[Record] = [record_from_dict(record) for record in data["records"]]
+        name, before = str(data["agent"]), str(data["agent_id"])
+        imported = Imported(at=clock.now(), agent_id=before, incarnation=int(data["incarnation"]))
+        state = replay([*records, imported])  # checked before anything is written
+        given = dict(data.get("blobs") or {}).items()
+        blobs = {hash: b64decode(kept, validate=True) for hash, kept in given}
+        check_kept(state.file_hashes, blobs)
+    except (KeyError, TypeError, ValueError) as error:
+        raise UsageError(f"This exported agent is damaged: {error!r}") from error
+    id = checked_id(before if agent_id is None else agent_id)
+    if await store.load(id) is not None:
+        raise UsageError(
+            f"There is an agent {id!r} already: import this one under another id, or delete it"
+        )
+    return id, await _append(store, id, name, [*records, imported], blobs)
+
+
+async def mark_restored(store: Store, clock: Clock) -> None:
+    """Mark agents of a store that is an older copy, which may have continued since.
+
+    Those that are open, and those that are due: their schedules are paused.
+    """
+    if not getattr(store, "restored", False):
+        return
+    open_ones = {IndexStatus.OPEN, IndexStatus.SUSPECT, IndexStatus.WAITS, IndexStatus.QUARANTINED}
+    async for stored in store.agents():
+        if stored.index_status not in open_ones and stored.due is None and stored.damage is None:
+            continue
+        if stored.damage is not None:
+            _log_unreadable(stored.agent_id, stored.damage)
+            continue
+        marked = Imported(at=clock.now(), agent_id=stored.agent_id, incarnation=stored.incarnation)
+        try:
+            await _append(store, stored.agent_id, stored.agent, [marked])
+        except (SchemaVersionError, StoreDamaged) as error:  # nothing can activate it, either
+            _log_unreadable(stored.agent_id, error)
+
+
+def _log_unreadable(agent_id: str, error: Exception) -> None:
+    logger.error(
+        "agent %r of a restored store cannot be read: %s",
+        agent_id,
+        error,
+        extra=log_extra(agent_id),
+    )
+
+
+async def _append(
+    store: Store,
+    agent_id: str,
+    agent: str,
+    records: list[Record],
+    blobs: Mapping[str, bytes] | None = None,
+) -> datetime | None:
+    """Append records to an agent; when it is due then."""
+    # Whether this host may run it does not matter: it is written and given up
+    # (test_an_agent_is_imported_at_a_host_that_must_not_run_it).
+    claim = store.claim_to_keep if isinstance(store, HostStore) else store.claim
+    owned = await claim(agent_id, agent)
+    assert owned is not None, "a claim with a definition creates the agent where there is none"
+    try:
+        loaded = await load_latest(store, agent_id) if owned.last_seq else None
+        state = replay(records, loaded.folded() if loaded is not None else None)
+        journal = store.journal(
+            owned, index_entry=lambda: index_entry_of(state), on_durable=lambda _: None
+        )
+        journal.append(records)
+        if blobs:
+            if not isinstance(journal, BlobJournal):
+                raise UsageError(f"{store!r} keeps no files, and this agent has some")
+            journal.keep_blobs(blobs)
+        await journal.durable()
+        owned = journal.owned
+        return state.next_due
+    except JournalFailed:
+        if not owned.last_seq:  # nothing was written: the id stays free
+            await store.delete(agent_id)
+        raise
+    finally:
+        await store.release(owned)

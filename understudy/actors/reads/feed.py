@@ -1,0 +1,421 @@
+"""`Feed`: what happens to all agents of a store, as one stream that nothing is missing from."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable, Iterator
+from copy import copy
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, Literal, Protocol
+
+from understudy._base.json_values import checked_seconds, shown, text_of
+from understudy._base.log_fields import log_extra
+from understudy._base.points_in_time import time_text
+from understudy.actors.agent.events import (
+    EventsDropped,
+    Gap,
+    LoopBlocked,
+    SelfRunsBounded,
+    StatusChanged,
+    agent_events_of,
+    event_to_dict,
+)
+from understudy.actors.reads.lists import Calls, Cursors
+from understudy.errors import SchemaVersionError, StoreDamaged, UsageError
+from understudy.events import Event
+from understudy.interrupts import DecisionType
+from understudy.journal import is_shared
+from understudy.journal.feed import FeedKey, FeedPage, FeedStore, StoredFeedRow
+from understudy.loop_actors.future import Future
+from understudy.state import records as r
+
+logger: logging.Logger = logging.getLogger(__name__)
+
+PAGE = 500
+POLL = 0.25
+"""Seconds between two looks at a store to which others write. What is written here is told at
+once, and what hosts of the store write that say so (see `LiveEvents`) a moment later."""
+SOON = 0.01
+"""Seconds until the next look where rows are held up. They double from look to look, up to those
+of any other look."""
+LONGEST_WAIT = 5.0
+"""Seconds between two looks at a store to which no other process writes."""
+
+Start = Literal["now", "oldest"]
+
+_CURSOR = (str, int, int, int, str)
+"""What is in a cursor, in the order of the arguments of `_Place`."""
+
+
+class _Place:
+    """Where the feed goes on: behind this row, and behind so many events of the next one."""
+
+    __slots__ = ("feed", "key", "mark", "part")
+
+    def __init__(self, feed: str, xid: int, no: int, part: int = 0, mark: str = "") -> None:
+        self.feed = feed
+        self.key: FeedKey = (xid, no)
+        self.part = part
+        self.mark: str | None = mark
+        """Of the row of the last event that was told; empty where that is none, at the floor; None
+        where it is not known, as cursors did not have it before."""
+
+    def is_in(self, page: FeedPage) -> bool:
+        """Whether it is a place in the feed that a page behind it was read from.
+
+        It is not where rows behind it were removed. Nor is it where the row before it is another
+        one: a server that lacks its last commits, as a standby may that took over, or a restored
+        copy, gives their numbers to others
+        (test_a_cursor_from_behind_a_restored_copy_of_a_server_gets_a_gap).
+        """
+        if page.feed != self.feed or self.key < page.floor:
+            return False
+        if self.mark is None:
+            return True
+        if self.part:
+            return bool(page.rows) and page.rows[0].mark == self.mark
+        return self.key == page.floor or (page.mark == self.mark and page.mark != "")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestDecided:
+    """A decision on a request is recorded."""
+
+    agent_path: tuple[str, ...]
+    request_id: str
+    decision: DecisionType
+    by: str | None
+    kind: Literal["request_decided"] = "request_decided"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestsWithdrawn:
+    """Requests are withdrawn by a new message: nobody needs to answer them any more."""
+
+    agent_path: tuple[str, ...]
+    request_ids: tuple[str, ...]
+    kind: Literal["requests_withdrawn"] = "requests_withdrawn"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentDeleted:
+    """The agent and all its records are deleted."""
+
+    kind: Literal["agent_deleted"] = "agent_deleted"
+
+
+FedEvent = (
+    Event
+    | StatusChanged
+    | SelfRunsBounded
+    | RequestDecided
+    | RequestsWithdrawn
+    | AgentDeleted
+    | Gap
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FeedEvent:
+    """One event of one agent, in the feed of all agents."""
+
+    cursor: str
+    """Where the feed goes on behind it: `runtime.events(after=event.cursor)`."""
+    agent_id: str
+    """Empty for a `Gap`."""
+    agent: str
+    """The name of the agent's definition."""
+    seq: int | None
+    """The number of its record. None for a deletion and for a `Gap`."""
+    event: FedEvent
+    at: datetime | None
+    """When it was recorded."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON; what JSON lacks as text."""
+        return {
+            "agent_id": self.agent_id,
+            "agent": self.agent,
+            "seq": self.seq,
+            "at": time_text(self.at),
+            "event": event_to_dict(self.event),
+            "cursor": self.cursor,
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FeedOptions:
+    """How long a store keeps its feed.
+
+    Args:
+        seconds: events older than this are removed.
+        events: of more than this many, the oldest are removed.
+
+    Raises:
+        UsageError: if one of them is not above 0.
+
+    """
+
+    seconds: float = 7 * 86_400.0
+    events: int = 100_000
+
+    def __post_init__(self) -> None:
+        checked_seconds(self.seconds, what="FeedOptions(seconds=...)")
+        events = self.events
+        if not isinstance(events, int) or isinstance(events, bool) or not 1 <= events < 1 << 62:
+            raise UsageError(f"FeedOptions(events=...) must be at least 1, got {shown(events)}")
+
+    def before(self, now: datetime) -> datetime:
+        """Events from before this time are removed."""
+        try:
+            return now - timedelta(seconds=self.seconds)
+        except OverflowError:
+            return datetime.min.replace(tzinfo=now.tzinfo)
+
+
+def checked_feed(feed: object) -> FeedOptions | bool | None:
+    """What `Runtime(feed=...)` is given.
+
+    Raises:
+        UsageError: if it is none of what it takes.
+
+    """
+    if feed is None or isinstance(feed, (bool, FeedOptions)):
+        return feed
+    raise UsageError(f"`feed` must be True, False, None or FeedOptions(...), got {shown(feed)}")
+
+
+class ReadsFeed(Protocol):
+    """The part of a `FeedStore` that reads."""
+
+    async def read_feed(self, after: FeedKey | None, limit: int) -> FeedPage | None:
+        """As of `FeedIndex`."""
+
+
+_Read = tuple[list[FeedEvent], _Place, _Place | None]
+"""Some events, where the feed goes on behind them, and where a loop until now ends."""
+
+
+class Feed:
+    """The events of all agents, to iterate with `async for`, or with `for` in a thread.
+
+    It ends when the runtime stops. Who leaves a loop over it and begins another one goes on behind
+    the last event.
+    """
+
+    def __init__(
+        self,
+        call: Calls,
+        store: Callable[[], ReadsFeed],
+        *,
+        after: str | None,
+        start: Start,
+        has_ended: Callable[[], bool],
+    ) -> None:
+        if start not in ("now", "oldest"):
+            raise UsageError(f"`start` must be 'now' or 'oldest', got {shown(start)}")
+        self._cursors = Cursors("events", None)
+        self._place = self._place_of(after)
+        self._call = call
+        self._store = store
+        self._has_ended = has_ended
+        self._start = start
+        # Asked at once: what happens from now on is told.
+        self._begun: Future[_Place] = call(self._begin)
+        self._follows = True
+        self._pause = SOON
+        self._last: str | None = None
+        """The cursor of the last event that it has brought."""
+
+    async def _begin(self) -> _Place:
+        """Where it begins."""
+        bounds = await self._bounds()
+        if self._place is not None:
+            return self._place
+        if self._start == "oldest":
+            return _Place(bounds.feed, *bounds.floor)
+        return _Place(bounds.feed, *bounds.end, mark=bounds.mark)
+
+    async def _bounds(self) -> FeedPage:
+        """A page without rows.
+
+        Raises:
+            UsageError: if the feed is off.
+            StoreDamaged: if it ends before it begins.
+
+        """
+        page = await self._store().read_feed(None, 0)
+        if page is None:
+            raise UsageError(
+                "the feed of this store is off: turn it on by Runtime(feed=True), which tells what "
+                "happens from then on"
+            )
+        if page.floor > page.end:
+            what = f"it was removed up to {page.floor}, and ends at {page.end}"
+            raise StoreDamaged(what="the feed", cause=what)
+        return page
+
+    def until_now(self) -> Feed:
+        """The same; a loop over it ends behind the last event that is there when it begins."""
+        found = copy(self)
+        found._follows = False
+        return found
+
+    def position(self) -> Future[str]:
+        """The cursor before the first event that it brings. Once it is known, nothing is missed."""
+        return self._begun.map(self._cursor)
+
+    async def __aiter__(self) -> AsyncIterator[FeedEvent]:
+        place, end = self._behind_last(await self._begun), None
+        while not self._is_over(place, end):
+            before = place
+            try:
+                events, place, end = await self._next(place, end)
+            except Exception:
+                if self._has_ended():
+                    return
+                raise
+            for event in events:
+                self._last = event.cursor
+                yield event
+            if place is before and not self._follows:
+                return
+
+    def __iter__(self) -> Iterator[FeedEvent]:
+        place, end = self._behind_last(self._begun.get()), None
+        while not self._is_over(place, end):
+            before = place
+            try:
+                events, place, end = self._next(place, end).get()
+            except Exception:
+                if self._has_ended():
+                    return
+                raise
+            for event in events:
+                self._last = event.cursor
+                yield event
+            if place is before and not self._follows:
+                return
+
+    def _is_over(self, place: _Place, end: _Place | None) -> bool:
+        # The last row may be removed before it is read. So a loop ends where nothing is read, too.
+        # A page may have rows and no events
+        # (test_a_loop_until_now_goes_on_behind_rows_that_tell_nothing).
+        is_behind = end is not None and place.feed == end.feed and place.key >= end.key
+        return self._has_ended() or is_behind
+
+    def _behind_last(self, begun: _Place) -> _Place:
+        return self._place_of(self._last) or begun
+
+    def _place_of(self, cursor: object) -> _Place | None:
+        key = self._cursors.key(cursor, *_CURSOR, added=1)
+        if key is None:
+            return None
+        place = _Place(*key)
+        if len(key) < len(_CURSOR):
+            place.mark = None
+        return place
+
+    def _next(self, place: _Place, end: _Place | None) -> Future[_Read]:
+        """The next events, or none after some time; where it goes on, and where it ends."""
+        return self._call(lambda: self._read(place, end))
+
+    async def _read(self, place: _Place, end: _Place | None) -> _Read:
+        if end is None and not self._follows:
+            bounds = await self._bounds()
+            end = _Place(bounds.feed, *bounds.end)
+        store = self._store()
+        told = store.feed_hint.told if isinstance(store, FeedStore) else 0
+        page = await self._read_page(place)
+        if not page.rows and place.is_in(page) and self._follows:
+            await self._wait(told, page)
+            page = await self._read_page(place)
+        events: list[FeedEvent] = []
+        if not place.is_in(page):
+            place = _Place(page.feed, *page.floor)
+            gap = Gap(floor=page.floor[1])
+            events.append(self._event(place, gap))
+            page = await self._read_page(place)
+        for row in page.rows:
+            found = list(_events_of(row))
+            behind = _Place(page.feed, *row.key, mark=row.mark)
+            for part, event in enumerate(found[place.part :], place.part + 1):
+                ahead = _Place(page.feed, *place.key, part, row.mark)
+                events.append(self._event(behind if part == len(found) else ahead, event, row))
+            place = behind
+        return events, place, end
+
+    async def _wait(self, told: int, page: FeedPage) -> None:
+        store = self._store()
+        hint = store.feed_hint if isinstance(store, FeedStore) else None
+        seconds = POLL if hint is None or is_shared(store) else LONGEST_WAIT
+        if page.is_held_up:
+            # Race: this against transactions that began before the one of these rows. Of its commit
+            # somebody tells, of their end nobody
+            # (test_what_an_open_transaction_holds_up_comes_soon_after_its_end).
+            seconds = min(self._pause, seconds)
+            self._pause = 2 * seconds
+        else:
+            self._pause = SOON
+        if hint is None:
+            await asyncio.sleep(seconds)
+        else:
+            await hint.wait(seconds, told)
+
+    async def _read_page(self, place: _Place) -> FeedPage:
+        page = await self._store().read_feed(place.key, PAGE)
+        if page is None:
+            raise UsageError("the feed of this store was turned off")
+        return page
+
+    def _event(self, place: _Place, event: FedEvent, row: StoredFeedRow | None = None) -> FeedEvent:
+        return FeedEvent(
+            cursor=self._cursor(place),
+            agent_id="" if row is None else row.agent_id,
+            agent="" if row is None else row.agent,
+            seq=None if row is None else row.seq,
+            event=event,
+            at=None if row is None else row.at,
+        )
+
+    def _cursor(self, place: _Place) -> str:
+        mark = () if place.mark is None else (place.mark,)
+        return self._cursors.cursor((place.feed, *place.key, place.part, *mark))
+
+
+def _events_of(row: StoredFeedRow) -> Iterator[FedEvent]:
+    try:
+        yield from _read(row)
+    except (SchemaVersionError, StoreDamaged) as error:
+        logger.error(
+            "an event of agent %r is left out: %s",
+            row.agent_id,
+            text_of(error),
+            extra=log_extra(row.agent_id),
+        )
+
+
+def _read(row: StoredFeedRow) -> Iterator[FedEvent]:
+    record = row.record()
+    if record is None:
+        yield AgentDeleted()
+        return
+    path: tuple[str, ...] = (row.agent,)
+    inner = record
+    while isinstance(inner, r.ChildRecord):
+        path, inner = (*path, inner.name), inner.record
+    if isinstance(inner, r.Decided):
+        yield RequestDecided(
+            agent_path=path,
+            request_id=inner.request_id,
+            decision=inner.decision.type,
+            by=inner.decision.by,
+        )
+    elif isinstance(inner, r.Withdrawn):
+        yield RequestsWithdrawn(agent_path=path, request_ids=inner.request_ids)
+    else:
+        for found in agent_events_of(row.seq or 0, inner, row.agent_id, path):
+            assert not isinstance(found.event, EventsDropped | LoopBlocked), "not of a record"
+            yield found.event

@@ -1,0 +1,458 @@
+"""`StoredQueries`: looks of refs at agents that this runtime does not have in memory.
+
+They are answered from the store: no agent is activated or claimed for a look, and it does not
+matter which host owns it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import weakref
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
+from typing import Any, TypeVar
+
+from understudy.actors.agent.activation import Activation, DetachedWaiters
+from understudy.actors.agent.directory import Directory
+from understudy.actors.agent.factory import made_by
+from understudy.actors.agent.messages import AgentMessage, Expectation, Query, WaitOutcome, query_in
+from understudy.actors.agent.phase import Phase
+from understudy.actors.agent.replies import answer_with
+from understudy.actors.agent.run_outcomes import (
+    GOES_ON,
+    Moment,
+    has_outcome,
+    held_outcome,
+    last_outcome,
+    run_of_message,
+    state_at,
+)
+from understudy.actors.agent.services import RuntimeServices
+from understudy.actors.agent.slot import AgentSlot
+from understudy.actors.agent.stored_agents import AgentInfo, info_of, spawned_agent
+from understudy.actors.reads.shared_reads import SharedReads
+from understudy.actors.reads.watch import POLL, OnRow, Watch
+from understudy.agent.agent import Agent
+from understudy.errors import (
+    Fenced,
+    OtherAgent,
+    OwnedElsewhere,
+    UnfitHost,
+    UnknownAgent,
+    UnknownMessage,
+    UsageError,
+)
+from understudy.journal import (
+    AgentFinder,
+    Loaded,
+    Owned,
+    StoredAgent,
+    find_agent,
+    index_status_of,
+    load_latest,
+)
+from understudy.loop_actors.future import Future, refuse
+from understudy.outcomes import Outcome
+from understudy.state.agent_state import AgentState
+
+T = TypeVar("T")
+NOT_HERE = (OwnedElsewhere, Fenced)
+"""Errors of what is asked of an agent that another host has by now."""
+
+
+class StoredQueries:
+    """Answers looks from the store. Lives on the runtime's loop.
+
+    Args:
+        services: of the runtime.
+        directory: its agents.
+
+    """
+
+    def __init__(
+        self, services: RuntimeServices[AgentSlot, Activation], directory: Directory
+    ) -> None:
+        self._services = services
+        self._directory = directory
+        self._reads = SharedReads(services.store, services.start_task)
+        store = services.store
+        self._watch: Watch | None = None
+        self._followed: weakref.WeakSet[AgentSlot] = weakref.WeakSet()
+        """Those whose subscribers get what other hosts record."""
+        if services.shared_store is not None and isinstance(store, AgentFinder):
+            self._watch = Watch(store, services.start_task)
+
+    def answer(self, slot: AgentSlot, message: AgentMessage) -> None:
+        """Answer a look from the store. It activates the agent only to continue a cut-off run."""
+        answer_with(slot, message.future, self._answer_of(slot, message))
+
+    def follow(self, slot: AgentSlot, message: AgentMessage, here: Future[Any]) -> None:
+        """Answer a look as the agent in memory does; from the store if that is another host's."""
+
+        async def follow() -> Any:
+            try:
+                return await here
+            except NOT_HERE:
+                return await self._answer_of(slot, message)()
+
+        answer_with(slot, message.future, follow)
+
+    async def info(self, slot: AgentSlot) -> AgentInfo:
+        """As `AgentRef.info`."""
+        await slot.rest_is_durable()
+        row = await find_agent(self._services.store, slot.id)
+        if row is None:
+            if slot.agent is None or not slot.is_spawned:
+                raise UnknownAgent(agent_id=slot.id)
+            row = spawned_agent(slot.id, slot.agent.name)
+        return info_of(row, is_active=slot.activation is not None)
+
+    def follow_waiters(self, slot: AgentSlot, state: AgentState, owned: Owned) -> None:
+        """Let who waits for a run of an agent that leaves memory get its outcome from the store.
+
+        Where hosts share it, another one may go on with the run: a timer activates it there. Runs
+        that are queued here are queued there then.
+        """
+        incarnation, epoch = owned.incarnation, owned.epoch
+        waiters, run = slot.detached_waiters, state.run
+        if self._watch is None or waiters is None:
+            return
+        if self._services.closing:
+            return  # they are told that the runtime stops
+        if run is not None and not run.over:
+            for future in waiters.outcome_futures:
+                waiting = WaitOutcome(future, run_id=run.run_id, incarnation=incarnation)
+                self._follow_waiter(slot, waiting)
+        for waiting in waiters.message_waits:
+            self._follow_waiter(slot, replace(waiting, incarnation=incarnation))
+        if waiters.queued_runs:
+            self._watch.add(slot.id, _QueuedRuns(self._watch, slot, incarnation, epoch))
+
+    def _follow_waiter(self, slot: AgentSlot, waiting: WaitOutcome) -> None:
+        async def follow() -> None:
+            try:
+                outcome = await self._outcome(slot, waiting, None, activates=False)
+            except Exception as error:  # raised to the waiter
+                refuse(waiting.future, error)
+            else:
+                if not waiting.future.done():  # else it was there in memory first
+                    waiting.future.set(outcome)
+            if slot.detached_waiters is not None:
+                slot.detached_waiters = slot.detached_waiters.without(waiting.future)
+
+        self._services.start_task(follow(), f"waiting for the run of {slot.id}")
+
+    def follow_events(self, slot: AgentSlot) -> None:
+        """Emit to its subscribers what other hosts record, as long as it has some."""
+        if self._watch is not None and slot not in self._followed:
+            self._followed.add(slot)
+            self._watch.add(slot.id, _Follower(slot, self._unfollow))
+            if slot.activation is None and self._services.live is not None:
+                self._services.live.follow(slot.id)  # do not wait for the first look
+
+    def _unfollow(self, agent_id: str, follower: OnRow, slot: AgentSlot | None) -> None:
+        assert self._watch is not None, "it has called the follower"
+        self._watch.remove(agent_id, follower)
+        if slot is not None:
+            self._followed.discard(slot)
+
+    def _answer_of(self, slot: AgentSlot, message: AgentMessage) -> Callable[[], Awaitable[Any]]:
+        found = query_in(message)
+        assert found is not None, "only looks are answered from the store"
+        look, expectation = found
+        if isinstance(look, Query):
+            return partial(self._queried, slot, look.what, expectation)
+        return partial(self._outcome, slot, look, expectation)
+
+    def _checked(
+        self, slot: AgentSlot, loaded: Loaded | None, expectation: Expectation | None
+    ) -> Loaded | None:
+        """What the store has of the agent; None if it is only spawned here so far."""
+        if loaded is None:
+            if slot.is_spawned:
+                return None
+            raise UnknownAgent(agent_id=slot.id)
+        if expectation is not None and not expectation.is_met:
+            wanted, name = expectation.agent.name, loaded.agent.agent
+            if name != wanted:
+                if slot.phase is Phase.PASSIVE:
+                    self._services.settle_definition(slot, None)
+                raise OtherAgent(agent_id=slot.id, agent=name, wanted=wanted)
+            expectation.is_met = True
+        return loaded
+
+    async def _queried(
+        self, slot: AgentSlot, what: Callable[[AgentState], T], expectation: Expectation | None
+    ) -> T:
+        loaded = await load_latest(self._services.store, slot.id)
+        loaded = self._checked(slot, loaded, expectation)
+        return what(AgentState(values=slot.values) if loaded is None else loaded.folded())
+
+    async def _definition(self, slot: AgentSlot, name: str, state: AgentState) -> Agent:
+        agent = self._services.definition(name)
+        if isinstance(agent, Agent):
+            return agent
+        if slot.activation is not None:
+            return slot.activation.agent
+        assert self._services.factory is not None, "without one, every name is declared"
+        return await made_by(self._services.factory, name, slot.id, state.values)
+
+    # ------------------------------------------------------------------- outcomes
+
+    async def outcome_of_run(
+        self,
+        slot: AgentSlot,
+        run_id: str,
+        incarnation: int | None,
+        moment: Moment | None = None,
+    ) -> Outcome | None:
+        """The outcome of a run that has begun, when it has one, on whatever host.
+
+        Args:
+            slot: of the agent.
+            run_id: of the run.
+            incarnation: of the agent that has the run; None: of the one that there is now.
+            moment: of the outcome, which was there already; None: whichever comes first.
+
+        """
+        waiting = WaitOutcome(Future(), run_id=run_id, incarnation=incarnation)
+        return await self._outcome(slot, waiting, None, moment=moment)
+
+    def keep(self, agent_id: str) -> None:
+        """Outcomes of an agent's runs are about to be looked for, one after the other."""
+        self._reads.keep(agent_id)
+
+    def let_go(self, agent_id: str) -> None:
+        """They are no more, as often as `keep` was called."""
+        self._reads.let_go(agent_id)
+
+    def look_again(self) -> None:
+        """Something may have changed that a caller waits for."""
+        if self._watch is not None:
+            self._watch.look_now()
+
+    async def _outcome(
+        self,
+        slot: AgentSlot,
+        look: WaitOutcome,
+        expectation: Expectation | None,
+        *,
+        activates: bool = True,
+        moment: Moment | None = None,
+    ) -> Outcome | None:
+        """The outcome that is waited for, when it is there.
+
+        Args:
+            slot: of the agent.
+            look: which outcome it is.
+            expectation: what is expected of the agent.
+            activates: whether a run without an owner is continued.
+            moment: as of `outcome_of_run`.
+
+        """
+        with self._reads.looking(slot.id):
+            if moment is not None and (outcome := await self._outcome_at(slot, look, moment)):
+                return outcome
+            return await self._outcome_of(slot, look, expectation, activates=activates)
+
+    async def _outcome_at(
+        self, slot: AgentSlot, look: WaitOutcome, moment: Moment
+    ) -> Outcome | None:
+        """The outcome of that moment; None where its records are no more."""
+        found = await self._reads.latest(slot.id)
+        if found is None or found[0].agent.incarnation != look.incarnation:
+            return None
+        with suppress(UsageError):
+            state = await state_at(self._services.store, slot.id, moment)
+            agent = await self._definition(slot, found[0].agent.agent, state)
+            return last_outcome(agent, state)
+        return None
+
+    async def _outcome_of(
+        self,
+        slot: AgentSlot,
+        look: WaitOutcome,
+        expectation: Expectation | None,
+        *,
+        activates: bool,
+    ) -> Outcome | None:
+        message_id, run_id = look.message_id, look.run_id
+        hints = self._watch.hints if self._watch is not None else 0
+        found = await self._reads.latest(slot.id)
+        loaded = self._checked(slot, None if found is None else found[0], expectation)
+        if loaded is None or found is None:
+            if message_id is not None:
+                raise UnknownMessage(agent_id=slot.id, message_id=message_id)
+            return None
+        incarnation = loaded.agent.incarnation
+        if look.incarnation not in (None, incarnation):
+            raise UnknownAgent(agent_id=slot.id)  # another one has its id by now
+        look = replace(look, incarnation=incarnation)
+        state = found[1]
+        agent = await self._definition(slot, loaded.agent.agent, state)
+        is_asked = False
+        while True:
+            if message_id is not None:
+                try:
+                    run_id = run_of_message(slot.id, state, message_id)
+                except UnknownMessage:
+                    if loaded.agent.host is None or self._services.calls is None or is_asked:
+                        raise
+                    # It may be that of a run that waits for its turn in the owner's memory
+                    # (test_a_run_that_waits_for_its_turn_is_known_at_every_host).
+                    is_asked = True
+                    asked: Future[Outcome] = Future(self._services.loop)
+                    self._services.calls.call_elsewhere(slot, WaitOutcome(asked, message_id))
+                    with suppress(UnknownMessage):
+                        return await asked
+                    loaded, state = await self._newer(loaded)
+                    continue
+            if (
+                run_id is None
+                and message_id is None
+                and state.run is not None
+                and not state.run.over
+            ):
+                # The current one is meant, and not those that are queued behind it
+                # (test_who_waits_at_another_host_gets_the_outcome_when_it_is_there).
+                run_id = state.run.run_id
+                look = replace(look, run_id=run_id)
+            if run_id is not None and (state.run is None or state.run.run_id != run_id):
+                return await self._reads.earlier_outcome(slot.id, agent, run_id, incarnation)
+            # A run that is named and over has its outcome, though messages are queued behind it
+            # (test_who_asks_for_a_run_that_is_over_is_told_though_a_message_is_queued_behind_it).
+            is_it_over = run_id is not None and state.run is not None and state.run.over
+            if is_it_over or ((run_id is not None or message_id is None) and has_outcome(state)):
+                return last_outcome(agent, state)
+            goes_on = activates and index_status_of(state) in GOES_ON
+            if self._watch is None:
+                return await self._wait_here(slot, look, activates=goes_on)
+            row = loaded.agent
+            if slot.phase.is_in_memory or (goes_on and row.host is None):
+                try:
+                    return await self._wait_here(slot, look, activates=True)
+                except UnfitHost:
+                    activates = False  # a host that fits goes on with it
+                except NOT_HERE:  # another host has it by now
+                    await asyncio.sleep(POLL)  # or it lost it just now: not again and again
+            elif (
+                row.host is not None
+                and not (message_id is not None and run_id is None)
+                and (held := held_outcome(agent, state)) is not None
+            ):
+                return held
+            else:
+                await self._watch.changed(row, hints)
+            hints = self._watch.hints
+            loaded, state = await self._newer(loaded)
+
+    async def _newer(self, loaded: Loaded) -> tuple[Loaded, AgentState]:
+        """The same agent now.
+
+        Raises:
+            UnknownAgent: if it is deleted, whether or not there is another one of its id.
+
+        """
+        before, found = loaded.agent, await self._reads.latest(loaded.agent.agent_id)
+        if found is None or found[0].agent.incarnation != before.incarnation:
+            raise UnknownAgent(agent_id=before.agent_id)
+        return found
+
+    async def _wait_here(
+        self, slot: AgentSlot, look: WaitOutcome, *, activates: bool
+    ) -> Outcome | None:
+        """Wait as the agent in memory does; if nothing goes on, for when it is in memory again."""
+        outcome: Future[Outcome | None] = Future()
+        waiting = replace(look, future=outcome, is_look=False)
+        if activates or slot.phase.is_in_memory:
+            slot.post(waiting)
+        else:
+            waiters = slot.detached_waiters or DetachedWaiters((), (), None)
+            slot.detached_waiters = waiters.with_wait(waiting)
+            self._directory.hold(slot)
+        return await outcome
+
+
+class _Follower:
+    """Has the records of other hosts emitted to the subscribers of one agent.
+
+    It does not keep the agent's slot: a subscription does.
+    """
+
+    def __init__(
+        self, slot: AgentSlot, end: Callable[[str, OnRow, AgentSlot | None], None]
+    ) -> None:
+        self._agent_id = slot.id
+        self._slot = weakref.ref(slot)
+        self._end = end
+        self._incarnation: int | None = None
+        self._heard: int | None = None
+        """The incarnation of which its host had told something before the look."""
+        self._was_read = False
+        """Whether a subscriber had read a record of it before the look."""
+
+    def __call__(self, row: StoredAgent | None) -> None:
+        slot = self._slot()
+        if slot is None or not slot.log.has_own_subscribers():
+            self._end(self._agent_id, self, slot)
+            return
+        incarnation = None if row is None else row.incarnation
+        live = slot.services.live
+        if self._incarnation is None and live is not None:
+            # Race: it may be created, be heard of, and be deleted between two looks
+            # (test_events_end_where_an_agent_that_was_only_heard_of_is_deleted).
+            self._incarnation, self._heard = self._heard, live.incarnation_of(slot.id)
+        if self._incarnation is not None and incarnation != self._incarnation:
+            if slot.phase is Phase.PASSIVE:  # deleted elsewhere; a copy here learns that first
+                self._incarnation = incarnation
+                slot.forget()
+            return
+        self._incarnation = incarnation
+        if row is None:  # it is not created yet
+            # Race: its records may be read, and it may be deleted, before the first look
+            # (test_events_end_where_an_agent_that_was_only_read_is_deleted).
+            was_read, self._was_read = self._was_read, slot.log.has_read()
+            if was_read and slot.phase is Phase.PASSIVE:
+                slot.forget()
+                return
+            if live is not None:
+                live.follow(slot.id)
+            return
+        activation = slot.activation
+        if activation is None or activation.journal.owned.epoch != row.epoch:
+            slot.log.catch_up(row.last_seq)
+            if live is not None:
+                live.follow(slot.id, row.epoch)
+
+
+class _QueuedRuns:
+    """Has the runs that wait for their turn in a passive agent asked for anew, if it is taken.
+
+    They are in this host's memory alone: the next owner knows nothing of them.
+    """
+
+    def __init__(self, watch: Watch, slot: AgentSlot, incarnation: int, epoch: int) -> None:
+        self._watch = watch
+        self._slot = slot
+        self._is = incarnation, epoch
+
+    def __call__(self, row: StoredAgent | None) -> None:
+        slot = self._slot
+        if slot.phase in (Phase.RELEASING, Phase.ACTIVATING):
+            return  # this host may be the one that claims it
+        waiters = slot.detached_waiters
+        if slot.phase is not Phase.PASSIVE or waiters is None or not waiters.queued_runs:
+            self._watch.remove(slot.id, self)
+        elif row is None or (row.incarnation, row.epoch) != self._is:
+            self._watch.remove(slot.id, self)
+            queued = waiters.queued_runs
+            left = replace(waiters, queued_runs=())
+            slot.detached_waiters = left if left.futures else None
+            # Nothing of a deleted agent is for the next one of its id
+            # (test_a_run_that_is_queued_in_an_agent_that_is_deleted_is_not_run_by_the_next_one).
+            is_there = row is not None and row.incarnation == self._is[0]
+            for run in queued:
+                fenced = Fenced(agent_id=slot.id, why="another runtime has it")
+                refuse(run.request.future, fenced if is_there else UnknownAgent(agent_id=slot.id))

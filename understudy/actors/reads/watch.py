@@ -1,0 +1,118 @@
+"""`Watch`: tells when other hosts have changed agents of a store that hosts share.
+
+One query for all agents that are watched, every now and then, and none where none is. A message
+between hosts may get lost, a poll does not.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from contextlib import suppress
+from typing import TypeAlias
+
+from understudy._base.json_values import text_of
+from understudy.actors.agent.services import StartTask
+from understudy.journal import AgentFinder, StoredAgent
+
+logger: logging.Logger = logging.getLogger(__name__)
+
+POLL = 0.25
+"""Seconds between two looks at the store."""
+
+OnRow: TypeAlias = Callable[[StoredAgent | None], None]
+"""Gets what the index says of an agent at each look; None: there is no such agent."""
+
+
+class Watch:
+    """Looks at the rows of agents. Lives on the runtime's loop.
+
+    Args:
+        store: where they are kept.
+        start_task: starts a task that ends with the runtime at the latest.
+
+    """
+
+    def __init__(self, store: AgentFinder, start_task: StartTask) -> None:
+        self._store = store
+        self._start_task = start_task
+        self._watched: dict[str, list[OnRow]] = {}
+        self._task: asyncio.Task[None] | None = None
+        self._now = asyncio.Event()
+        self.hints: int = 0
+        """How often it was told to look now."""
+
+    def add(self, agent_id: str, on_row: OnRow) -> None:
+        """Call it at each look from now on, until `remove`."""
+        self._watched.setdefault(agent_id, []).append(on_row)
+        if self._task is None:
+            self._task = self._start_task(self._look_again_and_again(), "watching other hosts")
+
+    def remove(self, agent_id: str, on_row: OnRow) -> None:
+        """Call it no more."""
+        there = self._watched.get(agent_id, [])
+        if on_row in there:
+            there.remove(on_row)
+        if not there:
+            self._watched.pop(agent_id, None)
+
+    def look_now(self) -> None:
+        """Do not wait for the next look."""
+        self.hints += 1
+        self._now.set()
+
+    async def changed(self, agent: StoredAgent, hints: int) -> None:
+        """Return when the row of the agent says something else than this.
+
+        Args:
+            agent: as it was read.
+            hints: `hints`, from before it was read.
+
+        """
+        changed = asyncio.get_running_loop().create_future()
+
+        def on_row(row: StoredAgent | None) -> None:
+            if _told(row) != _told(agent) and not changed.done():
+                changed.set_result(None)
+
+        self.add(agent.agent_id, on_row)
+        if hints != self.hints:
+            # Race: this against a hint that came while the row was read: it was not watched then
+            # (test_a_hint_that_comes_while_the_store_is_read_is_not_lost).
+            self._now.set()
+        try:
+            await changed
+        finally:
+            self.remove(agent.agent_id, on_row)
+
+    async def _look_again_and_again(self) -> None:
+        try:
+            while self._watched:
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(POLL):
+                        await self._now.wait()
+                self._now.clear()
+                await self._look()
+        finally:
+            self._task = None
+
+    async def _look(self) -> None:
+        watched = list(self._watched)
+        if not watched:
+            return
+        try:
+            rows = {row.agent_id: row for row in await self._store.find_agents(watched)}
+        except Exception as error:  # a store that is away: the next look tries again
+            logger.warning("what other hosts do is not known: %s", text_of(error))
+            return
+        for agent_id in watched:
+            for on_row in list(self._watched.get(agent_id, ())):
+                on_row(rows.get(agent_id))
+
+
+def _told(agent: StoredAgent | None) -> tuple[object, ...]:
+    """What changes with each record, owner and incarnation."""
+    if agent is None:
+        return ()
+    return agent.incarnation, agent.epoch, agent.last_seq, agent.host

@@ -1,0 +1,228 @@
+"""What a PostgreSQL store knows of its hosts, told by their rows in `hosts`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Sequence
+from typing import TYPE_CHECKING, Any
+
+from understudy.errors import UnfitHost
+from understudy.journal.hosts import HostedDefinition
+from understudy.journal.postgres.sharing.processes import Process, has_ended, this_process
+from understudy.journal.postgres.sql import Fetch
+
+if TYPE_CHECKING:
+    from understudy.journal.postgres.connection import PsycopgConnection
+
+
+INTRODUCE_HOST = """
+UPDATE hosts SET place = %s, pid = %s, started = %s, labels = %s::text[],
+    definitions = %s::bigint[], draining = %s
+WHERE id = %s"""
+
+NEIGHBOURS = """
+SELECT id, pid, started FROM hosts
+WHERE place = %s AND id <> %s AND lease_until > clock_timestamp()
+    AND pid IS NOT NULL AND started IS NOT NULL"""
+"""The other living hosts of this boot of this machine, and of these pids."""
+
+LEASE_ENDS = """
+SELECT id, extract(epoch FROM lease_until - clock_timestamp())::float8 FROM hosts
+WHERE id <> %s AND lease_until > '-infinity'"""
+
+END_HOST = """
+UPDATE hosts SET lease_until = '-infinity'
+WHERE id = %s AND place = %s AND pid = %s AND started = %s AND lease_until > '-infinity'
+RETURNING id"""
+"""Also before its lease has ended: its process has, so it is not renewed."""
+
+LOCK_DEFINITIONS = "SELECT pg_advisory_xact_lock(x'756e64657274'::bigint)"
+"""Numbers are given in the order of the commits: the one that comes later gets the higher one."""
+REGISTER = """
+INSERT INTO definitions (agent, fingerprint, version, needs, continues_older)
+VALUES (%(agent)s, %(fingerprint)s, %(version)s, %(needs)s::text[], %(continues_older)s)
+ON CONFLICT (agent, fingerprint) DO UPDATE SET version = excluded.version,
+    needs = excluded.needs, continues_older = excluded.continues_older
+RETURNING no"""
+REGISTERED = """
+SELECT no FROM definitions WHERE agent = %(agent)s AND fingerprint = %(fingerprint)s
+    AND version = %(version)s AND needs = %(needs)s::text[]
+    AND continues_older = %(continues_older)s"""
+SET_DEFINITIONS = "UPDATE hosts SET definitions = %s::bigint[] WHERE id = %s"
+SET_DRAINING = "UPDATE hosts SET draining = true WHERE id = %s"
+
+FITTING_HOST = """
+SELECT h.id, h.name FROM hosts h JOIN definitions d ON d.no = ANY(h.definitions)
+WHERE h.lease_until > clock_timestamp() AND h.ear IS NOT NULL AND NOT h.draining
+    AND h.id <> %(own_id)s AND (d.agent = %(agent)s AND d.needs <@ h.labels
+    AND (%(run_version)s::text IS NULL OR d.fingerprint = %(run_version)s OR (d.continues_older
+        AND coalesce((d.version, d.no) > (SELECT r.version, r.no FROM definitions r
+            WHERE r.agent = d.agent AND r.fingerprint = %(run_version)s), true)))
+    OR d.agent = '*' AND %(made_needs)s::text[] <@ h.labels)
+ORDER BY d.agent = '*', d.version DESC, d.no DESC, random() LIMIT 1
+FOR KEY SHARE OF h SKIP LOCKED"""
+"""Another living host that may run an agent, with the newest definition that there is.
+
+Race: this against that host's leaving. It removes its row behind the commit of who gives it an
+agent, and sees that agent then; who comes later finds another host
+(test_who_leaves_says_so_if_it_was_given_a_run_just_then)."""
+
+IS_NEWER = """
+SELECT coalesce((SELECT (version, no) FROM definitions WHERE no = %(no)s) >
+    (SELECT (version, no) FROM definitions
+        WHERE agent = %(agent)s AND fingerprint = %(run_version)s), true)"""
+"""Whether a definition is newer than the one that has begun a run. One that no host has registered
+was there before hosts did."""
+
+
+class Hosting:
+    """What this host has, and what it may run.
+
+    `fetch` of its methods gives the rows of a statement in the writer's transaction.
+    """
+
+    def __init__(self) -> None:
+        self.labels: frozenset[str] = frozenset()
+        self.draining: bool = False
+        self._process: Process | None = None
+        self._neighbours: dict[int, Process] = {}
+        """The other living hosts of this machine, by their ids, as of the last heartbeat."""
+        self._ended: set[int] = set()
+        """The hosts whose leases had ended at the last heartbeat."""
+        self._definitions: dict[str, tuple[HostedDefinition, int]] = {}
+        """By the agent's name, with the number of its row."""
+
+    # ------------------------------------------------------------- the heartbeat's thread
+
+    def introduce(self, connection: PsycopgConnection, host_id: int) -> None:
+        """Say in this host's row what it is, and what it has."""
+        self._process = this_process()
+        process = self._process or (None, None, None)
+        numbers = [no for _, no in self._definitions.values()]
+        values = [*process, sorted(self.labels), numbers, self.draining, host_id]
+        connection.execute(INTRODUCE_HOST, values)
+
+    def end_dead_hosts(self, connection: PsycopgConnection, host_id: int) -> int:
+        """As `SharesHosts.end_dead_hosts`."""
+        here = self._process
+        if here is None:
+            return 0
+        rows = connection.execute(NEIGHBOURS, [here.place, host_id]).fetchall()
+        there = {id: Process(here.place, pid, started) for id, pid, started in rows}
+        self._neighbours = there
+        dead = [(id, *process) for id, process in there.items() if has_ended(process, here)]
+        return sum(len(connection.execute(END_HOST, row).fetchall()) for row in dead)
+
+    def ended_leases(self, connection: PsycopgConnection, host_id: int) -> tuple[int, float]:
+        """As `SharesHosts.ended_leases`."""
+        rows = connection.execute(LEASE_ENDS, [host_id]).fetchall()
+        ended = {id for id, seconds in rows if seconds <= 0}
+        new, self._ended = ended - self._ended, ended
+        return len(new), min((seconds for _, seconds in rows if seconds > 0), default=math.inf)
+
+    # ----------------------------------------------------------------- the writer's thread
+
+    def end_if_dead(self, fetch: Fetch, host_id: int) -> bool:
+        """End the lease of another host, if its process has ended for certain.
+
+        Returns:
+            Whether its row is to be looked at again.
+
+        """
+        process = self._neighbours.get(host_id)
+        if process is None or not has_ended(process, self._process):
+            return False
+        # Its row may be another process's by now: then it is not looked at once more
+        # (test_a_host_that_was_renewed_as_another_process_is_not_ended).
+        self._neighbours.pop(host_id, None)
+        fetch(END_HOST, [host_id, *process])
+        return True
+
+    def register(
+        self,
+        fetch: Fetch,
+        host_id: int,
+        definitions: Sequence[HostedDefinition],
+    ) -> None:
+        """As `SharesHosts.register`."""
+        for definition in definitions:
+            values: dict[str, Any] = {
+                "agent": definition.agent,
+                "fingerprint": definition.fingerprint,
+                "version": definition.version,
+                "needs": sorted(definition.needs),
+                "continues_older": definition.continues_older,
+            }
+            rows = fetch(REGISTERED, values)
+            if not rows:
+                fetch(LOCK_DEFINITIONS, [])
+                rows = fetch(REGISTER, values)
+            ((no,),) = rows
+            self._definitions[definition.agent] = definition, no
+        fetch(SET_DEFINITIONS, [[no for _, no in self._definitions.values()], host_id])
+
+    def set_draining(self, fetch: Fetch, host_id: int) -> None:
+        """As `SharesHosts.set_draining`."""
+        self.draining = True
+        fetch(SET_DRAINING, [host_id])
+
+    def fitting_host(
+        self,
+        fetch: Fetch,
+        host_id: int,
+        agent: str,
+        run_version: str | None,
+        needs: Collection[str] | None = None,
+    ) -> tuple[int, str] | None:
+        """The id and the name of another living host that may run an agent; None if none lives.
+
+        Args:
+            fetch, agent, run_version: as of `why_unfit`.
+            host_id: of this host.
+            needs: as of `SharesHosts.give`.
+
+        """
+        values = {
+            "own_id": host_id,
+            "agent": agent,
+            "run_version": run_version,
+            "made_needs": None if needs is None else sorted(needs),
+        }
+        for id, name in fetch(FITTING_HOST, values):
+            return id, name
+        return None
+
+    def why_unfit(
+        self, fetch: Fetch, agent_id: str, agent: str, run_version: str | None
+    ) -> UnfitHost | None:
+        """Why this host must not run an agent; None if it may.
+
+        Args:
+            fetch: see the class.
+            agent_id: its id.
+            agent: the name of its definition.
+            run_version: the fingerprint under which its open run was begun, if one is open.
+
+        """
+        if self.draining:
+            return UnfitHost(agent_id=agent_id, agent=agent, draining=True)
+        definition, no = self._definitions.get(agent, (None, 0))
+        if definition is None:
+            return None
+        if run_version == definition.fingerprint:
+            run_version = None
+        if run_version is not None and definition.continues_older:
+            values = {"no": no, "agent": agent, "run_version": run_version}
+            ((is_newer,),) = fetch(IS_NEWER, values)
+            if is_newer:
+                run_version = None
+        missing = definition.needs - self.labels
+        if not missing and run_version is None:
+            return None
+        return UnfitHost(
+            agent_id=agent_id,
+            agent=agent,
+            missing=missing,
+            version=run_version,
+            waits=not definition.continues_older,
+        )

@@ -1,0 +1,196 @@
+"""`Concurrent`: tasks of an attempt that run at the same time, calls of a reply say.
+
+What waits beside them is told of when its wait is over, not only when the last of them has ended.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection, Coroutine, Hashable, Iterable
+from datetime import datetime
+from typing import Any, Generic, Self, TypeVar
+
+from understudy._base.clock import TimerClock
+from understudy._base.event_loops import call_on
+from understudy.run.ledger import Ledger
+from understudy.run.run import Run
+from understudy.run.waits.dues import next_over, record_over
+from understudy.state.run_state import Call
+
+K = TypeVar("K")
+T = TypeVar("T")
+
+RECHECK = 1.0
+"""Seconds after which the clock is looked at again, however long a wait is: it may have been set,
+or the machine may have been suspended."""
+
+
+class Concurrent(Generic[K, T]):
+    """Tasks of one attempt at a run. On leaving, those that have not ended are cancelled."""
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+        self._tasks: dict[asyncio.Task[T | BaseException], K] = {}
+        self._news: asyncio.Queue[asyncio.Task[T | BaseException] | Callable[[], None] | None] = (
+            asyncio.Queue()
+        )
+        self._watched: Ledger | None = None
+        self._disarm: Callable[[], object] = _nothing
+        self._handled: list[Callable[[], None]] = []
+        """To be called when what was due is recorded: who advances a clock waits for it."""
+        self._has_ended = False
+        self._woken_by: dict[Hashable, set[tuple[str, int]]] = {}
+        """The keys and attempts of the calls by which something was woken last."""
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._has_ended = True
+        self._disarm()
+        if (ledger := self._watched) is not None:
+            ledger.on_answer = tuple(each for each in ledger.on_answer if each is not self)
+        while not self._news.empty():
+            news = self._news.get_nowait()
+            if news is not None and not isinstance(news, asyncio.Task):
+                self._handled.append(news)
+        self._call_handled()
+        await end_tasks(self._run, self._tasks)
+
+    @property
+    def any_runs(self) -> bool:
+        """Whether one of the tasks has not ended, or was not told of yet."""
+        return bool(self._tasks)
+
+    def start(self, key: K, work: Coroutine[Any, Any, T]) -> None:
+        """Run this in a task."""
+        task = asyncio.ensure_future(caught(work))
+        self._tasks[task] = key
+        task.add_done_callback(self._news.put_nowait)
+
+    def look(self, waiting: Iterable[tuple[Ledger, Call]]) -> None:
+        """Record which waits of these calls are over by now. `next` tells of those to come.
+
+        Args:
+            waiting: calls that are suspended, each with the ledger of its agent.
+
+        """
+        if self._watched is None:
+            self._watched = self._run.root.ledger
+            self._watched.on_answer += (self,)
+        self._disarm()
+        self._disarm = _nothing
+        calls = list(waiting)
+        record_over(calls, self._run.clock.now())
+        due = next_over(call for _, call in calls)
+        if due is not None:
+            self._arm(due)
+
+    def is_woken(self, what: Hashable, by: Iterable[Call]) -> bool:
+        """Whether what is suspended is to go on, because of these calls that are woken in it.
+
+        Not because of the very calls by which it was woken last. It has come to rest before them:
+        it was paused, or its steps are others than ours. It would go in a circle
+        (`test_what_is_paused_where_it_would_go_on_goes_in_no_circle`).
+        """
+        woken = {(call.key, call.attempts) for call in by}
+        if not woken or woken == self._woken_by.get(what):
+            return False
+        self._woken_by[what] = woken
+        return True
+
+    async def next(self) -> tuple[K, T | BaseException] | None:
+        """What the next task that ends returned or raised, by its key.
+
+        None where a wait may be over before that: it is time to `look`.
+        """
+        self._call_handled()
+        news = await self._news.get()
+        if isinstance(news, asyncio.Task):
+            return self._tasks.pop(news), news.result()
+        if news is not None:
+            self._handled.append(news)
+        return None
+
+    def answered(self) -> None:
+        """A wait of the run is answered, or a time has come."""
+        self._news.put_nowait(None)
+
+    # ------------------------------------------------------------------ the time
+
+    def _arm(self, due: datetime) -> None:
+        clock = self._run.clock
+        if isinstance(clock, TimerClock):
+            self._disarm = clock.call_at(due, self._on_time)
+        else:
+            self._check(due)
+
+    def _check(self, due: datetime) -> None:
+        try:
+            left = (due - self._run.clock.now()).total_seconds()
+        except BaseException:  # of the application's clock; a SystemExit of it would end the loop
+            left = RECHECK
+        if left <= 0:
+            self.answered()
+        else:
+            timer = self._run.loop.call_later(min(left, RECHECK), self._check, due)
+            self._disarm = timer.cancel
+
+    def _on_time(self, done: Callable[[], None]) -> None:
+        """The clock has reached the time; called in any thread."""
+        if not call_on(self._run.loop, self._on_time_here, done):
+            done()  # the loop is closed
+
+    def _on_time_here(self, done: Callable[[], None]) -> None:
+        if self._has_ended:
+            done()
+        else:
+            self._news.put_nowait(done)
+
+    def _call_handled(self) -> None:
+        handled, self._handled = self._handled, []
+        for done in handled:
+            done()
+
+
+def may_start(run: Run) -> bool:
+    """Whether what waited may still go on in this attempt: it is not ended, in whatever way."""
+    root = run.root.current
+    if root.halt is not None or root.cancelled is not None or run.current.cancelled is not None:
+        return False
+    return run.is_to_end_attempt is None or not run.is_to_end_attempt()
+
+
+async def end_tasks(run: Run, tasks: Collection[asyncio.Task[Any]]) -> None:
+    """Cancel these tasks of the attempt, and wait until they have ended.
+
+    Where one goes on, a runtime gives the attempt up; without one this waits as long as it does.
+    """
+    ending: asyncio.Task[None] | None = None
+    for task in tasks:
+        if task.cancel() and ending is None and run.abandon_later is not None:
+            ending = run.abandon_later()
+    try:
+        await asyncio.gather(*tasks, return_exceptions=True)
+    finally:
+        if ending is not None:
+            ending.cancel()
+
+
+async def caught(work: Coroutine[Any, Any, T]) -> T | BaseException:
+    """The result of `work`; or, as a value, whatever it raised but a cancellation.
+
+    For the body of a task: one that raises SystemExit or KeyboardInterrupt stops its event loop,
+    and with it all agents (`test_a_run_goes_on_from_its_line_after_a_tool_killed_it`,
+    `test_a_workflow_whose_actor_dies_in_the_middle_goes_on_there`).
+    """
+    try:
+        return await work
+    except asyncio.CancelledError:
+        raise
+    except BaseException as error:
+        return error
+
+
+def _nothing() -> None:
+    return

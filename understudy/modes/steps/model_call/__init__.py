@@ -1,0 +1,1 @@
+"""One model call, from its request to its reply."""

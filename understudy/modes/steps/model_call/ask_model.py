@@ -1,0 +1,395 @@
+"""One model call: through the middleware around it to the model, and back with a reply.
+
+`wrap_model_call` hooks see each request and its reply. What the models raise passes through them;
+what they raise themselves is a failure of the hook.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, replace
+from datetime import timedelta
+
+from pydantic_ai.messages import ModelMessage, ModelRequestAttempt, ModelResponse
+from pydantic_ai.models import Model, ModelRequestParameters, StreamedResponse
+from pydantic_ai.usage import RunUsage
+
+from understudy._base.error_texts import error_text, message_of
+from understudy._base.event_loops import is_cancelled
+from understudy._base.json_values import shown
+from understudy.errors import JournalFailed, ModelFailed, ModelRefused, StreamBroken, UsageError
+from understudy.events import ReplyStarted
+from understudy.interrupts import Defer
+from understudy.models.preparation import needs_preparation, prepared
+from understudy.models.prices import priced, unasked
+from understudy.models.reply_checks import (
+    CancelledByModel,
+    EmptyReply,
+    RefusedReply,
+    check_finished,
+    fault_of,
+)
+from understudy.models.reply_text import with_valid_text
+from understudy.modes.steps.model_call.deltas import DeltaEmitter
+from understudy.modes.steps.model_call.request import check_changed, parameters_of
+from understudy.run.hooks import Hook, HookFailed
+from understudy.run.model_input import ModelInput
+from understudy.run.run import Run
+from understudy.state.costs import Lines, adding, is_priced, line_of
+
+_Ask = Callable[[ModelInput], Awaitable[ModelResponse]]
+
+
+@dataclass(slots=True)
+class Answer:
+    """A reply of a model."""
+
+    response: ModelResponse
+    model: Model
+    error: StreamBroken | ModelFailed | None = None
+    """It is kept, but it is no answer: the run ends by this error."""
+    seconds: float = 0.0
+    """How long a rejected one took."""
+
+
+@dataclass(frozen=True, slots=True)
+class PutOff:
+    """The model call is to begin again later."""
+
+    middleware: str
+    defer: Defer
+    used: RunUsage | None
+    """What replies used that were no answer."""
+    costs: Lines
+    """What they cost, if they were priced."""
+
+
+async def ask_model(run: Run, request: ModelInput) -> Answer | ModelFailed | PutOff:
+    """The answer that the models and the middleware around them give to this request.
+
+    A reply that is refused or empty is no answer. An empty one is asked for once more. What they
+    cost is recorded with the answer; without one, the last of them is recorded in its place.
+    """
+    call = ModelCall(run)
+    try:
+        return await ask_through(run, request, call, run.definition.hooks.wrap_model_call)
+    except HookFailed as failed:
+        if isinstance(failed.__cause__, Defer):
+            return PutOff(failed.error.middleware, failed.__cause__, call.used, call.costs)
+        raise
+
+
+async def ask_through(
+    run: Run, request: ModelInput, call: ModelCall, hooks: Sequence[Hook]
+) -> Answer | ModelFailed:
+    """The answer of a model call, through these hooks around it."""
+    chain: _Ask = call.ask
+    for hook in reversed(hooks):
+        chain = _link(run, hook, chain, call)
+    try:
+        response = await chain(request)
+        if call.ended is not None:
+            raise call.ended  # whatever a hook made of it
+    except Exception as error:
+        if not call.raised_by_model(error):
+            raise
+        return call.failed(error)
+    return call.answer(response)
+
+
+def _link(run: Run, hook: Hook, inner: _Ask, call: ModelCall) -> _Ask:
+    async def link(request: ModelInput) -> ModelResponse:
+        async def rest(changed: ModelInput) -> ModelResponse:
+            # Here, so that the error names the middleware that passed it on.
+            if not isinstance(changed, ModelInput):
+                wanted = "next takes the request, or request.replace(...)"
+                raise UsageError(f"{wanted}, got {shown(changed)}")
+            try:
+                check_changed(hook, request, changed)
+            except HookFailed as failed:
+                call.ended = failed
+                raise
+            return await inner(changed)
+
+        try:
+            returned = await hook.around(run, request, rest)
+            if not isinstance(returned, ModelResponse):
+                raise UsageError(f"it returned {returned!r}; return what next returned")
+            return returned
+        except (Exception, asyncio.CancelledError) as error:
+            if isinstance(error, asyncio.CancelledError) and is_cancelled():
+                raise
+            if isinstance(error, (HookFailed, JournalFailed)):
+                call.ended = error  # a hook around this one cannot make a reply of it
+                raise
+            if call.raised_by_model(error):
+                raise
+            if isinstance(error, Defer) and request.ask_key is not None:
+                error = UsageError("Defer was raised in run.ask_model, which waits where it is")
+            elif isinstance(error, Defer) and call.has_reply:
+                error = UsageError("Defer was raised after a reply came: raise it before `next`")
+            failed = HookFailed(hook.failure(error))
+            call.ended = failed
+            raise failed from error
+
+    return link
+
+
+class ModelCall:
+    """One model call of a turn: every request that is made for it, and what came of each."""
+
+    # As long as nothing goes wrong: most calls are made once, and keep nothing but an answer.
+    _asking: bool = False
+    _answers: tuple[Answer, ...] = ()
+    _rejected: tuple[Answer, ...] = ()
+    _failures: tuple[dict[str, str], ...] = ()
+    _last_failed: Model | None = None
+    _raised: tuple[BaseException, ...] = ()
+    _broken: Answer | None = None
+    ended: Exception | None = None
+    """No model is asked any more: the caller gets this error."""
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+        self._deltas = DeltaEmitter(run) if run.streaming else None
+
+    async def ask(self, request: ModelInput) -> ModelResponse:
+        """The answer of the request's model.
+
+        Raises:
+            Exception: what the model raised, or what is wrong with its reply.
+
+        """
+        run = self._run
+        if self.ended is not None:
+            raise self.ended
+        if self._asking:
+            raise UsageError("next was called while another call of it runs: await that one first")
+        model = run.models[0] if request.model is None else request.model
+        if self._deltas is not None and self._deltas.said_text:
+            # After an answer, which a hook did not like.
+            raise UsageError("next was called again after text of a reply was emitted")
+        parameters = self._begin(model, request)
+        self._asking = True
+        try:
+            since = run.clock.monotonic()
+            answer, fault = await self._answered(model, request, parameters)
+            if fault is not None:
+                since = self._reject(answer, since)
+                if not isinstance(fault, EmptyReply):
+                    raise fault
+                answer, fault = await self._answered(model, request, parameters)
+                if fault is not None:
+                    self._reject(answer, since)
+                    raise fault
+        except (Exception, asyncio.CancelledError) as error:
+            if isinstance(error, asyncio.CancelledError) and is_cancelled():
+                raise
+            raised = self._note(model, error)
+            if raised is error:
+                raise
+            raise raised from error
+        finally:
+            self._asking = False
+        if answer.error is not None:  # its stream broke
+            self._broken, self.ended = answer, answer.error
+            self._raised += (answer.error,)
+            raise answer.error
+        self._answers += (answer,)
+        return answer.response
+
+    def _begin(self, model: Model, request: ModelInput) -> ModelRequestParameters:
+        """Say that the model is asked now. Returns the parameters of the request."""
+        run = self._run
+        parameters = parameters_of(run, request)
+        if run.observed:
+            run.emit(
+                ReplyStarted(
+                    agent_path=run.agent_path,
+                    turn=run.current.turns,
+                    model=model.model_name,
+                    run_id=run.run_id,
+                )
+            )
+        return parameters
+
+    def _may_be_empty(self) -> bool:
+        """Whether an empty reply is an answer: it becomes a sentence that says so."""
+        return self._run.current.early_stop is not None
+
+    def _note(self, model: Model, error: BaseException) -> Exception:
+        """Note what a model raised. Returns what is raised in its place."""
+        named = {"model": model.model_name, "type": type(error).__name__}
+        if model is self._last_failed:
+            self._failures = self._failures[:-1]  # one for each model: the last
+        self._last_failed = model
+        self._failures += ({**named, "message": message_of(error)},)
+        # Middleware must not take it for a cancellation of the run.
+        raised = error if isinstance(error, Exception) else CancelledByModel(error_text(error))
+        self._raised += (raised,)
+        if self._deltas is not None and self._deltas.said_text:
+            self.ended = raised  # a person has read it: no other model says something else now
+        return raised
+
+    async def _answered(
+        self, model: Model, request: ModelInput, parameters: ModelRequestParameters
+    ) -> tuple[Answer, RefusedReply | EmptyReply | None]:
+        """The reply of the model, with valid text, and why it is no answer, if it is none."""
+        kept = self._run.state.messages
+        with kept.borrowed() as messages:
+            if request.messages is not kept:  # those of a hook: they were never prepared
+                messages = list(request.messages)
+            if request.messages is not kept or needs_preparation(model, kept, request.settings):
+                messages = prepared(model, messages, parameters, request.settings)
+            instrument = self._run.instrument
+            if instrument is None:
+                answer = await self._requested(model, messages, request, parameters)
+            else:
+                with instrument.model_call(self._run, model) as watched:
+                    answer = await self._requested(watched, messages, request, parameters)
+                answer.model = model
+        answer.response = with_valid_text(answer.response)
+        prices = self._run.prices
+        if prices is not None or answer.response.usage.cost is not None:
+            answer.response = priced(answer.response, prices, model.model_name)
+        if answer.error is not None:
+            return answer, None
+        fault = fault_of(answer.response)
+        if isinstance(fault, EmptyReply) and self._may_be_empty():
+            return answer, None
+        return answer, fault
+
+    async def _requested(
+        self,
+        model: Model,
+        messages: list[ModelMessage],
+        request: ModelInput,
+        parameters: ModelRequestParameters,
+    ) -> Answer:
+        if self._deltas is not None:
+            return await _stream(model, messages, request, parameters, self._deltas)
+        response = await model.request(messages, request.settings, parameters)
+        check_finished(response, model, streamed=False)
+        return Answer(response, model)
+
+    def _reject(self, answer: Answer, since: float) -> float:
+        """Note the reply as one that is no answer. Returns the time by the clock."""
+        now = self._run.clock.monotonic()
+        answer.seconds = now - since
+        self._rejected += (answer,)
+        return now
+
+    def raised_by_model(self, error: BaseException) -> bool:
+        """Whether a model raised this error."""
+        return any(error is known for known in self._raised)
+
+    @property
+    def has_reply(self) -> bool:
+        """Whether a model has answered, or text of it was emitted."""
+        return bool(self._answers) or (self._deltas is not None and self._deltas.said_text)
+
+    @property
+    def used(self) -> RunUsage | None:
+        """What replies used that were no answer; None without one."""
+        if not self._rejected:
+            return None
+        used = RunUsage(requests=len(self._rejected))
+        for each in self._rejected:
+            used.incr(each.response.usage)
+        return used
+
+    @property
+    def costs(self) -> Lines:
+        """What they cost, where they were priced."""
+        replies = [each.response for each in self._rejected if is_priced(each.response.usage)]
+        name = self._run.current.agent
+        return adding((), (line_of(name, each.model_name, each.usage) for each in replies))
+
+    def answer(self, response: ModelResponse) -> Answer:
+        """The answer, as the middleware returned its reply."""
+        chosen: Answer | None = None
+        rejected = self._rejected
+        for each in self._answers:
+            if chosen is None and each.response is response:
+                chosen = each
+            else:
+                rejected += (each,)
+        if chosen is None:  # a hook changed the last one, or made one of its own
+            model = self._run.models[0]
+            if self._answers:
+                model, rejected = rejected[-1].model, rejected[:-1]
+            response = with_valid_text(response)
+            if not self._answers and self._run.prices is not None:
+                response = unasked(response, self._run.prices)
+            chosen = Answer(response, model)
+        return with_attempts(chosen, rejected) if rejected else chosen
+
+    def failed(self, error: Exception) -> Answer | ModelFailed:
+        """What is left where no model gave an answer: the reply that broke, or a rejected one."""
+        if self._broken is not None and error is self._broken.error:
+            return with_attempts(self._broken, self._rejected) if self._rejected else self._broken
+        refused = all(each["type"] == RefusedReply.__name__ for each in self._failures)
+        failed = (ModelRefused if refused else ModelFailed)(failures=self._failures)
+        failed.__cause__ = error.__cause__ if isinstance(error, CancelledByModel) else error
+        if not self._rejected:
+            return failed
+        *rejected, last = self._rejected
+        last.error = failed
+        if self._deltas is None or not self._deltas.said_text:
+            last.response = replace(last.response, parts=[])
+        return with_attempts(last, rejected)
+
+
+def with_attempts(answer: Answer, rejected: Sequence[Answer]) -> Answer:
+    """The answer, with the replies that were rejected as attempts before it."""
+    attempts = list(answer.response.failed_attempts or ())
+    for each in rejected:
+        attempts += each.response.failed_attempts or ()
+        attempts.append(
+            ModelRequestAttempt(
+                model_name=each.model.model_name,
+                provider_name=each.response.provider_name,
+                outcome="rejected",
+                error=error_text(fault) if (fault := fault_of(each.response)) is not None else None,
+                timestamp=each.response.timestamp,
+                duration=timedelta(seconds=each.seconds),
+                usage=each.response.usage,
+            )
+        )
+    answer.response = replace(answer.response, failed_attempts=attempts or None)
+    return answer
+
+
+# ------------------------------------------------------------------------------ the request
+
+
+async def _stream(
+    model: Model,
+    messages: list[ModelMessage],
+    request: ModelInput,
+    parameters: ModelRequestParameters,
+    deltas: DeltaEmitter,
+) -> Answer:
+    """Ask for a stream and emit its deltas. A stream that breaks keeps what it brought so far."""
+    partial: StreamedResponse | None = None
+    try:
+        async with model.request_stream(messages, request.settings, parameters) as stream:
+            partial = stream
+            try:
+                async for event in stream:
+                    deltas.emit(event)
+            finally:
+                deltas.end()
+            response = stream.get()
+        check_finished(response, model, streamed=True)
+    except (Exception, asyncio.CancelledError) as error:
+        if isinstance(error, asyncio.CancelledError) and is_cancelled():
+            raise
+        received = partial.get() if partial is not None else None
+        if received is None or not received.parts:
+            raise
+        return Answer(
+            received, model, StreamBroken(model=model.model_name, cause=error_text(error))
+        )
+    return Answer(response, model)

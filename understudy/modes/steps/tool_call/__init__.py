@@ -1,0 +1,1 @@
+"""One tool call, from its arguments to its result."""

@@ -1,0 +1,220 @@
+"""The body of a tool: the last checks before it, its time limit, its thread, its late result."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import inspect
+import sys
+from collections.abc import Awaitable, Iterator
+from functools import partial
+from typing import Any
+
+from understudy.errors import Fenced
+from understudy.modes.steps.tool_call.arguments import (
+    ReadyCall,
+    answers_match,
+    as_tool_call,
+    canonical,
+)
+from understudy.modes.steps.tool_call.ends import (
+    NeedsDecision,
+    TimedOut,
+    control_signal,
+    unknown_outcome,
+)
+from understudy.modes.steps.tool_call.results import LIMIT_PASSED, limit_text, result_of
+from understudy.modes.steps.tool_call.retry import with_retries
+from understudy.run.run import Run
+from understudy.run.tool_call import make_context
+from understudy.state.records import Once, Settled, Started
+from understudy.state.run_state import Call
+
+
+def record_started(run: Run, ready: ReadyCall) -> None:
+    """Record that the call is about to run."""
+    call = ready.call
+    run.record(
+        Started(
+            call_key=call.key,
+            tool_name=ready.tool.name,
+            tool_call_id=call.part.tool_call_id,
+            attempt=call.attempts + 1,
+            idempotent=ready.tool.idempotent,
+            epoch=run.ledger.epoch,
+        )
+    )
+
+
+def tried(run: Run, ready: ReadyCall) -> Awaitable[Any]:
+    """What the tool's function returns; it is called again where its policy says so."""
+    if ready.tool.retry is None:
+        return _body(run, ready)
+
+    async def begin_again() -> None:
+        record_started(run, ready)
+        await run.durable()
+
+    body = partial(_body, run, ready)
+    return with_retries(run, ready.call, ready.tool.retry, body, begin_again)
+
+
+async def _body(run: Run, ready: ReadyCall) -> Any:
+    """The tool's function, and right before it the last checks.
+
+    Nothing is awaited between the last check and the call, but a plain function may wait for a
+    thread.
+    """
+    tool, call = ready.tool, ready.call
+    if run.file_edits:  # of an attempt that failed: test_what_a_failed_attempt_has_changed_is_gone
+        run.file_edits.pop(call.key, None)
+    # A middleware may have changed the arguments that a person approved
+    # (test_arguments_changed_behind_the_approval_are_asked_again).
+    if call.requests and not answers_match(run, call, tool, canonical(ready)):
+        raise NeedsDecision(as_tool_call(run, ready))
+    positional, keywords = tool.bind(ready.checked)
+    if tool.takes_context:
+        positional.insert(0, make_context(run, call))
+    # Race: the lease may have ended since the call was started, and another host may own the agent
+    # and run this call. The store refuses the result then, but cannot undo the effect
+    # (test_a_build_with_one_rule_left_out_is_found_out). Between this line and the effect there is
+    # still a gap. A function that runs in a thread is checked there once more.
+    try:
+        run.ledger.check_owner()
+    except Fenced:
+        # Race: the lease has run out, for the loop was blocked say, and the heartbeat is about to
+        # renew it. To give up here would leave a doubt about a call that never ran
+        # (test_a_call_whose_lease_has_run_out_waits_until_it_is_renewed).
+        await run.ledger.wait_for_owner()
+    entered: list[bool] = []
+    try:
+        if tool.timeout is None:
+            if tool.is_async:
+                return await tool.function(*positional, **keywords)
+            return await _call_function(run, ready, positional, keywords, entered)
+        with _given_up_after_limit(run, call, tool.timeout):
+            async with asyncio.timeout(tool.timeout) as scope:
+                return await _call_function(run, ready, positional, keywords, entered)
+    except (Exception, BaseExceptionGroup) as error:
+        if tool.timeout is not None and scope.expired():
+            if tool.idempotent:
+                raise TimeoutError(limit_text(tool, tool.timeout)) from None
+            raise TimedOut(entered=bool(entered)) from error
+        if isinstance(error, BaseExceptionGroup):
+            uncancel_after_task_group(run)
+        signal = control_signal(error)
+        if signal is None and not tool.idempotent:
+            signal = unknown_outcome(error)
+        if signal is None:
+            raise
+        raise signal from error
+
+
+@contextlib.contextmanager
+def _given_up_after_limit(run: Run, call: Call, limit: float) -> Iterator[None]:
+    """Where the call goes on after its limit, a runtime gives the attempt up.
+
+    The next one finds that the limit passed: an idempotent call is not called once more.
+    """
+    if run.abandon_later is None:
+        yield
+        return
+    ending: asyncio.Task[None] | None = None
+    ledger = run.root.ledger
+
+    def limit_passed() -> None:
+        nonlocal ending
+        assert run.abandon_later is not None, "checked above"
+        ledger.on_fence += (record,)
+        ending = run.abandon_later()
+
+    def record() -> None:
+        run.ledger.record(Once(key=LIMIT_PASSED + call.key, value=limit))
+
+    timer = asyncio.get_running_loop().call_later(limit, limit_passed)
+    try:
+        yield
+    finally:
+        timer.cancel()
+        if ending is not None:
+            ending.cancel()
+            ledger.on_fence = tuple(each for each in ledger.on_fence if each is not record)
+
+
+async def _call_function(
+    run: Run, ready: ReadyCall, positional: list[Any], keywords: dict[str, Any], entered: list[bool]
+) -> Any:
+    """Call the function; `entered` is not empty as soon as its body runs."""
+    tool = ready.tool
+    if tool.is_async:
+        entered.append(True)
+        return await tool.function(*positional, **keywords)
+    if tool.inline:
+        entered.append(True)
+        returned = tool.function(*positional, **keywords)
+    else:
+
+        def on_late(done: asyncio.Future[Any]) -> None:
+            if not done.cancelled() and done.exception() is None and _accepts_late_result(run):
+                _record_late_result(run, ready, done.result())
+
+        def in_thread() -> Any:
+            # Race: the lease may end while the call waits for a thread
+            # (test_a_call_whose_lease_has_run_out_is_not_run_when_it_is_lost).
+            run.ledger.check_owner()
+            # Race: the time limit may pass meanwhile. A call whose body was not entered is not in
+            # doubt: see `timed_out_result`.
+            entered.append(True)
+            return tool.function(*positional, **keywords)
+
+        while True:
+            try:
+                returned = await run.threads.run(in_thread, on_late=on_late)
+                break
+            except Fenced:
+                if entered:
+                    raise  # the tool's own, of another agent
+                await run.ledger.wait_for_owner()
+    # A plain function may return the coroutine of an async one.
+    return await returned if inspect.isawaitable(returned) else returned
+
+
+def uncancel_after_task_group(run: Run) -> None:
+    """Take back the cancel request that a failed `TaskGroup` left with its task.
+
+    Before Python 3.13 a group whose child fails cancels its own task to wake it, and leaves the
+    count raised, so that `cancelled()` is true without a cancellation from outside
+    (`test_a_task_group_that_fails_while_it_closes_is_an_error_like_any_other`). Where the run is
+    really cancelled there is a record of it.
+    """
+    task = asyncio.current_task()
+    if task is not None and sys.version_info < (3, 13) and run.current.cancelled is None:
+        task.uncancel()
+
+
+def _accepts_late_result(run: Run) -> bool:
+    """Whether a record made now is still read: while the run goes on, or by an actor's ledger."""
+    outlives = run.root.ledger.outlives_run
+    return not run.root.closed if outlives is None else outlives
+
+
+def _record_late_result(run: Run, ready: ReadyCall, returned: Any) -> None:
+    """An abandoned call returned after all: its effect is known, so it is in doubt no longer.
+
+    Race: since its time limit or cancellation the call's own agent, or its parents, may have ended.
+    - The doubt is recorded: it is settled, in the agent that holds it now
+      (`test_a_late_result_settles_the_doubt`,
+      `test_a_late_result_settles_the_doubt_after_a_run_was_stopped`).
+    - The run goes on and a person is asked about the doubt: the result is recorded, and that
+      withdraws the request (`test_a_late_result_settles_a_doubt_that_is_to_be_asked_about`).
+    - Otherwise there is nothing to settle.
+    """
+    call, place = ready.call, run
+    while place.parent is not None and place.ledger.state is not place.state:
+        place = place.parent  # this agent is gone from the state: its caller has its doubts
+    if call.key in place.state.doubts:
+        place.record(Settled(call_key=call.key, how="late result"))
+    elif place is not run or run.closed:
+        return
+    elif call.result is None and any(request.kind == "doubt" for request in call.pending_requests):
+        run.record(result_of(run, ready, returned))

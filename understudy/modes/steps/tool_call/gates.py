@@ -1,0 +1,65 @@
+"""What the gates of an agent, and of the agents above it, ask about calls."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from understudy._base.json_values import digest
+from understudy.errors import UsageError
+from understudy.interrupts import Request
+from understudy.run.hooks import Hook, HookFailed
+from understudy.run.run import Run
+from understudy.run.tool_call import ToolCall, binding
+
+
+async def requests_about(run: Run, calls: Sequence[ToolCall]) -> list[Request]:
+    """The requests about these calls: of each middleware in stack order, then of gates above.
+
+    A gate of an agent above applies to a tool unless an own gate says `False` for it by name.
+    """
+    requests: list[Request] = []
+    for hook in run.definition.hooks.check_tool_calls:
+        requests += await _call_hook(run, hook, calls)
+    own = run.definition.gates
+    for gate in run.gates:
+        requested = {request.call_key for request in requests}
+        covered = [
+            call
+            for call in calls
+            if call.key not in requested
+            and gate.covers(call.tool_name)
+            and not any(other.covers(call.tool_name) is False for other in own)
+        ]
+        if covered:
+            hook = Hook.of(gate, "check_tool_calls", gate.check_tool_calls)
+            requests += await _call_hook(run, hook, covered)
+    return requests
+
+
+async def _call_hook(run: Run, hook: Hook, calls: Sequence[ToolCall]) -> list[Request]:
+    answer = await hook(run.threads, run, calls)
+    by_key = {call.key: call for call in calls}
+    if not isinstance(answer, (list, tuple)):
+        raise _invalid(hook, f"returned {answer!r}, not a list of requests")
+    for request in answer:
+        call = by_key.get(request.call_key) if isinstance(request, Request) else None
+        if call is None or not _is_about(run, request, call):
+            raise _invalid(hook, f"returned {request!r}, which no call.request(...) of these made")
+    return [replace(request, source=hook.middleware) for request in answer]
+
+
+def _is_about(run: Run, request: Request, call: ToolCall) -> bool:
+    """Whether the request shows exactly this call: a person must not approve something else."""
+    expected = binding(
+        agent_id=run.agent_id,
+        run_id=run.run_id,
+        call=call.call,
+        fingerprint=call.tool.fingerprint,
+        arguments=request.arguments,
+    )
+    return request.digest == expected and digest(request.arguments) == digest(call.arguments)
+
+
+def _invalid(hook: Hook, what: str) -> HookFailed:
+    return HookFailed(hook.failure(UsageError(what)))

@@ -1,0 +1,159 @@
+"""One tool call: through the middleware around it into the tool's body, and out with a result."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from understudy._base.error_texts import error_text
+from understudy._base.json_values import text_of
+from understudy.errors import JournalFailed, RecordRefused
+from understudy.modes.steps.questions import ask_about_call
+from understudy.modes.steps.run_end import end_agents_of
+from understudy.modes.steps.tool_call.arguments import ReadyCall, record_request, request_again
+from understudy.modes.steps.tool_call.body import tried
+from understudy.modes.steps.tool_call.ends import (
+    HookAsks,
+    InDoubt,
+    NeedsDecision,
+    TimedOut,
+    ToolHalt,
+    ToolInterrupt,
+    ToolStop,
+)
+from understudy.modes.steps.tool_call.middleware import call_through_hooks, record_not_run
+from understudy.modes.steps.tool_call.results import (
+    as_edited,
+    cancelled_inside_result,
+    failed_result,
+    halt_result,
+    in_doubt_result,
+    questions_asked,
+    refused_result,
+    result_of,
+    stop_result,
+    timed_out_result,
+    with_files,
+)
+from understudy.run.child_calls import CallSuspended, wait_for_parts
+from understudy.run.hooks import HookFailed
+from understudy.run.run import AttemptEnded, Run
+from understudy.state.records import Result, Suspended
+from understudy.tools import OutcomeUnknown, Retry, ToolFailed
+
+
+async def invoke(run: Run, ready: ReadyCall) -> None:
+    """Run the call through the middleware, and record its result."""
+    # Race: a cancellation of this task, and a CancelledError that the tool raises because something
+    # that it waited for was cancelled, look the same. The task's count of cancel requests tells.
+    task = asyncio.current_task()
+    cancelled_before = task.cancelling() if task is not None else 0
+
+    def cancelled() -> bool:
+        return task is not None and task.cancelling() > cancelled_before
+
+    try:
+        of_call = _result if run.instrument is None else _watched
+        result = await of_call(run, ready, cancelled)
+    except asyncio.CancelledError:
+        if cancelled():
+            # Nothing is recorded: only a recorded cancellation ends a run, and any other is a
+            # crash, after which the call is in doubt
+            # (test_cancelling_an_execution_cancels_its_tools_and_passes_on).
+            raise
+        result = cancelled_inside_result(run, ready)
+    except (CallSuspended, AttemptEnded):
+        await _suspend(run, ready)
+        return
+    edits = run.file_edits.pop(ready.call.key, None) if run.file_edits else None
+    if result is not None:
+        await end_agents_of(run, ready.call.key)
+        if edits is not None:
+            result = with_files(run, ready, result, edits)
+        try:
+            run.record(result)
+        except RecordRefused as refused:  # too large: but the tool ran, and must not run again
+            run.record(refused_result(run, ready, result, refused))
+        else:
+            if edits is not None and result.files:
+                run.ledger.keep_blobs(edits.blobs)
+    if cancelled():
+        # The tool swallowed the cancellation. Its result is kept, and the task ends nevertheless
+        # (test_a_tool_that_swallows_the_cancellation_of_its_execution_does_not_save_it).
+        raise asyncio.CancelledError
+
+
+async def _watched(run: Run, ready: ReadyCall, cancelled: Callable[[], bool]) -> Result | None:
+    assert run.instrument is not None, "else nothing watches"
+    with run.instrument.tool_call(run, ready.call) as watch:
+        result = await _result(run, ready, cancelled)
+        watch.ended(result)
+        return result
+
+
+async def _result(run: Run, ready: ReadyCall, cancelled: Callable[[], bool]) -> Result | None:
+    """The result of the call; None if a request is recorded instead."""
+    call = ready.call
+    try:
+        if run.definition.hooks.wrap_tool_call:
+            returned = await call_through_hooks(run, ready)
+        else:
+            returned = await tried(run, ready)
+        return result_of(run, ready, returned)
+    except ToolInterrupt as ended:
+        if ended.child_suspended:
+            await _suspend(run, ready)
+        return questions_asked(run, ready, ended.interrupts)
+    except ToolHalt as ended:
+        return halt_result(run, ready, ended.halt)
+    except NeedsDecision as ended:
+        for request in ended.requests:
+            record_request(run, request)
+        if not ended.requests:
+            request_again(run, ended.call)
+        return None
+    except HookAsks as ended:
+        try:
+            ask_about_call(run, ended.call, ended.interrupts, ended.error)
+        except HookFailed:
+            record_not_run(run, call)
+            raise
+        return None
+    except ToolStop as ended:
+        return stop_result(run, call, ended.signal)
+    except TimedOut as ended:
+        return timed_out_result(run, ready, entered=ended.entered)
+    except InDoubt as ended:
+        return in_doubt_result(run, call, ended.reason)
+    except (HookFailed, JournalFailed):
+        raise
+    except Exception as error:
+        if cancelled() and not ready.tool.idempotent:
+            # Race: the cancellation made the tool raise this error half way. That is no failure
+            # that the model may repair by calling again: the call is in doubt
+            # (test_a_tool_that_fails_because_it_is_interrupted_is_in_doubt).
+            raise asyncio.CancelledError from error
+        return failed_result(run, call, as_edited(_failure_text(error), ready.edited))
+
+
+async def _suspend(run: Run, ready: ReadyCall) -> None:
+    await wait_for_parts(run, ready.call)
+    if ready.call.running:  # else the point to which it has come says so
+        run.record(Suspended(call_key=ready.call.key))
+
+
+def _failure_text(error: Exception) -> str:
+    """The text of an exception for the model."""
+    error = _unwrapped(error)
+    if isinstance(error, (ToolFailed, OutcomeUnknown)):
+        return text_of(error)
+    if isinstance(error, Retry):
+        return text_of(error) or "Try again."
+    return error_text(error)
+
+
+def _unwrapped(error: Exception) -> Exception:
+    """The exception in a group of one, as task groups raise."""
+    while isinstance(error, ExceptionGroup) and len(error.exceptions) == 1:
+        error = error.exceptions[0]
+    return error

@@ -1,0 +1,351 @@
+"""The result of a call as a record: a value, an error, a denial, a doubt; or a question asked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Literal
+
+from pydantic import ValidationError
+from pydantic_ai.messages import ToolReturn, ToolReturnPart, UserPromptPart
+
+from understudy._base.json_values import as_json, checked_flag, checked_json, storable_text
+from understudy._base.request_timing import EXPIRY
+from understudy.errors import RecordRefused, UsageError
+from understudy.events import ToolOutcome
+from understudy.interrupts import Decision, Halt, Interrupt, Request
+from understudy.models.messages import as_read_back
+from understudy.modes.steps.check_stop import halt_request
+from understudy.modes.steps.tool_call.arguments import (
+    ReadyCall,
+    as_tool_call,
+    prepare,
+    record_request,
+)
+from understudy.outcomes import Completed, Failed, Stopped, ToolCallResult
+from understudy.run.child_calls import result_of_agent
+from understudy.run.file_edits import FileEdits
+from understudy.run.run import Run
+from understudy.state.agent_state import merged
+from understudy.state.folds.ends import IN_DOUBT
+from understudy.state.records import Result
+from understudy.state.run_state import Call
+from understudy.stopping import StopSignal
+from understudy.tools import Tool, ToolFailed
+from understudy.tools.result import ToolResult, content_holds_files, model_content
+
+DOUBT_ANSWERS = (
+    "This call was started and never answered. Find out what it did: respond with its result if "
+    "it took effect, approve if it did not and is to run now, reject if it did not and must not "
+    "run."
+)
+
+LIMIT_PASSED = "limit_passed/"
+"""And the key of a call: under it a run keeps that the call went on after its time limit."""
+LIMIT_REASON = "it did not answer within its limit of {limit} seconds"
+
+
+def make_part(
+    run: Run, call: Call, content: Any, outcome: ToolOutcome, *, metadata: Any = None
+) -> ToolReturnPart:
+    return ToolReturnPart(
+        tool_name=call.part.tool_name,
+        content=content if isinstance(content, str) else as_read_back(content),
+        tool_call_id=call.part.tool_call_id,
+        metadata=metadata,
+        timestamp=run.clock.now(),
+        outcome=outcome,
+    )
+
+
+def failed_result(run: Run, call: Call, content: Any) -> Result:
+    """An error, which the model sees."""
+    if isinstance(content, str):  # of an exception, such as one that names an undecodable file
+        content = storable_text(content)
+    return Result(call_key=call.key, part=make_part(run, call, content, "failed"))
+
+
+def denied_result(run: Run, call: Call, request: Request, decision: Decision) -> Result:
+    """A rejection by a person, or by expiry."""
+    if decision.by == EXPIRY:
+        reason = "nobody answered in time whether this call may run."
+    elif request.kind == "doubt":
+        reason = "a person found that this call took no effect, and decided that it must not run."
+    else:
+        reason = "a person decided that this call must not run."
+    if decision.message:
+        reason += f" They say: {decision.message!r}"
+    text = f"Denied: {reason}\nDo not try the same call again."
+    return Result(call_key=call.key, part=make_part(run, call, text, "denied"))
+
+
+def responded_result(run: Run, call: Call, decision: Decision) -> Result:
+    """A result that a person gave in place of the tool."""
+    part = make_part(run, call, decision.value, "success")
+    return Result(call_key=call.key, part=part, value_is="given")
+
+
+def in_doubt_result(run: Run, call: Call, reason: str) -> Result | None:
+    """A result that says that the outcome of a started call is unknown.
+
+    None if a person is asked to settle it: then a request is recorded. The tool's `on_unknown`
+    decides; by default a gated call asks.
+    """
+    ready = prepare(run, call)
+    if isinstance(ready, ReadyCall):
+        gated = bool(call.requests)
+        choice = ready.tool.on_unknown or ("ask" if gated else "tell")
+        if choice == "ask":
+            request = as_tool_call(run, ready).request(
+                kind="doubt",
+                allowed=("respond", "approve", "reject"),
+                display=DOUBT_ANSWERS,
+                payload={"reason": reason, "started": call.attempts},
+            )
+            record_request(run, request)
+            return None
+    part = make_part(run, call, IN_DOUBT.format(reason=reason), "interrupted")
+    return Result(call_key=call.key, part=part, doubt=reason)
+
+
+def limit_text(tool: Tool[Any], limit: float) -> str:
+    """The error of an idempotent call whose time limit passed."""
+    return f"{tool.name!r} did not answer within its limit of {limit} seconds."
+
+
+def timed_out_result(run: Run, ready: ReadyCall, *, entered: bool) -> Result | None:
+    """The result of a call whose time limit passed: in doubt if its body was entered.
+
+    A plain tool may wait for a thread until its limit passes. It did not run then, and may be
+    called again (`test_a_plain_tool_that_gets_no_thread_within_its_limit_is_not_in_doubt`).
+    """
+    limit = ready.tool.timeout
+    if not entered:
+        text = f"{ready.tool.name!r} was not started within its limit of {limit} seconds: no thread"
+        return failed_result(run, ready.call, text)
+    return in_doubt_result(run, ready.call, LIMIT_REASON.format(limit=limit))
+
+
+def with_files(run: Run, ready: ReadyCall, result: Result, edits: FileEdits) -> Result:
+    """The result with the files that the call has changed. Nothing is awaited until it is recorded.
+
+    A call that fails changes none. One that rests on a file as it was, which an agent beside it, or
+    the application, has changed meanwhile, is an error.
+    """
+    if result.part.outcome != "success":
+        return result
+    path = edits.conflict(run.ledger.files)
+    if path is not None:
+        text = f"{path!r} was changed meanwhile, and nothing was written: read it again."
+        return failed_result(run, ready.call, text)
+    return replace(result, files=edits.changes)
+
+
+def stop_result(run: Run, call: Call, signal: StopSignal) -> Result:
+    """The result of a tool that raised `StopAgent`, with its signal: a crash cannot part them."""
+    part = make_part(run, call, f"Stopped the run: {signal}", "interrupted")
+    return Result(call_key=call.key, part=part, signal=signal.to_dict())
+
+
+def refused_result(run: Run, ready: ReadyCall, refused: Result, error: RecordRefused) -> Result:
+    """The result in place of one that is too large to be kept. A stop and a halt stand."""
+    if refused.signal is not None:
+        signal = StopSignal.from_dict(refused.signal)
+        message = f"its message cannot be kept: {error}"
+        return stop_result(run, ready.call, replace(signal, message=message, context={}))
+    if refused.halt is not None:
+        return halt_result(run, ready, Halt(f"its message cannot be kept: {error}"))
+    text = f"{ready.tool.name!r} ran, but its result cannot be kept: {error}"
+    return failed_result(run, ready.call, text)
+
+
+def cancelled_inside_result(run: Run, ready: ReadyCall) -> Result | None:
+    """The result of a tool that raised CancelledError without being cancelled itself."""
+    if ready.tool.idempotent:
+        return failed_result(run, ready.call, f"{ready.tool.name!r} was cancelled from within.")
+    return in_doubt_result(run, ready.call, "it was cancelled from within")
+
+
+def questions_asked(run: Run, ready: ReadyCall, interrupts: Sequence[Interrupt]) -> Result | None:
+    """Record the questions that the tool raised; an error result if one cannot be stored.
+
+    They replace earlier questions of this call, so their answers count no longer.
+    """
+    unchanged = prepare(run, ready.call)  # the tool may have changed the arguments that it got
+    call = as_tool_call(run, unchanged if isinstance(unchanged, ReadyCall) else ready)
+    if any(interrupt.key is not None for interrupt in interrupts):
+        text = "its question cannot be asked: a key is for middleware; a tool has ctx.resume_value"
+        return failed_result(run, ready.call, text)
+    try:
+        requests = [
+            call.request(
+                kind="interrupt",
+                allowed=interrupt.allowed,
+                payload=interrupt.payload,
+                schema=interrupt.schema,
+                timing=interrupt.timing,
+            )
+            for interrupt in interrupts
+        ]
+    except UsageError as error:
+        return failed_result(run, ready.call, f"its question cannot be asked: {error}")
+    earlier = tuple(
+        r.id for r in ready.call.requests.values() if r.kind == "interrupt" and not r.question_key
+    )
+    for request in requests:
+        try:
+            record_request(run, request, replaces=earlier)
+        except RecordRefused as refused:  # its result withdraws the questions before it
+            text = f"its question cannot be kept: {refused}"
+            return failed_result(run, ready.call, text)
+        earlier = ()
+    return None
+
+
+def halt_result(run: Run, ready: ReadyCall, halt: Halt) -> Result:
+    """The result of a tool that raised `Halt`. The request that reports it is part of the record.
+
+    In one record, so that a crash cannot come between the result and the halt
+    (`test_a_halt_that_was_recorded_stands_after_a_crash_at_any_record`).
+    """
+    call = ready.call
+    return Result(
+        call_key=call.key,
+        part=make_part(run, call, f"Halted the run: {halt.message}", "interrupted"),
+        halt=halt_request(as_tool_call(run, ready), halt),
+    )
+
+
+def result_of(run: Run, ready: ReadyCall, returned: Any) -> Result:
+    """The return value of the tool as a record.
+
+    What cannot be sent to the model or be kept is an error that says that the tool ran. Beside a
+    content that can, a value for the program is lost after a recovery (`value_is="lost"`); for an
+    until tool that is an error, too, since its value is the outcome of the run.
+
+    Raises:
+        ToolFailed: for an agent's outcome, or the result of its until tool, that is an error.
+
+    """
+    call, tool = ready.call, ready.tool
+    content, value, separate = returned, None, False
+    changes: dict[str, Any] | None = None
+    escalate = skip_summarization = False
+    try:
+        while isinstance(content, ToolResult):  # a middleware may put one around that of the tool
+            if content.has_value and not separate:
+                value, separate = content.value, True
+            if content.state is not None:
+                delta = checked_json(content.state, what="ToolResult(state=...)")
+                changes = delta if changes is None else merged(delta, changes)
+            if checked_flag(content.escalate, what="ToolResult(escalate=...)"):
+                escalate = True
+            if checked_flag(content.skip_summarization, what="ToolResult(skip_summarization=...)"):
+                skip_summarization = True
+            content = content.content
+        if changes is not None:
+            _check_values(run, changes)
+    except UsageError as error:
+        return failed_result(run, call, f"{tool.name!r} ran, but {error}")
+    if isinstance(content, (Completed, Failed, Stopped)):
+        assert content.state.run is not None, "an outcome is of a run"
+        content = result_of_agent(content, what=f"agent {content.state.run.agent!r}")
+    elif isinstance(content, ToolCallResult) and content.is_error:
+        raise ToolFailed(f"an error of {content.tool_name!r}: {content.content}")
+    metadata: Any = None
+    prompt: UserPromptPart | None = None
+    if isinstance(content, ToolReturn):
+        try:
+            metadata, prompt = as_json(content.metadata), _beside_result(run, content)
+        except ValueError as error:
+            text = (
+                f"{tool.name!r} ran, but what it returned beside its result (the `metadata` or "
+                f"`content` of a ToolReturn) cannot be kept: {error}. Do not call it again only "
+                "for its result."
+            )
+            return failed_result(run, call, text)
+        content = content.return_value
+    elif isinstance(content, list) and any(isinstance(item, ToolReturn) for item in content):
+        text = f"{tool.name!r} ran, but returned a list of ToolReturn: it must return a single one."
+        return failed_result(run, call, text)
+    if not separate:
+        value = content
+    until = run.current.until_tool
+    target = until is not None and tool.name in until
+    value_is: Literal["content", "separate", "lost"] = "content"
+    try:
+        shown = as_json(content) if separate else tool.dump_value(content)
+    except ValueError as error:
+        text = (
+            f"{tool.name!r} ran, but its result of type {type(content).__name__!r} cannot be sent "
+            f"to the model: {error}. The tool must return plain data, or ToolResult(text, "
+            "value=...). Do not call it again only for its result."
+        )
+        return failed_result(run, call, text)
+    stored = shown
+    if separate:
+        try:
+            stored = tool.dump_value(value)
+        except ValueError as error:
+            if target:
+                text = f"{tool.name!r} ran, but its return value cannot be serialised: {error}"
+                return failed_result(run, call, text)
+            stored, value_is = None, "lost"
+    for_model = model_content(content, shown)
+    if value_is != "lost" and (separate or for_model is not shown):
+        value_is = "content" if stored == for_model else "separate"
+    if target:
+        run.live_values[call.key] = value
+    return Result(
+        call_key=call.key,
+        part=make_part(run, call, as_edited(for_model, ready.edited), "success", metadata=metadata),
+        value=stored if value_is == "separate" or ready.edited is not None else None,
+        value_is="separate" if ready.edited is not None and value_is == "content" else value_is,
+        state=changes,
+        escalate=escalate,
+        skip_summarization=skip_summarization,
+        user_prompt=prompt,
+    )
+
+
+def _beside_result(run: Run, returned: ToolReturn[Any]) -> UserPromptPart | None:
+    """The content that goes to the model as a prompt of its own.
+
+    Raises:
+        ValueError: if it is none that a prompt can have.
+
+    """
+    if not returned.content:
+        return None
+    part = UserPromptPart(returned.content, timestamp=run.clock.now())
+    if not isinstance(part.content, str):
+        part.content = as_read_back(list(part.content))
+    return part
+
+
+def as_edited(content: Any, edited: dict[str, Any] | None) -> Any:
+    """The content of a result; with the arguments that ran, if a person edited them.
+
+    The conversation keeps the call as the model made it, so the result must say what ran instead.
+    """
+    if edited is None:
+        return content
+    note = {"run_with_arguments_changed_by_a_person": edited}
+    if content_holds_files(content):  # files are sent only from the top of a content
+        return [note, *(content if isinstance(content, list) else [content])]
+    return {**note, "result": content}
+
+
+def _check_values(run: Run, changes: Mapping[str, Any]) -> None:
+    """Check that a state delta is valid for the typed values of the middleware."""
+    for owner, schema in run.definition.schemas.items():
+        touched = [key for key in schema.model_fields if key in changes]
+        if touched:
+            after = merged(run.state.values, changes)
+            known = {key: after[key] for key in schema.model_fields if key in after}
+            try:
+                schema.model_validate(known)
+            except ValidationError as error:
+                raise UsageError(
+                    f"its state delta does not fit the values of {owner}: {error}"
+                ) from error

@@ -1,0 +1,140 @@
+"""Retries of an idempotent tool that raises: after a short wait here, after a long one by a due.
+
+The policy is Tenacity's. Each failure is a recorded point of the call, so a retry survives the end
+of the process, and the failures are counted on. A long wait suspends the call, as a sleep of the
+tool itself does: its agent may be passive meanwhile.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Awaitable, Callable
+from datetime import datetime, timedelta
+from typing import Any
+
+from tenacity import AsyncRetrying, RetryCallState
+
+from understudy._base.error_texts import error_text
+from understudy._base.event_loops import is_cancelled
+from understudy._base.json_values import shown
+from understudy.errors import UnderstudyError, UsageError
+from understudy.run.child_calls import CallSuspended, parts_of
+from understudy.run.hooks import HookFailed
+from understudy.run.run import Run
+from understudy.run.waits.points import IN_PROCESS, RETRY
+from understudy.state.records import PointAnswered, PointReached
+from understudy.state.run_state import Call, Point
+from understudy.tools import Retry, ToolFailed
+
+LONGEST = 100 * 365 * 86_400.0
+MOST = 1000
+"""How often a call is retried at most, whatever its policy says."""
+
+
+async def with_retries(
+    run: Run,
+    call: Call,
+    policy: AsyncRetrying,
+    body: Callable[[], Awaitable[Any]],
+    begin_again: Callable[[], Awaitable[None]],
+) -> Any:
+    """What the body returns, in this attempt at the call or in a later one.
+
+    Args:
+        run: the run of the call.
+        call: whose tool it is.
+        policy: which errors are retried, how often, and after how long.
+        body: the tool's.
+        begin_again: records that the call starts again.
+
+    Raises:
+        Exception: the error of the last attempt.
+        CallSuspended: if the next attempt is too far away to be waited for here.
+
+    """
+    while True:
+        try:
+            return await body()
+        except (UnderstudyError, HookFailed, Retry, ToolFailed):
+            raise  # it would come again; or it is meant for the model, or is none of the tool
+        except Exception as error:
+            if is_cancelled() or call.result is not None:
+                raise
+            now = run.clock.now()
+            seconds = await _seconds_until_next(policy, call, error, now)
+            if seconds is None:
+                raise
+            name = f"{RETRY}{len(_failures(call)) + 1}"
+            due = now + timedelta(seconds=seconds)
+            await _wait(run, call, name, due, seconds, error_text(error))
+            await begin_again()
+
+
+async def _wait(
+    run: Run, call: Call, name: str, due: datetime, seconds: float, reason: str
+) -> None:
+    """Record the failure, and wait for the next attempt; or end this one."""
+    parts = parts_of(run, call)
+    is_long = seconds > IN_PROCESS
+    run.record(
+        PointReached(
+            call_key=call.key,
+            name=name,
+            what="sleep",
+            at=run.clock.now(),
+            due=due,
+            suspends=is_long and not parts.any_runs,
+            reason=reason,
+        )
+    )
+    if is_long:
+        parts.suspended = True
+        raise CallSuspended
+    await asyncio.sleep(seconds)
+    over = PointAnswered(call_key=call.key, name=name, what="sleep", how="over", at=run.clock.now())
+    run.record(over)
+
+
+def _failures(call: Call) -> list[Point]:
+    """The failures so far that were retried."""
+    return [point for name, point in call.points.items() if name.startswith(RETRY)]
+
+
+async def _seconds_until_next(
+    policy: AsyncRetrying, call: Call, error: Exception, now: datetime
+) -> float | None:
+    """How long the policy waits after this failure; None if it gives up.
+
+    Raises:
+        UsageError: if it says what is no time.
+
+    """
+    before = _failures(call)
+    if len(before) >= MOST:
+        return None
+    state = RetryCallState(policy, None, (), {})
+    state.attempt_number = len(before) + 1
+    state.set_exception((type(error), error, error.__traceback__))
+    # By the clock of the run: the failures before may have been in other processes.
+    since = min((point.since for point in before if point.since is not None), default=now)
+    state.start_time, state.outcome_timestamp = 0.0, (now - since).total_seconds()
+    if not await _said(policy.retry, state):
+        return None
+    seconds = state.upcoming_sleep = await _said(policy.wait, state)
+    if await _said(policy.stop, state):
+        return None
+    if not isinstance(seconds, (int, float)) or not 0 <= seconds <= LONGEST:
+        raise UsageError(
+            f"The retry policy of tool {call.part.tool_name!r} waits for {shown(seconds)}: it must "
+            "be a number of seconds from 0 to 100 years"
+        ) from error
+    return float(seconds)
+
+
+async def _said(part: Any, state: RetryCallState) -> Any:
+    """What a part of a policy says: a function of the state, async or plain, or None."""
+    if part is None:
+        return 0.0
+    said = part(state)
+    return await said if inspect.isawaitable(said) else said

@@ -1,0 +1,128 @@
+"""What becomes of a time that has come, as records: of requests, sleeps and waits.
+
+Called where a run continues, and by the actor of an agent that is due. What is recorded is not due
+any more, so it does not matter how often, or by whom, this is called.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator
+from datetime import datetime
+
+from understudy._base.request_timing import EXPIRY
+from understudy.interrupts import Decision, Request
+from understudy.run.ledger import Ledger, open_calls
+from understudy.state.next_due import due_of_run
+from understudy.state.records import (
+    CancelRequested,
+    Decided,
+    Escalated,
+    PointAnswered,
+    PointEnd,
+    Record,
+    Reminded,
+)
+from understudy.state.run_state import NO_NOTICES, Call, Notices
+from understudy.stopping import StopSignal
+
+
+def record_dues(ledger: Ledger, now: datetime) -> bool:
+    """Record what is due now, in the agent of this ledger and in those that it runs.
+
+    A run that is to end by now is cancelled. A request that has expired is rejected; or the whole
+    run is cancelled, if the request says so. Any other request gets its reminders and escalations.
+    Sleeps are over, waits have timed out.
+
+    Returns:
+        Whether the run has something to do: to end, to go on without a person, or with a call.
+
+    """
+    due, run = due_of_run(ledger.state), ledger.state.run
+    if run is None or due is None or due > now:
+        return False
+    if run.ends_at is not None and run.ends_at <= now:
+        ledger.record(CancelRequested(signal=end_reached(run.ends_at).to_dict()))
+        return True
+    calls = list(open_calls(ledger))
+    waiting = list(_pending(calls))
+    expired = [
+        (place, request)
+        for place, request, _ in waiting
+        if request.expires_at is not None and request.expires_at <= now
+    ]
+    for _, request in expired:
+        if request.on_expiry == "stop":
+            ledger.record(CancelRequested(signal=_expiry_signal(request).to_dict()))
+            return True
+    for place, request in expired:
+        decision = Decision(type="reject", by=EXPIRY)
+        place.record(Decided(request_id=request.id, decision=decision, at=now))
+    for place, request, notices in waiting:
+        if request.expires_at is None or request.expires_at > now:
+            told = list(_told(request, notices, now))
+            if told:
+                place.record(*told)
+    return record_over(calls, now) or bool(expired)
+
+
+def record_over(calls: Iterable[tuple[Ledger, Call]], now: datetime) -> bool:
+    """Record which sleeps and waits of these calls are over by now; whether any is."""
+    over = [(place, answer) for place, call in calls for answer in _over(call, now)]
+    for place, answer in over:
+        place.record(answer)
+    return bool(over)
+
+
+def next_over(calls: Iterable[Call]) -> datetime | None:
+    """When the next sleep or wait of these calls will be over; None if there is none."""
+    dues = (point.due for call in calls for point in call.waits_at if point.due is not None)
+    return min(dues, default=None)
+
+
+def _pending(
+    calls: Iterable[tuple[Ledger, Call]],
+) -> Iterator[tuple[Ledger, Request, Notices]]:
+    """The pending requests about these calls, each with the ledger of its agent."""
+    for place, call in calls:
+        for request in call.pending_requests:
+            yield place, request, call.notices.get(request.id, NO_NOTICES)
+
+
+def _over(call: Call, now: datetime) -> Iterator[PointAnswered]:
+    """The ends of the sleeps and waits of a call whose time has come."""
+    for point in call.waits_at:
+        if point.due is not None and point.due <= now:
+            how: PointEnd = "over" if point.kind == "sleep" else "expired"
+            yield PointAnswered(
+                call_key=call.key, name=point.name, what=point.kind, how=how, at=now
+            )
+
+
+def _told(request: Request, notices: Notices, now: datetime) -> Iterator[Record]:
+    reminders = bisect_right(request.remind_at, now)
+    if reminders > notices.reminders:
+        yield Reminded(request_id=request.id, number=reminders, at=now)
+    for number, escalation in enumerate(request.escalations, 1):
+        if number > notices.escalations and escalation.at <= now:
+            yield Escalated(
+                request_id=request.id, number=number, audience=escalation.audience, at=now
+            )
+
+
+def end_reached(ends_at: datetime) -> StopSignal:
+    """The signal that stops a run at the end that its caller gave it."""
+    at = ends_at.isoformat()
+    return StopSignal.time_limit(f"it was to end at {at}", source="ends_at", ends_at=at)
+
+
+def _expiry_signal(request: Request) -> StopSignal:
+    """The signal that stops the run of a request that has expired."""
+    assert request.expires_at is not None, "only called for a request that has expired"
+    return StopSignal.time_limit(
+        f"nobody answered in time whether {request.tool_name!r} may run",
+        source=EXPIRY,
+        request_id=request.id,
+        agent_path=list(request.agent_path),
+        expired_at=request.expires_at.isoformat(),
+    )

@@ -1,0 +1,415 @@
+"""The forms in which a person edits the arguments of a call, or answers a question.
+
+They are made of the JSON schema of the tool, or of the question.
+
+The fields of a form are named by where their values stand: `v:/lines/0/price`. Beside a value that
+may be absent or null there is `is:/...`, and `n:/lines` is the number of the items of a list. What
+the schema says beyond that becomes a field for JSON.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from understudy._base.json_schema import faults_of
+from understudy.web.forms.fields import Field, Kind
+from understudy.web.visit import Form
+
+MISSING: Any = object()
+MAX_DEPTH = 6
+"""Objects and lists deeper than this are one field for JSON."""
+MAX_ITEMS = 200
+LONG = 60
+"""A text of more characters gets several lines."""
+ANSWER = "answer"
+"""The name of the one value of an `AnswerForm`."""
+_FORMATS: dict[str, Kind] = {
+    "date": "date",
+    "email": "email",
+    "uri": "url",
+}
+"""Where the browser's own field writes what the schema wants. A time zone has none."""
+_BOUNDS = {
+    "minimum": "min", "maximum": "max", "exclusiveMinimum": "min", "exclusiveMaximum": "max",
+    "minLength": "minlength", "maxLength": "maxlength", "multipleOf": "step",
+}  # fmt: skip
+
+
+class EditForm:
+    """The fields for arguments.
+
+    Args:
+        schema: of the tool's arguments.
+        arguments: what is in the fields first.
+        typed: what a person typed, in the place of the arguments.
+
+    """
+
+    def __init__(
+        self, schema: Mapping[str, Any], arguments: Mapping[str, Any], typed: Form | None = None
+    ) -> None:
+        self._schema = schema
+        self._typed = typed
+        self.errors: list[str] = []
+        """What is wrong with the whole."""
+        properties = schema.get("properties")
+        if isinstance(properties, dict) and not schema.get("additionalProperties"):
+            self.fields: list[Field] = self._properties(schema, "", dict(arguments), (), 0)
+        else:
+            self.fields = [self._json("", "arguments", dict(arguments))]
+
+    @property
+    def all(self) -> Iterator[Field]:
+        """All fields."""
+        for inner in self.fields:
+            yield from inner.all
+
+    # ------------------------------------------------------------------- the fields
+
+    def _properties(
+        self, schema: Mapping[str, Any], path: str, value: Any, refs: tuple[str, ...], depth: int
+    ) -> list[Field]:
+        required = schema.get("required", [])
+        values = value if isinstance(value, dict) else {}
+        return [
+            self._field(
+                inner,
+                f"{path}/{_escaped(name)}",
+                name,
+                values.get(name, MISSING),
+                refs,
+                depth,
+                is_required=name in required,
+            )
+            for name, inner in schema["properties"].items()
+        ]
+
+    def _field(
+        self,
+        schema: Any,
+        path: str,
+        label: str,
+        value: Any,
+        refs: tuple[str, ...],
+        depth: int,
+        *,
+        is_required: bool,
+    ) -> Field:
+        schema, refs, is_nullable = self._resolved(schema, refs)
+        if value is MISSING and schema is not None and schema.get("default") is not None:
+            value = schema["default"]
+        made = self._value_field(schema, path, label, value, refs, depth)
+        made.is_required, made.is_nullable = is_required, is_nullable
+        described = schema.get("description", "") if schema is not None else ""
+        made.help = described if isinstance(described, str) else ""
+        if self._typed is not None and self._typed.has(f"is:{path}"):
+            asked = self._typed.get(f"is:{path}")
+            made.given = "null" if asked == "null" else "absent" if asked == "absent" else "value"
+        elif value is None and is_nullable:
+            made.given, made.text = "null", ""
+        elif value is MISSING and not is_required:
+            made.given, made.text = "absent", ""
+        return made
+
+    def _resolved(
+        self, schema: Any, refs: tuple[str, ...]
+    ) -> tuple[dict[str, Any] | None, tuple[str, ...], bool]:
+        """The schema behind references, and whether null is allowed; None if it has no form."""
+        is_nullable = False
+        while isinstance(schema, dict):
+            if "$ref" in schema:
+                ref = schema["$ref"]
+                if not isinstance(ref, str) or ref in refs:
+                    return None, refs, is_nullable  # it holds itself
+                found = self._defined(ref)
+                if found is None:
+                    return None, refs, is_nullable
+                refs = (*refs, ref)
+                schema = {**found, **{k: v for k, v in schema.items() if k != "$ref"}}
+            elif isinstance(options := schema.get("anyOf") or schema.get("oneOf"), list):
+                others = [
+                    o for o in options if not (isinstance(o, dict) and o.get("type") == "null")
+                ]
+                is_nullable = is_nullable or len(others) < len(options)
+                if len(others) != 1 or not isinstance(others[0], dict):
+                    return None, refs, is_nullable
+                outer = {k: v for k, v in schema.items() if k not in ("anyOf", "oneOf")}
+                schema = {**others[0], **outer}
+            elif isinstance(parts := schema.get("allOf"), list) and len(parts) == 1:
+                outer = {k: v for k, v in schema.items() if k != "allOf"}
+                schema = {**parts[0], **outer}
+            elif isinstance(kinds := schema.get("type"), list):
+                others = [kind for kind in kinds if kind != "null"]
+                is_nullable = is_nullable or len(others) < len(kinds)
+                if len(others) != 1:
+                    return None, refs, is_nullable
+                schema = {**schema, "type": others[0]}
+            else:
+                return schema, refs, is_nullable
+        return None, refs, is_nullable
+
+    def _defined(self, ref: str) -> dict[str, Any] | None:
+        place: Any = self._schema
+        if not ref.startswith("#/"):
+            return None
+        for part in ref[2:].split("/"):
+            place = place.get(_unescaped(part)) if isinstance(place, dict) else None
+        return place if isinstance(place, dict) else None
+
+    def _value_field(
+        self,
+        schema: dict[str, Any] | None,
+        path: str,
+        label: str,
+        value: Any,
+        refs: tuple[str, ...],
+        depth: int,
+    ) -> Field:
+        if schema is None:
+            return self._json(path, label, value)
+        if "const" in schema or "enum" in schema:
+            return self._choice(schema, path, label, value)
+        match schema.get("type"):
+            case "string":
+                return self._text(schema, path, label, value)
+            case "integer" | "number" as kind:
+                shown = "" if value is MISSING or value is None else _number_text(value)
+                made = Field(kind, path, label, text=self._said(path, shown))
+                made.attributes = _bounds(schema)
+                made.attributes.setdefault("step", "1" if kind == "integer" else "any")
+                return made
+            case "boolean":
+                said = self._said(path, json.dumps(value) if isinstance(value, bool) else "")
+                return Field("boolean", path, label, text=said)
+            case "array" if depth < MAX_DEPTH and "prefixItems" not in schema:
+                return self._list(schema, path, label, value, refs, depth)
+            case "object" if (
+                depth < MAX_DEPTH
+                and isinstance(schema.get("properties"), dict)
+                and not schema.get("additionalProperties")
+                and "patternProperties" not in schema
+                and (value is MISSING or value is None or isinstance(value, dict))
+            ):
+                made = Field("object", path, label)
+                made.fields = self._properties(schema, path, value, refs, depth + 1)
+                return made
+            case _:
+                return self._json(path, label, value)
+
+    def _text(self, schema: dict[str, Any], path: str, label: str, value: Any) -> Field:
+        if value is not MISSING and value is not None and not isinstance(value, str):
+            return self._json(path, label, value)
+        text = self._said(path, value if isinstance(value, str) else "")
+        kind = _FORMATS.get(schema.get("format", ""), "text")
+        # The browser drops line breaks of a field with one line.
+        if "\n" in text or "\r" in text or (kind == "text" and len(text) > LONG):
+            kind = "long"
+        made = Field(kind, path, label, text=text, attributes=_bounds(schema))
+        if isinstance(schema.get("format"), str):
+            made.attributes.setdefault("data-format", schema["format"])
+        return made
+
+    def _choice(self, schema: dict[str, Any], path: str, label: str, value: Any) -> Field:
+        values = [schema["const"]] if "const" in schema else schema["enum"]
+        options = [(_json_text(v), v if isinstance(v, str) else _json_text(v)) for v in values]
+        said = self._said(path, "" if value is MISSING or value is None else _json_text(value))
+        if said and said not in [key for key, _ in options]:
+            options = [(said, f"{said} (not allowed)"), *options]
+        return Field("choice", path, label, text=said, options=options)
+
+    def _list(
+        self,
+        schema: dict[str, Any],
+        path: str,
+        label: str,
+        value: Any,
+        refs: tuple[str, ...],
+        depth: int,
+    ) -> Field:
+        items = value if isinstance(value, list) else []
+        count = len(items)
+        if self._typed is not None and self._typed.has(f"n:{path}"):
+            said = self._typed.get(f"n:{path}")
+            count = int(said) if said.isdecimal() and len(said) < 5 else 0
+        if count > MAX_ITEMS or (value is not MISSING and value is not None and items is not value):
+            return self._json(path, label, value)
+        inner = schema.get("items", {})
+        made = Field("list", path, label, attributes=_bounds(schema))
+        made.fields = [
+            self._field(
+                inner,
+                f"{path}/{n}",
+                f"{label} {n + 1}",
+                items[n] if n < len(items) else MISSING,
+                refs,
+                depth + 1,
+                is_required=True,
+            )
+            for n in range(count)
+        ]
+        return made
+
+    def _json(self, path: str, label: str, value: Any) -> Field:
+        text = "" if value is MISSING else json.dumps(value, indent=2, ensure_ascii=False)
+        return Field("json", path, label, text=self._said(path, text))
+
+    def _said(self, path: str, default: str) -> str:
+        """What was typed into a field."""
+        return default if self._typed is None else self._typed.get(f"v:{path}", default)
+
+    # ------------------------------------------------------------------- the values
+
+    def values(self) -> dict[str, Any]:
+        """The arguments that are in the fields. What is no JSON is noted at its field."""
+        if len(self.fields) == 1 and self.fields[0].path == "":
+            found = self._value(self.fields[0])
+            if isinstance(found, dict):
+                return found
+            if not self.fields[0].errors:
+                self.fields[0].errors.append("This must be an object: {…}")
+            return {}
+        return self._object(self.fields)
+
+    def _object(self, fields: Sequence[Field]) -> dict[str, Any]:
+        found = {}
+        for inner in fields:
+            value = self._value(inner)
+            if value is not MISSING:
+                found[_unescaped(inner.path.rpartition("/")[2])] = value
+        return found
+
+    def _value(self, of: Field) -> Any:
+        if of.given != "value":
+            if of.text.strip() and of.kind not in ("boolean", "choice", "object", "list"):
+                of.errors.append("Choose “this value”, or empty the field.")
+            return MISSING if of.given == "absent" else None
+        match of.kind:
+            case "object":
+                return self._object(of.fields)
+            case "list":
+                return [None if (v := self._value(f)) is MISSING else v for f in of.fields]
+            case "integer" | "number":
+                return _number(of.text, is_whole=of.kind == "integer")
+            case "boolean":
+                return {"true": True, "false": False}.get(of.text, of.text)
+            case "choice" | "json":
+                try:
+                    return json.loads(of.text, parse_constant=_no_constant)
+                except (ValueError, RecursionError) as error:
+                    of.errors.append(f"This is no JSON: {error}")
+                    return None
+            case _:
+                return of.text
+
+    def place(self, places: Sequence[tuple[tuple[int | str, ...], str]]) -> None:
+        """Put each error at its field: the deepest that is on its path."""
+        by_path = {inner.path: inner for inner in self.all}
+        for where, what in places:
+            parts = [_escaped(str(part)) for part in where]
+            for length in range(len(parts), 0, -1):
+                found = by_path.get("/" + "/".join(parts[:length]))
+                if found is not None:
+                    found.errors.append(what)
+                    break
+            else:
+                self.errors.append(f"{'.'.join(map(str, where))}: {what}" if where else what)
+
+    @property
+    def has_errors(self) -> bool:
+        """Whether anything is wrong."""
+        return bool(self.errors) or any(inner.errors for inner in self.all)
+
+
+class AnswerForm(EditForm):
+    """The field, or the fields, for the answer to a question that has a schema.
+
+    Args:
+        schema: of the answer.
+        typed: what a person typed.
+
+    """
+
+    def __init__(self, schema: Mapping[str, Any], typed: Form | None = None) -> None:
+        defined = {key: schema[key] for key in ("$defs", "definitions") if key in schema}
+        whole = {"properties": {ANSWER: schema}, "required": [ANSWER], **defined}
+        super().__init__(whole, {}, typed)
+        self._answer = schema
+
+    def answer(self) -> Any:
+        """The answer that is in the fields. What does not fit is noted at its field."""
+        value = self.values().get(ANSWER)
+        if not self.has_errors:
+            faults = faults_of(self._answer, value)
+            self.place([((ANSWER, *where), what) for where, what in faults])
+        return value
+
+
+def changed(form: Form, ask: str) -> Form:
+    """The fields after a button of the form: `add:/lines`, or `drop:/lines/2`."""
+    what, _, path = ask.partition(":")
+    pairs = [(name, value) for name, value in form.pairs if name != "do"]
+    if what == "add":
+        return Form([(n, _plus(v, 1) if n == f"n:{path}" else v) for n, v in pairs])
+    parent, _, index = path.rpartition("/")
+    if what != "drop" or not index.isdecimal():
+        return Form(pairs)
+    kept = []
+    for name, value in pairs:
+        mark, _, place = name.partition(":")
+        if mark in ("v", "is", "n") and place.startswith(f"{parent}/"):
+            number, slash, rest = place.removeprefix(f"{parent}/").partition("/")
+            if number.isdecimal():
+                if int(number) == int(index):
+                    continue
+                if int(number) > int(index):
+                    place = f"{parent}/{int(number) - 1}{slash}{rest}"
+                    name = f"{mark}:{place}"
+        kept.append((name, _plus(value, -1) if name == f"n:{parent}" else value))
+    return Form(kept)
+
+
+def _plus(text: str, more: int) -> str:
+    return str(max(int(text) + more, 0)) if text.isdecimal() and len(text) < 5 else "0"
+
+
+def _escaped(name: str) -> str:
+    return name.replace("~", "~0").replace("/", "~1")
+
+
+def _unescaped(name: str) -> str:
+    return name.replace("~1", "/").replace("~0", "~")
+
+
+def _bounds(schema: Mapping[str, Any]) -> dict[str, str]:
+    found = {}
+    for word, attribute in _BOUNDS.items():
+        value = schema.get(word)
+        if isinstance(value, (int, float)) and not isinstance(value, bool):
+            found[attribute] = _number_text(value)
+    return found
+
+
+def _number_text(value: Any) -> str:
+    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
+
+
+def _number(text: str, *, is_whole: bool) -> Any:
+    """The number; the text where it is none, so that the tool's validator says what is wrong."""
+    stripped = text.strip()
+    try:
+        if is_whole or stripped.lstrip("+-").isdecimal():
+            return int(stripped)
+        number = float(stripped)
+    except ValueError:
+        return text
+    return number if abs(number) != float("inf") and number == number else text
+
+
+def _json_text(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, sort_keys=True)
+
+
+def _no_constant(name: str) -> Any:
+    raise ValueError(f"{name} is no JSON")

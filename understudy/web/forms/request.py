@@ -1,0 +1,183 @@
+"""The form by which a person answers one request."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from starlette.responses import RedirectResponse, Response
+
+from understudy.errors import DecisionError
+from understudy.interrupts import Decision
+from understudy.login.problems import Refused, refused
+from understudy.tools.result import InvalidArguments
+from understudy.web.decide import take
+from understudy.web.forms.edit import AnswerForm, EditForm, changed
+from understudy.web.views.asks import request_page
+from understudy.web.visit import Form, Visit
+
+HIDDEN = "Some of its arguments are hidden here: it cannot be edited on this page."
+NOTHING = "Nothing is decided yet: press the button of a decision."
+ANY_OBJECT: dict[str, Any] = {}
+"""The schema where the tool is not known here: one field for JSON."""
+
+
+def form_values(
+    visit: Visit, data: dict[str, Any], typed: Form | None = None, error: str = ""
+) -> dict[str, Any]:
+    """What the page of a request shows besides the request."""
+    request = data["request"]
+    edit = None
+    if "edit" in request["allowed"] and not _hides_arguments(visit):
+        edit = EditForm(data["tool_parameters"] or ANY_OBJECT, request["arguments"], typed)
+    answer = None
+    if "respond" in request["allowed"] and request["schema"] is not None:
+        answer = AnswerForm(request["schema"], typed)
+    return {
+        "edit": edit,
+        "answer": answer,
+        "is_editing": typed is not None and typed.get("decision") == "edit",
+        "typed": typed or Form([]),
+        "error": error,
+        "hidden": HIDDEN if _hides_arguments(visit) else "",
+        "why_not": visit.why_not("decide"),
+    }
+
+
+def _hides_arguments(visit: Visit) -> bool:
+    """Whether some of the arguments are not seen here: a form would put what is shown for them."""
+    arguments = None if visit.shown is None else visit.shown.to_dict()["arguments"]
+    data = {"request": {"arguments": arguments}}
+    return bool(visit.redacted(data) != data)
+
+
+async def decide_by_form(visit: Visit) -> Response | tuple[int, str, dict[str, Any]]:
+    """Take a decision, or change the form."""
+    form = await visit.form()
+    visit.need("decide")
+    request_id = visit.request_id
+    if form.get("do") == "nothing":  # Enter in a field
+        return await _again(visit, form, 422, error=NOTHING)
+    if form.has("do"):  # one more item, or one less
+        return await _again(visit, changed(form, form.get("do")), 200)
+    given = form.get("decision")
+    edit = answer = None
+    if given == "respond" and not form.has("value"):  # the fields of a schema
+        data = await _shown(visit, form, Decision(type="respond"))
+        answer = AnswerForm(data["request"]["schema"] or ANY_OBJECT, form)
+        value = answer.answer()
+        if answer.has_errors:
+            return await _again(visit, form, 422, answer=answer)
+        decision = Decision(type="respond", value=value, **_who(visit, form))
+    elif given == "edit":
+        data = await _shown(visit, form, Decision(type="edit", arguments={}))
+        if _hides_arguments(visit):
+            raise refused(403, "NotAllowed", HIDDEN)
+        edit = EditForm(data["tool_parameters"] or ANY_OBJECT, data["request"]["arguments"], form)
+        arguments = edit.values()
+        if not edit.has_errors:
+            _validate(visit, edit, arguments)
+        if edit.has_errors:
+            return await _again(visit, form, 422, edit=edit)
+        decision = Decision(type="edit", arguments=arguments, **_who(visit, form))
+    else:
+        try:
+            decision = _plain_decision(visit, form, given)
+        except ValueError as error:
+            return await _again(visit, form, 422, error=str(error))
+    try:
+        await take(visit, visit.agent_id, {request_id: decision}, {request_id: form.get("digest")})
+    except Refused as refusal:
+        if refusal.problem.status != 422:
+            raise
+        detail = refusal.problem.detail
+        return await _again(visit, form, 422, error=detail, edit=edit, answer=answer)
+    return RedirectResponse(visit.request_link(visit.agent_id, request_id), 303)
+
+
+async def _shown(visit: Visit, form: Form, empty: Decision) -> dict[str, Any]:
+    """The page of the request; of one that waits no more, the actor says what became of it."""
+    data: dict[str, Any] = visit.redacted(await request_page(visit))
+    if data["request"] is None or not data["is_pending"]:
+        expect = {visit.request_id: form.get("digest")}
+        await take(visit, visit.agent_id, {visit.request_id: empty}, expect)
+        raise refused(409, "Stale", "It is no longer asked.", story=data["story"])
+    return data
+
+
+def _who(visit: Visit, form: Form) -> dict[str, Any]:
+    return {"by": visit.user.name, "note": form.get("note").strip() or None}
+
+
+def _plain_decision(visit: Visit, form: Form, given: str) -> Decision:
+    """The decision of the buttons.
+
+    Raises:
+        ValueError: if there is none, or the answer is no JSON.
+
+    """
+    always = form.get("always") == "yes" and given in ("approve", "reject")
+    who = _who(visit, form)
+    match given:
+        case "approve":
+            return Decision(type="approve", always=always, **who)
+        case "reject":
+            message = form.get("message").strip() or None
+            return Decision(type="reject", message=message, always=always, **who)
+        case "respond":
+            text = form.get("value")
+            if not text:
+                raise ValueError('Say what the answer is. An empty text is "" as JSON.')
+            value: Any = text
+            if form.get("value_is") == "json":
+                try:
+                    value = json.loads(text)
+                except (ValueError, RecursionError) as error:
+                    raise ValueError(f"The answer is no JSON: {error}") from error
+            return Decision(type="respond", value=value, **who)
+        case "dismiss":
+            return Decision(type="dismiss", **who)
+        case "":
+            raise ValueError(NOTHING)
+        case _:
+            raise refused(400, "UsageError", "Choose one of the decisions.")
+
+
+def _validate(visit: Visit, edit: EditForm, arguments: dict[str, Any]) -> None:
+    """Let the tool's own validator say what is wrong, field by field."""
+    request = visit.shown
+    tool = None if request is None else visit.tool_of(request)
+    if tool is None:
+        return  # it is checked when the call is due
+    try:
+        tool.canonical(tool.revalidate(arguments))
+    except InvalidArguments as error:
+        if error.places:
+            edit.place(error.places)
+        else:
+            edit.errors.append(str(error))
+    except DecisionError as error:
+        edit.errors.append(str(error))
+
+
+async def _again(
+    visit: Visit,
+    form: Form,
+    status: int,
+    *,
+    error: str = "",
+    edit: EditForm | None = None,
+    answer: AnswerForm | None = None,
+) -> tuple[int, str, dict[str, Any]]:
+    """The page once more, with what was typed."""
+    data = visit.redacted(await request_page(visit))
+    if data["request"] is None or not data["is_pending"]:
+        raise refused(409, "Stale", "It is no longer asked.", story=data["story"])
+    values = form_values(visit, data, form, error)
+    if edit is not None:
+        values["edit"] = edit
+    if answer is not None:
+        values["answer"] = answer
+    return status, "pages/request.html", {
+        "data": data, "part": "parts/request.html", "live_link": None, "page": None, **values
+    }  # fmt: skip

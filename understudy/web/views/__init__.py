@@ -1,0 +1,1 @@
+"""What pages and API show, each view as JSON."""

@@ -1,0 +1,288 @@
+"""The agents: their list, and one of them with what may be done with it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic_ai.messages import ModelMessagesTypeAdapter
+
+from understudy._base.json_values import jsonable
+from understudy._base.points_in_time import time_text
+from understudy.actors import AgentInfo, Runtime, Status
+from understudy.costs import costs_of
+from understudy.history import HistoryEntry, HistoryPage
+from understudy.login.users import Right
+from understudy.models.prices import PUBLISHED, Prices
+from understudy.state.agent_state import AgentState
+from understudy.state.costs import NO_COST, Cost
+from understudy.state.files import listed
+from understudy.state.why import why
+from understudy.web.views.newest_first import STEP, asked_before, is_newest, page_before
+from understudy.web.visit import Visit
+
+DECISIONS = 50
+"""Of a page, at least, where there are so many."""
+MOST_LOOKED_THROUGH = 5_000
+"""Records in which a page looks for them, at most."""
+EARLIER_RUNS = "earlier runs"
+"""Those whose records were compacted, or of which a page has the end alone."""
+
+
+async def agents(visit: Visit) -> dict[str, Any]:
+    """The agents, in pages."""
+    page = await visit.wait(
+        visit.source.agents(
+            status=visit.asked("status"),
+            agent=visit.asked("agent"),
+            prefix=visit.asked("prefix") or "",
+            version=visit.asked("version"),
+            after=visit.asked("after"),
+            limit=visit.limit(),
+        )
+    )
+    return {
+        "agents": [info.to_dict() for info in page],
+        "next": page.after,
+        "filters": {name: visit.asked(name) for name in ("status", "agent", "prefix")},
+        "statuses": [status.value for status in Status if status is not Status.PASSIVE],
+    }
+
+
+async def agent_page(visit: Visit) -> dict[str, Any]:
+    """One agent: what it does now, what it asks, and what may be done with it."""
+    state = await visit.state()
+    info = await info_of(visit)
+    run = state.run
+    return {
+        **info.to_dict(),
+        "why": why(state),
+        "run_id": None if run is None else run.run_id,
+        "is_open": run is not None and not run.over,
+        "quarantined": None if run is None or run.over else run.quarantined,
+        "requests": [request.to_dict() for request in state.requests],
+        "waits": jsonable(list(state.waits)),
+        "doubts": jsonable(list(state.doubts_in_tree.values())),
+        "sticky": {
+            name: {"decision": sticky.decision.to_dict(), "at": time_text(sticky.at)}
+            for name, sticky in state.sticky_in_tree.items()
+        },
+        "queue": list(state.queue),
+        "next_due": time_text(state.next_due),
+        "files": len(listed(state.files)),
+        "cost": _recorded(state.total_cost),
+        "actions": [action.to_dict() for action in actions_of(visit, state)],
+    }
+
+
+def _recorded(cost: Cost) -> dict[str, Any] | None:
+    """The cost of all runs that were priced; None where nothing was: the usage tab estimates it."""
+    return None if cost.unknown == cost.requests else cost.to_dict()
+
+
+async def info_of(visit: Visit) -> AgentInfo:
+    """The row of the agent in the path."""
+    return await visit.wait(visit.watched.info())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Action:
+    """Something that may be done with an agent, or the reason why not."""
+
+    name: str
+    right: Right
+    reason: str | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON."""
+        return {"name": self.name, "enabled": self.reason is None, "reason": self.reason}
+
+
+def actions_of(visit: Visit, state: AgentState) -> list[Action]:
+    """All actions on the agent, each with the reason why it cannot be done now."""
+    run = state.run if state.run is not None and not state.run.over else None
+    is_running = run is not None and state.status == Status.RUNNING.value
+    is_paused = run is not None and state.pause is not None
+    no_run = "No run is open."
+    return allowed_actions(
+        visit,
+        [
+            ("send", "act", None),
+            ("steer", "act", None if is_running else "No run is under way that it could steer."),
+            ("pause", "act", "It is paused already." if is_paused else None),
+            ("unpause", "act", None if is_paused else "It is not paused."),
+            ("cancel", "act", None if run is not None else no_run),
+            (
+                "retry",
+                "act",
+                None if run is not None and run.quarantined else "No run is in quarantine.",
+            ),
+            ("compact", "admin", "A run is under way." if is_running else None),
+            ("export", "admin", None),
+            ("delete", "admin", None),
+        ],
+    )
+
+
+def allowed_actions(visit: Visit, reasons: Iterable[tuple[str, Right, str | None]]) -> list[Action]:
+    """The actions of these names, rights and reasons why not; without the right, that is why."""
+    return [
+        # An export changes nothing, but it shows everything.
+        Action(
+            name=name,
+            right=right,
+            reason=visit.why_not(right, changes=name != "export") or reason,
+        )
+        for name, right, reason in reasons
+    ]
+
+
+# ------------------------------------------------------------------- more of an agent
+
+
+async def agent_state(visit: Visit) -> dict[str, Any]:
+    """The values and the whole state of the agent."""
+    state = await visit.state()
+    return {"id": visit.agent_id, "values": dict(state.values), "state": state.to_dict()}
+
+
+async def decisions(visit: Visit) -> dict[str, Any]:
+    """Who decided what, newest first, in pages."""
+    found: list[dict[str, Any]] = []
+    tools: dict[str, str | None] = {}
+    before: int | None = asked_before(visit)
+    looked = 0
+    while before is not None and len(found) < DECISIONS and looked < MOST_LOOKED_THROUGH:
+        page = await page_before(visit, before)
+        before, looked = page.next, looked + STEP
+        found += [_decided(e) for e in reversed(page.entries) if e.what == "decision"]
+        tools |= _tools_asked_about(page)
+    if before is not None and any(row["request_id"] not in tools for row in found):
+        tools |= _tools_asked_about(await page_before(visit, before))
+    for row in found:
+        row["tool_name"] = tools.get(row["request_id"])
+    newest = is_newest(visit)
+    return {"id": visit.agent_id, "decisions": found, "earlier": before, "is_newest": newest}
+
+
+def _decided(entry: HistoryEntry) -> dict[str, Any]:
+    detail = entry.detail
+    return {
+        "request_id": detail["request_id"],
+        "at": time_text(entry.at),
+        "by": entry.who,
+        "waited_seconds": entry.seconds,
+        "agent_path": list(entry.agent_path),
+        "decision": {k: v for k, v in detail.items() if k not in ("request_id", "sticky")},
+        "sticky": detail["sticky"],
+        "tool_name": None,
+    }
+
+
+def _tools_asked_about(page: HistoryPage) -> dict[str, str | None]:
+    """By request id."""
+    asked = (entry for entry in page.entries if entry.what == "request")
+    return {entry.detail["request_id"]: entry.tool_name or entry.who for entry in asked}
+
+
+async def history(visit: Visit) -> dict[str, Any]:
+    """What happened, in pages."""
+    page = await visit.wait(
+        visit.watched.history(after=visit.number("after", 0), limit=visit.limit(100))
+    )
+    return {
+        "id": visit.agent_id,
+        "entries": [entry.to_dict() for entry in page.entries],
+        "next": page.next,
+    }
+
+
+async def messages(visit: Visit) -> dict[str, Any]:
+    """The conversation, as the model's messages."""
+    state = await visit.state()
+    dumped = ModelMessagesTypeAdapter.dump_python(list(state.messages), mode="json")
+    return {"id": visit.agent_id, "messages": dumped}
+
+
+async def usage(visit: Visit) -> dict[str, Any]:
+    """What the replies used and cost, by model, by agent and by run, in pages: the newest first."""
+    state = await visit.state()
+    page = await page_before(visit, asked_before(visit))
+    entries = page.entries
+    # Each estimate takes some 0.2 ms.
+    costs = await asyncio.to_thread(costs_of, entries, pricing=prices_of(visit))
+    total = costs.total
+    found: dict[str, dict[str, dict[str, Any]]] = {
+        "by_model": {name or "?": _row(cost) for name, cost in total.by_model.items()},
+        "by_agent": {
+            " / ".join(path.split("/")): _row(cost) for path, cost in total.by_agent.items()
+        },
+        "by_run": {id or EARLIER_RUNS: _row(cost) for id, cost in costs.by_run.items()},
+    }
+    run = EARLIER_RUNS
+    for entry in entries:
+        if len(entry.agent_path) == 1 and entry.run_id is not None:
+            run = entry.run_id
+        if entry.what not in ("reply", "model_asked"):
+            continue
+        keys = {
+            "by_model": entry.who or "?",
+            "by_agent": " / ".join(entry.agent_path),
+            "by_run": run,
+        }
+        for table, key in keys.items():
+            row = found[table].setdefault(key, _row(NO_COST))
+            row["replies"] += 1
+            row["input_tokens"] += entry.detail["input_tokens"]
+            row["output_tokens"] += entry.detail["output_tokens"]
+    return {
+        "id": visit.agent_id,
+        "cost": total.to_dict(),
+        "total": _recorded(state.total_cost),
+        **found,
+        "earlier": page.next,
+        "is_newest": is_newest(visit),
+    }
+
+
+def _row(cost: Cost) -> dict[str, Any]:
+    return {"replies": 0, "input_tokens": 0, "output_tokens": 0, "cost": cost.to_dict()}
+
+
+def prices_of(visit: Visit) -> Prices:
+    """By which costs are estimated: those of the runtime, or else published ones."""
+    return getattr(visit.source, "prices", None) or PUBLISHED
+
+
+async def export(visit: Visit) -> dict[str, Any]:
+    """All records of the agent."""
+    visit.need("admin", changes=False)
+    return await visit.wait(visit.source.export(visit.agent_id))
+
+
+async def overview(visit: Visit) -> dict[str, Any]:
+    """The runtime: how many agents there are, and what it does now."""
+    counts = await visit.wait(visit.source.count())
+    runtime = visit.runtime if isinstance(visit.source, Runtime) else None
+    status = None if runtime is None else await _now(visit, runtime.status())
+    tree = None if runtime is None else await _now(visit, runtime.tree())
+    return {
+        "title": visit.site.title,
+        "user": {"name": visit.user.name, "may": sorted(visit.user.may)},
+        "read_only": visit.site.read_only or runtime is None,
+        "agents": {status.value: count for status, count in counts.items()},
+        # None where the pages look beside the runtimes: they are of one process.
+        "in_memory": None if status is None else status.agents,
+        "running": None if status is None else status.running,
+        "abandoned_threads": None if status is None else status.abandoned_threads,
+        "abandoned_tasks": None if status is None else status.abandoned_tasks,
+        "tree": None if tree is None else str(tree),
+        "now": time_text(await visit.time()),
+    }
+
+
+async def _now(visit: Visit, found: Any) -> Any:
+    """What a runtime tells of itself at once: a cluster asks its hosts for it."""
+    return await visit.wait(found) if isinstance(found, Awaitable) else found

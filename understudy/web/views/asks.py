@@ -1,0 +1,273 @@
+"""The requests that wait for people: the inbox, and one of them in full."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+from understudy._base.json_values import jsonable
+from understudy._base.points_in_time import time_text
+from understudy._base.request_summary import summary
+from understudy._base.request_timing import EXPIRY
+from understudy.actors import PendingRequest
+from understudy.errors import UnderstudyError, UnknownAgent
+from understudy.history import HistoryEntry
+from understudy.interrupts import Request
+from understudy.login.problems import refused
+from understudy.state.agent_state import AgentState
+from understudy.web.views.conversation import last_rows
+from understudy.web.views.newest_first import entries_back
+from understudy.web.visit import Visit
+
+MAX_LOOKED_THROUGH = 5_000
+"""Requests of which a filter by kind looks for those that fit, at most."""
+
+
+async def inbox(visit: Visit) -> dict[str, Any]:
+    """The requests that wait, in pages."""
+    kind, limit = visit.asked("kind"), visit.limit(30)
+    order = visit.asked("order") or "oldest"
+    found, after = await _page(visit, kind, order, limit)
+    rows = [request_row(visit, pending, at) for at, pending in enumerate(found)]
+    is_whole = order == "oldest" and kind is None and visit.asked("tool") is None
+    cut = [*(rows[:1] if visit.asked("after") else ()), *(rows[-1:] if after else ())]
+    await _count_replies(visit, rows, cut if is_whole else rows)
+    return {
+        "requests": rows,
+        "next": after,
+        "filters": {
+            "tool": visit.asked("tool"),
+            "agent": visit.asked("agent"),
+            "kind": kind,
+            "order": order,
+        },
+    }
+
+
+async def _page(
+    visit: Visit, kind: str | None, order: str, limit: int
+) -> tuple[list[PendingRequest], str | None]:
+    found: list[PendingRequest] = []
+    after, looked = visit.asked("after"), 0
+    while True:
+        page = await visit.wait(
+            visit.source.pending(
+                tool=visit.asked("tool"),
+                agent=visit.asked("agent"),
+                order=cast("Any", order),
+                after=after,
+                limit=limit - len(found),
+            )
+        )
+        looked += len(page)
+        found += [pending for pending in page if kind is None or pending.request.kind == kind]
+        after = page.after
+        if after is None or len(found) >= limit or looked >= MAX_LOOKED_THROUGH:
+            return found, after
+
+
+def reply_of(request: Request) -> str:
+    """The reply of the model that a request belongs to."""
+    return f"{'/'.join(request.agent_path)}:{request.call_key.rpartition('.')[0]}"
+
+
+def request_row(visit: Visit, pending: PendingRequest, at: int) -> dict[str, Any]:
+    """A request as plain data, with what the store tells of it.
+
+    Its summary is a text, and hidden before it is one.
+    """
+    row = pending.to_dict()
+    said = summary(visit.redacted(row, "requests", at))
+    return {**row, "reply": reply_of(pending.request), "summary": said}
+
+
+async def _count_replies(
+    visit: Visit, rows: list[dict[str, Any]], cut: list[dict[str, Any]]
+) -> None:
+    """Say of each row how many requests its reply has, and how many of them are answered.
+
+    The index says how many the reply has. An agent is read only where the page lacks some of them,
+    and they may be open all the same.
+
+    Args:
+        visit: of the page.
+        rows: of the page.
+        cut: those whose replies may go on elsewhere, by a filter, the order or an edge of the page.
+
+    """
+    groups: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    for row in rows:
+        groups.setdefault((row["agent_id"], row["reply"]), []).append(row)
+    open_elsewhere = {(row["agent_id"], row["reply"]) for row in cut}
+    states: dict[str, AgentState | None] = {}
+    for key, group in groups.items():
+        size = max(row["reply_size"] for row in group)
+        answered = max(size - len(group), 0)
+        if answered and key in open_elsewhere:
+            if key[0] not in states:
+                states[key[0]] = await _state_or_none(visit.about(key[0]))
+            state = states[key[0]]
+            if state is not None:
+                answered, size = replies_in(state).get(key[1], (answered, size))
+        for row in group:
+            row["reply_size"], row["reply_answered"] = max(size, len(group)), answered
+
+
+async def _state_or_none(visit: Visit) -> AgentState | None:
+    try:
+        return await visit.state()
+    except UnderstudyError:
+        return None  # it is deleted meanwhile, or cannot be read: its page says so
+
+
+def replies_in(state: AgentState) -> dict[str, tuple[int, int]]:
+    """By reply that is open: how many of its requests are answered, and how many it has."""
+    found = {}
+    for inner in state.tree:
+        if inner.run is None or inner.run.over:
+            continue
+        calls = inner.run.calls
+        requests = [request for call in calls for request in call.requests.values()]
+        if requests:
+            answered = sum(len(call.decisions) for call in calls)
+            found[reply_of(requests[0])] = (answered, len(requests))
+    return found
+
+
+# ---------------------------------------------------------------------- one request
+
+
+async def request_page(visit: Visit) -> dict[str, Any]:
+    """One request, whether it waits or not, and what became of it."""
+    request_id = visit.request_id
+    state = await visit.state()
+    request = next((found for found in state.requests if found.id == request_id), None)
+    story = None
+    if request is None:
+        story, request = await story_of(visit, request_id, state)
+    visit.shown = request
+    tool = None if request is None else visit.tool_of(request)
+    siblings = [] if request is None else _siblings(visit, state, request)
+    answered, total = (
+        (0, 1) if request is None else replies_in(state).get(reply_of(request), (0, 1))
+    )
+    return {
+        "request": None if request is None else request.to_dict(),
+        "is_pending": story is None,
+        "is_expired": request is not None and story is None and await is_expired(visit, request),
+        "story": story,
+        "agent_id": visit.agent_id,
+        "agent": None if request is None else request.agent_path[0],
+        "tool_description": None if tool is None else tool.description,
+        "tool_parameters": None if tool is None else jsonable(tool.parameters),
+        "doubts": [] if request is None else await doubts_about(visit, state, request),
+        "last_rows": await last_rows(visit),
+        "reply": {"answered": answered, "size": total, "others": siblings},
+    }
+
+
+async def is_expired(visit: Visit, request: Request) -> bool:
+    """Whether its time is over, though that is not recorded yet."""
+    return request.expires_at is not None and request.expires_at <= await visit.time()
+
+
+def _siblings(visit: Visit, state: AgentState, request: Request) -> list[dict[str, Any]]:
+    others = (found for found in state.requests if reply_of(found) == reply_of(request))
+    return [
+        {
+            "id": found.id,
+            "tool_name": found.tool_name,
+            "about": found.about,
+            "summary": summary(visit.redacted(found.to_dict(), "request")),
+        }
+        for found in others
+        if found.id != request.id
+    ]
+
+
+async def doubts_about(visit: Visit, state: AgentState, request: Request) -> list[dict[str, Any]]:
+    """The doubts that a request was asked with, each with how it is `settled` since, or None.
+
+    A request stays as it was asked. One that was asked without any has those of its tool now.
+    """
+    now = state.doubts_in_tree
+    doubts = request.doubts or tuple(
+        doubt for doubt in now.values() if doubt.tool_name == request.tool_name
+    )
+    over = {doubt.call_key for doubt in doubts} - now.keys()
+    settled: dict[str, dict[str, Any]] = {}
+    if over:
+        async for entry in entries_back(visit):
+            if entry.what == "request" and entry.detail["request_id"] == request.id:
+                break
+            if entry.what == "settled" and entry.call_key in over:
+                told = {"how": entry.detail["how"], "at": time_text(entry.at)}
+                settled[entry.call_key] = told
+                if settled.keys() == over:
+                    break
+    return [
+        {**data, "settled": settled.get(doubt.call_key)}
+        for doubt, data in zip(doubts, jsonable(list(doubts)), strict=True)
+    ]
+
+
+async def story_of(
+    visit: Visit, request_id: str, state: AgentState | None
+) -> tuple[dict[str, Any], Request | None]:
+    """What became of a request that does not wait any more."""
+    decided = None
+    for inner in () if state is None else state.tree:
+        for record in inner.decisions:
+            if record.request.id == request_id:
+                decided = record
+    try:
+        made, ended, story = await _told(visit, request_id)
+    except UnknownAgent:
+        return {"what": "deleted", "at": None, "by": None, "decision": None}, None
+    if decided is not None and story is None:
+        story = _decision_story(
+            decided.decision.to_dict(), decided.decision.by, time_text(decided.at), decided.sticky
+        )
+    if story is None and made is None:
+        raise refused(404, "UnknownRequest", "This agent has never asked that.")
+    if story is None:
+        at = None if ended is None else time_text(ended.at)
+        story = {"what": "void", "at": at, "by": None, "decision": None}
+    if decided is not None:
+        return story, decided.request
+    return story, None
+
+
+async def _told(
+    visit: Visit, request_id: str
+) -> tuple[HistoryEntry | None, HistoryEntry | None, dict[str, Any] | None]:
+    """What the history says of it: how it was asked, the end of the run after it, its story."""
+    ended = story = None
+    async for entry in entries_back(visit):
+        detail = entry.detail
+        if entry.what == "run_ended":
+            ended = entry
+        elif entry.what == "withdrawn" and request_id in detail["request_ids"]:
+            told = {"what": "withdrawn", "at": time_text(entry.at), "by": None, "decision": None}
+            story = story or told
+        elif detail.get("request_id") != request_id:
+            continue
+        elif entry.what == "decision":
+            given = {k: v for k, v in detail.items() if k not in ("request_id", "sticky")}
+            told = _decision_story(given, entry.who, time_text(entry.at), bool(detail["sticky"]))
+            story = story or told
+        elif entry.what == "request":
+            return entry, ended, story
+    return None, ended, story
+
+
+def _decision_story(
+    decision: dict[str, Any], by: str | None, at: str | None, sticky: bool
+) -> dict[str, Any]:
+    expired = by == EXPIRY
+    return {
+        "what": "expired" if expired else "decided",
+        "at": at,
+        "by": None if expired else by,
+        "decision": decision,
+        "sticky": sticky,
+    }

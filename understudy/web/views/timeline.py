@@ -1,0 +1,374 @@
+"""The timeline of an agent: bars of runs, replies, calls and waits, made of its history."""
+
+from __future__ import annotations
+
+import asyncio
+from bisect import bisect_right
+from collections.abc import Container, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from itertools import pairwise
+from typing import Any, Literal
+
+from understudy._base.points_in_time import time_text
+from understudy._base.request_timing import EXPIRY
+from understudy.costs import cost_of
+from understudy.history import HistoryEntry
+from understudy.models.prices import Prices
+from understudy.state.costs import Cost
+from understudy.web.views.agents import info_of, prices_of
+from understudy.web.views.newest_first import asked_before, is_newest, page_before
+from understudy.web.visit import Visit
+
+Kind = Literal["run", "reply", "call", "person", "wait"]
+Look = Literal["", "doubt", "failed", "stopped", "suspended"]
+"""How a bar is drawn, besides its kind: so that nothing but a success looks like one."""
+LOOKS: dict[str, Look] = {
+    "failed": "failed",
+    "interrupted": "failed",
+    "stopped": "stopped",
+    "cancelled": "stopped",
+    "withdrawn": "stopped",
+    "expired": "stopped",
+    "cut": "stopped",
+    "cut off": "stopped",
+    "denied": "stopped",
+    "suspended": "suspended",
+}
+"""By the outcome of a bar."""
+PAGE = 300
+"""Records of a page; the newest page is shown first."""
+
+
+@dataclass(slots=True)
+class Bar:
+    """Something that took time."""
+
+    kind: Kind
+    label: str
+    depth: int
+    start: datetime
+    end: datetime | None
+    outcome: str = ""
+    """How it ended; empty while it goes on."""
+    is_doubt: bool = False
+    seq: int = 0
+    detail: str = ""
+    entry: HistoryEntry | None = None
+    """Of a reply: what says what it cost."""
+    call_key: str | None = None
+
+    @property
+    def look(self) -> Look:
+        """How it is drawn."""
+        return "doubt" if self.is_doubt else LOOKS.get(self.outcome, "")
+
+
+@dataclass(slots=True)
+class Mark:
+    """Something that happened at a moment."""
+
+    kind: str
+    label: str
+    at: datetime
+    seq: int
+
+
+@dataclass(slots=True)
+class _Reader:
+    """Reads the history, and keeps what is open."""
+
+    bars: list[Bar] = field(default_factory=list)
+    marks: list[Mark] = field(default_factory=list)
+    open_runs: dict[str, Bar] = field(default_factory=dict)
+    """By run id. Agents of one name may run at once."""
+    open_calls: dict[str, Bar] = field(default_factory=dict)
+    """By call key, which begins with the id of the run."""
+    open_asks: dict[str, Bar] = field(default_factory=dict)
+    open_waits: dict[tuple[str, str], Bar] = field(default_factory=dict)
+    """By call key and name."""
+    host: str | None = None
+    """Who has made the last attempt, where several hosts share the store."""
+
+    def read(self, entry: HistoryEntry) -> None:
+        at, path, detail = entry.at, entry.agent_path, entry.detail
+        run, call = entry.run_id or "", entry.call_key or ""
+        if at is None:
+            return  # recorded before records had times
+        depth = 2 * (len(path) - 1)
+        match entry.what:
+            case "run_started":
+                bar = self._open("run", path[-1], depth, entry, at)
+                self.open_runs[run] = bar
+            case "run_ended":
+                if run in self.open_runs:
+                    self._close(self.open_runs.pop(run), at, detail["outcome"])
+                self._end_below(run, at, is_root=len(path) == 1)
+            case "reply":
+                start = at - timedelta(seconds=entry.seconds or 0.0)
+                bar = self._open("reply", entry.who or "model", depth + 1, entry, start)
+                bar.detail = f"{detail['input_tokens']} + {detail['output_tokens']} tokens"
+                bar.entry = entry
+                self._close(bar, at, "cut" if detail["cut"] else "ok")
+            case "tool_started":
+                before = self.open_calls.pop(call, None)
+                if before is not None:
+                    self._close(before, at, "cut off")
+                bar = self._open("call", entry.tool_name or "", depth + 1, entry, at)
+                self.open_calls[call] = bar
+            case "tool_suspended":
+                self._end_call(entry, at, "suspended")
+            case "tool_ended":
+                if call not in self.open_calls and not detail["in_doubt"]:
+                    return  # denied, or answered by a person: it has no body that ran
+                self._end_call(entry, at, detail["outcome"], doubt=bool(detail["in_doubt"]))
+            case "request":
+                label = f"{detail['kind']}: {entry.tool_name}"
+                self.open_asks[detail["request_id"]] = self._open(
+                    "person", label, depth + 1, entry, at
+                )
+                if detail["kind"] == "doubt":
+                    self._end_call(entry, at, "in doubt", doubt=True)
+            case "decision":
+                bar_or_none = self.open_asks.pop(detail["request_id"], None)
+                if bar_or_none is not None:
+                    who = "" if entry.who in (None, EXPIRY) else f" by {entry.who}"
+                    word = "expired" if entry.who == EXPIRY else detail["type"] + who
+                    self._close(bar_or_none, at, word)
+            case "withdrawn":
+                for request_id in detail["request_ids"]:
+                    if request_id in self.open_asks:
+                        self._close(self.open_asks.pop(request_id), at, "withdrawn")
+            case "wait_started":
+                key = (call, detail["name"])
+                if key not in self.open_waits:
+                    label = f"{detail['what']}: {detail['name']}"
+                    self.open_waits[key] = self._open("wait", label, depth + 1, entry, at)
+                self._end_call(entry, at, "suspended")
+            case "wait_over":
+                key = (call, detail["name"])
+                if key in self.open_waits:
+                    self._close(self.open_waits.pop(key), at, detail["how"])
+            case "paused" | "unpaused" | "released" | "quarantined" | "stop_requested":
+                self.marks.append(Mark(entry.what, entry.what.replace("_", " "), at, entry.seq))
+            case "model_asked":
+                self.marks.append(
+                    Mark(entry.what, f"asked a model: {detail['key']}", at, entry.seq)
+                )
+            case "imported":
+                self.marks.append(Mark("imported", "imported from elsewhere", at, entry.seq))
+            case "attempt_started":
+                self._begin_attempt(entry, at)
+            case _:
+                pass
+
+    def _begin_attempt(self, entry: HistoryEntry, at: datetime) -> None:
+        """An attempt after a crash, or at another host, is marked; one after an answer is not."""
+        if len(entry.agent_path) > 1:
+            return
+        detail = entry.detail
+        number, before = detail["number"], self.host
+        self.host = detail["host"] or before
+        if number == 1:
+            return
+        if detail.get("reply_lost") or self.open_calls:
+            word = "cut off, and continued from the records"
+            self.marks.append(Mark("crash", f"attempt {number}: {word}", at, entry.seq))
+            for bar in self.open_calls.values():
+                self._close(bar, at, "cut off")
+            self.open_calls.clear()
+        if before not in (None, self.host):
+            word = f"continued by {self.host}; before, by {before}"
+            self.marks.append(Mark("takeover", f"attempt {number}: {word}", at, entry.seq))
+
+    def _open(
+        self, kind: Kind, label: str, depth: int, entry: HistoryEntry, start: datetime
+    ) -> Bar:
+        bar = Bar(kind=kind, label=label, depth=depth, start=start, end=None, seq=entry.seq)
+        bar.call_key = entry.call_key
+        self.bars.append(bar)
+        return bar
+
+    def _close(self, bar: Bar, at: datetime, outcome: str) -> None:
+        bar.end, bar.outcome = max(at, bar.start), outcome
+
+    def _end_call(
+        self, entry: HistoryEntry, at: datetime, outcome: str, *, doubt: bool = False
+    ) -> None:
+        bar = self.open_calls.pop(entry.call_key or "", None)
+        if bar is None and doubt:
+            calls = (b for b in reversed(self.bars) if b.kind == "call")
+            bar = next((b for b in calls if b.call_key == entry.call_key), None)
+        if bar is not None:
+            self._close(bar, bar.end or at, "in doubt" if doubt else outcome)
+            bar.is_doubt = doubt
+
+    def _end_below(self, run: str, at: datetime, *, is_root: bool) -> None:
+        """A run has ended: nothing inside it goes on."""
+
+        def is_inside(call: str) -> bool:
+            return is_root or call.startswith(f"{run}.")
+
+        for key in [key for key in self.open_calls if is_inside(key)]:
+            self._close(self.open_calls.pop(key), at, "cut off")
+        for wait in [wait for wait in self.open_waits if is_inside(wait[0])]:
+            self._close(self.open_waits.pop(wait), at, "ended")
+        if is_root:
+            for bar in self.open_asks.values():
+                self._close(bar, at, "ended")
+            self.open_asks.clear()
+
+
+async def timeline(visit: Visit) -> dict[str, Any]:
+    """What took how long, and what happened in between, in pages: the newest first."""
+    info, state = await info_of(visit), await visit.state()
+    end = min(asked_before(visit), info.last_seq + 1)
+    # As many records before and behind tell how the bars of this page began, and how they ended.
+    page = await page_before(visit, end + PAGE, 3 * PAGE)
+    shown = range(max(end - PAGE, 1), end)
+    is_whole = end + PAGE > info.last_seq
+    # As in `usage`: an estimate of a cost takes some 0.2 ms.
+    drawn = await asyncio.to_thread(
+        _drawn,
+        page.entries,
+        shown,
+        state.doubts_in_tree,
+        prices_of(visit),
+        now=await visit.time(),
+        is_whole=is_whole,
+    )
+    is_first = page.next is None and all(entry.seq >= shown.start for entry in page.entries)
+    earlier = None if is_first else shown.start
+    return {"id": visit.agent_id, **drawn, "earlier": earlier, "is_newest": is_newest(visit)}
+
+
+def _drawn(
+    entries: Sequence[HistoryEntry],
+    page: range,
+    doubts: Container[str],
+    prices: Prices,
+    *,
+    now: datetime,
+    is_whole: bool,
+) -> dict[str, Any]:
+    """The bars and marks of the records of a page.
+
+    Args:
+        entries: of these records, and of some before and behind them.
+        page: the numbers of the records.
+        doubts: the calls that are in doubt now.
+        prices: by which costs are estimated.
+        now: the time: the end of what goes on.
+        is_whole: whether nothing has come behind these entries.
+
+    """
+    reader = _Reader()
+    for entry in entries:
+        reader.read(entry)
+    for bar in reader.bars:
+        if bar.kind == "call" and bar.call_key in doubts and bar.outcome != "suspended":
+            bar.is_doubt = True
+        if bar.end is None and not is_whole:
+            bar.outcome = "ends later"
+    shown = sorted(
+        (bar for bar in reader.bars if bar.seq in page), key=lambda bar: (bar.seq, bar.depth)
+    )
+    if not is_whole:
+        now = max((entry.at for entry in entries if entry.at is not None), default=now)
+    axis = Axis(shown, now)
+    rows = []
+    for bar in shown:
+        start, end = axis.at(bar.start), axis.at(bar.end or now)
+        rows.append(
+            {
+                "kind": bar.kind,
+                "label": bar.label,
+                "depth": bar.depth,
+                "start": time_text(bar.start),
+                "end": time_text(bar.end),
+                "seconds": None if bar.end is None else (bar.end - bar.start).total_seconds(),
+                "outcome": bar.outcome,
+                "in_doubt": bar.is_doubt,
+                "look": bar.look,
+                "detail": bar.detail,
+                "cost": "" if bar.entry is None else _cost_text(cost_of(bar.entry, prices)),
+                "from": round(start, 3),
+                "to": round(max(end, start), 3),
+            }
+        )
+    marks = [
+        {"kind": m.kind, "label": m.label, "at": time_text(m.at), "from": round(axis.at(m.at), 3)}
+        for m in reader.marks
+        if m.seq in page
+    ]
+    return {
+        "bars": rows,
+        "marks": marks,
+        "breaks": [round(place, 3) for place in axis.breaks],
+    }
+
+
+def _cost_text(cost: Cost) -> str:
+    """Nothing of one that nobody asked for and nobody knows: a model of tests, for instance."""
+    return "" if cost.unknown == cost.requests else str(cost)
+
+
+class Axis:
+    """Places times between 0 and 100. Long times of nothing but waiting are cut short.
+
+    Args:
+        bars: what is to be placed.
+        now: the end of those that go on.
+
+    """
+
+    def __init__(self, bars: list[Bar], now: datetime) -> None:
+        self.breaks: list[float] = []
+        self._times: list[datetime] = []
+        self._places: list[float] = []
+        if not bars:
+            return
+        busy = [(bar.start, bar.end or now) for bar in bars if bar.kind in ("reply", "call")]
+        times = sorted({t for bar in bars for t in (bar.start, bar.end or now)})
+        work = sum(_busy_seconds(busy), 0.0)
+        longest = max(work / 4, 0.05)
+        places = [0.0]
+        cuts: list[int] = []
+        for index, (before, after) in enumerate(pairwise(times)):
+            seconds = (after - before).total_seconds()
+            is_busy = any(start < after and end > before for start, end in busy)
+            if not is_busy and seconds > longest:
+                cuts.append(index)
+                seconds = longest
+            places.append(places[-1] + seconds)
+        total = places[-1] or 1.0
+        self._times = times
+        self._places = [100.0 * place / total for place in places]
+        self.breaks = [(self._places[i] + self._places[i + 1]) / 2 for i in cuts]
+
+    def at(self, time: datetime) -> float:
+        """The place of a time."""
+        if not self._times:
+            return 0.0
+        index = bisect_right(self._times, time) - 1
+        if index < 0:
+            return 0.0
+        if index >= len(self._times) - 1:
+            return self._places[-1]
+        before, after = self._times[index], self._times[index + 1]
+        share = (time - before) / (after - before)
+        return self._places[index] + share * (self._places[index + 1] - self._places[index])
+
+
+def _busy_seconds(intervals: list[tuple[datetime, datetime]]) -> list[float]:
+    """The lengths of the intervals, what overlaps counted once."""
+    found: list[float] = []
+    end: datetime | None = None
+    for start, stop in sorted(intervals):
+        if end is None or start > end:
+            found.append((stop - start).total_seconds())
+            end = stop
+        elif stop > end:
+            found.append((stop - end).total_seconds())
+            end = stop
+    return found
