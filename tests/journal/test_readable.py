@@ -179,6 +179,7 @@ def of_kinds(value: Any) -> list[Record]:
         r.UserMessage(message=ask, author=text),
         r.MessageQueued(message_id=text, message=ask),
         r.MessageDue(message_id=text, at=NOW),
+        r.MessagesArchived(runs={text: text}, at=NOW),
         r.MessageCancelled(message_id=text, at=NOW),
         r.PauseRequested(reason=text, at=NOW),
         r.ScheduleSet(schedule=schedule, at=NOW),

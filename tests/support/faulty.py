@@ -85,6 +85,9 @@ class FaultyBackend:
     def load_blobs(self, *args: Any) -> Any:
         return self.__getattr__("load_blobs")(*args)
 
+    def message_runs(self, *args: Any) -> Any:
+        return self.__getattr__("message_runs")(*args)
+
     def load_latest(self, *args: Any) -> Any:
         return self.__getattr__("load_latest")(*args)
 

@@ -17,6 +17,7 @@ from understudy._base.type_variables import OutputT_co
 from understudy.actors.agent.actor import AgentActor
 from understudy.actors.agent.events import Status, Subscription
 from understudy.actors.agent.factory import MadeAtActivation
+from understudy.actors.agent.message_ids import check_message_id
 from understudy.actors.agent.messages import (
     AgentMessage,
     Cancel,
@@ -247,7 +248,7 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
             UsageError: if `message_id` is not text.
 
         """
-        checked_text(message_id, what="`message_id`")
+        check_message_id(message_id)
         future: Future[bool] = self._future()
         self._post(CancelMessage(message_id, future))
         return future
@@ -797,7 +798,7 @@ class AgentRefs:
 
 def _check_message_id(given: object) -> None:
     if given is not None:
-        checked_text(given, what="`message_id`")
+        check_message_id(given)
 
 
 def _checked_run_id(given: object) -> str | None:

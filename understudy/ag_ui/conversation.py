@@ -215,7 +215,8 @@ class Conversation:
             return None, False
         run = None if state.run is None else state.run.run_id
         taken = f"client:{id}"
-        if state.message_ids.get(taken, "") in (None, run):
+        by = state.message_ids.get(taken)
+        if (taken in state.message_ids and by is None) or (by is not None and by.run_id == run):
             # It waits for its run, or is of the last one.
             return (lambda: ref.outcome(message_id=taken)), False
         return ref.outcome, False

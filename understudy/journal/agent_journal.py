@@ -25,7 +25,7 @@ from understudy.journal.lease import Lease
 from understudy.journal.store_reader import Loaded
 from understudy.journal.taken_states import TakenState
 from understudy.state.agent_state import AgentState
-from understudy.state.records import Record, StatusNoted
+from understudy.state.records import MessagesArchived, Record, StatusNoted
 
 LoadBlobs = Callable[[str, Collection[str]], Awaitable[Mapping[str, bytes]]]
 """The bytes of an agent's files with these hashes."""
@@ -84,7 +84,7 @@ def _agent_of(
 class _Pending:
     """Records on their way to the committer's thread, and what goes with them."""
 
-    __slots__ = ("at", "blobs", "entry", "feed", "records", "status_noted")
+    __slots__ = ("at", "blobs", "entry", "feed", "message_runs", "records", "status_noted")
 
     def __init__(self) -> None:
         self.records: list[EncodedRecord] = []
@@ -94,6 +94,7 @@ class _Pending:
         """Whether one of them is about the status."""
         self.feed: tuple[FeedRow, ...] = ()
         self.blobs: dict[str, bytes] | None = None
+        self.message_runs: dict[str, str] | None = None
         self.entry: IndexEntry = _AT_REST
         """What the index says of the agent after them."""
 
@@ -105,8 +106,11 @@ class _Pending:
         self.feed += later.feed
         if later.blobs is not None:
             self.blobs = {**(self.blobs or {}), **later.blobs}
+        if later.message_runs is not None:
+            self.message_runs = {**(self.message_runs or {}), **later.message_runs}
 
 
+_NOTED = MAY_BE_TOLD | {MessagesArchived}
 _AT_REST = IndexEntry(IndexStatus.REST)
 
 
@@ -210,7 +214,7 @@ class AgentJournal:
             buffer.records.append(kept)
             self._appended += 1
             buffer.at = self._at = record.at
-            if type(record) in MAY_BE_TOLD:  # no record of a step but its results
+            if type(record) in _NOTED:  # no record of a step but its results
                 self._note_told(buffer, record, kept)
 
     def _new_buffer(self) -> _Pending:
@@ -235,9 +239,12 @@ class AgentJournal:
         return load_blobs
 
     def _note_told(self, buffer: _Pending, record: Record, kept: EncodedRecord) -> None:
-        """Note a record that the feed may tell, or that is about the status."""
+        """Note a record that the feed may tell, or that an index needs."""
         if type(record) is StatusNoted:
             buffer.status_noted = True
+        elif type(record) is MessagesArchived:
+            buffer.message_runs = {**(buffer.message_runs or {}), **record.runs}
+            return
         feed = self._environment.feed
         if feed is not None and feed.keeps_feed:
             row = feed_row(self._owned.agent, self._appended, record, kept)
@@ -386,6 +393,7 @@ class AgentJournal:
             takeable=entry.takeable,
             run_version=entry.run_version,
             blobs=queued.blobs,
+            message_runs=queued.message_runs,
         )
         self._taken_seq = batch.last_seq
         return batch

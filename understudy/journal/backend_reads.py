@@ -24,6 +24,10 @@ class BackendReader(Protocol):
 
     def load_blobs(self, agent_id: str, hashes: Collection[str] | None) -> Mapping[str, bytes]: ...
 
+    def message_runs(
+        self, agent_id: str, message_ids: Collection[str] | None
+    ) -> Mapping[str, str]: ...
+
     def has_text(self, agent_id: str, kinds: Sequence[str], text: str) -> bool: ...
 
     def agents(
@@ -65,6 +69,9 @@ class ReadsByReader:
 
     def load_blobs(self, agent_id: str, hashes: Collection[str] | None) -> Mapping[str, bytes]:
         return self._reader.load_blobs(agent_id, hashes)
+
+    def message_runs(self, agent_id: str, message_ids: Collection[str] | None) -> Mapping[str, str]:
+        return self._reader.message_runs(agent_id, message_ids)
 
     def has_text(self, agent_id: str, kinds: Sequence[str], text: str) -> bool:
         return self._reader.has_text(agent_id, kinds, text)

@@ -282,6 +282,8 @@ class Batch:
     """As of `IndexEntry`."""
     blobs: Mapping[str, bytes] | None = None
     """Bytes of files that its records name, by hash, of a backend that `KeepsBlobs`."""
+    message_runs: Mapping[str, str] | None = None
+    """As of `MessagesArchived.runs`, of its records; of a backend that `IndexesMessages`."""
     blobs_in_use: Collection[str] = ()
     """Of a snapshot: the hashes of those that it needs. The others of the agent are deleted."""
 
@@ -617,3 +619,15 @@ class KeepsBlobs(Protocol):
 
     def load_blobs(self, agent_id: str, hashes: Collection[str] | None) -> Mapping[str, bytes]:
         """The reader's: those of the agent that there are of these; None = all of them."""
+
+
+@runtime_checkable
+class IndexesMessages(Protocol):
+    """An optional part of a backend: it keeps the ids of old messages, each with its run.
+
+    `append` adds those of `Batch.message_runs` with the records; `compact` keeps all, and `delete`
+    deletes them.
+    """
+
+    def message_runs(self, agent_id: str, message_ids: Collection[str] | None) -> Mapping[str, str]:
+        """The reader's: by message id, the run that took it, of these; None = of all."""

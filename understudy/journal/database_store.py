@@ -424,6 +424,17 @@ class DatabaseStore:
     ) -> Mapping[str, bytes]:
         return await self.reader.load_blobs(agent_id, hashes)
 
+    @property
+    def indexes_messages(self) -> bool:
+        """As `MessageStore.indexes_messages`."""
+        return self.reader.indexes_messages
+
+    async def message_runs(
+        self, agent_id: str, message_ids: Collection[str] | None = None
+    ) -> Mapping[str, str]:
+        """As `MessageStore.message_runs`."""
+        return await self.reader.message_runs(agent_id, message_ids)
+
     async def has_text(self, agent_id: str, kinds: Sequence[str], text: str) -> bool:
         return await self.reader.has_text(agent_id, kinds, text)
 

@@ -27,7 +27,7 @@ from understudy.journal.store import hashes_of
 from understudy.journal.store_reader import Loaded
 from understudy.state.agent_state import AgentState
 from understudy.state.blobs import in_use
-from understudy.state.records import Record, StatusNoted
+from understudy.state.records import MessagesArchived, Record, StatusNoted
 
 LAST_RECORDS: int = CHECKPOINT_EVERY // 4
 """Since the state that was kept last, for one to be kept where the agent leaves memory."""
@@ -72,6 +72,8 @@ class _AgentRecords:
     """The state with which it left memory last, and the number of its newest record then."""
     blobs: dict[str, bytes] = field(default_factory=dict)
     """The bytes of its files, by hash."""
+    message_runs: dict[str, str] = field(default_factory=dict)
+    """By the ids of old messages, the runs that took them."""
 
     @property
     def last_seq(self) -> int:
@@ -176,6 +178,24 @@ class MemoryStore:
         wanted = kept.blobs if hashes is None else hashes
         return {hash: kept.blobs[hash] for hash in wanted if hash in kept.blobs}
 
+    @property
+    def indexes_messages(self) -> bool:
+        """It does."""
+        return True
+
+    async def message_runs(
+        self, agent_id: str, message_ids: Collection[str] | None = None
+    ) -> Mapping[str, str]:
+        kept = self._kept.get(agent_id)
+        if kept is None:
+            return {}
+        runs = kept.message_runs
+        return (
+            dict(runs)
+            if message_ids is None
+            else {id: runs[id] for id in message_ids if id in runs}
+        )
+
     async def load_latest(self, agent_id: str) -> Loaded | None:
         kept = self._kept.get(agent_id)
         if kept is None or kept.left is None:
@@ -220,7 +240,7 @@ class MemoryStore:
         if kept is None or kept.deleted:
             return False
         kept.deleted, kept.floor, kept.records, kept.left = True, 0, [], None
-        kept.blobs = {}
+        kept.blobs, kept.message_runs = {}, {}
         kept.epoch += 1
         kept.entry, kept.live_entry, kept.status_at = _AT_REST, None, None
         self._changed.add(agent_id)
@@ -342,6 +362,8 @@ class MemoryAgentJournal:
         for record in records:
             if type(record) is StatusNoted:
                 self._kept.status_at = record.at
+            elif type(record) is MessagesArchived:
+                self._kept.message_runs.update(record.runs)
 
     def keep_blobs(self, blobs: Mapping[str, bytes]) -> None:
         """As `BlobJournal.keep_blobs`."""

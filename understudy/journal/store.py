@@ -185,6 +185,23 @@ class BlobStore(Protocol):
 
 
 @runtime_checkable
+class MessageStore(Protocol):
+    """An optional part of a store, or of what reads one: it keeps the ids of old messages.
+
+    It puts what a `MessagesArchived` record says into an index, in the commit of the record.
+    """
+
+    @property
+    def indexes_messages(self) -> bool:
+        """Whether its backend keeps them."""
+
+    async def message_runs(
+        self, agent_id: str, message_ids: Collection[str] | None = None
+    ) -> Mapping[str, str]:
+        """By message id, the run that took the message, of these that are kept; None = all."""
+
+
+@runtime_checkable
 class BlobJournal(Protocol):
     """An optional part of a journal: it keeps the bytes of files beside the records."""
 

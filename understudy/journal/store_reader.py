@@ -26,6 +26,7 @@ from understudy.journal.contracts import (
     Backend,
     FindsAgents,
     FindsText,
+    IndexesMessages,
     IndexStatus,
     KeepsBlobs,
     KeepsCheckpoints,
@@ -206,6 +207,20 @@ class StoreReader:
         if not isinstance(backend, KeepsBlobs):
             raise UsageError(f"{backend!r} keeps no files: it has no load_blobs()")
         return await self.read(partial(backend.load_blobs, agent_id, hashes))
+
+    @property
+    def indexes_messages(self) -> bool:
+        """As `MessageStore.indexes_messages`."""
+        return isinstance(self._backend, IndexesMessages)
+
+    async def message_runs(
+        self, agent_id: str, message_ids: Collection[str] | None = None
+    ) -> Mapping[str, str]:
+        """As `MessageStore.message_runs`."""
+        backend = self._backend
+        if not isinstance(backend, IndexesMessages):
+            return {}
+        return await self.read(partial(backend.message_runs, agent_id, message_ids))
 
     async def list_agents(
         self, query: AgentQuery, after: AgentKey | None, limit: int

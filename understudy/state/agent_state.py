@@ -31,7 +31,7 @@ from understudy.state.blobs import dumped_blobs
 from understudy.state.costs import Cost, Lines, adding, below, complete
 from understudy.state.files import StoredFile
 from understudy.state.next_due import next_due
-from understudy.state.plans import Plans, QueuedMessage
+from understudy.state.plans import Plans, QueuedMessage, TakenMessage
 from understudy.state.run_state import RunState, is_child_of
 from understudy.state.shared_empties import no_items, no_list, with_item
 from understudy.state.stored_names import is_needed
@@ -39,7 +39,7 @@ from understudy.state.waits import Wait, waits_of
 
 SCHEMA_VERSION = 1
 _STORED_KEYS = ("run", "decisions", "sticky", "doubts", "queue", "message_ids", "status")
-_LATER_KEYS = ("plans", "files", "blobs", "earlier_costs")
+_LATER_KEYS = ("plans", "files", "blobs", "earlier_costs", "has_archive")
 """Without which a state is complete: it has the default of what was added since version 1."""
 _KEYS = ("messages", "values", "children", *_STORED_KEYS)
 """All of them are in every state that version 1 wrote."""
@@ -54,12 +54,13 @@ class _Stored:
     sticky: dict[str, Sticky]
     doubts: dict[str, DoubtfulCall]
     queue: dict[str, QueuedMessage]
-    message_ids: dict[str, str | None]
+    message_ids: dict[str, TakenMessage | None]
     status: str
     plans: Plans | None = None
     files: dict[str, StoredFile] | None = None
     blobs: dict[str, Base64Bytes] | None = None
     earlier_costs: Lines = ()
+    has_archive: bool = False
 
 
 @cache
@@ -90,6 +91,7 @@ class AgentState:
         "doubts",
         "earlier_costs",
         "files",
+        "has_archive",
         "message_ids",
         "messages",
         "plans",
@@ -116,11 +118,14 @@ class AgentState:
     """Messages that wait for a run, by message id, oldest first."""
     children: dict[str, AgentState]
     """The agents that open calls, or the workflow, run now, by child key."""
-    message_ids: dict[str, str | None]
-    """By the id of each message so far, the id of the run that took it; None while it waits.
+    message_ids: dict[str, TakenMessage | None]
+    """By message id, oldest first: the run that took the message; None while the message waits.
 
-    A message with a known id is not taken again.
+    A message with a known id is not taken again. The ids of old messages are in the store alone:
+    see `has_archive`.
     """
+    has_archive: bool
+    """Whether the store's index has ids of older messages, which are not in `message_ids`."""
     status: str
     """The last status of its actor that was emitted to subscribers; `idle` without an actor.
 
@@ -153,6 +158,7 @@ class AgentState:
         self.files = None
         self.blobs = None
         self.earlier_costs = ()
+        self.has_archive = False
         self.children = no_items()
 
     @property
@@ -294,6 +300,7 @@ class AgentState:
         twin.status, twin.plans = self.status, self.plans
         twin.files, twin.blobs = self.files, self.blobs
         twin.earlier_costs = self.earlier_costs
+        twin.has_archive = self.has_archive
         twin.children = self.children and {
             key: child.copied() for key, child in self.children.items()
         }
@@ -378,6 +385,7 @@ class AgentState:
             self.plans,
             self.files,
             earlier_costs=self.earlier_costs,
+            has_archive=self.has_archive,
         )
         data = cast("dict[str, Any]", _stored().dump_python(stored, mode="json"))
         del data["blobs"]
@@ -385,6 +393,8 @@ class AgentState:
             del data["files"]
         if not self.earlier_costs:
             del data["earlier_costs"]
+        if not self.has_archive:
+            del data["has_archive"]
         return {
             "schema_version": SCHEMA_VERSION,
             "messages": messages,
@@ -469,6 +479,7 @@ class AgentState:
         state.files = stored.files
         state.blobs = stored.blobs
         state.earlier_costs = stored.earlier_costs
+        state.has_archive = stored.has_archive
         state.children = {
             key: cls._read(child, f"{path}children.{shown(key)}.")
             for key, child in children.items()

@@ -65,7 +65,7 @@ def _child_record(state: AgentState, record: r.ChildRecord) -> None:
     while isinstance(inner, r.ChildRecord):
         inner = inner.record
     if isinstance(inner, r.UserMessage):  # it may have been in the queue of this agent
-        queue.dequeue(state, inner.message_ids)
+        queue.dequeue(state, inner.message_ids, inner.at)
 
 
 # A run that records one of these has got further: an attempt records none of them again that an
@@ -104,6 +104,7 @@ _APPLY: dict[type[r.Record], Callable[[AgentState, Any], None]] = {
     r.MessageQueued: queue.message_queued,
     r.MessageDue: queue.message_due,
     r.MessageCancelled: queue.message_cancelled,
+    r.MessagesArchived: queue.messages_archived,
     r.PauseRequested: queue.pause_requested,
     r.ScheduleSet: queue.schedule_set,
     r.ScheduleRemoved: queue.schedule_removed,

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from understudy._base.context_codecs import StoredContext
 from understudy.models.messages import StoredRequest
@@ -56,6 +56,15 @@ class Schedule:
     """The latest occurrence, also if it was skipped."""
     context: StoredContext = field(default_factory=dict)
     """That of who has set it: its runs have it."""
+
+
+class TakenMessage(NamedTuple):
+    """That a run has taken a message."""
+
+    run_id: str
+    """Of the run."""
+    at: datetime | None
+    """When the run took it; None in data from before records had times."""
 
 
 @dataclass(frozen=True, slots=True)

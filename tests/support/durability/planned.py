@@ -68,9 +68,9 @@ def _stays_in_the_queue() -> None:
     """The run of a message does not take it from the queue."""
     inner = queue.dequeue
 
-    def dequeue(state: Any, message_ids: Any) -> None:
+    def dequeue(state: Any, message_ids: Any, taken_at: Any) -> None:
         kept = dict(state.queue)
-        inner(state, message_ids)
+        inner(state, message_ids, taken_at)
         if len(state.messages) < 8:
             state.queue.update(kept)
 

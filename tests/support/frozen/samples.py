@@ -56,7 +56,7 @@ from understudy.state.blobs import pack
 from understudy.state.costs import CostLine
 from understudy.state.files import FileChange
 from understudy.state.fold import replay
-from understudy.state.plans import Occurrence, Plans, QueuedMessage, Schedule
+from understudy.state.plans import Occurrence, Plans, QueuedMessage, Schedule, TakenMessage
 from understudy.state.run_state import Call, ModelCall, Notices, Point, PointAnswer, RunState, Turn
 from understudy.state.workflow_progress import AgentResult, Progress, Shared
 from understudy.stopping import StopReason, StopSignal, StopSignals
@@ -695,6 +695,7 @@ def planning() -> Iterator[r.Record]:
     yield r.MessageCancelled(message_id="t1", at=at(18))
     yield r.MessageCancelled(message_id="t0", at=at(18))
     yield r.MessageDue(message_id="t2", at=at(18))
+    yield r.MessagesArchived(runs={"m-old": "run-old"}, at=at(18))
     yield r.ScheduleSet(schedule=schedule(), at=at(18))
     for id in ("daily", "gone", "ended"):
         yield r.ScheduleSet(schedule=bare_schedule(id, missed="skip"), at=at(18))
@@ -815,7 +816,8 @@ def _state(run: RunState) -> AgentState:
         "m3", rich_question(), steer=True, self_sent=True, due=at(44), occurrence=occurrence()
     )
     state.queue = {"m3": waiting}
-    state.message_ids = {"m3": None, "m2": "run-1", "t1": None}
+    state.message_ids = {"m3": None, "m2": TakenMessage("run-1", at(40)), "t1": None}
+    state.has_archive = True
     timed = QueuedMessage(
         "t1",
         rich_question(),

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any, Protocol
 
 from understudy.actors.agent.factory import MadeAtActivation
-from understudy.actors.agent.messages import OnRun, RunRequest, WaitOutcome
+from understudy.actors.agent.messages import RunRequest, WaitOutcome
 from understudy.actors.agent.services import RuntimeServices
 from understudy.agent.agent import Agent
 from understudy.agent.run_environment import RunOptions
@@ -72,6 +72,16 @@ class RunTaskResult:
     """The crash is an error before the run had begun: what was open before stays as it is."""
 
 
+@dataclass(slots=True)
+class MessageLookup:
+    """A message id that the store is asked for."""
+
+    message_id: str
+    is_done: bool = False
+    run_id: str | None = None
+    """The run that took the message; None if none did."""
+
+
 @dataclass(frozen=True, slots=True)
 class QueuedRun:
     """A run that was requested and waits until the runs before it are over."""
@@ -88,7 +98,6 @@ class DetachedWaiters:
 
     outcome_futures: tuple[Future[Any], ...]
     queued_runs: tuple[QueuedRun, ...]
-    runs_by_message_id: dict[str, Future[Outcome]] | None
     passivate_futures: tuple[Future[bool], ...] = ()
     """These and those below only where the agent is activated again at once."""
     compact_futures: tuple[Future[None], ...] = ()
@@ -149,6 +158,7 @@ class Activation:
 
     __slots__ = (
         "agent",
+        "beginning",
         "compact_futures",
         "delete_futures",
         "early_cancel",
@@ -158,18 +168,17 @@ class Activation:
         "is_to_unpause",
         "journal",
         "ledger",
+        "lookup",
         "lost_attempt",
         "lost_attempts",
         "message_waits",
         "notifying",
-        "on_run",
         "outcome_futures",
         "passivate_futures",
         "passivated_because",
         "place",
         "queued_runs",
         "result",
-        "runs_by_message_id",
         "self_started_runs",
         "task",
     )
@@ -198,8 +207,6 @@ class Activation:
         """Get the outcome of the current run."""
         self.message_waits: tuple[WaitOutcome, ...] = ()
         """Get the outcomes of runs that will take messages of the queue."""
-        self.runs_by_message_id: dict[str, Future[Outcome]] | None = None
-        """Runs that were requested with a message id of the caller's, by that id."""
         self.passivate_futures: tuple[Future[bool], ...] = ()
         """Get True once the agent is passive. Until then a run task halts after its step."""
         self.compact_futures: tuple[Future[None], ...] = ()
@@ -214,8 +221,10 @@ class Activation:
         """The numbers of the open run's attempts that were cut off while their runtime lived."""
         self.lost_attempt: LostAttempt | None = None
         """The attempt here that was cut off because another runtime took over."""
-        self.on_run: OnRun = None
-        """Of the request whose run begins."""
+        self.beginning: RunRequest | None = None
+        """The request whose run begins: its first record is not made yet."""
+        self.lookup: MessageLookup | None = None
+        """Of the id of the message that is handled now, if the state does not have it."""
         self.place: Place | None = None
         """Its place in this runtime."""
         self.self_started_runs: int = 0
@@ -282,7 +291,6 @@ class Activation:
         """Take over the waiters of the activation before this one."""
         self.outcome_futures = detached.outcome_futures
         self.queued_runs = detached.queued_runs
-        self.runs_by_message_id = detached.runs_by_message_id
         self.passivate_futures = detached.passivate_futures
         self.compact_futures = detached.compact_futures
         self.delete_futures = detached.delete_futures
@@ -293,9 +301,7 @@ class Activation:
         waits = self.message_waits
         if not (self.outcome_futures or self.queued_runs or self.is_given_up or waits):
             return None
-        detached = DetachedWaiters(
-            self.outcome_futures, self.queued_runs, self.runs_by_message_id, message_waits=waits
-        )
+        detached = DetachedWaiters(self.outcome_futures, self.queued_runs, message_waits=waits)
         if self.is_given_up:  # what was requested of this activation is done by the next one
             detached = replace(
                 detached,

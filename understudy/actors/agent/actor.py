@@ -14,6 +14,7 @@ import pykka
 from understudy._base.log_fields import log_extra
 from understudy.actors.agent.activation import Activation, RunAbandoned, activate
 from understudy.actors.agent.factory import MadeAtActivation, made_by
+from understudy.actors.agent.message_ids import is_known, must_look_up
 from understudy.actors.agent.messages import (
     AgentMessage,
     AnswerWait,
@@ -303,6 +304,8 @@ class AgentActor(LoopActor):
             if decisions.must_wait(slot, slot.inbox[kept]):
                 kept += 1
                 continue
+            if must_look_up(slot, slot.inbox[kept]):
+                break
             message = self._followed(slot.inbox.pop(kept))
             try:
                 self._handle(message)
@@ -399,7 +402,7 @@ class AgentActor(LoopActor):
                     raise OtherAgent(agent_id=slot.id, agent=name, wanted=expects)
                 if message.needs_deps:
                     assert isinstance(posted, RunRequest | Send), "as `body_of` has it"
-                    if posted.message_id not in slot.state.message_ids:
+                    if not is_known(slot, posted.message_id):
                         slot.check_has_deps()
                 self._handle(posted)
                 waiters.accept(slot, posted, accepted)

@@ -122,17 +122,6 @@ def mirror(slot: AgentSlot, first: Future[Outcome], second: Future[Outcome]) -> 
     answer_with(slot, second, outcome)
 
 
-def is_refused(future: Future[Outcome]) -> bool:
-    """Whether the run of this future never began: its message id is free again."""
-    if not future.done():
-        return False
-    try:
-        future.get()
-    except Exception:
-        return True
-    return False
-
-
 def notify(slot: AgentSlot, message: Notify) -> None:
     """Pass a message to a middleware, and merge the values that its hooks return.
 

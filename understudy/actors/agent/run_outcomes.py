@@ -117,13 +117,13 @@ def run_of_message(agent_id: str, state: AgentState, message_id: str) -> str | N
     """
     if message_id not in state.message_ids:
         raise UnknownMessage(agent_id=agent_id, message_id=message_id)
-    run_id = state.message_ids[message_id]
-    if run_id is None and message_id not in state.queue:
+    taken = state.message_ids[message_id]
+    if taken is None and message_id not in state.queue:
         raise UsageError(
             f"The message {message_id!r} waits for its time: wait for the outcome after that, "
             "or cancel the message first"
         )
-    return run_id
+    return None if taken is None else taken.run_id
 
 
 async def earlier_outcome(

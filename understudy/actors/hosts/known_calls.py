@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from understudy.actors.agent.message_ids import archived_run
 from understudy.actors.agent.messages import (
     AgentMessage,
     Cancel,
@@ -62,11 +63,11 @@ class KnownCalls:
             return None
         match message:
             case RunRequest(message_id=message_id):
-                begun = state.message_ids.get(message_id or "") or run_id
+                begun = await self._run_of(state, message_id) or run_id
                 if begun is not None and await self._is_recorded(state, begun):
                     return Found(run_id=begun)
             case Send(message_id=message_id):
-                if message_id in state.message_ids:
+                if message_id in state.message_ids or await self._run_of(state, message_id):
                     return Found(value=message_id)
             case Resume(decisions=decisions):
                 return _decided(state, decisions)
@@ -90,10 +91,18 @@ class KnownCalls:
             self._is_read = True
         return self._state
 
+    async def _run_of(self, state: AgentState, message_id: str | None) -> str | None:
+        """The run that took a message; None if none did."""
+        if message_id is None:
+            return None
+        taken = state.message_ids.get(message_id)
+        if taken is not None:
+            return taken.run_id
+        return await archived_run(self._store, state, self._agent_id, message_id)
+
     async def _is_recorded(self, state: AgentState, run_id: str) -> bool:
-        if (
-            state.run is not None and state.run.run_id == run_id
-        ) or run_id in state.message_ids.values():
+        taken = (each.run_id for each in state.message_ids.values() if each is not None)
+        if (state.run is not None and state.run.run_id == run_id) or run_id in taken:
             return True
         everything = self._loaded
         if everything is not None and everything.checkpoint is not None:

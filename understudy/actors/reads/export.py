@@ -19,10 +19,16 @@ from understudy.errors import (
     UsageError,
 )
 from understudy.journal import IndexStatus, Readable, Store, index_entry_of, load_latest
-from understudy.journal.store import BlobJournal, BlobStore, HostStore
+from understudy.journal.store import BlobJournal, BlobStore, HostStore, MessageStore
 from understudy.state.blobs import check_kept
 from understudy.state.fold import replay
-from understudy.state.records import Imported, Record, record_from_dict, record_to_dict
+from understudy.state.records import (
+    Imported,
+    MessagesArchived,
+    Record,
+    record_from_dict,
+    record_to_dict,
+)
 
 logger: logging.Logger = logging.getLogger(__name__)
 
@@ -48,6 +54,9 @@ async def export(store: Readable, agent_id: str) -> dict[str, Any]:
                 what = f"the files of agent {agent_id!r}"
                 raise StoreDamaged(what=what, cause="bytes that they consist of are not there")
             blobs = await store.load_blobs(agent_id)
+    runs: Mapping[str, str] = {}
+    if loaded.first_seq > 1 and isinstance(store, MessageStore):  # the records say it else
+        runs = await store.message_runs(agent_id)
     files = {hash: b64encode(kept).decode() for hash, kept in blobs.items()}
     return {
         "export_version": EXPORT_VERSION,
@@ -57,6 +66,7 @@ async def export(store: Readable, agent_id: str) -> dict[str, Any]:
         "first_seq": loaded.first_seq,
         "records": [record_to_dict(record) for record in loaded.records],
         **({"blobs": files} if files else {}),
+        **({"message_runs": dict(runs)} if runs else {}),
     }
 
 
@@ -78,6 +88,8 @@ async def import_(
     try:
         records: list[Record] = [record_from_dict(record) for record in data["records"]]
         name, before = str(data["agent"]), str(data["agent_id"])
+        if data.get("message_runs"):
+            records.append(MessagesArchived(runs=dict(data["message_runs"]), at=clock.now()))
         imported = Imported(at=clock.now(), agent_id=before, incarnation=int(data["incarnation"]))
         state = replay([*records, imported])  # checked before anything is written
         given = dict(data.get("blobs") or {}).items()

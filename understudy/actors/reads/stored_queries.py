@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 from understudy.actors.agent.activation import Activation, DetachedWaiters
 from understudy.actors.agent.directory import Directory
 from understudy.actors.agent.factory import made_by
+from understudy.actors.agent.message_ids import archived_run
 from understudy.actors.agent.messages import AgentMessage, Expectation, Query, WaitOutcome, query_in
 from understudy.actors.agent.phase import Phase
 from understudy.actors.agent.replies import answer_with
@@ -296,7 +297,8 @@ class StoredQueries:
         while True:
             if message_id is not None:
                 try:
-                    run_id = run_of_message(slot.id, state, message_id)
+                    run_id = await archived_run(self._services.store, state, slot.id, message_id)
+                    run_id = run_id or run_of_message(slot.id, state, message_id)
                 except UnknownMessage:
                     if loaded.agent.host is None or self._services.calls is None or is_asked:
                         raise
@@ -369,7 +371,7 @@ class StoredQueries:
         if activates or slot.phase.is_in_memory:
             slot.post(waiting)
         else:
-            waiters = slot.detached_waiters or DetachedWaiters((), (), None)
+            waiters = slot.detached_waiters or DetachedWaiters((), ())
             slot.detached_waiters = waiters.with_wait(waiting)
             self._directory.hold(slot)
         return await outcome

@@ -71,6 +71,9 @@ def add_batches(
         blobs = batches[place - 1].blobs
         if blobs is not None:
             _add_blobs(fetch, keys[place - 1], blobs)
+        runs = batches[place - 1].message_runs
+        if runs is not None:
+            fetch(sql.ADD_MESSAGE_RUNS, [keys[place - 1], [*runs], [*runs.values()]])
     told = [batches[place - 1] for place in sorted(accepted) if batches[place - 1].feed]
     if told:
         fetch(feed_sql.ADD_TO_FEED, _feed_columns(told))

@@ -95,6 +95,12 @@ class PostgresReader:
 
         return {hash.hex(): kept for hash, kept in self._connection.run_repeatable(read)}
 
+    def message_runs(self, agent_id: str, message_ids: Collection[str] | None) -> Mapping[str, str]:
+        if not is_storable_id(agent_id):
+            return {}
+        wanted = None if message_ids is None else [id for id in message_ids if is_storable_id(id)]
+        return dict(self.fetch(sql.MESSAGE_RUNS, {"agent_id": agent_id, "ids": wanted}))
+
     def has_text(self, agent_id: str, kinds: Sequence[str], text: str) -> bool:
         if not is_storable_id(agent_id):
             return False

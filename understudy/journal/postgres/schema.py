@@ -189,6 +189,13 @@ UPGRADES: tuple[tuple[str, ...], ...] = (
             payload bytea NOT NULL,
             PRIMARY KEY (agent, hash)
         )""",
+        # The ids of old messages of each agent, with the runs that took them.
+        """CREATE TABLE message_runs (
+            agent bigint NOT NULL,
+            message_id text NOT NULL,
+            run_id text NOT NULL,
+            PRIMARY KEY (agent, message_id)
+        )""",
     ),
 )
 """The n-th upgrades version n of the tables to n + 1. Only add to tables: hosts of the version

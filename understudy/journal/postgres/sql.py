@@ -78,6 +78,16 @@ SELECT b.hash, b.payload FROM blobs b JOIN agents a ON a.key = b.agent
 WHERE a.agent_id = %(agent_id)s AND NOT a.deleted
     AND (%(hashes)s::bytea[] IS NULL OR b.hash = ANY(%(hashes)s::bytea[]))"""
 
+ADD_MESSAGE_RUNS = """
+INSERT INTO message_runs (agent, message_id, run_id)
+SELECT %s, m.message_id, m.run_id FROM unnest(%s::text[], %s::text[]) AS m (message_id, run_id)
+ON CONFLICT DO NOTHING"""
+DELETE_MESSAGE_RUNS = "DELETE FROM message_runs WHERE agent = %s"
+MESSAGE_RUNS = """
+SELECT m.message_id, m.run_id FROM message_runs m JOIN agents a ON a.key = m.agent
+WHERE a.agent_id = %(agent_id)s AND NOT a.deleted
+    AND (%(ids)s::text[] IS NULL OR m.message_id = ANY(%(ids)s::text[]))"""
+
 KEYS = "SELECT agent_id, key FROM agents WHERE agent_id = ANY(%s)"
 
 _INSERT = """

@@ -286,6 +286,7 @@ class PostgresWriter:
                 self.fetch(sql.DELETE_LOST_ATTEMPTS, [key])
                 self.fetch(sql.DELETE_ASKS, [key])
                 self.fetch(sql.DELETE_BLOBS, [key, []])
+                self.fetch(sql.DELETE_MESSAGE_RUNS, [key])
                 self._delete_checkpoint(key)
                 return True
         raise _contended(agent_id)

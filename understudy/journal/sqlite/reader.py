@@ -58,6 +58,13 @@ _HAS_TEXT = """
 """
 
 
+_ALL_MESSAGE_RUNS = (
+    "SELECT m.message_id, m.run_id FROM message_runs m JOIN agents a ON a.no = m.agent "
+    "WHERE a.id = ? AND NOT a.deleted"
+)
+_MESSAGE_RUN = f"{_ALL_MESSAGE_RUNS} AND m.message_id = ?"
+
+
 class SqliteReader:
     """Reads a store while another connection writes to it. Each result is of one moment.
 
@@ -141,6 +148,19 @@ class SqliteReader:
                 return {} if row is None else blobs.read(connection, row[0], hashes)
 
         return self._read(read, what=f"agent {agent_id!r}")
+
+    def message_runs(self, agent_id: str, message_ids: Collection[str] | None) -> Mapping[str, str]:
+        """See `IndexesMessages.message_runs`."""
+        if message_ids is None:
+            return dict(
+                self._read(lambda db: db.execute(_ALL_MESSAGE_RUNS, (agent_id,)).fetchall())
+            )
+
+        def read(connection: sqlite3.Connection) -> Mapping[str, str]:
+            found = (connection.execute(_MESSAGE_RUN, (agent_id, id)) for id in message_ids)
+            return {id: run_id for rows in found for id, run_id in rows}
+
+        return self._read(read)
 
     def has_text(self, agent_id: str, kinds: Sequence[str], text: str) -> bool:
         """See `FindsText.has_text`."""

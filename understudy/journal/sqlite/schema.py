@@ -90,6 +90,15 @@ _BLOBS = (
         PRIMARY KEY (agent, hash)
     ) STRICT, WITHOUT ROWID""",
 )
+# The ids of old messages of each agent, by its number, with the runs that took them.
+_MESSAGE_RUNS = (
+    """CREATE TABLE message_runs (
+        agent INTEGER NOT NULL,
+        message_id TEXT NOT NULL,
+        run_id TEXT NOT NULL,
+        PRIMARY KEY (agent, message_id)
+    ) STRICT, WITHOUT ROWID""",
+)
 SCHEMA_UPGRADES: Mapping[int, Sequence[str]] = MappingProxyType(
     {
         1: (
@@ -104,6 +113,7 @@ SCHEMA_UPGRADES: Mapping[int, Sequence[str]] = MappingProxyType(
             *_FEED,
             *_CHECKPOINTS,
             *_BLOBS,
+            *_MESSAGE_RUNS,
         )
     }
 )
@@ -161,6 +171,7 @@ _TABLES = (
     ) STRICT""",
     *_CHECKPOINTS,
     *_BLOBS,
+    *_MESSAGE_RUNS,
     f"PRAGMA application_id = {_APPLICATION}",
 )
 _FIRST_ROW = """

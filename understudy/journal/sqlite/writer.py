@@ -119,6 +119,9 @@ def append(db: sqlite3.Connection, batch: Batch, mark: int) -> int:
         _put_asks(db, no, batch.asks)
     if batch.blobs:
         blobs.add(db, no, batch.blobs)
+    if batch.message_runs:
+        taken = [(no, *run) for run in batch.message_runs.items()]
+        db.executemany("INSERT OR IGNORE INTO message_runs VALUES (?, ?, ?)", taken)
     return int(no)
 
 
@@ -213,6 +216,7 @@ def delete(db: sqlite3.Connection, agent_id: str, mark: int) -> bool:
     db.execute("DELETE FROM asks WHERE agent = ?", row)
     checkpoints.delete(db, row[0])
     blobs.delete(db, row[0])
+    db.execute("DELETE FROM message_runs WHERE agent = ?", (row[0],))
     return True
 
 

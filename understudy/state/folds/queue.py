@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import datetime
 from typing import Any
 
 from understudy.models.attribution import from_user
 from understudy.state import records as r
 from understudy.state.agent_state import AgentState
 from understudy.state.folds.places import open_run
-from understudy.state.plans import NO_PLANS, QueuedMessage
+from understudy.state.plans import NO_PLANS, QueuedMessage, TakenMessage
 from understudy.state.shared_empties import with_item
 
 
@@ -45,20 +46,26 @@ def message_cancelled(state: AgentState, record: r.MessageCancelled) -> None:
         change_plans(state, timed=without(state.plans.timed, record.message_id))
 
 
+def messages_archived(state: AgentState, record: r.MessagesArchived) -> None:
+    for message_id in record.runs:
+        state.message_ids.pop(message_id, None)
+    state.has_archive = True
+
+
 def user_message(state: AgentState, record: r.UserMessage) -> None:
     shares = state.run is not None and state.run.shared is not None
     message = from_user(record.message) if shares else record.message
     state.messages = state.messages.appending(message)
-    dequeue(state, record.message_ids)
+    dequeue(state, record.message_ids, record.at)
 
 
-def dequeue(state: AgentState, message_ids: tuple[str, ...]) -> None:
+def dequeue(state: AgentState, message_ids: tuple[str, ...], at: datetime | None) -> None:
     for message_id in message_ids:
         queued = state.queue.pop(message_id, None)
         # The ids of occurrences are not kept: their schedule knows which have come.
         if queued is None or queued.occurrence is None:
-            run_id = open_run(state).run_id
-            state.message_ids = with_item(state.message_ids, message_id, run_id)
+            taken = TakenMessage(open_run(state).run_id, at)
+            state.message_ids = with_item(state.message_ids, message_id, taken)
 
 
 def pause_requested(state: AgentState, record: r.PauseRequested) -> None:

@@ -48,7 +48,7 @@ def run_started(state: AgentState, record: r.RunStarted) -> None:
         state.merge(record.values)
     if record.message is not None:
         state.messages = state.messages.appending(record.message)
-    dequeue(state, record.message_ids)
+    dequeue(state, record.message_ids, record.at)
 
 
 def attempt(state: AgentState, record: r.Attempt) -> None:

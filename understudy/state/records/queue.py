@@ -59,6 +59,15 @@ class MessageCancelled:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class MessagesArchived(Timed):
+    """The ids of old messages leave the state: the index of the store has them from now on."""
+
+    runs: dict[str, str]
+    """By message id, the id of the run that took the message."""
+    kind: Literal["messages_archived"] = "messages_archived"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PauseRequested:
     """The run, or else the next one, is to be paused after its next model reply."""
 

@@ -56,6 +56,7 @@ Record = (
     | queue.MessageQueued
     | queue.MessageDue
     | queue.MessageCancelled
+    | queue.MessagesArchived
     | queue.PauseRequested
     | queue.ScheduleSet
     | queue.ScheduleRemoved

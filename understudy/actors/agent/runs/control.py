@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from understudy.actors.agent.events import Status
+from understudy.actors.agent.message_ids import run_of
 from understudy.actors.agent.messages import Cancel, Retry, WaitOutcome
 from understudy.actors.agent.phase import Phase
 from understudy.actors.agent.replies import answer_when_durable
@@ -42,7 +43,7 @@ def cancel(slot: AgentSlot, cancel: Cancel) -> None:
     """
     activation = slot.current
     if cancel.message_id is not None and _has_begun(slot, cancel.message_id):
-        run_id, last = activation.state.message_ids.get(cancel.message_id), _last_run(slot)
+        run_id, last = run_of(slot, cancel.message_id), _last_run(slot)
         if run_id is not None and run_id != last:
             waiters.answer_earlier(slot, cancel.future, run_id)
             return
@@ -81,12 +82,16 @@ def cancel(slot: AgentSlot, cancel: Cancel) -> None:
 
 def _has_begun(slot: AgentSlot, message_id: str) -> bool:
     """Whether the run of a message has begun, or begins now."""
-    activation, phase = slot.current, slot.phase
-    if activation.state.message_ids.get(message_id) is not None:
+    if run_of(slot, message_id) is not None:
         return True
-    known = {*activation.state.message_ids, *(activation.runs_by_message_id or {})}
-    waiting = {queued.request.message_id for queued in activation.queued_runs}
-    return phase is Phase.BEGINNING and message_id in known - waiting
+    if slot.phase is not Phase.BEGINNING:
+        return False
+    begins, queued = slot.current.beginning, slot.current.queued_runs
+    if begins is not None and begins.message_id == message_id:
+        return True
+    # A run that begins takes the messages of the queue.
+    is_behind = any(each.request.message_id == message_id for each in queued)
+    return message_id in slot.state.message_ids and not is_behind
 
 
 def request_pause(slot: AgentSlot, reason: str | None) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from understudy._base.error_texts import error_text
 from understudy.actors.agent.events import Status
+from understudy.actors.agent.message_ids import archive
 from understudy.actors.agent.phase import Phase
 from understudy.actors.agent.run_outcomes import status_after, suspended_outcome, with_status
 from understudy.actors.agent.runs import (
@@ -45,10 +46,11 @@ def after_run_task(slot: AgentSlot, *, activating: bool = False) -> None:
     """
     activation = slot.current
     result, activation.result = activation.result, None
-    activation.early_cancel = None
+    activation.early_cancel = activation.beginning = None
     assert result is not None, "a run task that has ended leaves its result"
     slot.enter(Phase.IDLE)
     timers.tell_due(slot)  # before its waiters learn that it waits: they may advance the clock
+    archive(slot)
     if result.crash is not None:
         _after_crash(slot, result.crash, activating=activating, is_refused=result.is_refused)
     elif result.outcome is not None:  # else it was halted between two steps

@@ -6,12 +6,12 @@ import logging
 from dataclasses import replace
 
 from understudy._base.log_fields import log_extra
+from understudy.actors.agent.message_ids import is_known, run_of
 from understudy.actors.agent.messages import RunRequest, Send, WaitOutcome
 from understudy.actors.agent.planner import RECORD_BYTES, Plans
 from understudy.actors.agent.replies import (
     answer_when_durable,
     as_exception,
-    is_refused,
     mirror,
     note_later,
 )
@@ -40,16 +40,14 @@ def request(slot: AgentSlot, request: RunRequest) -> None:
     activation = slot.current
     options = request.options or request.choices.options_for(activation.agent)
     message_id = request.message_id
-    if message_id in activation.state.message_ids:
+    if message_id is not None and is_known(slot, message_id):
         # What the first future brought may be old by now: the run has gone on
         # (test_a_message_id_sent_again_brings_the_outcome_of_its_run_as_it_stands_now).
         _wait_for_run_of(slot, message_id, request, options)
         return
-    first = None
-    if message_id is not None:
-        first = (activation.runs_by_message_id or {}).get(message_id)
-    if first is not None and not is_refused(first):
-        mirror(slot, first, request.future)  # it is not recorded before its run begins
+    first = waiters.request_of(slot, message_id)
+    if first is not None:
+        mirror(slot, first.future, request.future)  # it is not recorded before its run begins
         return
     if waiters.answer_if_quarantined(slot, request.future):
         return
@@ -63,9 +61,6 @@ def request(slot: AgentSlot, request: RunRequest) -> None:
             "if_interrupted='withdraw'"
         )
     activation.self_started_runs = 0
-    if message_id is not None:
-        known = activation.runs_by_message_id or {}
-        activation.runs_by_message_id = {**known, message_id: request.future}
     activation.queue_run(request, options)
     if waits_its_turn:
         pass
@@ -81,7 +76,7 @@ def request(slot: AgentSlot, request: RunRequest) -> None:
 def send(slot: AgentSlot, sent: Send) -> None:
     """Record a message in the queue, and start a run if the agent is free for one."""
     activation = slot.current
-    if sent.message_id in activation.state.message_ids:
+    if is_known(slot, sent.message_id):
         answer_when_durable(slot, sent.future, sent.message_id)
         return
     is_due = sent.due is None or sent.due <= slot.services.clock.now()
@@ -118,7 +113,7 @@ def _wait_for_run_of(
 ) -> None:
     """The message was accepted before: its run answers this request, too."""
     activation = slot.current
-    run_id = run_of_message(slot.id, activation.state, message_id)
+    run_id = run_of(slot, message_id) or run_of_message(slot.id, activation.state, message_id)
     if run_id is not None:
         waiters.wait_outcome(slot, WaitOutcome(request.future, run_id=run_id))
     elif not waiters.answer_if_quarantined(slot, request.future):  # still in the queue
@@ -226,7 +221,7 @@ def start_next(slot: AgentSlot, *, only_occurrence: bool = False) -> None:
         next_run, *later = activation.queued_runs
         activation.queued_runs = tuple(later)
         request = next_run.request
-        is_taken = activation.state.message_ids.get(request.message_id or "") is not None
+        is_taken = run_of(slot, request.message_id) is not None
         if is_taken or (request.message is None and request.message_id not in queue):
             # A host that had the agent meanwhile may have done it, and this one has it again
             # (test_a_posted_run_that_was_taken_back_is_not_done_again_by_its_owner).
@@ -240,7 +235,7 @@ def start_next(slot: AgentSlot, *, only_occurrence: bool = False) -> None:
 
 def _answer_without_run(slot: AgentSlot, request: RunRequest, options: RunOptions) -> None:
     """The message that a request waited for is in the queue no longer."""
-    if request.message_id in slot.current.state.message_ids:
+    if request.message_id is not None and is_known(slot, request.message_id):
         _wait_for_run_of(slot, request.message_id, request, options)
     else:
         _refuse_cancelled(slot, request)

@@ -75,7 +75,7 @@ def start_run(
     context: Context = messages[-1].context if messages else {}
     options = activation.agent.run_options()
     callers: tuple[AgentKey, ...] = ()
-    activation.on_run = queued_run.request.on_run if queued_run is not None else None
+    activation.beginning = queued_run.request if queued_run is not None else None
     if queued_run is not None:
         request, options = queued_run.request, queued_run.options
         callers = request.callers
@@ -134,9 +134,9 @@ def _run_recorded(slot: AgentSlot) -> StopSignal | None:
         slot.enter(Phase.RUNNING)
     activation = slot.current
     activation.cancellation_arrived()
-    if activation.on_run is not None:
-        note_run(slot, activation.on_run)
-        activation.on_run = None
+    begun, activation.beginning = activation.beginning, None
+    if begun is not None:
+        note_run(slot, begun.on_run)
     signal, activation.early_cancel = activation.early_cancel, None
     return signal
 

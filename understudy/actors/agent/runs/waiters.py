@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from understudy.actors.agent.message_ids import is_known, run_of
 from understudy.actors.agent.messages import AgentMessage, RunRequest, WaitOutcome
 from understudy.actors.agent.phase import Phase
 from understudy.actors.agent.replies import (
     answer_when_durable,
     answer_with,
     confirm,
-    is_refused,
     mirror,
 )
 from understudy.actors.agent.run_outcomes import (
@@ -64,6 +64,18 @@ def wait_outcome(slot: AgentSlot, waiting: WaitOutcome) -> None:
         starts.continue_run(slot)
 
 
+def request_of(slot: AgentSlot, message_id: str | None) -> RunRequest | None:
+    """The request of this message id whose run has not begun: it is in no record yet."""
+    if message_id is None:
+        return None
+    activation = slot.current
+    waiting = (queued.request for queued in activation.queued_runs)
+    for request in (activation.beginning, *waiting):
+        if request is not None and request.message_id == message_id:
+            return request
+    return None
+
+
 def _is_for_current_run(slot: AgentSlot, waiting: WaitOutcome) -> bool:
     """Whether the current or last run is meant; if not, the waiter is seen to."""
     activation = slot.current
@@ -71,11 +83,11 @@ def _is_for_current_run(slot: AgentSlot, waiting: WaitOutcome) -> bool:
     if waiting.incarnation not in (None, activation.journal.owned.incarnation):
         raise UnknownAgent(agent_id=slot.id)  # another one has its id by now
     if message_id is not None:
-        asked = (activation.runs_by_message_id or {}).get(message_id)
-        if message_id not in state.message_ids and asked is not None and not is_refused(asked):
-            mirror(slot, asked, waiting.future)  # it is not recorded before its run begins
+        asked = None if is_known(slot, message_id) else request_of(slot, message_id)
+        if asked is not None:
+            mirror(slot, asked.future, waiting.future)  # it is not recorded before its run begins
             return False
-        run_id = run_of_message(slot.id, state, message_id)
+        run_id = run_of(slot, message_id) or run_of_message(slot.id, state, message_id)
         if run_id is None:
             activation.message_waits += (waiting,)
             return False
@@ -110,10 +122,10 @@ def answer_message_waits(slot: AgentSlot, outcome: Outcome | None = None) -> Non
     waits, activation.message_waits = activation.message_waits, ()
     for waiting in waits:
         assert waiting.message_id is not None, "else it waits for the current run"
-        run_id = activation.state.message_ids.get(waiting.message_id, "")
+        run_id = run_of(slot, waiting.message_id)
         if outcome is not None and run_id == outcome.run_id:
             waiting.future.set(outcome)
-        elif run_id == "":
+        elif not is_known(slot, waiting.message_id):
             error = UnknownMessage(agent_id=slot.id, message_id=waiting.message_id)
             refuse(waiting.future, error)
         elif run_id is None or outcome is None:
@@ -135,7 +147,7 @@ def accept(slot: AgentSlot, posted: AgentMessage, accepted: Future[Any]) -> None
         done: Future[Any] = posted.future
         mirror(slot, done, accepted)
     elif isinstance(posted, RunRequest):
-        run_id = state.message_ids.get(posted.message_id or "")
+        run_id = run_of(slot, posted.message_id)
         if run_id is not None:
             answer_when_durable(slot, accepted, run_id)
     elif (

@@ -1,0 +1,156 @@
+"""The ids of an agent's messages: which are known, and which run took each message.
+
+A message whose id is known is not taken again. The state has the ids of the newest messages, and
+the index of the store those of older ones. An id that is not in the state is looked up before its
+message is handled, if there are older ones.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from itertools import islice
+
+from understudy.actors.agent.activation import MessageLookup
+from understudy.actors.agent.messages import (
+    AgentMessage,
+    Cancel,
+    CancelMessage,
+    Expecting,
+    FromHost,
+    RunRequest,
+    Send,
+    WaitOutcome,
+)
+from understudy.actors.agent.slot import AgentSlot
+from understudy.errors import JournalFailed, UsageError
+from understudy.journal import Readable
+from understudy.journal.store import MessageStore
+from understudy.loop_actors.future import refuse
+from understudy.state.agent_state import AgentState
+from understudy.state.records import MessagesArchived
+
+MAX_LENGTH = 500
+"""Characters. A database indexes them."""
+KEPT = 10_000
+"""The ids of so many messages stay in the state, however old they are."""
+KEPT_FOR = timedelta(days=7)
+"""The ids of messages that were taken so shortly before the newest one stay in the state, too."""
+AT_ONCE = 1_000
+"""So many ids leave the state by one record."""
+
+
+def check_message_id(given: object) -> None:
+    """Check that every store can keep and index this id of a message.
+
+    Raises:
+        UsageError: if it cannot.
+
+    """
+    if not isinstance(given, str) or not 0 < len(given) <= MAX_LENGTH or "\0" in given:
+        raise UsageError(
+            f"`message_id` must be text of 1 to {MAX_LENGTH} characters without NUL, "
+            f"got {given!r:.100}"
+        )
+    try:
+        given.encode()
+    except UnicodeEncodeError:
+        raise UsageError(
+            "`message_id` is not valid Unicode, as it holds half of a surrogate pair, "
+            f"got {given!r:.100}"
+        ) from None
+
+
+def run_of(slot: AgentSlot, message_id: str | None) -> str | None:
+    """The id of the run that took this message; None if none did."""
+    if message_id is None:
+        return None
+    taken = slot.state.message_ids.get(message_id)
+    return taken.run_id if taken is not None else _looked_up(slot, message_id)
+
+
+def is_known(slot: AgentSlot, message_id: str | None) -> bool:
+    """Whether there is a message of this id: in the queue, or taken by a run."""
+    return message_id is not None and (
+        message_id in slot.state.message_ids or _looked_up(slot, message_id) is not None
+    )
+
+
+def _looked_up(slot: AgentSlot, message_id: str) -> str | None:
+    lookup = slot.current.lookup
+    return lookup.run_id if lookup is not None and lookup.message_id == message_id else None
+
+
+async def archived_run(store: Readable, state: AgentState, agent_id: str, id: str) -> str | None:
+    """The id of the run that took a message whose id is not in the state; None if none did."""
+    if not state.has_archive or id in state.message_ids or not isinstance(store, MessageStore):
+        return None
+    return (await store.message_runs(agent_id, [id])).get(id)
+
+
+def must_look_up(slot: AgentSlot, message: AgentMessage) -> bool:
+    """Whether the store must be asked for the id of a message before that is handled.
+
+    If so, the store is asked now. The message waits in the inbox, and all that are behind it: what
+    a caller asks for is done in its order.
+    """
+    state = slot.state
+    if not state.has_archive:
+        return False
+    message_id = _id_in(message)
+    if message_id is None or message_id in state.message_ids:
+        return False
+    activation = slot.current
+    if activation.lookup is not None and activation.lookup.message_id == message_id:
+        return not activation.lookup.is_done
+    lookup = activation.lookup = MessageLookup(message_id)
+
+    async def look_up() -> None:
+        try:
+            lookup.run_id = await archived_run(slot.services.store, state, slot.id, message_id)
+            lookup.is_done = True
+        except JournalFailed as error:
+            activation.lookup = None
+            # Race: this against the end of the activation. Its inbox stays, and the next activation
+            # looks the id up anew.
+            for place, each in enumerate(slot.inbox):
+                if each is message:
+                    del slot.inbox[place]
+                    refuse(message.future, error)
+                    break
+        slot.services.check_inbox(slot)
+
+    slot.start_task(look_up(), f"looking up a message of {slot.id}")
+    return True
+
+
+def _id_in(message: AgentMessage) -> str | None:
+    while isinstance(message, Expecting | FromHost):
+        message = message.message
+    if isinstance(message, RunRequest | Send | CancelMessage | Cancel | WaitOutcome):
+        return message.message_id
+    return None
+
+
+def archive(slot: AgentSlot) -> None:
+    """Move the ids of old messages from the state to the store's index, once there are many."""
+    state = slot.state
+    surplus = len(state.message_ids) - KEPT
+    if surplus < AT_ONCE:
+        return
+    store = slot.services.store
+    if not isinstance(store, MessageStore) or not store.indexes_messages:
+        return
+    times = (taken.at for taken in reversed(state.message_ids.values()) if taken is not None)
+    newest = next((at for at in times if at is not None), None)
+    # The last run's ids stay: its end answers those who wait for them, also after weeks.
+    last = None if state.run is None else state.run.run_id
+    runs = {
+        id: taken.run_id
+        for id, taken in islice(state.message_ids.items(), surplus)
+        if taken is not None
+        and taken.run_id != last
+        and (taken.at is None or newest is None or taken.at < newest - KEPT_FOR)
+    }
+    ids = iter(runs.items())
+    while len(part := dict(islice(ids, AT_ONCE))) == AT_ONCE:
+        slot.current.ledger.record(MessagesArchived(runs=part))
