@@ -204,6 +204,8 @@ class ToolStarted:
     call_key: str
     tool_call_id: str
     tool_name: str
+    arguments: dict[str, Any] | None = None
+    """Those that the call runs with, where the model did not write them so: defaults, say."""
     kind: Literal["tool_started"] = "tool_started"
 
 
@@ -416,6 +418,7 @@ def events_of(record: r.Record, agent_path: tuple[str, ...], run_id: str = "") -
                 call_key=record.call_key,
                 tool_call_id=record.tool_call_id,
                 tool_name=record.tool_name,
+                arguments=record.arguments,
             )
         case r.Result():
             yield ToolEnded(

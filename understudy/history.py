@@ -235,7 +235,10 @@ class HistoryReader:
             case r.Started():
                 self._started[place, record.call_key] = at
                 call = {"call_key": record.call_key, "tool_name": record.tool_name}
-                yield "tool_started", {**call, "detail": {"attempt": record.attempt}}
+                detail = {"attempt": record.attempt}
+                if record.arguments is not None:
+                    detail["arguments"] = record.arguments
+                yield "tool_started", {**call, "detail": detail}
             case r.Result():
                 seconds = self._since(self._started.pop((place, record.call_key), None), at)
                 yield "tool_ended", _result(record) | {"seconds": seconds}

@@ -60,7 +60,7 @@ class Decision:
 
     type: DecisionType
     arguments: dict[str, Any] | None = None
-    """For `edit`: all arguments that the tool is called with."""
+    """For `edit`: the arguments that the tool is called with."""
     message: str | None = None
     """For `reject`: a text for the model."""
     value: Any = None
@@ -71,6 +71,14 @@ class Decision:
     """Who decided, for the audit."""
     note: str | None = None
     """Why, for the audit; the model does not see it."""
+    completed: dict[str, Any] | None = None
+    """For `edit`, once it is recorded: all arguments of the call, with the values of defaults that
+    the edit left out. None where it left out nothing."""
+
+    @property
+    def edited(self) -> dict[str, Any] | None:
+        """For `edit`: all arguments that the call runs with."""
+        return self.arguments if self.completed is None else self.completed
 
     def same_as(self, other: Decision) -> bool:
         """Whether both have the same effect; `by` and `note` do not count."""

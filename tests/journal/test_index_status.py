@@ -29,9 +29,7 @@ TURN: list[r.Record] = [
     r.Reply(turn=0, response=reply(tool_call(0), tool_call(1))),
 ]
 ASKED = [*TURN, r.InterruptsChecked(turn=0, requests=(bare_request("q", "run-1.0.0"),))]
-STARTED = r.Started(
-    call_key="run-1.0.1", tool_name="pay", tool_call_id="call_1", attempt=1, idempotent=False
-)
+STARTED = r.Started(call_key="run-1.0.1", tool_name="pay", tool_call_id="call_1", attempt=1)
 QUEUED = r.MessageQueued(message_id="m", message=asked("more"), steer=False, self_sent=False)
 CANCELLED = r.CancelRequested(signal=StopSignal.user_requested("no").to_dict())
 STOPPED = StopSignals((StopSignal.user_requested("no"),)).to_dict()

@@ -53,19 +53,19 @@ def contents(state: AgentState) -> list[tuple[str, Any]]:
 async def test_no_tool_of_a_server_that_is_not_trusted_runs_unasked_or_again() -> None:
     tools = await listed(shop())
     assert all(tool.gate is not None for tool in tools)
-    assert not any(tool.idempotent for tool in tools)
+    assert not any(tool.effect for tool in tools)
     assert {tool.on_unknown for tool in tools} == {"ask"}
 
 
 async def test_what_a_trusted_server_says_decides_who_is_asked_and_what_may_run_again() -> None:
     tools = await listed(shop(), trust=True)
-    assert {tool.name: (tool.gate is not None, tool.idempotent) for tool in tools} == {
-        "none": (True, False),
-        "look": (False, True),
-        "put": (True, True),
-        "add": (False, False),
-        "set": (False, True),
-        "drop": (True, False),
+    assert {tool.name: (tool.gate is not None, tool.effect) for tool in tools} == {
+        "none": (True, None),
+        "look": (False, "read_only"),
+        "put": (True, "idempotent"),
+        "add": (False, None),
+        "set": (False, "idempotent"),
+        "drop": (True, None),
     }
 
 
@@ -77,9 +77,9 @@ async def test_the_policy_of_the_application_beats_what_a_server_says() -> None:
     }
     for trust in (False, True):
         tools = {tool.name: tool for tool in await listed(shop(), trust=trust, policy=policy)}
-        assert (tools["none"].gate, tools["none"].idempotent) == (None, True)
+        assert (tools["none"].gate, tools["none"].effect) == (None, "idempotent")
         assert tools["look"].gate is not None
-        assert (tools["look"].gate.allowed, tools["look"].idempotent) == (("approve",), False)
+        assert (tools["look"].gate.allowed, tools["look"].effect) == (("approve",), None)
         drop = tools["drop"]
         assert (drop.timeout, drop.on_unknown, drop.sequential) == (3, "tell", True)
         assert tools["put"].timeout == 60

@@ -40,7 +40,7 @@ def test_a_record_is_made_from_its_fields_by_name_and_is_frozen(kind: Any) -> No
 
 def test_a_record_goes_through_copies_pickle_and_json() -> None:
     started = Started(
-        call_key="r.0.0", tool_name="pay", tool_call_id="c1", attempt=2, idempotent=True
+        call_key="r.0.0", tool_name="pay", tool_call_id="c1", attempt=2, effect="idempotent"
     )
     assert copy.copy(started) == started
     assert pickle.loads(pickle.dumps(started)) == started

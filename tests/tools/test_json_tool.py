@@ -172,7 +172,7 @@ def test_the_options_are_those_of_any_tool() -> None:
     )
     assert tool.gate is not None
     assert tool.gate.allowed == ("approve",)
-    assert (tool.idempotent, tool.sequential, tool.definition.sequential) == (True,) * 3
+    assert (tool.effect == "idempotent", tool.sequential, tool.definition.sequential) == (True,) * 3
     assert (tool.timeout, tool.on_unknown, tool.display_text) == (3, "ask", "Ordering")
     assert tool.fingerprint != ordering([]).fingerprint
 

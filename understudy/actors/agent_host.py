@@ -57,6 +57,7 @@ from understudy.loop_actors.supervisor import SupervisorTree
 from understudy.models.prices import Prices
 from understudy.run.waits.answers import TOKEN_RECORDS, Answer, MadeToken, token_in
 from understudy.run.waits.tokens import agent_of, hash_of
+from understudy.tools.effect_defaults import NO_DEFAULTS, EffectDefaults
 
 logger: logging.Logger = logging.getLogger(__name__)
 
@@ -87,6 +88,7 @@ class AgentHost:
         any_host: bool,
         codecs: ContextCodecs,
         prices: Prices | None = None,
+        effect_defaults: EffectDefaults = NO_DEFAULTS,
         factory: AgentFactory | None = None,
         telemetry: RuntimeTelemetry | None = None,
     ) -> None:
@@ -117,6 +119,7 @@ class AgentHost:
             deps_for=deps_for,
             codecs=codecs,
             prices=prices,
+            effect_defaults=effect_defaults,
             placement=self.placement,
             definition=self.directory.named,
             factory=factory,

@@ -56,6 +56,8 @@ from understudy.outcomes import Outcome
 from understudy.run.waits.answers import Answer, rejected, resolved
 from understudy.state.plans import Missed, Overlap, Schedule
 from understudy.tools import Tool
+from understudy.tools.effect_defaults import EffectDefaults, Undeclared
+from understudy.tools.effects import Errors
 
 IDLE_TIMEOUT = 300.0
 SWEEP_SECONDS = 30.0
@@ -124,6 +126,9 @@ class Runtime(StoreViews):
             as a tenant or a trace: codecs, for instance `ContextVarCodec`. The code of a run, its
             agents and its threads included, runs under the context of who sent its message.
         telemetry: a `Telemetry` of `understudy.telemetry`, which makes spans and metrics.
+        undeclared: what holds for tools that do not say what it does to call them again, of agents
+            that do not say it either: `"effects"`, or `"read_only"`. See `Agent`.
+        unknown_after: errors after which nobody knows what a call did, of all agents. See `Agent`.
         pricing: by which each reply is priced when it comes, so that what it cost is kept with it:
             True for the prices of `genai-prices`; or your own, which are asked before those: a
             `Price` by the name of its model, a function of a reply, or `Prices(...)`. None: only
@@ -162,6 +167,8 @@ class Runtime(StoreViews):
         context: Iterable[ContextCodec] = (),
         telemetry: RuntimeTelemetry | None = None,
         pricing: Pricing | None = None,
+        undeclared: Undeclared | None = None,
+        unknown_after: Errors = (),
         clock: Clock | None = None,
         new_id: NewId | None = None,
     ) -> None: ...
@@ -187,6 +194,8 @@ class Runtime(StoreViews):
         context: Iterable[ContextCodec] = (),
         telemetry: RuntimeTelemetry | None = None,
         pricing: Pricing | None = None,
+        undeclared: Undeclared | None = None,
+        unknown_after: Errors = (),
         clock: Clock | None = None,
         new_id: NewId | None = None,
     ) -> None: ...
@@ -211,6 +220,8 @@ class Runtime(StoreViews):
         context: Iterable[ContextCodec] = (),
         telemetry: RuntimeTelemetry | None = None,
         pricing: Pricing | None = None,
+        undeclared: Undeclared | None = None,
+        unknown_after: Errors = (),
         clock: Clock | None = None,
         new_id: NewId | None = None,
     ) -> None:
@@ -247,6 +258,7 @@ class Runtime(StoreViews):
             codecs=codecs_with(telemetry, context),
             telemetry=telemetry,
             prices=self.prices,
+            effect_defaults=EffectDefaults.given(undeclared, unknown_after, what="Runtime"),
         )
         self._feed_options = checked_feed(feed)
         if self._feed_options is not None and not isinstance(opened, FeedStore):

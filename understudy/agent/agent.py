@@ -51,6 +51,8 @@ from understudy.state.agent_state import AgentState
 from understudy.state.records import Revoked, Settled
 from understudy.tools import ToolFunction, ToolResult
 from understudy.tools.base_agent import BaseAgent
+from understudy.tools.effect_defaults import Undeclared
+from understudy.tools.effects import Errors
 from understudy.tools.gate_rule import Rule
 
 logger: logging.Logger = logging.getLogger(__name__)
@@ -131,6 +133,12 @@ class Agent(BaseAgent[DepsT_contra, OutputT_co]):
             default the runtime's own.
         stays_for_subscribers: whether it stays in memory while its events have a subscriber,
             however long it is idle: a chat screen that is open, for instance.
+        undeclared: what holds for its tools that do not say what it does to call them again:
+            `"effects"` (it may harm) or `"read_only"` (it never harms), for an agent of thirty
+            look-ups. It never covers a tool that a gate names, or that has `key`, `check` or
+            `unknown_after`. By default what the runtime says.
+        unknown_after: errors after which nobody knows what a call did, besides those that all
+            tools have: classes, or names such as `"shop.errors.Unavailable"`. `Exception` is each.
         movable: whether another host of a shared store may take the agent from a living one while
             nothing of it goes on. False where it is bound to what its process has: a warm cache, a
             connection. Calls reach it at its host then.
@@ -173,6 +181,8 @@ class Agent(BaseAgent[DepsT_contra, OutputT_co]):
         pause_when: PauseWhen | None = None,
         idle_timeout: float | Literal["runtime"] | None = "runtime",
         stays_for_subscribers: bool = False,
+        undeclared: Undeclared | None = None,
+        unknown_after: Errors = (),
         movable: bool = True,
         needs: Collection[str] = frozenset(),
         version: int = 0,
@@ -202,6 +212,8 @@ class Agent(BaseAgent[DepsT_contra, OutputT_co]):
             include_contents=include_contents,
             idle_timeout=idle_timeout,
             stays_for_subscribers=stays_for_subscribers,
+            undeclared=undeclared,
+            unknown_after=unknown_after,
             movable=movable,
             needs=needs,
             version=version,

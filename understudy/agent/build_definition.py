@@ -42,6 +42,7 @@ from understudy.run.hooks import Hook
 from understudy.run.instructions import check_instructions
 from understudy.run.until_tool import check_force, check_known, refuse_both
 from understudy.tools import Tool
+from understudy.tools.effect_defaults import EffectDefaults
 from understudy.tools.gate_rule import Rule
 from understudy.tools.toolsets import as_tools
 
@@ -89,6 +90,8 @@ def build_definition(
     native_tools: object = (),
     include_contents: Any = "default",
     stays_for_subscribers: object = False,
+    undeclared: object = None,
+    unknown_after: object = (),
     movable: object = True,
     needs: object = (),
     version: object = 0,
@@ -136,6 +139,7 @@ def build_definition(
         native_tools=checked_native_tools(native_tools, agent=agent),
         include_contents=include_contents,
         stays_for_subscribers=stays_for_subscribers,
+        effect_defaults=EffectDefaults.given(undeclared, unknown_after, what=f"Agent {agent!r}"),
         movable=bool(movable),
         needs=checked_labels(needs, what=f"Agent {agent!r}: `needs`"),
         version=cast("int", version),

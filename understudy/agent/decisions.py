@@ -109,7 +109,7 @@ def _checked(definition: AgentDefinition, request: Request, given: object) -> De
             what=f"{decision.type}(...)",
         )
         plain = checked_json({"value": decision.value}, what="respond(...)")
-        arguments = decision.arguments
+        arguments, completed = decision.arguments, None
         if arguments is not None:
             arguments = checked_json(arguments, what="edit(...)")
             asker = _requester(definition, request)
@@ -117,8 +117,8 @@ def _checked(definition: AgentDefinition, request: Request, given: object) -> De
                 tool = asker.tools.get(request.tool_name)
                 if tool is None:
                     raise InvalidArguments(f"agent {asker.name!r} has no such tool any more")
-                tool.canonical(tool.revalidate(arguments))
-        return replace(decision, value=plain["value"], arguments=arguments)
+                completed = tool.made(arguments, tool.revalidate(arguments))
+        return replace(decision, value=plain["value"], arguments=arguments, completed=completed)
     except (InvalidArguments, UsageError) as error:
         raise DecisionError(
             f"Request {request.id!r} ({request.about}): {error}", request_id=request.id

@@ -44,7 +44,7 @@ def output_tool_of(definition: AgentDefinition) -> Tool[Any] | None:
         name=OUTPUT_TOOL,
         description=f"The final answer, which ends this conversation. {about}".strip(),
         inline=True,
-        idempotent=True,
+        read_only=True,
     )
 
 

@@ -22,6 +22,7 @@ from understudy.run.definition import PauseWhen
 from understudy.run.instrument import GivesInstrument, Instrument, instrument_of
 from understudy.run.run import Run
 from understudy.run.shared_resources import SharedResources
+from understudy.tools.effect_defaults import NO_DEFAULTS, EffectDefaults
 
 
 class EnvironmentOptions(TypedDict, Generic[DepsT], total=False):
@@ -70,6 +71,8 @@ class RunEnvironment:
     """What watches the run."""
     prices: Prices | None = None
     """By which replies are priced; None where only what the definition wants is."""
+    effect_defaults: EffectDefaults = NO_DEFAULTS
+    """What the runtime says of tools and agents that do not say it themselves."""
 
     @classmethod
     def of(cls, **options: Unpack[EnvironmentOptions]) -> RunEnvironment:

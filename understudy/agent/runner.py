@@ -310,6 +310,7 @@ class Runner:
             children=self._children,
             instrument=environment.instrument,
             prices=environment.prices,
+            effect_defaults=environment.effect_defaults,
         )
 
     async def _check_instructions(self, state: AgentState, seeds: Mapping[str, Any]) -> None:

@@ -43,7 +43,7 @@ class Courier:
 
 
 @tool(
-    idempotent=True,
+    read_only=True,
     display_text=lambda arguments: f"Looking up order {arguments['order_id']}…",
 )
 async def look_up(order_id: str) -> dict[str, Any]:

@@ -30,6 +30,8 @@
     │   ├── DefinitionChanged     the definition of a workflow changed during its run
     │   ├── NotHaltable           a tool raised `Halt` and no agent above it is haltable
     │   ├── Quarantined           the run is cut off at every attempt
+    │   ├── EffectUnknown         nobody knows what a call did that the run would make again
+    │   ├── ResultNotKept         the tool that ends the run ran; its result cannot be kept
     │   └── StepFailed            a step of the pipeline
     ├── WaitEnded                 a wait of a tool ended without a value; raised in the tool
     │   ├── WaitExpired           nobody answered in time
@@ -67,12 +69,14 @@ from understudy.errors.runs import (
     AgentFailed,
     CostUnknown,
     DefinitionChanged,
+    EffectUnknown,
     MiddlewareError,
     ModelFailed,
     ModelRefused,
     NotHaltable,
     Quarantined,
     ReplyCut,
+    ResultNotKept,
     RunError,
     RunLimitExceeded,
     StepFailed,
@@ -120,6 +124,7 @@ __all__ = [
     "CostUnknown",
     "DecisionError",
     "DefinitionChanged",
+    "EffectUnknown",
     "Expired",
     "Fenced",
     "ForkedRuntime",
@@ -139,6 +144,7 @@ __all__ = [
     "ReplyCut",
     "RequestChanged",
     "RequestExpired",
+    "ResultNotKept",
     "RunError",
     "RunLimitExceeded",
     "SchemaVersionError",

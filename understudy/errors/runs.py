@@ -152,6 +152,36 @@ class StepFailed(RunError):
         super().__init__(f"Step {step!r} raised {cause}", step=step, cause=cause)
 
 
+class EffectUnknown(RunError):
+    """Nobody knows what a call did, so the run must not go on to call the tool again.
+
+    Of a run that ends by this tool, or of a loop. The doubt stays in the state: see
+    `AgentState.doubts`. `ResultNotKept` is for a call that is known to have run.
+    """
+
+    tool: str
+    call_key: str
+
+    def __init__(self, *, tool: str, call_key: str, reason: str) -> None:
+        super().__init__(
+            f"The outcome of a call of {tool!r} is unknown: {reason}. Find out what it did before "
+            "anything calls it again",
+            tool=tool,
+            call_key=call_key,
+            reason=reason,
+        )
+
+
+class ResultNotKept(RunError):
+    """The tool that ends the run has run, and what it returned cannot be kept."""
+
+    tool: str
+    call_key: str
+
+    def __init__(self, *, tool: str, call_key: str, text: str) -> None:
+        super().__init__(text, tool=tool, call_key=call_key, text=text)
+
+
 class AgentFailed(RunError):
     """An agent of a workflow failed, and so did the workflow.
 

@@ -18,13 +18,17 @@ from understudy.errors import UsageError
 from understudy.mcp.listed_tool import MAX_DESCRIPTION, ListedTool
 from understudy.mcp.mcp_server import McpServer
 from understudy.tools import OutcomeUnknown, Tool, ToolContext
+from understudy.tools.effect_defaults import Undeclared
 from understudy.tools.predicates import checked_predicate
 
 FORMAT = 1
 MAX_TOOLS = 1_000
 """Tools of one server that an agent may be given."""
 OPTIONS = frozenset(
-    ("ask", "idempotent", "on_unknown", "timeout", "sequential", "retry", "display_text", "version")
+    (
+        *("ask", "read_only", "idempotent", "undeclared", "nothing_happened", "unknown_after"),
+        *("on_unknown", "timeout", "sequential", "retry", "display_text", "version"),
+    )
 )
 """Of a tool: what `policy` may set."""
 Policy = Mapping[str, Mapping[str, Any]]
@@ -39,6 +43,7 @@ class McpOptions(TypedDict, total=False):
     policy: Policy | None
     prefix: str | None
     include: Include | None
+    undeclared: Undeclared | None
     timeout: float | None
 
 
@@ -50,6 +55,7 @@ class _Options:
     policy: Policy | None = None
     prefix: str | None = None
     include: Include | None = None
+    undeclared: Undeclared | None = None
     timeout: float | None = 60
 
 
@@ -99,6 +105,7 @@ async def mcp_tools(
     policy: Policy | None = None,
     prefix: str | None = None,
     include: Include | None = None,
+    undeclared: Undeclared | None = None,
     timeout: float | None = 60,
     headers: Mapping[str, str] | None = None,
 ) -> McpTools:
@@ -120,6 +127,8 @@ async def mcp_tools(
             "idempotent": True}}`. They beat everything that the server says.
         prefix: put before each name, with `_`.
         include: the server's names of the tools to take, or a function of a name; default: all.
+        undeclared: what holds for its tools of which neither a trusted server nor `policy` says
+            what it does to call them again: `"effects"`, or `"read_only"`; see `Agent`.
         timeout: seconds for each call, where `policy` has no other; None = no limit.
         headers: for a URL.
 
@@ -130,7 +139,14 @@ async def mcp_tools(
 
     """
     source = McpServer(server, id=id, headers=headers)
-    options = _Options(trust=trust, policy=policy, prefix=prefix, include=include, timeout=timeout)
+    options = _Options(
+        trust=trust,
+        policy=policy,
+        prefix=prefix,
+        include=include,
+        timeout=timeout,
+        undeclared=undeclared,
+    )
     _check_options(id, options)
     async with source.open() as connection:
         listed = connection.listed
@@ -259,16 +275,20 @@ def _tool(server: McpServer, listed: ListedTool, given: _Options, own: Mapping[s
     options = {
         "timeout": given.timeout,
         "on_unknown": "ask",
+        "undeclared": given.undeclared,
         **_by_hints(server, listed, given.trust),
-        **own,
     }
+    if "read_only" in own or "idempotent" in own:  # it beats what the server says
+        options |= {"read_only": False, "idempotent": False}
+    options |= own
     # What the server says of its tool is part of what a person approves.
     options["version"] = digest([server.id, listed.digest, options.get("version", "")])
-    if options["idempotent"]:
+    may_repeat = bool(options["read_only"] or options["idempotent"])
+    if may_repeat:
         options.setdefault("retry", _again())
 
     async def call(ctx: ToolContext, arguments: dict[str, Any]) -> Any:
-        return await call_tool(server, listed, ctx, arguments, repeatable=options["idempotent"])
+        return await call_tool(server, listed, ctx, arguments, repeatable=may_repeat)
 
     name = _model_name(listed.name, given.prefix)
     return Tool.from_schema(name, listed.description, listed.parameters, call, **options)
@@ -283,15 +303,16 @@ def _by_hints(server: McpServer, listed: ListedTool, trust: bool) -> dict[str, A
     def display(arguments: dict[str, Any], ctx: ToolContext) -> str:
         return told if trust else f"{told} It is not trusted."
 
-    asks: dict[str, Any] = {"ask": {"display": display}, "idempotent": False}
+    asks: dict[str, Any] = {"ask": {"display": display}, "read_only": False, "idempotent": False}
     if not trust:
         return asks
     if hints.get("readOnly"):
-        return {"ask": False, "idempotent": True}
+        return {"ask": False, "read_only": True, "idempotent": False}
     # What is not said to be harmless is destructive, by the protocol.
     is_harmless = hints.get("destructive") is False
     return {
         "ask": False if is_harmless else asks["ask"],
+        "read_only": False,
         "idempotent": hints.get("idempotent", False),
     }
 

@@ -178,7 +178,7 @@ class AskUser(Middleware[DepsT_contra]):
             "each question you get the answer, and for an option its value as well."
         )
         # Idempotent: it has no effect, and runs again when the answers are there.
-        return Tool(ask_user, name=_TOOL, idempotent=True)
+        return Tool(ask_user, name=_TOOL, read_only=True)
 
 
 def _schema_of(questions: Sequence[Question]) -> dict[str, Any]:

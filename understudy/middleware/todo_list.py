@@ -169,7 +169,7 @@ class TodoList(Middleware[DepsT_contra]):
 
         """
         # One after the other: each builds on the list that the call before it has written.
-        return Tool(write_todos, name=_TOOL, sequential=True, idempotent=True)
+        return Tool(write_todos, name=_TOOL, sequential=True, read_only=True)
 
     @overload
     @staticmethod

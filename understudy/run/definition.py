@@ -22,6 +22,7 @@ from understudy.run.cancellation import CancellationSource
 from understudy.run.hooks import Hooks
 from understudy.run.instructions import Instructions
 from understudy.tools import Tool
+from understudy.tools.effect_defaults import NO_DEFAULTS, EffectDefaults
 
 EarlyStopping = Literal["force", "generate"]
 """What happens when a run is at its maximum of model calls: it fails, or answers once more."""
@@ -128,6 +129,8 @@ class AgentDefinition:
     """Whether it is not passivated for being idle while its events have a subscriber."""
     movable: bool = True
     """Whether another host may take the agent from a living one while nothing of it goes on."""
+    effect_defaults: EffectDefaults = NO_DEFAULTS
+    """What holds for its tools that do not say it themselves."""
     needs: frozenset[str] = frozenset()
     """The labels that a host must have to run the agent itself; see `all_needs`."""
     version: int = 0

@@ -60,6 +60,7 @@ from understudy.state.run_state import RunState, own_key
 from understudy.state.waits import waits_of
 from understudy.stopping import ExecutionContinuation, StopSignal, StopSignals
 from understudy.tools import Tool
+from understudy.tools.effect_defaults import NO_DEFAULTS, EffectDefaults
 
 T = TypeVar("T")
 
@@ -144,6 +145,7 @@ class Run(Generic[DepsT_co]):
         cancellation: tuple[CancellationSource, ...] = (),
         instrument: Instrument[Run] | None = None,
         prices: Prices | None = None,
+        effect_defaults: EffectDefaults = NO_DEFAULTS,
     ) -> None:
         self.definition = definition
         self.ledger = ledger
@@ -192,6 +194,10 @@ class Run(Generic[DepsT_co]):
         above_it = prices if parent is None else parent.prices
         self.prices: Prices | None = definition.prices or above_it or definition.default_prices
         """By which its replies are priced when they come; None where nobody asks what they cost."""
+        self.effect_defaults: EffectDefaults = (
+            effect_defaults if parent is None else parent.effect_defaults
+        )
+        """What the runtime says of tools and agents that do not say it themselves."""
         self.file_edits: dict[str, FileEdits] = {}
         """By call: what calls that run now change of the files."""
         self.in_model_call = False

@@ -18,8 +18,9 @@ from understudy._base.context_codecs import StoredContext
 from understudy.interrupts import Decision, Request
 from understudy.models.messages import StoredResponse
 from understudy.state.costs import Lines
+from understudy.state.done_calls import NOTHING_DONE, DoneCalls
 from understudy.state.plans import Occurrence
-from understudy.state.records import End, Override, PointEnd, PointKind, Result, Signalled
+from understudy.state.records import Effect, End, Override, PointEnd, PointKind, Result, Signalled
 from understudy.state.shared_empties import no_items, no_list
 from understudy.state.workflow_progress import Progress, Shared
 
@@ -75,7 +76,13 @@ class Call:
     part: ToolCallPart
     attempts: int = 0
     """The number of times that it was started."""
-    idempotent: bool = False
+    effect: Effect = "effects"
+    arguments: dict[str, Any] | None = None
+    """Those that were made for it; None where they are as the model wrote them."""
+    failed_in: int = 0
+    """The last attempt at it whose failure is recorded because it is retried; 0 if none is."""
+    unknown: bool = False
+    """Whether an attempt at it was cut off, or failed so that nobody knows what it did."""
     copied_from: bool = False
     """Started before the agent was imported: it may have finished where it was exported."""
     running: bool = False
@@ -91,6 +98,11 @@ class Call:
     """The reminders and escalations so far, by request id."""
     points: dict[str, Point] = field(default_factory=no_items)
     """The points that its tool has come to, by their names."""
+
+    @property
+    def made_arguments(self) -> dict[str, Any]:
+        """The arguments of the call: those that were made for it, or the model's."""
+        return self.part.args_as_dict() if self.arguments is None else self.arguments
 
     @property
     def waits_at(self) -> list[Point]:
@@ -140,6 +152,16 @@ class Call:
         twin.notices = self.notices and dict(self.notices)
         twin.points = self.points and dict(self.points)
         return twin
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NotKept:
+    """A call that ran, and whose result could not be kept."""
+
+    tool_name: str
+    arguments: dict[str, Any]
+    text: str
+    """What the model was told."""
 
 
 @dataclass(slots=True)
@@ -304,6 +326,10 @@ class RunState:
     """Who made its last attempt, of a store that hosts share."""
     trace: str | None = None
     """The W3C traceparent of its last attempt that had a span."""
+    done: DoneCalls = NOTHING_DONE
+    """Its finished calls with effects, and those of the agents inside it that have ended."""
+    not_kept: dict[str, NotKept] = field(default_factory=no_items)
+    """By call key, the calls that ran and whose results could not be kept."""
     suspended_since: datetime | None = None
     """While it waits for a person, or is paused: since when its agent's status says so."""
 
@@ -337,6 +363,7 @@ class RunState:
     def share_empties(self) -> None:
         """Drop what is empty for what all states share: this one was made of JSON."""
         self.once, self.ended_by = self.once or no_items(), self.ended_by or no_items()
+        self.not_kept = self.not_kept or no_items()
         self.signals, self.overrides = self.signals or no_list(), self.overrides or no_list()
         self.context = self.context or no_items()
 
@@ -346,6 +373,7 @@ class RunState:
         twin.model_call = self.model_call.copied() if self.model_call is not None else None
         twin.usage = copy(self.usage)
         twin.once = self.once and dict(self.once)
+        twin.not_kept = self.not_kept and dict(self.not_kept)
         twin.signals = self.signals and list(self.signals)
         twin.overrides = self.overrides and list(self.overrides)
         twin.shared = self.shared.copied() if self.shared is not None else None

@@ -27,7 +27,7 @@ from typing import (
 from pydantic import ConfigDict, TypeAdapter
 from pydantic.errors import PydanticSchemaGenerationError, PydanticUserError
 from pydantic_ai.tools import ToolDefinition
-from pydantic_core import PydanticSerializationError, to_json
+from pydantic_core import PydanticSerializationError, from_json, to_json
 from tenacity import AsyncRetrying
 
 from understudy._base.json_values import (
@@ -45,7 +45,10 @@ from understudy._base.json_values import (
 )
 from understudy._base.type_variables import DepsT, FunctionT_co
 from understudy.errors import UsageError
+from understudy.state.records import Effect
 from understudy.tools.context import ToolContext
+from understudy.tools.effect_defaults import Undeclared, checked_undeclared
+from understudy.tools.effects import Errors, check_tables, checked_errors
 from understudy.tools.gate_rule import GateRule, Rule, checked_rule
 from understudy.tools.result import InvalidArguments, ToolResult
 from understudy.tools.schema import is_async
@@ -61,6 +64,9 @@ class Arguments(Protocol):
     """The type of the value that the function returns; `Any` where that is not known."""
     definition: ToolDefinition
     """For the model."""
+
+    is_plain: bool
+    """Whether validated arguments always are what was given: no default, and nothing converts."""
 
     def validate(self, arguments: str | Mapping[str, Any] | None) -> dict[str, Any]:
         """As `Tool.validate`."""
@@ -81,7 +87,11 @@ class ToolOptions(TypedDict, total=False):
     """Options of `Tool`."""
 
     sequential: bool
+    read_only: bool
     idempotent: bool
+    undeclared: Undeclared | None
+    nothing_happened: Errors
+    unknown_after: Errors
     timeout: float | None
     inline: bool
     on_unknown: OnUnknown | None
@@ -123,7 +133,7 @@ def check_display_text(name: str, given: object) -> None:
         )
 
 
-def check_retry(name: str, retry: object, *, idempotent: bool) -> None:
+def check_retry(name: str, retry: object, *, repeatable: bool) -> None:
     """Raise a `UsageError` for what is no policy, or for one of a tool that must not be retried."""
     if retry is None:
         return
@@ -131,10 +141,11 @@ def check_retry(name: str, retry: object, *, idempotent: bool) -> None:
         raise UsageError(
             f"Tool {name!r}: `retry` must be a tenacity.AsyncRetrying, got {shown(retry)}"
         )
-    if not idempotent:
+    if not repeatable:
         raise UsageError(
             f"Tool {name!r}: `retry` runs a call again, whose effect may be there already: make "
-            "the tool safe to run again with the same ctx.call_key, and give idempotent=True"
+            "the tool safe to run again with the same ctx.call_key, and give idempotent=True; or "
+            "read_only=True, if it only looks something up"
         )
 
 
@@ -154,8 +165,16 @@ class Tool(Generic[FunctionT_co]):
         name: for the model; the function's name by default.
         description: for the model; the docstring by default.
         sequential: run alone, not concurrently with the other calls of the same reply.
-        idempotent: running it again with the same `ctx.call_key` has no second effect, so a call
-            that was cut off may run again.
+        read_only: calling it again never harms, however often and with whatever key: it looks
+            something up. It is never in doubt.
+        idempotent: calling it again with the same `ctx.call_key` does not harm. So a call of which
+            nobody knows what it did may run again. A tool that is neither has effects: such a call
+            is in doubt, and does not run again by itself.
+        undeclared: what holds where neither is given; by default what the agent says, see `Agent`.
+        nothing_happened: errors that prove that a call did nothing, besides those that all tools
+            have: classes, or names such as `"shop.errors.Refused"`. The model may call again.
+        unknown_after: errors after which nobody knows what a call did, likewise. The call is in
+            doubt then. `unknown_after=Exception` is each error that proves nothing.
         timeout: seconds after which the result is an error, or the call is in doubt where the tool
             is not idempotent.
         inline: run a plain function on the event loop itself. Only for fast ones.
@@ -185,7 +204,11 @@ class Tool(Generic[FunctionT_co]):
         name: str | None = None,
         description: str | None = None,
         sequential: bool = False,
+        read_only: bool = False,
         idempotent: bool = False,
+        undeclared: Undeclared | None = None,
+        nothing_happened: Errors = (),
+        unknown_after: Errors = (),
         timeout: float | None = None,
         inline: bool = False,
         on_unknown: OnUnknown | None = None,
@@ -205,16 +228,38 @@ class Tool(Generic[FunctionT_co]):
         for option, given in {"description": description, "version": version}.items():
             if given is not None:
                 checked_text(given, what=f"Tool {self.name!r}: `{option}`", may_be_empty=True)
-        flags = {"sequential": sequential, "idempotent": idempotent, "inline": inline}
+        flags = {
+            "sequential": sequential,
+            "read_only": read_only,
+            "idempotent": idempotent,
+            "inline": inline,
+        }
         check_options(self.name, flags, timeout=timeout, on_unknown=on_unknown)
         self.sequential = sequential
-        self.idempotent = idempotent
+        if read_only and idempotent:
+            raise UsageError(
+                f"Tool {self.name!r}: use `read_only` (calling it again never harms) or "
+                "`idempotent` (calling it again under the same key does not harm), not both"
+            )
+        self.undeclared: Undeclared | None = checked_undeclared(
+            undeclared, what=f"Tool {self.name!r}"
+        )
+        self.effect: Effect | None = (
+            "read_only" if read_only else "idempotent" if idempotent else None
+        )
+        """What it does to call it again; None where the tool does not say."""
+        what = f"Tool {self.name!r}"
+        self.nothing_happened: Errors = checked_errors(
+            nothing_happened, what=f"{what}: `nothing_happened`"
+        )
+        self.unknown_after: Errors = checked_errors(unknown_after, what=f"{what}: `unknown_after`")
+        check_tables(self.nothing_happened, self.unknown_after, what=what)
         self.timeout = timeout
         self.inline = inline
         self.on_unknown = on_unknown
         self.version = version
         self.retry: AsyncRetrying | None = retry
-        check_retry(self.name, retry, idempotent=idempotent)
+        check_retry(self.name, retry, repeatable=read_only or idempotent)
         check_display_text(self.name, display_text)
         self.display_text: DisplayText | None = display_text
         self.gate: GateRule | None = checked_rule(ask, what=f"Tool {self.name!r}: `ask`")
@@ -309,6 +354,39 @@ class Tool(Generic[FunctionT_co]):
                 f"The arguments cannot be written as JSON: {text_of(error)}"
             ) from error
 
+    def made(
+        self, given: str | Mapping[str, Any] | None, checked: Mapping[str, Any]
+    ) -> dict[str, Any] | None:
+        """The arguments of a call for a record: every later look at the call begins with them.
+
+        They are canonical: with the values of defaults, and converted. Where a type does not read
+        back what it writes (a secret, a validator that converts), they are what was given, with the
+        values of the defaults that it left out.
+
+        Args:
+            given: what the model, or a person, wrote.
+            checked: the same, validated: by `validate` or `revalidate`.
+
+        Returns:
+            The arguments, as JSON; None where they are what was given.
+
+        Raises:
+            InvalidArguments: if they cannot be written as JSON.
+
+        """
+        if self._arguments.is_plain:
+            return None
+        written = from_json(given or "{}") if isinstance(given, str | None) else dict(given)
+        canonical = self.canonical(checked)
+        if _is_equal(written, canonical):
+            return None
+        try:
+            if _is_equal(self.canonical(self.revalidate(canonical)), canonical):
+                return canonical
+        except InvalidArguments:
+            pass  # what it writes is no valid input of the tool
+        return {**{key: canonical[key] for key in canonical if key not in written}, **written}
+
     def canonical(self, checked: Mapping[str, Any]) -> dict[str, Any]:
         """Validated arguments as JSON, in the form of the tool's schema.
 
@@ -375,6 +453,11 @@ class Tool(Generic[FunctionT_co]):
             return None
 
 
+def _is_equal(one: dict[str, Any], other: dict[str, Any]) -> bool:
+    """Whether these are the same JSON: 1 and True, and 1 and 1.0, are not."""
+    return one == other and digest(one) == digest(other)
+
+
 class _SchemaTool(Tool[Callable[..., Any]]):
     """A tool of `Tool.from_schema`."""
 
@@ -435,6 +518,6 @@ def _exit_loop() -> ToolResult[str]:
 
 
 exit_loop: Tool[Callable[[], ToolResult[str]]] = Tool(
-    _exit_loop, name="exit_loop", inline=True, idempotent=True
+    _exit_loop, name="exit_loop", inline=True, read_only=True
 )
 """Ends the nearest loop around the agent that calls it, and that agent's own run."""

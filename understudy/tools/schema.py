@@ -6,11 +6,13 @@ import functools
 import inspect
 import json
 from collections.abc import Callable, Mapping
-from types import FunctionType
-from typing import Any, get_args, get_origin, get_type_hints
+from types import FunctionType, UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
+from annotated_types import BaseMetadata
 from pydantic import ValidationError
 from pydantic.errors import PydanticSchemaGenerationError, PydanticUserError
+from pydantic.fields import FieldInfo
 from pydantic_ai.exceptions import UserError as SchemaError
 from pydantic_ai.messages import ToolReturn
 from pydantic_ai.tools import Tool as SchemaTool
@@ -81,6 +83,33 @@ def takes_context(name: str, signature: inspect.Signature, hints: Mapping[str, A
                 )
             takes = True
     return takes
+
+
+_PLAIN = (str, int, float, bool, type(None))
+
+
+def is_plain(hint: Any) -> bool:
+    """Whether a value of this type is written as JSON just as it is read, by no code of its own."""
+    if hint in _PLAIN:
+        return True
+    origin, arguments = get_origin(hint), get_args(hint)
+    if origin is Annotated:
+        plain, *extras = arguments
+        return is_plain(plain) and all(_only_describes(each) for each in extras)
+    if origin is Literal:
+        return all(type(each) in _PLAIN for each in arguments)
+    if origin in (list, dict, Union, UnionType):
+        return all(is_plain(each) for each in arguments)
+    return False
+
+
+def _only_describes(extra: Any) -> bool:
+    """Whether what an annotation has beside its type neither converts nor fills in a value."""
+    if isinstance(extra, FieldInfo):
+        named = extra.alias or extra.validation_alias or extra.serialization_alias
+        described = all(_only_describes(each) for each in extra.metadata)
+        return extra.is_required() and not named and described
+    return isinstance(extra, (str, BaseMetadata))
 
 
 def return_type(annotation: Any) -> Any:

@@ -55,6 +55,7 @@ class SchemaArguments:
             parameters_json_schema=_checked_parameters(parameters, f"Tool {name!r}: `parameters`"),
             sequential=sequential,
         )
+        self.is_plain: bool = True  # nothing is converted, and no default is filled in
         hints, signature = hints_of(function, name)
         self.takes_context: bool = _takes_context(name, signature)
         self.returns: Any = return_type(hints.get("return", Any))

@@ -16,6 +16,7 @@ from understudy.tools.result import InvalidArguments
 from understudy.tools.schema import (
     error_places,
     hints_of,
+    is_plain,
     return_type,
     schema_tool,
     takes_context,
@@ -52,6 +53,10 @@ class SignatureArguments:
             context=self.takes_context,
         )
         self.definition: ToolDefinition = made.tool_def
+        parameters = list(signature.parameters.values())[1 if self.takes_context else 0 :]
+        self.is_plain: bool = all(
+            each.default is each.empty and is_plain(hints[each.name]) for each in parameters
+        )
         self._validator = made.function_schema.validator
         self._single = made.function_schema.single_arg_name
         self._positional = made.function_schema.positional_fields

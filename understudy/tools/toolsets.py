@@ -21,6 +21,7 @@ from pydantic_ai.toolsets import (
 from understudy._base.json_values import shown
 from understudy.errors import UsageError
 from understudy.tools.context import ToolContext
+from understudy.tools.effect_defaults import Undeclared
 from understudy.tools.function_tool import Tool, as_tool
 from understudy.tools.gate_rule import Rule
 from understudy.tools.predicates import checked_predicate
@@ -53,11 +54,16 @@ class _Found:
         return replace(self.tool.tool_def, name=self.name)
 
 
-def as_tools(given: object) -> list[Tool]:
+def as_tools(given: object, *, undeclared: Undeclared | None = None) -> list[Tool]:
     """What `as_tool` makes; also a tool of Pydantic AI, or those of a toolset.
 
     A toolset is one of functions, also with a prefix, renamed, filtered, combined, or with
     approval.
+
+    Args:
+        given: a tool, a function, or a toolset.
+        undeclared: what holds for tools of Pydantic AI, which do not say what it does to call them
+            again; see `Agent`.
 
     Raises:
         UsageError: as `as_tool` does; for any other toolset, one that needs the context of Pydantic
@@ -65,9 +71,9 @@ def as_tools(given: object) -> list[Tool]:
 
     """
     if isinstance(given, AbstractToolset):
-        return [_tool(each) for each in _found(given)]
+        return [_tool(each, undeclared) for each in _found(given)]
     if isinstance(given, PydanticTool):
-        return [_tool(_Found(given.name, given))]
+        return [_tool(_Found(given.name, given), undeclared)]
     return [as_tool(given)]
 
 
@@ -148,7 +154,7 @@ class _NoContext:
         )
 
 
-def _tool(found: _Found) -> Tool:
+def _tool(found: _Found, undeclared: Undeclared | None) -> Tool:
     tool = found.tool
     if tool.takes_ctx or tool.prepare is not None or tool.args_validator is not None:
         raise UsageError(
@@ -165,6 +171,7 @@ def _tool(found: _Found) -> Tool:
             sequential=tool.sequential,
             timeout=timeout,
             ask=ask,
+            undeclared=undeclared,
         )
     return Tool.from_schema(
         found.name,
@@ -174,6 +181,7 @@ def _tool(found: _Found) -> Tool:
         sequential=tool.sequential,
         timeout=timeout,
         ask=ask,
+        undeclared=undeclared,
     )
 
 

@@ -29,6 +29,7 @@ from understudy.run.instrument import GivesInstrument, Instrument
 from understudy.run.run import Run
 from understudy.run.shared_resources import SharedResources
 from understudy.state.agent_state import AgentState
+from understudy.tools.effect_defaults import EffectDefaults
 
 S = TypeVar("S")
 A = TypeVar("A")
@@ -123,6 +124,8 @@ class RuntimeServices(Generic[S, A]):
     codecs: ContextCodecs
     prices: Prices | None
     """By which replies are priced; None where the runtime has none."""
+    effect_defaults: EffectDefaults
+    """What holds for tools and agents that do not say what their effects are."""
     placement: Placement
     """Which agents this runtime may run."""
     definition: Callable[[str], Agent | MadeAtActivation]

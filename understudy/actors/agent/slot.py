@@ -308,6 +308,7 @@ class AgentSlot:
             codecs=services.codecs,
             instrument=services.instrument,
             prices=services.prices,
+            effect_defaults=services.effect_defaults,
             abandon_later=lambda: self._abandon_later(activation),
         )
 

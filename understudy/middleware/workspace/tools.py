@@ -184,7 +184,7 @@ def make_tools(
     reads = (list_files, read_file, search_files)
     writes = (write_file, edit_file, delete_file, move_file)
     return (
-        *(Tool(function, idempotent=True) for function in reads),
+        *(Tool(function, read_only=True) for function in reads),
         # Without a result they have changed nothing: so they may run again.
         *(Tool(function, idempotent=True, sequential=True) for function in writes),
     )

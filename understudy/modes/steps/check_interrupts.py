@@ -11,6 +11,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 from understudy._base.error_texts import error_text
 from understudy._base.json_values import storable_text
@@ -106,13 +107,17 @@ async def _request_decisions(run: Run, turn: Turn) -> None:
     (`test_a_run_cut_off_while_it_asks_asks_each_question_once`).
     """
     calls: dict[str, ToolCall] = {}
+    all_ready: dict[str, ReadyCall] = {}
+    made: dict[str, dict[str, Any]] = {}
     for call in turn.calls.values():
         if call.result is not None or call.requests:
             continue  # a call with requests already, as one in doubt, keeps them
         ready = prepare(run, call)
         try:
             if isinstance(ready, ReadyCall):
-                calls[call.key] = as_tool_call(run, ready)
+                calls[call.key], all_ready[call.key] = as_tool_call(run, ready), ready
+                if ready.made is not None:
+                    made[call.key] = ready.made
                 continue
             failure = ready
         except InvalidArguments as error:
@@ -122,14 +127,21 @@ async def _request_decisions(run: Run, turn: Turn) -> None:
     recorded: list[Request] = []
     decided: list[Decided] = []
     for key, tool_call in calls.items():
-        doubts = doubts_about(run, tool_call.call)
+        doubts = doubts_about(run, all_ready[key])
         own = [request for request in requests if request.call_key == key]
         if doubts and not own:
             own = [tool_call.request()]
         recorded.extend(replace(request, doubts=doubts) if doubts else request for request in own)
         if not doubts:  # while a call of the tool is in doubt, each call needs a new decision
             decided.extend(_kept_decisions(run, own))
-    run.record(InterruptsChecked(turn=turn.index, requests=tuple(recorded), decided=tuple(decided)))
+    run.record(
+        InterruptsChecked(
+            turn=turn.index,
+            requests=tuple(recorded),
+            decided=tuple(decided),
+            arguments=made or None,
+        )
+    )
 
 
 def _kept_decisions(run: Run, requests: Sequence[Request]) -> list[Decided]:

@@ -7,7 +7,14 @@ from collections.abc import Iterator
 from understudy.errors import UsageError
 from understudy.modes.steps.concurrent import Concurrent, may_start
 from understudy.modes.steps.run_end import end_agents_of
-from understudy.modes.steps.tool_call.arguments import ReadyCall, blocked_by_doubt, prepare
+from understudy.modes.steps.tool_call.arguments import (
+    ReadyCall,
+    blocked_by_doubt,
+    effect_of,
+    not_kept_before,
+    prepare,
+    stricter,
+)
 from understudy.modes.steps.tool_call.body import record_started
 from understudy.modes.steps.tool_call.invocation import invoke
 from understudy.modes.steps.tool_call.results import (
@@ -34,7 +41,7 @@ CUT_OFF = "Not executed: the reply that asked for this call was cut off before i
 
 
 async def execute_tools(run: Run) -> Outcome | None:
-    """Run the calls of the open turn that were never started, or that are idempotent.
+    """Run the calls of the open turn that were never started, or that may run again.
 
     Async tools run concurrently on the loop and plain ones in threads; a sequential tool runs
     alone. Each result is recorded as soon as its tool returns.
@@ -71,8 +78,10 @@ async def execute_tools(run: Run) -> Outcome | None:
         if not batch:
             continue
         # Race: a crash after the body was entered and before that was durable would let the next
-        # attempt run it again (test_a_call_is_durably_started_before_its_body_is_entered).
-        await run.durable()
+        # attempt run it again (test_a_call_is_durably_started_before_its_body_is_entered). A tool
+        # that only looks something up may run again.
+        if any(item.call.effect != "read_only" for item in batch):
+            await run.durable()
         is_alone = len(batch) == 1 and (len(turn.calls) == 1 or batch[0].tool.sequential)
         waiting = {} if is_alone else {k: c for k, c in turn.calls.items() if _waits(run, c)}
         if len(batch) == 1 and not waiting:
@@ -144,14 +153,16 @@ async def _release(run: Run, call: Call) -> ReadyCall | None:
     if call.running:
         tool = run.definition.tools.get(call.part.tool_name)
         limit = run.current.once.get(LIMIT_PASSED + call.key)
-        if tool is None or not tool.idempotent or call.copied_from:
+        effect = "effects" if tool is None else stricter(call.effect, effect_of(run, tool))
+        may_repeat = effect != "effects" and not call.copied_from
+        if not may_repeat or (limit is not None and effect != "read_only"):
             reason = CRASHED if limit is None else LIMIT_REASON.format(limit=limit)
             unknown = in_doubt_result(run, call, reason)
             if unknown is not None:
                 await end_agents_of(run, call.key)
                 run.record(unknown)
             return None
-        if limit is not None:
+        if tool is not None and limit is not None:
             await end_agents_of(run, call.key)
             run.record(failed_result(run, call, limit_text(tool, limit)))
             return None
@@ -166,10 +177,11 @@ async def _release(run: Run, call: Call) -> ReadyCall | None:
         run.record(decided)
         return None
     ready = prepare(run, call)
-    if isinstance(ready, ReadyCall):
+    refusal = not_kept_before(run, ready) if isinstance(ready, ReadyCall) else ready
+    if isinstance(ready, ReadyCall) and refusal is None:
         return ready
     await end_agents_of(run, call.key)
-    run.record(failed_result(run, call, ready))
+    run.record(failed_result(run, call, refusal))
     return None
 
 

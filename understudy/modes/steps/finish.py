@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic_ai.messages import ModelRequest, ModelResponse
 
-from understudy.errors import ReplyCut
+from understudy.errors import EffectUnknown, ReplyCut, ResultNotKept, RunError
 from understudy.models.messages import user_message
 from understudy.models.output import InvalidOutput
 from understudy.modes.steps.call_llm import steering_messages
@@ -51,7 +51,18 @@ async def check_until_tool(run: Run) -> Outcome | None:
                 tool_arguments=_arguments(run, call),
             )
             return _close(run, end)
+        if call.result.doubt is not None or call.result.ran:
+            return _close(run, End(outcome="failed", error=_why_not_again(call).to_dict()))
     return None
+
+
+def _why_not_again(call: Call) -> RunError:
+    """Why the model is not asked to call the until tool once more: it may have taken effect."""
+    assert call.result is not None, "only asked for a call that has its result"
+    tool, doubt = call.part.tool_name, call.result.doubt
+    if doubt is not None:
+        return EffectUnknown(tool=tool, call_key=call.key, reason=doubt)
+    return ResultNotKept(tool=tool, call_key=call.key, text=str(call.result.part.content))
 
 
 def _end_by_output_tool(run: Run, turn: Turn) -> Outcome | None:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from understudy._base.type_variables import DepsT_contra
-from understudy.errors import UsageError
+from understudy.errors import EffectUnknown, UsageError
 from understudy.modes.workflows.workflow import (
     RunAgents,
     Workflow,
@@ -51,6 +51,11 @@ class Loop(Workflow[DepsT_contra]):
         self.max_iterations = max_iterations
 
 
+def _is_of(run: Run, call_key: str) -> bool:
+    """Whether a call is one of this run, or of an agent inside it."""
+    return call_key.startswith(f"{run.run_id}.")
+
+
 class _RunInRounds(RunAgents):
     kind = "Loop"
     loops = True
@@ -70,6 +75,12 @@ class _RunInRounds(RunAgents):
             return await self.run_one(run, progress.round, len(progress.results))
         if self._max_iterations is not None and progress.round + 1 >= self._max_iterations:
             return run.completed(progress.text)
+        doubt = next((each for key, each in run.state.doubts.items() if _is_of(run, key)), None)
+        if doubt is not None:  # the next round may do it again
+            error = EffectUnknown(
+                tool=doubt.tool_name, call_key=doubt.call_key, reason=doubt.reason
+            )
+            return run.failed(error)
         # Agents that await nothing, again and again, would keep the event loop from all other tasks
         # (test_a_loop_whose_agents_do_nothing_holds_nobody_up).
         await asyncio.sleep(0)

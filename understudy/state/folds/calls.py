@@ -7,16 +7,20 @@ from dataclasses import replace
 from understudy.state import records as r
 from understudy.state.agent_state import AgentState
 from understudy.state.costs import adding
-from understudy.state.folds.ends import doubtful_call, end_children
+from understudy.state.folds.ends import doubtful_call, end_children, last_arguments
 from understudy.state.folds.places import UNREAD, find_call, open_run
-from understudy.state.run_state import Point, PointAnswer
+from understudy.state.run_state import NotKept, Point, PointAnswer
 from understudy.state.shared_empties import with_added, with_item
 from understudy.state.waits import open_calls
 
 
 def started(state: AgentState, record: r.Started) -> None:
     call = find_call(state, record.call_key)
-    call.attempts, call.running, call.idempotent = record.attempt, True, record.idempotent
+    if call.running and call.failed_in != call.attempts:
+        call.unknown = True  # the attempt before it was cut off
+    call.attempts, call.running, call.effect = record.attempt, True, record.effect
+    if record.arguments is not None:
+        call.arguments = record.arguments
 
 
 def result(state: AgentState, record: r.Result) -> None:
@@ -34,8 +38,20 @@ def result(state: AgentState, record: r.Result) -> None:
         call.drop_request(request.id)
     if record.doubt is not None:
         state.doubts = with_item(state.doubts, call.key, doubtful_call(call, record.doubt))
-    elif record.part.outcome == "success":
-        open_run(state).usage.tool_calls += 1
+    elif record.part.outcome == "success" or record.ran:
+        run = open_run(state)
+        if record.ran:
+            kept = NotKept(
+                tool_name=call.part.tool_name,
+                arguments=last_arguments(call),
+                text=str(record.part.content),
+            )
+            run.not_kept = with_item(run.not_kept, call.key, kept)
+        else:
+            run.usage.tool_calls += 1
+        if call.effect != "read_only" and call.attempts and record.value_is != "given":
+            given = call.part.args if call.arguments is None else call.arguments
+            run.done = run.done.with_call(call.part.tool_name, given)
 
 
 def suspended(state: AgentState, record: r.Suspended) -> None:
@@ -57,6 +73,8 @@ def point_reached(state: AgentState, record: r.PointReached) -> None:
     elif point.since is None:
         point = replace(point, since=record.at, due=record.due)
     call.points = with_item(call.points, record.name, replace(point, reached_in=call.attempts))
+    if record.reason is not None:
+        call.failed_in, call.unknown = call.attempts, call.unknown or record.unknown
     if record.suspends:
         call.running = False
 

@@ -69,6 +69,7 @@ def end_children(state: AgentState, call_key: str) -> None:
         run = open_run(state)
         run.usage.incr(usage)
         run.costs = adding(run.costs, below(run.agent, child.run.costs))
+        run.done = run.done.with_agent(child.run.agent, child.run.done)
         add_decisions_and_doubts(state, child)
 
 
@@ -77,7 +78,7 @@ def _closing_part(state: AgentState, call: Call, record: r.RunEnded) -> ToolRetu
     if call.result is not None:
         return call.result.part
     inside = any(is_child_of(key, call.key) for key in state.children)
-    if inside and (call.idempotent or not call.running):
+    if inside and (call.effect != "effects" or not call.running):
         content, moved_on = _why_child_stopped(state, call), False
     elif call.running:
         reason = "the run ended before it answered"
@@ -126,7 +127,7 @@ def doubtful_call(call: Call, reason: str) -> DoubtfulCall:
         call_key=call.key,
         tool_name=call.part.tool_name,
         tool_call_id=call.part.tool_call_id,
-        arguments=_last_arguments(call),
+        arguments=last_arguments(call),
         reason=reason,
         token_hashes=tuple(
             each
@@ -137,11 +138,11 @@ def doubtful_call(call: Call, reason: str) -> DoubtfulCall:
     )
 
 
-def _last_arguments(call: Call) -> dict[str, Any]:
+def last_arguments(call: Call) -> dict[str, Any]:
     """Those of the latest decision or request, otherwise the model's."""
     for request in reversed(call.requests.values()):
         decision = call.decisions.get(request.id)
-        if decision is not None and decision.arguments is not None:
-            return decision.arguments
+        if decision is not None and decision.edited is not None:
+            return decision.edited
         return request.arguments
-    return call.part.args_as_dict()
+    return call.made_arguments

@@ -21,6 +21,8 @@ def requested(state: AgentState, record: r.Requested) -> None:
         call.decisions.pop(replaced, None)
     call.requests = with_item(call.requests, record.request.id, record.request)
     call.running = False
+    if record.call_arguments is not None:
+        call.arguments = record.call_arguments
     run = open_run(state)
     if record.request.question_key and run.answers is not None:  # it is asked again
         run.answers = without(run.answers, _answer_key(record.request))
@@ -31,6 +33,8 @@ def interrupts_checked(state: AgentState, record: r.InterruptsChecked) -> None:
     for request in record.requests:
         call = find_call(state, request.call_key)
         call.requests = with_item(call.requests, request.id, request)
+    for key, arguments in (record.arguments or {}).items():
+        find_call(state, key).arguments = arguments
     for each in record.decided:
         decided(state, each)
 

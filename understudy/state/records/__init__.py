@@ -16,6 +16,7 @@ from understudy.state.records.agents import (
     ValuesMerged,
 )
 from understudy.state.records.calls import (
+    Effect,
     PointAnswered,
     PointEnd,
     PointKind,
@@ -90,6 +91,7 @@ __all__ = [
     "ChildRecord",
     "Decided",
     "EarlyStopBegun",
+    "Effect",
     "End",
     "Escalated",
     "FilesChanged",

@@ -19,6 +19,10 @@ PointKind = Literal["sleep", "wait", "once"]
 """What a tool does at a named point of its call."""
 
 
+Effect = Literal["read_only", "idempotent", "effects"]
+"""What it does to call a tool again. `read_only`: it never harms. `idempotent`: it does not harm
+under the same call key. `effects`: it may harm.
+"""
 PointEnd = Literal["over", "value", "rejected", "expired", "failed"]
 """How a point ends. `over`: the time of a sleep has come. `value`: a wait was resolved, or what is
 done once is done. `rejected`, `expired`: the wait. `failed`: what was done once is done, and its
@@ -35,9 +39,12 @@ class Started(Timed):
     tool_name: str
     tool_call_id: str
     attempt: int
-    idempotent: bool = False
-    """Running it again has no second effect, so it is never in doubt."""
+    effect: Effect = "effects"
+    """What running it again does: see `Effect`."""
     epoch: int = 0
+    arguments: dict[str, Any] | None = None
+    """Those that the call runs with; None where they are as recorded before, or as the model wrote
+    them."""
     kind: Literal["started"] = "started"
 
 
@@ -60,6 +67,8 @@ class Result(Timed):
     """The delta of the agent's values."""
     doubt: str | None = None
     """Set where the outcome is unknown: the reason."""
+    ran: bool = False
+    """The tool ran, and its result cannot be kept, as the part says. It must not run again."""
     signal: dict[str, Any] | None = None
     """The signal of a `StopAgent` that the tool raised."""
     escalate: bool = False
@@ -101,6 +110,8 @@ class PointReached:
     """The call is suspended with it. Not where something else of the call is under way."""
     reason: str | None = None
     """Of a call that failed and is retried: its error. Of a model call: why it is put off."""
+    unknown: bool = False
+    """Of a call that failed and is retried: its error does not say whether it took effect."""
     used: RunUsage | None = None
     """Of a model call that is put off: what replies used that were no answer."""
     costs: Lines = ()

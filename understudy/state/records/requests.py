@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Literal
+from typing import Any, Literal
 
 from understudy._base.context_codecs import StoredContext
 from understudy._base.quickly_made import quickly_made
@@ -19,6 +19,8 @@ class Requested(Timed):
     request: Request
     replaces: tuple[str, ...] = ()
     """The requests that it replaces, because what they showed has changed."""
+    call_arguments: dict[str, Any] | None = None
+    """As of `InterruptsChecked.arguments`, of its call."""
     reply_size: int = 1
     """In the index of a store: how many requests the reply of the model had. Else it is 1."""
     kind: Literal["requested"] = "requested"
@@ -74,6 +76,9 @@ class InterruptsChecked(Timed):
     requests: tuple[Request, ...] = ()
     decided: tuple[Decided, ...] = ()
     """Decisions that follow at once from earlier ones with `always=True`."""
+    arguments: dict[str, dict[str, Any]] | None = None
+    """By call key, the arguments of the call where they are not as the model wrote them: with the
+    values of defaults, converted by the tool's types."""
     kind: Literal["interrupts_checked"] = "interrupts_checked"
 
 

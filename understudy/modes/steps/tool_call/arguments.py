@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +13,7 @@ from understudy.interrupts import DECISION_TYPES, DoubtfulCall, Request
 from understudy.run.run import Run
 from understudy.run.tool_call import ToolCall, binding, make_context
 from understudy.state.folds.ends import doubtful_call
-from understudy.state.records import Requested
+from understudy.state.records import Effect, Requested
 from understudy.state.run_state import Call
 from understudy.tools import InvalidArguments, Tool
 
@@ -26,6 +28,8 @@ class ReadyCall:
     checked: dict[str, Any]
     edited: dict[str, Any] | None = None
     """The canonical arguments, if a person replaced the model's."""
+    made: dict[str, Any] | None = None
+    """The arguments to record, where they are not as the model wrote them, and are in no record."""
 
 
 def prepare(run: Run, call: Call) -> ReadyCall | str:
@@ -35,42 +39,39 @@ def prepare(run: Run, call: Call) -> ReadyCall | str:
         known = ", ".join(run.definition.tools) or "none"
         return f"Unknown tool {call.part.tool_name!r}. Available tools: {known}"
     try:
-        request = _first_shown(call) if call.requests else None
-        edited = _edited_arguments(call)
+        edited = _edited_arguments(call) if call.decisions else None
         if edited is not None:
             checked = tool.revalidate(edited)
             return ReadyCall(call, tool, checked, edited=tool.canonical(checked))
-        if request is not None:
-            return ReadyCall(call, tool, _as_shown(tool, call, request.arguments))
-        return ReadyCall(call, tool, tool.validate(call.part.args))
+        if call.arguments is not None:
+            return ReadyCall(call, tool, tool.revalidate(call.arguments))
+        checked = tool.validate(call.part.args)
+        return ReadyCall(call, tool, checked, made=tool.made(call.part.args, checked))
     except InvalidArguments as error:
         return f"Invalid arguments for {call.part.tool_name!r}:\n{error}"
 
 
-def _first_shown(call: Call) -> Request | None:
-    """The first request about these arguments; a middleware's own question is about none."""
-    return next((each for each in call.requests.values() if not each.question_key), None)
+def effect_of(run: Run, tool: Tool) -> Effect:
+    """What it does to call this tool again, in this run.
 
-
-def _as_shown(tool: Tool, call: Call, shown: dict[str, Any]) -> dict[str, Any]:
-    """The validated form of the arguments that a person was shown.
-
-    Sometimes they cannot be read back from that form (a validator that converts, a secret). Then
-    these are the model's own; right before the body `answers_match` compares how they look.
+    What `undeclared` says never covers a tool that a gate names: somebody thinks that it has
+    effects.
     """
-    try:
-        checked = tool.revalidate(shown)
-        if digest(tool.canonical(checked)) == digest(shown):
-            return checked
-    except InvalidArguments:
-        pass  # the shown form is no valid input of the tool
-    return tool.validate(call.part.args)
+    if tool.effect is not None:
+        return tool.effect
+    undeclared = (
+        tool.undeclared
+        or run.definition.effect_defaults.undeclared
+        or run.effect_defaults.undeclared
+    )
+    covered = undeclared == "read_only" and not tool.unknown_after and not is_gated(run, tool)
+    return "read_only" if covered else "effects"
 
 
 def _edited_arguments(call: Call) -> dict[str, Any] | None:
     for decision in reversed(call.decisions.values()):
         if decision.type == "edit":
-            return decision.arguments
+            return decision.edited
     return None
 
 
@@ -115,9 +116,9 @@ def answers_match(run: Run, call: Call, tool: Tool, arguments: dict[str, Any]) -
         )
         decision = call.decisions.get(request.id)
         decided = request.arguments
-        if decision is not None and decision.arguments is not None:
+        if decision is not None and decision.edited is not None:
             try:
-                decided = tool.canonical(tool.revalidate(decision.arguments))
+                decided = tool.canonical(tool.revalidate(decision.edited))
             except InvalidArguments:
                 return False
         if not intact or digest(decided) != digest(arguments):
@@ -139,25 +140,82 @@ def request_again(run: Run, call: ToolCall) -> None:
             timing=request.timing,
             doubts=request.doubts,
         )
-        record_request(run, fresh, replaces=(request.id,))
+        record_request(run, fresh, (request.id,), made=_as_shown(call))
 
 
-def doubts_about(run: Run, call: Call) -> tuple[DoubtfulCall, ...]:
-    """Other calls of the same tool in the whole tree whose outcome is unknown."""
-    name = call.part.tool_name
+def _as_shown(call: ToolCall) -> dict[str, Any] | None:
+    """The arguments that a person is shown, as those of the call from now on; None if they are.
+
+    Sometimes they cannot be read back from that form (a validator that converts, a secret). Then
+    the call keeps its own; right before the body `answers_match` compares how they look.
+    """
+    if digest(call.arguments) == digest(call.call.made_arguments):
+        return None
+    try:
+        again = call.tool.canonical(call.tool.revalidate(call.arguments))
+    except InvalidArguments:
+        return None  # the shown form is no valid input of the tool
+    return call.arguments if digest(again) == digest(call.arguments) else None
+
+
+def record_requests_about(run: Run, call: ToolCall, requests: Sequence[Request]) -> None:
+    """Record requests about a call whose arguments a middleware has changed."""
+    for request in requests:
+        record_request(run, request, made=_as_shown(call))
+
+
+def doubts_about(run: Run, ready: ReadyCall) -> tuple[DoubtfulCall, ...]:
+    """The calls in doubt because of which a person must decide about this one.
+
+    In the whole tree of agents: those that equal it, of the same tool with the same arguments. Of a
+    tool that a gate names, all calls of the tool.
+    """
+    call, tool = ready.call, ready.tool
     doubts = {
         key: doubt
         for state in run.root.state.tree
         for key, doubt in state.doubts.items()
-        if doubt.tool_name == name
+        if doubt.tool_name == tool.name
     }
     turn = run.current.turn
     for other in turn.calls.values() if turn is not None else ():
         for request in other.pending_requests:
-            if request.kind == "doubt" and other.part.tool_name == name and other is not call:
+            if request.kind == "doubt" and other.part.tool_name == tool.name and other is not call:
                 doubts[other.key] = doubtful_call(other, request.payload["reason"])
     doubts.pop(call.key, None)
-    return tuple(doubts.values())
+    if not doubts or is_gated(run, tool):
+        return tuple(doubts.values())
+    return tuple(doubt for doubt in doubts.values() if equals(ready, doubt.arguments))
+
+
+def is_gated(run: Run, tool: Tool) -> bool:
+    """Whether a gate names the tool: its own, or one of the agent or of those above it."""
+    gates = (*run.definition.gates, *run.gates)
+    return tool.gate is not None or any(gate.covers(tool.name) for gate in gates)
+
+
+def equals(ready: ReadyCall, arguments: dict[str, Any]) -> bool:
+    """Whether a call has the arguments of another call of the same tool, as they are recorded."""
+    # Else the tool has changed since, or a person has put in what it does not take.
+    with contextlib.suppress(InvalidArguments):
+        arguments = ready.tool.canonical(ready.tool.revalidate(arguments))
+    return digest(arguments) == digest(canonical(ready))
+
+
+def not_kept_before(run: Run, ready: ReadyCall) -> str | None:
+    """What the model was told of an equal call that ran, and whose result could not be kept."""
+    for each in run.current.not_kept.values():
+        if each.tool_name == ready.tool.name and equals(ready, each.arguments):
+            return each.text
+    return None
+
+
+_STRICTNESS: tuple[Effect, ...] = ("read_only", "idempotent", "effects")
+
+
+def stricter(one: Effect, other: Effect) -> Effect:
+    """The one that allows less: a tool may be declared anew while a call of it is open."""
+    return max(one, other, key=_STRICTNESS.index)
 
 
 def blocked_by_doubt(run: Run, ready: ReadyCall) -> bool:
@@ -174,7 +232,7 @@ def blocked_by_doubt(run: Run, ready: ReadyCall) -> bool:
     alone = run.parent is None and not run.state.children
     if alone and not run.state.doubts and (turn is None or not turn.pending_requests):
         return False  # the common case, at no cost
-    doubts = doubts_about(run, ready.call)
+    doubts = doubts_about(run, ready)
     approvals = [r for r in ready.call.requests.values() if r.kind == "approval"]
     seen = {doubt.call_key for request in approvals for doubt in request.doubts}
     if all(doubt.call_key in seen for doubt in doubts):
@@ -186,10 +244,24 @@ def blocked_by_doubt(run: Run, ready: ReadyCall) -> bool:
         timing=first.timing if first is not None else None,
         doubts=doubts,
     )
-    record_request(run, request, replaces=tuple(r.id for r in approvals))
+    record_request(run, request, tuple(r.id for r in approvals), made=ready.made)
     return True
 
 
-def record_request(run: Run, request: Request, replaces: tuple[str, ...] = ()) -> None:
-    """Record a request, instead of those with the ids in `replaces`."""
-    run.record(Requested(request=request, replaces=replaces))
+def record_request(
+    run: Run,
+    request: Request,
+    replaces: tuple[str, ...] = (),
+    *,
+    made: dict[str, Any] | None = None,
+) -> None:
+    """Record a request.
+
+    Args:
+        run: of the call.
+        request: about the call.
+        replaces: the ids of the requests that it replaces.
+        made: the arguments that were made for the call, if no record has them yet.
+
+    """
+    run.record(Requested(request=request, replaces=replaces, call_arguments=made))

@@ -16,14 +16,21 @@ from understudy.modes.steps.tool_call.arguments import (
     answers_match,
     as_tool_call,
     canonical,
+    effect_of,
 )
 from understudy.modes.steps.tool_call.ends import (
+    InDoubt,
     NeedsDecision,
-    TimedOut,
+    NotEntered,
     control_signal,
-    unknown_outcome,
+    doubt_after,
 )
-from understudy.modes.steps.tool_call.results import LIMIT_PASSED, limit_text, result_of
+from understudy.modes.steps.tool_call.results import (
+    LIMIT_PASSED,
+    LIMIT_REASON,
+    limit_text,
+    result_of,
+)
 from understudy.modes.steps.tool_call.retry import with_retries
 from understudy.run.run import Run
 from understudy.run.tool_call import make_context
@@ -40,15 +47,16 @@ def record_started(run: Run, ready: ReadyCall) -> None:
             tool_name=ready.tool.name,
             tool_call_id=call.part.tool_call_id,
             attempt=call.attempts + 1,
-            idempotent=ready.tool.idempotent,
+            effect=effect_of(run, ready.tool),
             epoch=run.ledger.epoch,
+            arguments=ready.made if call.arguments is None else None,
         )
     )
 
 
 def tried(run: Run, ready: ReadyCall) -> Awaitable[Any]:
-    """What the tool's function returns; it is called again where its policy says so."""
-    if ready.tool.retry is None:
+    """What the tool's function returns; it is called again where that is safe and may help."""
+    if effect_of(run, ready.tool) == "effects":
         return _body(run, ready)
 
     async def begin_again() -> None:
@@ -56,7 +64,7 @@ def tried(run: Run, ready: ReadyCall) -> Awaitable[Any]:
         await run.durable()
 
     body = partial(_body, run, ready)
-    return with_retries(run, ready.call, ready.tool.retry, body, begin_again)
+    return with_retries(run, ready, body, begin_again)
 
 
 async def _body(run: Run, ready: ReadyCall) -> Any:
@@ -97,14 +105,14 @@ async def _body(run: Run, ready: ReadyCall) -> Any:
                 return await _call_function(run, ready, positional, keywords, entered)
     except (Exception, BaseExceptionGroup) as error:
         if tool.timeout is not None and scope.expired():
-            if tool.idempotent:
+            if not entered:
+                raise NotEntered from error
+            if effect_of(run, tool) == "read_only":
                 raise TimeoutError(limit_text(tool, tool.timeout)) from None
-            raise TimedOut(entered=bool(entered)) from error
+            raise InDoubt(LIMIT_REASON.format(limit=tool.timeout), TimeoutError()) from error
         if isinstance(error, BaseExceptionGroup):
             uncancel_after_task_group(run)
-        signal = control_signal(error)
-        if signal is None and not tool.idempotent:
-            signal = unknown_outcome(error)
+        signal = control_signal(error) or doubt_after(run, ready, error)
         if signal is None:
             raise
         raise signal from error

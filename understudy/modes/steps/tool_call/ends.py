@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from understudy._base.error_texts import error_text
 from understudy._base.json_values import text_of
 from understudy.errors import JournalFailed, MiddlewareError
 from understudy.interrupts import Halt, Interrupt, Request
+from understudy.modes.steps.tool_call.arguments import ReadyCall, effect_of
 from understudy.run.child_calls import CallSuspended
-from understudy.run.run import AttemptEnded
+from understudy.run.run import AttemptEnded, Run
 from understudy.run.tool_call import ToolCall
+from understudy.state.run_state import Call, is_child_of
 from understudy.stopping import StopAgent, StopSignal, StopSignals
-from understudy.tools import OutcomeUnknown
+from understudy.tools import InvalidArguments, OutcomeUnknown, Retry, ToolFailed
+from understudy.tools.effects import Known, what_is_known
 
 
 class CallEnded(BaseException):
@@ -63,20 +67,21 @@ class ToolHalt(CallEnded):
         self.halt = halt
 
 
-class TimedOut(CallEnded):
-    """The time limit of a tool that is not idempotent passed."""
-
-    def __init__(self, *, entered: bool) -> None:
-        super().__init__()
-        self.entered = entered
+class NotEntered(CallEnded):
+    """The time limit of a tool passed before its body was entered: it waited for a thread."""
 
 
 class InDoubt(CallEnded):
-    """A tool that is not idempotent raised `OutcomeUnknown`."""
+    """The body of a tool was entered, and nobody knows what it did.
 
-    def __init__(self, reason: str) -> None:
+    The call is not made again by itself, unless the tool is idempotent: then under the same key.
+    """
+
+    def __init__(self, reason: str, error: BaseException | None = None) -> None:
         super().__init__()
         self.reason = reason
+        self.error = error
+        """What the body raised, if it did."""
 
 
 def control_signal(error: BaseException) -> BaseException | None:
@@ -102,12 +107,49 @@ def control_signal(error: BaseException) -> BaseException | None:
     return None if signals.highest is None else ToolStop(signals.highest)
 
 
-def unknown_outcome(error: BaseException) -> InDoubt | None:
-    """The doubt about a call whose tool raised `OutcomeUnknown`, at any depth of a group."""
-    for leaf in _leaves(error):
+def doubt_after(run: Run, ready: ReadyCall, error: BaseException) -> InDoubt | None:
+    """The doubt about a call whose body raised; None if the error says that it took no effect.
+
+    Or if it is one of the tool that need not be asked about: of a tool that only looks something
+    up, and any error that is not known to leave it open.
+    """
+    tool, call = ready.tool, ready.call
+    if effect_of(run, tool) == "read_only":
+        return None
+    leaves = list(_leaves(error))
+    for leaf in leaves:
         if isinstance(leaf, OutcomeUnknown):
-            return InDoubt(text_of(leaf) or "the tool cannot know whether it took effect")
+            return InDoubt(text_of(leaf) or "the tool cannot know whether it took effect", error)
+    known = what_is_known(
+        error,
+        nothing_happened=tool.nothing_happened,
+        unknown_after=(
+            *tool.unknown_after,
+            *run.definition.effect_defaults.unknown_after,
+            *run.effect_defaults.unknown_after,
+        ),
+    )
+    if known is Known.UNKNOWN:
+        return InDoubt(f"it raised {error_text(error)}, which leaves open what it did", error)
+    if all(isinstance(leaf, (Retry, ToolFailed, InvalidArguments)) for leaf in leaves):
+        return None
+    done = done_inside(run, call)
+    if done:
+        return InDoubt(f"it raised {error_text(error)} after it had done this: {done}", error)
     return None
+
+
+def done_inside(run: Run, call: Call) -> str:
+    """What a call has done by itself and by the agents that it runs, as text; empty if nothing."""
+    parts = [
+        f"{name!r} once"
+        for name, point in call.points.items()
+        if point.kind == "once" and point.answer is not None
+    ]
+    for key, child in run.state.children.items():
+        if is_child_of(key, call.key) and child.run is not None and child.run.done:
+            parts += [f"{each.tool_name}({each.arguments})" for each in child.run.done.newest]
+    return ", ".join(parts)
 
 
 def _leaves(error: BaseException) -> Iterator[BaseException]:

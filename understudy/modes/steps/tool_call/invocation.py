@@ -10,13 +10,18 @@ from understudy._base.json_values import text_of
 from understudy.errors import JournalFailed, RecordRefused
 from understudy.modes.steps.questions import ask_about_call
 from understudy.modes.steps.run_end import end_agents_of
-from understudy.modes.steps.tool_call.arguments import ReadyCall, record_request, request_again
+from understudy.modes.steps.tool_call.arguments import (
+    ReadyCall,
+    effect_of,
+    record_requests_about,
+    request_again,
+)
 from understudy.modes.steps.tool_call.body import tried
 from understudy.modes.steps.tool_call.ends import (
     HookAsks,
     InDoubt,
     NeedsDecision,
-    TimedOut,
+    NotEntered,
     ToolHalt,
     ToolInterrupt,
     ToolStop,
@@ -28,11 +33,11 @@ from understudy.modes.steps.tool_call.results import (
     failed_result,
     halt_result,
     in_doubt_result,
+    not_entered_result,
     questions_asked,
     refused_result,
     result_of,
     stop_result,
-    timed_out_result,
     with_files,
 )
 from understudy.run.child_calls import CallSuspended, wait_for_parts
@@ -107,8 +112,7 @@ async def _result(run: Run, ready: ReadyCall, cancelled: Callable[[], bool]) -> 
     except ToolHalt as ended:
         return halt_result(run, ready, ended.halt)
     except NeedsDecision as ended:
-        for request in ended.requests:
-            record_request(run, request)
+        record_requests_about(run, ended.call, ended.requests)
         if not ended.requests:
             request_again(run, ended.call)
         return None
@@ -121,18 +125,23 @@ async def _result(run: Run, ready: ReadyCall, cancelled: Callable[[], bool]) -> 
         return None
     except ToolStop as ended:
         return stop_result(run, call, ended.signal)
-    except TimedOut as ended:
-        return timed_out_result(run, ready, entered=ended.entered)
+    except NotEntered:
+        return not_entered_result(run, ready)
     except InDoubt as ended:
         return in_doubt_result(run, call, ended.reason)
     except (HookFailed, JournalFailed):
         raise
     except Exception as error:
-        if cancelled() and not ready.tool.idempotent:
+        if cancelled() and effect_of(run, ready.tool) == "effects":
             # Race: the cancellation made the tool raise this error half way. That is no failure
             # that the model may repair by calling again: the call is in doubt
             # (test_a_tool_that_fails_because_it_is_interrupted_is_in_doubt).
             raise asyncio.CancelledError from error
+        if call.unknown and effect_of(run, ready.tool) == "idempotent":
+            # Whatever the last error says: an attempt before it may have taken effect, and the
+            # model's next call would have another key.
+            reason = f"it was tried again, which raised {error_text(error)}"
+            return in_doubt_result(run, call, reason)
         return failed_result(run, call, as_edited(_failure_text(error), ready.edited))
 
 

@@ -11,11 +11,12 @@ from pydantic_core import to_json
 from understudy._base.json_values import NotJsonError, as_json, checked_json, shown
 from understudy.errors import JournalFailed, UsageError
 from understudy.modes.steps.questions import interrupts_in, is_own
-from understudy.modes.steps.tool_call.arguments import ReadyCall, as_tool_call
+from understudy.modes.steps.tool_call.arguments import ReadyCall, as_tool_call, effect_of
 from understudy.modes.steps.tool_call.body import record_started, tried, uncancel_after_task_group
 from understudy.modes.steps.tool_call.ends import (
     CallEnded,
     HookAsks,
+    InDoubt,
     NeedsDecision,
     ToolInterrupt,
     ToolStop,
@@ -45,9 +46,9 @@ async def call_through_hooks(run: Run, ready: ReadyCall) -> Any:
         nonlocal entered
         if ended:
             raise ended[0]  # also if the hook caught it and calls `next` again
-        if entered and not ready.tool.idempotent:
-            raise UsageError(f"next was called twice for {ready.tool.name!r}: it is not idempotent")
         try:
+            if entered and effect_of(run, ready.tool) == "effects":
+                raise InDoubt("a middleware asked for it once more, which may repeat its effect")
             if entered:
                 record_started(run, ready)
                 await run.durable()

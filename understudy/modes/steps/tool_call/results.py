@@ -19,6 +19,7 @@ from understudy.modes.steps.check_stop import halt_request
 from understudy.modes.steps.tool_call.arguments import (
     ReadyCall,
     as_tool_call,
+    effect_of,
     prepare,
     record_request,
 )
@@ -63,6 +64,16 @@ def failed_result(run: Run, call: Call, content: Any) -> Result:
     if isinstance(content, str):  # of an exception, such as one that names an undecodable file
         content = storable_text(content)
     return Result(call_key=call.key, part=make_part(run, call, content, "failed"))
+
+
+def not_kept_result(run: Run, call: Call, why: str) -> Result:
+    """The result of a call that ran, and of which nothing can be kept: it must not run again."""
+    text = (
+        f"{call.part.tool_name!r} ran, but {why.rstrip('.')}. Do not call it again only for its "
+        "result."
+    )
+    part = make_part(run, call, storable_text(text), "failed")
+    return Result(call_key=call.key, part=part, ran=True)
 
 
 def denied_result(run: Run, call: Call, request: Request, decision: Decision) -> Result:
@@ -113,17 +124,11 @@ def limit_text(tool: Tool[Any], limit: float) -> str:
     return f"{tool.name!r} did not answer within its limit of {limit} seconds."
 
 
-def timed_out_result(run: Run, ready: ReadyCall, *, entered: bool) -> Result | None:
-    """The result of a call whose time limit passed: in doubt if its body was entered.
-
-    A plain tool may wait for a thread until its limit passes. It did not run then, and may be
-    called again (`test_a_plain_tool_that_gets_no_thread_within_its_limit_is_not_in_doubt`).
-    """
+def not_entered_result(run: Run, ready: ReadyCall) -> Result:
+    """The result of a call whose time limit passed while it waited for a thread: it did not run."""
     limit = ready.tool.timeout
-    if not entered:
-        text = f"{ready.tool.name!r} was not started within its limit of {limit} seconds: no thread"
-        return failed_result(run, ready.call, text)
-    return in_doubt_result(run, ready.call, LIMIT_REASON.format(limit=limit))
+    text = f"{ready.tool.name!r} was not started within its limit of {limit} seconds: no thread"
+    return failed_result(run, ready.call, text)
 
 
 def with_files(run: Run, ready: ReadyCall, result: Result, edits: FileEdits) -> Result:
@@ -155,13 +160,12 @@ def refused_result(run: Run, ready: ReadyCall, refused: Result, error: RecordRef
         return stop_result(run, ready.call, replace(signal, message=message, context={}))
     if refused.halt is not None:
         return halt_result(run, ready, Halt(f"its message cannot be kept: {error}"))
-    text = f"{ready.tool.name!r} ran, but its result cannot be kept: {error}"
-    return failed_result(run, ready.call, text)
+    return not_kept_result(run, ready.call, f"its result cannot be kept: {error}")
 
 
 def cancelled_inside_result(run: Run, ready: ReadyCall) -> Result | None:
     """The result of a tool that raised CancelledError without being cancelled itself."""
-    if ready.tool.idempotent:
+    if effect_of(run, ready.tool) == "read_only":
         return failed_result(run, ready.call, f"{ready.tool.name!r} was cancelled from within.")
     return in_doubt_result(run, ready.call, "it was cancelled from within")
 
@@ -246,7 +250,7 @@ def result_of(run: Run, ready: ReadyCall, returned: Any) -> Result:
         if changes is not None:
             _check_values(run, changes)
     except UsageError as error:
-        return failed_result(run, call, f"{tool.name!r} ran, but {error}")
+        return not_kept_result(run, call, str(error))
     if isinstance(content, (Completed, Failed, Stopped)):
         assert content.state.run is not None, "an outcome is of a run"
         content = result_of_agent(content, what=f"agent {content.state.run.agent!r}")
@@ -258,16 +262,11 @@ def result_of(run: Run, ready: ReadyCall, returned: Any) -> Result:
         try:
             metadata, prompt = as_json(content.metadata), _beside_result(run, content)
         except ValueError as error:
-            text = (
-                f"{tool.name!r} ran, but what it returned beside its result (the `metadata` or "
-                f"`content` of a ToolReturn) cannot be kept: {error}. Do not call it again only "
-                "for its result."
-            )
-            return failed_result(run, call, text)
+            why = "what it returned beside its result (the `metadata` or `content` of a ToolReturn)"
+            return not_kept_result(run, call, f"{why} cannot be kept: {error}")
         content = content.return_value
     elif isinstance(content, list) and any(isinstance(item, ToolReturn) for item in content):
-        text = f"{tool.name!r} ran, but returned a list of ToolReturn: it must return a single one."
-        return failed_result(run, call, text)
+        return not_kept_result(run, call, "it returned a list of ToolReturn, not a single one")
     if not separate:
         value = content
     until = run.current.until_tool
@@ -276,20 +275,16 @@ def result_of(run: Run, ready: ReadyCall, returned: Any) -> Result:
     try:
         shown = as_json(content) if separate else tool.dump_value(content)
     except ValueError as error:
-        text = (
-            f"{tool.name!r} ran, but its result of type {type(content).__name__!r} cannot be sent "
-            f"to the model: {error}. The tool must return plain data, or ToolResult(text, "
-            "value=...). Do not call it again only for its result."
-        )
-        return failed_result(run, call, text)
+        why = f"its result of type {type(content).__name__!r} cannot be sent to the model: {error}"
+        remedy = "The tool must return plain data, or ToolResult(text, value=...)."
+        return not_kept_result(run, call, f"{why}. {remedy}")
     stored = shown
     if separate:
         try:
             stored = tool.dump_value(value)
         except ValueError as error:
             if target:
-                text = f"{tool.name!r} ran, but its return value cannot be serialised: {error}"
-                return failed_result(run, call, text)
+                return not_kept_result(run, call, f"its value cannot be serialised: {error}")
             stored, value_is = None, "lost"
     for_model = model_content(content, shown)
     if value_is != "lost" and (separate or for_model is not shown):

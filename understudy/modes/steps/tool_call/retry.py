@@ -1,4 +1,4 @@
-"""Retries of an idempotent tool that raises: after a short wait here, after a long one by a due.
+"""Further attempts at a call that is safe to repeat: a short wait is here, a long one by a due.
 
 The policy is Tenacity's. Each failure is a recorded point of the call, so a retry survives the end
 of the process, and the failures are counted on. A long wait suspends the call, as a sleep of the
@@ -19,60 +19,96 @@ from understudy._base.error_texts import error_text
 from understudy._base.event_loops import is_cancelled
 from understudy._base.json_values import shown
 from understudy.errors import UnderstudyError, UsageError
+from understudy.modes.steps.tool_call.arguments import ReadyCall
+from understudy.modes.steps.tool_call.ends import InDoubt
 from understudy.run.child_calls import CallSuspended, parts_of
 from understudy.run.hooks import HookFailed
 from understudy.run.run import Run
 from understudy.run.waits.points import IN_PROCESS, RETRY
 from understudy.state.records import PointAnswered, PointReached
 from understudy.state.run_state import Call, Point
-from understudy.tools import Retry, ToolFailed
+from understudy.tools import OutcomeUnknown, Retry, ToolFailed
 
+CANCELLED_INSIDE = "it was cancelled from within"
 LONGEST = 100 * 365 * 86_400.0
+SOON = (0.5, 2.0)
+"""Seconds before each further attempt at a call of which nobody knows what it did, without a
+policy. They are waited for in memory."""
 MOST = 1000
 """How often a call is retried at most, whatever its policy says."""
 
 
 async def with_retries(
     run: Run,
-    call: Call,
-    policy: AsyncRetrying,
+    ready: ReadyCall,
     body: Callable[[], Awaitable[Any]],
     begin_again: Callable[[], Awaitable[None]],
 ) -> Any:
     """What the body returns, in this attempt at the call or in a later one.
 
+    A call of an idempotent tool of which nobody knows what it did runs again under its key: by the
+    policy of the tool, or else twice, soon. Other errors are repeated by a policy alone.
+
     Args:
         run: the run of the call.
-        call: whose tool it is.
-        policy: which errors are retried, how often, and after how long.
+        ready: the call.
         body: the tool's.
         begin_again: records that the call starts again.
 
     Raises:
         Exception: the error of the last attempt.
+        InDoubt: if nobody knows what the last attempt did.
         CallSuspended: if the next attempt is too far away to be waited for here.
 
     """
+    call, policy = ready.call, ready.tool.retry
     while True:
         try:
             return await body()
+        except asyncio.CancelledError:
+            if is_cancelled():
+                raise
+            failed: BaseException = InDoubt(CANCELLED_INSIDE)
+            error: Exception = OutcomeUnknown()
+            is_unknown = True
+        except InDoubt as doubt:
+            failed, is_unknown = doubt, True
+            error = doubt.error if isinstance(doubt.error, Exception) else OutcomeUnknown()
         except (UnderstudyError, HookFailed, Retry, ToolFailed):
             raise  # it would come again; or it is meant for the model, or is none of the tool
-        except Exception as error:
-            if is_cancelled() or call.result is not None:
-                raise
-            now = run.clock.now()
+        except Exception as raised:
+            failed, error, is_unknown = raised, raised, False
+        if is_cancelled() or call.result is not None:
+            raise failed
+        now = run.clock.now()
+        if policy is not None:
             seconds = await _seconds_until_next(policy, call, error, now)
-            if seconds is None:
-                raise
-            name = f"{RETRY}{len(_failures(call)) + 1}"
-            due = now + timedelta(seconds=seconds)
-            await _wait(run, call, name, due, seconds, error_text(error))
-            await begin_again()
+        else:
+            seconds = _seconds_by_default(call) if is_unknown else None
+        if seconds is None:
+            raise failed
+        name = f"{RETRY}{len(_failures(call)) + 1}"
+        due = now + timedelta(seconds=seconds)
+        reason = failed.reason if isinstance(failed, InDoubt) else error_text(error)
+        await _wait(run, call, name, due, seconds, reason, is_unknown=is_unknown)
+        await begin_again()
+
+
+def _seconds_by_default(call: Call) -> float | None:
+    """How long to wait before a call in doubt runs again; None where it does not."""
+    failures = len(_failures(call))
+    return SOON[failures] if failures < len(SOON) else None
 
 
 async def _wait(
-    run: Run, call: Call, name: str, due: datetime, seconds: float, reason: str
+    run: Run,
+    call: Call,
+    name: str,
+    due: datetime,
+    seconds: float,
+    reason: str,
+    *,
+    is_unknown: bool,
 ) -> None:
     """Record the failure, and wait for the next attempt; or end this one."""
     parts = parts_of(run, call)
@@ -86,6 +122,7 @@ async def _wait(
             due=due,
             suspends=is_long and not parts.any_runs,
             reason=reason,
+            unknown=is_unknown,
         )
     )
     if is_long:
