@@ -124,6 +124,7 @@ class Ledger:
         "_state",
         "_unreported",
         "epoch",
+        "gates_asked",
         "host",
         "on_answer",
         "on_fence",
@@ -132,6 +133,8 @@ class Ledger:
 
     epoch: int
     """The epoch that it writes under; 0 where no other host could write."""
+    gates_asked: dict[str, int] | None
+    """By run id, the turn about which this process has asked its gates, where another one had."""
     host: str | None
     """The host that writes, of a store that hosts share; None elsewhere."""
     on_fence: tuple[Callable[[], None], ...]
@@ -159,6 +162,7 @@ class Ledger:
         host: str | None = None,
     ) -> None:
         self._state = state
+        self.gates_asked = None
         self._journal = journal
         self._owner_check = journal if isinstance(journal, _ChecksOwner) else None
         self._journal_checks = isinstance(journal, _ChecksRecords)

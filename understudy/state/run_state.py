@@ -179,6 +179,8 @@ class Turn:
     """The error that broke the stream of the reply."""
     pause_checked: bool = False
     interrupts_checked: bool = False
+    asked_by: str = ""
+    """Where `interrupts_checked`: the process and the definition that have asked the gates."""
     propagated: bool = False
 
     @property

@@ -501,7 +501,7 @@ class RuntimeLists(Lists):
             if child is None:
                 return None
             definition = child.definition
-        return definition.tools.get(request.tool_name)
+        return definition.tool_of(request.tool_name)
 
 
 def _agent_key(stored: StoredAgent, query: AgentQuery) -> tuple[int | str, ...]:

@@ -116,7 +116,7 @@ def _waits(run: Run, call: Call) -> bool:
     """Whether the call was started and is suspended, and may go on beside others."""
     if not call.attempts or call.running or call.result is not None or call.pending_requests:
         return False
-    tool = run.definition.tools.get(call.part.tool_name)
+    tool = run.definition.tool_of(call.part.tool_name)
     return tool is None or not tool.sequential
 
 
@@ -152,7 +152,7 @@ async def _close_unfinished(run: Run, turn: Turn) -> None:
 async def _release(run: Run, call: Call) -> ReadyCall | None:
     """The call if it is to run now; else None, and what is known of it is recorded."""
     if call.running:
-        tool = run.definition.tools.get(call.part.tool_name)
+        tool = run.definition.tool_of(call.part.tool_name)
         limit = run.current.once.get(LIMIT_PASSED + call.key)
         effect = "effects" if tool is None else stricter(call.effect, effect_of(run, tool))
         may_repeat = effect != "effects" and not call.copied_from
