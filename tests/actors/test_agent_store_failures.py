@@ -23,6 +23,7 @@ from tests.support.agents import (
 )
 from tests.support.faulty import Fault, FaultyBackend, unavailable
 from tests.support.held_commits import HeldCommits
+from tests.support.hosts import opened
 from tests.support.loops import soon
 from tests.support.places import SqlitePlace
 from understudy import (
@@ -36,7 +37,6 @@ from understudy import (
     Interrupted,
     Outcome,
     Run,
-    Runtime,
     ScriptedModel,
     Status,
     StopAgent,
@@ -60,7 +60,6 @@ from understudy.errors import (
     StoreUnavailable,
     UnknownAgent,
 )
-from understudy.journal import Store
 from understudy.journal.database_store import DatabaseStore
 from understudy.middleware import Haltable, SubAgent
 from understudy.modes import Mode
@@ -78,12 +77,6 @@ def pay(ran: list[str]) -> Any:
 def desk(ran: list[str], *turns: Any, tools: Sequence[Any] | None = None, **options: Any) -> Agent:
     given = [pay(ran)] if tools is None else tools
     return Agent("desk", by_turn(*turns), tools=given, **options)
-
-
-def opened(store: Store, *agents: Agent, **options: Any) -> Runtime:
-    options.setdefault("stop_timeout", 0.001)
-    options.setdefault("idle_timeout", None)
-    return Runtime(agents, store=store, **options)
 
 
 def broken() -> BaseException:

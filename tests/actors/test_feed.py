@@ -20,6 +20,7 @@ import pytest
 from tests.support.agents import by_turn, completed, interrupted
 from tests.support.batches import claim, commit, record
 from tests.support.faulty import FaultyBackend
+from tests.support.left_out import LeftOut
 from tests.support.loops import soon, until
 from tests.support.places import NewStore
 from tests.support.postgres import Hosts, Server
@@ -39,7 +40,7 @@ from understudy import (
 from understudy.actors import Feed, FeedEvent, FeedOptions
 from understudy.actors.hosts import live_events
 from understudy.errors import StoreBroken
-from understudy.journal import DatabaseStore, IndexStatus, MemoryStore
+from understudy.journal import DatabaseStore, IndexStatus, MemoryStore, agent_journal
 from understudy.journal.chunks import Chunks
 from understudy.journal.codec import encode
 from understudy.journal.contracts import Backend, Batch, FeedRow, Owned
@@ -520,6 +521,23 @@ async def test_after_a_crash_at_any_commit_the_feed_tells_what_is_recorded(
     wanted = [row.seq for row in rows if row is not None]
     assert page is not None
     assert [row.seq for row in page.rows] == wanted
+
+
+@pytest.mark.slow
+async def test_a_decision_that_the_feed_leaves_out_is_noticed(
+    left_out: LeftOut, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """J31."""
+
+    def row(agent: str, seq: int, record: Any, encoded: Any) -> Any:
+        return None if record.kind == "decided" else feed_row(agent, seq, record, encoded)
+
+    await left_out(
+        lambda: monkeypatch.setattr(agent_journal, "feed_row", row),
+        lambda folder: test_after_a_crash_at_any_commit_the_feed_tells_what_is_recorded(
+            folder, 13, True
+        ),
+    )
 
 
 def status(backend: Backend, owned: Owned, first_seq: int) -> Batch:

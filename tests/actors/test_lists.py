@@ -17,7 +17,8 @@ from tests.support.agents import by_turn, completed, interrupted, until_status
 from tests.support.faulty import FaultyBackend
 from tests.support.frozen.places import DATA, GENERATIONS
 from tests.support.held_commits import HeldCommits, turns
-from tests.support.loops import soon
+from tests.support.left_out import LeftOut
+from tests.support.loops import SECONDS, soon
 from tests.support.places import NewStore
 from tests.support.plans import left_after
 from understudy import (
@@ -44,10 +45,12 @@ from understudy.journal import (
     IndexStatus,
     MemoryStore,
     Store,
+    asks,
     index_entry_of,
     index_status_of,
 )
 from understudy.journal.lists import NEVER, AgentQuery, AskQuery, ids_from, key_of, listed_ask
+from understudy.journal.sqlite import writer
 from understudy.journal.sqlite.backend import SqliteBackend
 from understudy.middleware import HumanInTheLoop, SubAgent
 from understudy.state.fold import replay
@@ -55,7 +58,6 @@ from understudy.state.next_due import notices_of
 from understudy.state.run_state import NO_NOTICES
 
 MINUTE = 60
-SECONDS = 60.0
 
 
 @tool
@@ -679,6 +681,20 @@ async def test_a_crash_at_any_commit_leaves_the_index_right(
     await store.open(lambda: None)
     await check_index(store)
     await store.close()
+
+
+@pytest.mark.slow
+async def test_what_is_answered_and_stays_in_the_index_is_noticed(
+    left_out: LeftOut, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """J30."""
+    inner = asks.changes
+    await left_out(
+        lambda: monkeypatch.setattr(
+            writer, "changes", lambda *given: inner(*given)._replace(gone=[])
+        ),
+        lambda folder: test_a_crash_at_any_commit_leaves_the_index_right(folder, 13, False),
+    )
 
 
 @pytest.mark.parametrize("by", ["recover", "import"])

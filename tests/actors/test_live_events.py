@@ -14,8 +14,8 @@ import pytest
 from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart, ToolCallPart
 from pydantic_ai.models.function import AgentInfo, DeltaToolCall, DeltaToolCalls, FunctionModel
 
-from tests.actors.test_agent_hosts import host, opened
 from tests.support.agents import completed
+from tests.support.hosts import host, opened
 from tests.support.loops import soon
 from tests.support.postgres import Hosts
 from understudy import Agent, ScriptedModel, ToolContext, call, tool

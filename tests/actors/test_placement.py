@@ -13,11 +13,11 @@ from typing import Any
 import psycopg
 import pytest
 
-from tests.cluster.conftest import new_database
-from tests.support.agents import by_turn, completed, interrupted, results
+from tests.support.agents import completed, desk, interrupted, results
+from tests.support.hosts import host, opened
 from tests.support.loops import soon
 from tests.support.places import NewStore, Place, SqlitePlace
-from tests.support.postgres import Hosts
+from tests.support.postgres import Hosts, new_database
 from tests.support.programs import PIPE, Started, started
 from understudy import (
     Agent,
@@ -31,24 +31,7 @@ from understudy import (
     call,
     tool,
 )
-from understudy.journal import Store
-from understudy.journal.database_store import DatabaseStore
 from understudy.modes import Sequential
-
-
-def desk(*turns: Any, **options: Any) -> Agent:
-    return Agent("desk", by_turn(*turns), **options)
-
-
-def opened(store: Store | str, *agents: Agent, **options: Any) -> Runtime:
-    options.setdefault("idle_timeout", None)
-    options.setdefault("sweep", None)
-    return Runtime(agents, store=store, stop_timeout=0.001, **options)
-
-
-def host(hosts: Hosts, name: str, **options: Any) -> DatabaseStore:
-    return DatabaseStore(hosts.new(name, **options))
-
 
 # ------------------------------------------------------------------- the options
 
@@ -457,7 +440,7 @@ async def test_what_holds_up_a_roll_out_is_listed(new_store: NewStore) -> None:
 
 CUT_OFF = """
 import asyncio, sys
-from tests.actors.test_placement import desk
+from tests.support.agents import desk
 from understudy import Runtime, call, tool
 from understudy.journal.postgres.backend import PostgresBackend
 from understudy.journal.database_store import DatabaseStore

@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
-from tests.actors.test_agent_hosts import desk, opened
-from tests.support.agents import completed
+from tests.support.agents import completed, desk
+from tests.support.hosts import opened
 from tests.support.loops import soon, until
 from tests.support.postgres import Hosts
 from understudy import AgentRef, AgentState, Status

@@ -23,8 +23,8 @@ import pytest
 from starlette.responses import PlainTextResponse
 from starlette.types import Receive, Scope, Send
 
-from tests.cli.conftest import Desk, agents, found_by_commands, run
 from tests.support.agents import by_turn, interrupted, results
+from tests.support.command_line import Desk, agents, found_by_commands, run
 from tests.support.programs import PIPE, Started, started
 from tests.support.web_server import served
 from understudy import (

@@ -60,11 +60,6 @@ from understudy.models import ScriptedRequest
 from understudy.modes import Parallel, Sequential
 
 
-@pytest.fixture(params=["here", "elsewhere"])
-def stage(request: pytest.FixtureRequest) -> Stage:
-    return Stage(elsewhere=request.param == "elsewhere")
-
-
 class Before(Middleware):
     """Asks before the first model call of a run whether it may, and how much."""
 

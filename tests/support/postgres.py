@@ -417,6 +417,22 @@ def _new_schema() -> str:
     return f"understudy_test_{os.getpid()}_{next(_numbers)}"
 
 
+@contextmanager
+def new_database(url: str) -> Iterator[str]:
+    """The URL of an empty database, which is dropped afterwards."""
+    name = f"understudy_test_{os.getpid()}_{next(_numbers)}"
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute(f"CREATE DATABASE {name}")
+        parts = conninfo_to_dict(url)
+        login = f"{parts.get('user') or 'postgres'}:{parts.get('password') or ''}"
+        host, port = str(parts.get("host") or "localhost"), parts.get("port") or 5432
+        at = f"/{name}?host={host}" if host.startswith("/") else f"{host}:{port}/{name}"
+        try:
+            yield f"postgresql://{login}@{at}"
+        finally:
+            connection.execute(f"DROP DATABASE {name} WITH (FORCE)")
+
+
 @pytest.fixture
 def hosts(postgres_url: str) -> Iterator[Hosts]:
     with closing(Hosts(postgres_url, reuse=True)) as hosts:
