@@ -59,7 +59,7 @@ def opened(store: Store, *agents: Agent, **options: Any) -> Runtime:
 
 CUT_EAR = """
 SELECT pg_terminate_backend(a.pid) FROM pg_stat_activity a
-JOIN hosts h ON a.query = format('LISTEN "%%s"', h.ear) WHERE h.name = %s"""
+JOIN hosts h ON a.query = format('LISTEN "%%s"', h.channel) WHERE h.name = %s"""
 
 
 def deaf_to(store: DatabaseStore, kind: str) -> None:
@@ -81,7 +81,7 @@ def deaf_to(store: DatabaseStore, kind: str) -> None:
 
 async def at_rest(hosts: Hosts) -> None:
     """Until nothing of the one agent goes on any more."""
-    await hosts.found("SELECT 1 FROM agents WHERE standing = 'rest' AND indexed_seq = last_seq")
+    await hosts.found("SELECT 1 FROM agents WHERE index_status = 'rest'")
 
 
 async def test_a_drained_runtime_has_no_agent_and_takes_none(new_store: NewStore) -> None:
