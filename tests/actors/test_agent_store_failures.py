@@ -408,7 +408,7 @@ async def test_a_damaged_agent_is_told_and_the_others_go_on(
 
 @pytest.mark.parametrize(
     "damage",
-    ["epoch = -1", "floor = -5", "standing = 'rexx'", "agent = CAST(x'ff' AS TEXT)"],
+    ["epoch = -1", "floor = -5", "index_status = 'rexx'", "definition = CAST(x'ff' AS TEXT)"],
 )
 async def test_an_agent_with_a_damaged_row_is_listed_as_such_and_the_others_as_ever(
     sqlite: SqlitePlace, ran: list[str], damage: str
@@ -788,7 +788,7 @@ async def test_one_agent_that_cannot_be_read_keeps_no_other_from_being_recovered
         await soon(held.entered.wait())
     db = sqlite3.connect(sqlite.path)
     db.execute("DELETE FROM records WHERE id = ((SELECT no FROM agents WHERE id='a') << 32) + 2")
-    db.execute("UPDATE agents SET standing = 'suspect' WHERE id = 'c'")
+    db.execute("UPDATE agents SET index_status = 'suspect' WHERE id = 'c'")
     db.commit()
     db.close()
     held.release.set()

@@ -47,12 +47,12 @@ def at_work(held: Held, *before: Any) -> Agent:
 
 CUT_EAR = """
 SELECT pg_terminate_backend(a.pid) FROM pg_stat_activity a
-JOIN hosts h ON a.query = format('LISTEN "%%s"', h.ear) WHERE h.name = %s"""
+JOIN hosts h ON a.query = format('LISTEN "%%s"', h.channel) WHERE h.name = %s"""
 
 
 async def at_rest(hosts: Hosts) -> None:
     """Until nothing of the one agent goes on any more."""
-    await hosts.found("SELECT 1 FROM agents WHERE standing = 'rest' AND indexed_seq = last_seq")
+    await hosts.found("SELECT 1 FROM agents WHERE index_status = 'rest'")
 
 
 async def test_a_drained_runtime_has_no_agent_and_takes_none(new_store: NewStore) -> None:

@@ -171,7 +171,7 @@ async def test_calls_at_a_copy_that_is_lost_are_done_again_in_their_order(
             taken = str(Hint("taken", 99, "t"))
             async with asyncio.timeout(60):
                 while len(asked) == 1:  # a host that begins to listen again may miss a hint
-                    hosts.sql("SELECT pg_notify(ear, %s) FROM hosts WHERE name = 'here'", taken)
+                    hosts.sql("SELECT pg_notify(channel, %s) FROM hosts WHERE name = 'here'", taken)
                     await turns()
             await turns()
         finally:

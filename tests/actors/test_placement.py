@@ -266,7 +266,7 @@ async def test_a_host_that_has_ended_with_what_it_was_given_loses_nothing(hosts:
         opened(host(hosts, "second"), desk("ok", needs={"gpu"}), labels={"gpu"}),
     ):
         hosts.sql(
-            "INSERT INTO hosts (name, ear, labels, definitions, lease_until)"
+            "INSERT INTO hosts (name, channel, labels, definitions, lease_until)"
             " SELECT 'first', 'nobody', labels, definitions, clock_timestamp() + interval '1 hour'"
             " FROM hosts WHERE name = 'second'"
         )
@@ -307,26 +307,6 @@ async def test_a_runtime_for_itself_neither_takes_nor_posts_nor_is_taken_from(
         for runtime, id, owner in ((other, "t", "alone"), (alone, "u", "other")):
             with pytest.raises(OwnedElsewhere, match=f"'{owner}'"):
                 await soon(runtime.get(id).run("more"))
-        assert hosts.sql("SELECT count(*) FROM inbox") == [(0,)]
-
-
-async def test_a_host_of_an_older_library_is_never_taken_from_and_nothing_is_posted_to_it(
-    hosts: Hosts,
-) -> None:
-    """J51: it has a row without all that newer hosts say, and writes none of it."""
-    old = hosts.open("old")
-    old.begin()
-    owned = old.claim("t", "desk")
-    old.commit()
-    assert owned is not None
-    hosts.sql(
-        "UPDATE hosts SET ear = NULL, place = NULL, pid = NULL, started = NULL, definitions = '{}'"
-    )
-    async with opened(host(hosts, "new"), desk("ok")) as new:
-        for change in ("takeable = false", "takeable = true", "indexed_seq = last_seq - 1"):
-            hosts.sql(f"UPDATE agents SET {change}")
-            with pytest.raises(OwnedElsewhere, match="'old'"):
-                await soon(new.get("t").run("go"))
         assert hosts.sql("SELECT count(*) FROM inbox") == [(0,)]
 
 

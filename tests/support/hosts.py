@@ -134,7 +134,7 @@ def deaf_to(store: DatabaseStore, kind: str) -> None:
 def unheard(statement: str) -> str:
     """The statement, which tells nobody."""
     silent = statement.replace("pg_notify(", "concat(").replace("%(told)s", "%(told)s::text")
-    return silent.replace("ear, %s", "ear, %s::text")
+    return silent.replace("channel, %s", "channel, %s::text")
 
 
 def keep_stale_copies(monkeypatch: pytest.MonkeyPatch) -> None:

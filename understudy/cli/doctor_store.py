@@ -18,10 +18,8 @@ from understudy.cli.text import line, some
 
 LITTLE_SPACE = 200 * 1024 * 1024
 LARGE_WAL = 256 * 1024 * 1024
-# The tables of a version before have no `draining`.
 HOSTS: LiteralString = """
-SELECT h.name, h.lease_until < clock_timestamp(), count(a.key),
-    coalesce((to_jsonb(h) ->> 'draining')::boolean, false)
+SELECT h.name, h.lease_until < clock_timestamp(), count(a.key), h.draining
 FROM understudy.hosts h LEFT JOIN understudy.agents a ON a.owner = h.id AND NOT a.deleted
 GROUP BY h.id ORDER BY h.id"""
 
@@ -106,7 +104,7 @@ def _of_postgres(store: str) -> Iterator[Check]:
     try:
         with psycopg.connect(store.replace("postgres://", "postgresql://", 1)) as connection:
             row = connection.execute("SELECT version(), clock_timestamp()").fetchone()
-            version = _version(connection.execute("SELECT version FROM understudy.schema_version"))
+            version = _version(connection.execute("SELECT version FROM understudy.meta"))
             hosts = connection.execute(HOSTS).fetchall()
     except psycopg.Error as error:
         yield Check("database", "bad", text_of(error))

@@ -36,7 +36,6 @@ from understudy.errors import (
     Fenced,
     OwnedElsewhere,
     RecordRefused,
-    SchemaVersionError,
     StoreBroken,
     StoreConflict,
     StoreDamaged,
@@ -46,7 +45,6 @@ from understudy.errors import (
 )
 from understudy.journal.contracts import Batch, IndexStatus, LostAttempt, Owned
 from understudy.journal.database_store import DatabaseStore
-from understudy.journal.postgres import schema
 from understudy.journal.postgres.backend import PostgresBackend
 from understudy.journal.postgres.errors import store_error
 
@@ -805,44 +803,6 @@ def test_hosts_that_ended_long_ago_are_forgotten_and_own_nothing(hosts: Hosts) -
     assert claim(b, "x").epoch == 2
     with pytest.raises(Fenced):
         a.renew()
-
-
-def test_tables_of_a_newer_version_are_left_alone(hosts: Hosts) -> None:
-    hosts.open("a").close()
-    hosts.sql("UPDATE schema_version SET version = 99")
-    with pytest.raises(SchemaVersionError, match="99"):
-        hosts.open("b")
-
-
-def test_tables_of_an_older_version_are_upgraded_with_what_they_hold(
-    new_hosts: Hosts, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    a = new_hosts.open("a")
-    append(a, claim(a, "x"), "one")
-    steps = (*schema.UPGRADES, ("ALTER TABLE agents ADD COLUMN note text DEFAULT 'old'",))
-    monkeypatch.setattr(schema, "UPGRADES", steps)
-    b = new_hosts.open("b")
-    assert new_hosts.sql("SELECT agent_id, note FROM agents") == [("x", "old")]
-    assert texts(b, "x") == ["one"]
-    b.close()
-    b.open()
-    monkeypatch.undo()
-    with pytest.raises(SchemaVersionError):
-        new_hosts.open("c")
-
-
-def test_an_upgrade_that_fails_leaves_the_tables_as_they_were(
-    new_hosts: Hosts, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    a = new_hosts.open("a")
-    steps = (*schema.UPGRADES, ("ALTER TABLE agents ADD COLUMN note text", "SELECT 1/0"))
-    monkeypatch.setattr(schema, "UPGRADES", steps)
-    with pytest.raises(StoreBroken, match="division by zero"):
-        new_hosts.open("b")
-    monkeypatch.undo()
-    claim(new_hosts.open("c"), "x")
-    claim(a, "y")
-    assert new_hosts.sql("SELECT version FROM schema_version") == [(len(schema.UPGRADES),)]
 
 
 # -------------------------------------------------------------------------------- errors

@@ -10,19 +10,19 @@ from understudy.journal.contracts import FeedRow, time_number
 from understudy.journal.feed import DELETED, FeedKey, FeedPage, stored_feed_row
 
 _ADD = """
-    INSERT INTO feed (agent_id, name, seq, at, kind, version, payload)
+    INSERT INTO feed (agent_id, definition, seq, at, kind, version, payload)
     VALUES (?, ?, ?, ?, ?, ?, ?)
 """
 _DELETED = f"""
-    INSERT INTO feed (agent_id, name, seq, at, kind, version, payload)
-    SELECT id, agent, 0, ?, '{DELETED}', 1, x'' FROM agents WHERE id = ?
+    INSERT INTO feed (agent_id, definition, seq, at, kind, version, payload)
+    SELECT id, definition, 0, ?, '{DELETED}', 1, x'' FROM agents WHERE id = ?
 """  # noqa: S608 - of a constant
 _READ = """
-    SELECT 0, no, agent_id, name, seq, at, kind, version, payload FROM feed
+    SELECT 0, no, agent_id, definition, seq, at, kind, version, payload FROM feed
     WHERE no > ? ORDER BY no LIMIT ?
 """
 _NAMED = """
-    SELECT 0, no, agent_id, name, seq, at, kind, version, x'' FROM feed WHERE no = ?
+    SELECT 0, no, agent_id, definition, seq, at, kind, version, x'' FROM feed WHERE no = ?
 """
 _STATE = """
     SELECT feed, floor, coalesce((SELECT max(no) FROM feed), 0) FROM feed_state WHERE is_on
