@@ -183,7 +183,7 @@ def _write_sqlite(path: Path) -> None:
         backend.close()
     with closing(sqlite3.connect(path)) as connection, connection:
         connection.execute("UPDATE meta SET database = ?", [DATABASE])
-        connection.execute("UPDATE feed_state SET feed = ?", [FEED])
+        connection.execute("UPDATE meta SET feed = ?", [FEED])
     with closing(sqlite3.connect(path)) as connection:
         connection.execute("PRAGMA journal_mode = WAL")
     _remove(scratch)

@@ -30,7 +30,10 @@ TABLES = Tables(
         database TEXT NOT NULL,
         tenure INTEGER NOT NULL,
         host TEXT,
-        restored_mark INTEGER NOT NULL
+        restored_mark INTEGER NOT NULL,
+        feed_on INTEGER NOT NULL,
+        feed TEXT NOT NULL,
+        feed_floor INTEGER NOT NULL
     ) STRICT""",
     # A row is never deleted: after a deletion it is the tombstone, which keeps the epoch.
     # `definition` is the name of the agent's. `tenure` is the one in which the agent was claimed
@@ -103,15 +106,6 @@ TABLES = Tables(
         version INTEGER NOT NULL,
         payload BLOB NOT NULL
     ) STRICT""",
-    # `floor` is the `no` of the last row that was removed; the newest row never is, so that no
-    # number is used twice.
-    """CREATE TABLE feed_state (
-        only INTEGER PRIMARY KEY CHECK (only = 1),
-        is_on INTEGER NOT NULL,
-        feed TEXT NOT NULL,
-        floor INTEGER NOT NULL
-    ) STRICT""",
-    "INSERT INTO feed_state VALUES (1, 0, lower(hex(randomblob(8))), 0)",
     # One of each agent, by its number. The ids of segments are as those of records: an agent's are
     # adjacent. No column is text: one that is damaged must not keep a row from being read.
     """CREATE TABLE checkpoints (
@@ -149,8 +143,9 @@ _COLUMNS = """
 """
 _SAID = "SELECT version, library, format FROM meta"
 _FIRST_ROW = """
-    INSERT INTO meta (only, version, library, format, database, tenure, restored_mark)
-    VALUES (1, ?, ?, ?, lower(hex(randomblob(8))), 0, -1)
+    INSERT INTO meta (only, version, library, format, database, tenure, restored_mark, feed_on,
+        feed, feed_floor)
+    VALUES (1, ?, ?, ?, lower(hex(randomblob(8))), 0, -1, 0, lower(hex(randomblob(8))), 0)
 """
 _NEXT_FORMAT = "UPDATE meta SET version = ?, library = ?, format = ?"
 
