@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import base64
-import json
 import shutil
 import sqlite3
 import threading
@@ -156,16 +154,6 @@ async def test_a_feed_goes_on_behind_any_of_its_cursors(new_store: NewStore) -> 
         for n, event in enumerate(events[:-1], 1):
             rest = await until_deleted(runtime.events(after=event.cursor))
             assert rest == events[n:], "nothing is missing, nothing comes twice"
-            earlier = runtime.events(after=without_mark(event.cursor))
-            assert await until_deleted(earlier) == rest
-            assert await soon(earlier.position()) == without_mark(event.cursor)
-
-
-def without_mark(cursor: str) -> str:
-    """As versions of before wrote it: it did not name its event."""
-    *kept, _ = json.loads(base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)))
-    text = json.dumps(kept, separators=(",", ":"))
-    return base64.urlsafe_b64encode(text.encode()).decode().rstrip("=")
 
 
 async def test_what_is_in_the_feed_until_now_ends(new_store: NewStore) -> None:

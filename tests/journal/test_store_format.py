@@ -152,7 +152,7 @@ def test_a_store_of_another_fingerprint_is_refused_and_left_alone(database: Data
         assert refused.library == "0.0.9"
         assert refused.format == "f00d"
         assert refused.differences == ["its records or tables are of another form"]
-        for told in ("understudy 0.0.9", "f00d", "the version that wrote it", "delete it"):
+        for told in ("understudy 0.0.9", "f00d", "the version that wrote it", "begin with another"):
             assert told in str(refused)
     assert said(database)[1:] == ("0.0.9", "f00d")
 

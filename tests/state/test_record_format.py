@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from datetime import datetime
+from enum import Enum
 from typing import Literal
 
 import pytest
@@ -15,6 +16,17 @@ from understudy.state.record_format import format_of, record_format
 
 Word = Literal["a", "b"]
 OtherWord = Literal["a", "b", "c"]
+
+
+class Colour(Enum):
+    RED = "red"
+
+
+class OtherColour(Enum):
+    RED = "red"
+    BLUE = "blue"
+
+
 Decisions = tuple[Decision, ...]
 
 
@@ -24,6 +36,7 @@ class Fact:
     at: datetime | None = None
     count: int = 1
     word: Word = "a"
+    colour: Colour | None = None
     decisions: Decisions = ()
     answers: dict[str, Decision] = field(default_factory=dict)
     reply: ModelResponse | None = None
@@ -38,6 +51,7 @@ class SameFactElsewhere:
     reply: ModelResponse | None = None
     answers: dict[str, Decision] = field(default_factory=dict)
     decisions: Decisions = ()
+    colour: Colour | None = None
     word: Word = "a"
     count: int = 1
     at: datetime | None = None
@@ -75,11 +89,25 @@ class OtherWords(Fact):
 
 
 @dataclass(kw_only=True)
+class OtherColours(Fact):
+    colour: OtherColour | None = None  # type: ignore[assignment]
+
+
+@dataclass(kw_only=True)
 class OtherInside(Fact):
     answers: dict[str, Occurrence] = field(default_factory=dict)  # type: ignore[assignment]
 
 
-OTHERS = [Renamed, OtherKind, OtherType, OtherDefault, NewDefault, OtherWords, OtherInside]
+OTHERS = [
+    Renamed,
+    OtherKind,
+    OtherType,
+    OtherDefault,
+    NewDefault,
+    OtherWords,
+    OtherColours,
+    OtherInside,
+]
 
 
 @pytest.mark.parametrize("other", OTHERS)

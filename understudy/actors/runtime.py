@@ -515,6 +515,7 @@ class Runtime(StoreViews):
         Raises:
             UsageError: for a bad id. The future raises it if there is an agent of this id, or the
                 data is not an export.
+            SchemaVersionError: by the future, if it is an export of another format.
 
         """
         if id is not None:

@@ -154,7 +154,7 @@ class SchemaVersionError(UsageError):
             text = (
                 f"This {what} was written{by} in another format than this understudy reads "
                 f"({_some(differences) or f'{version!r} instead of {known}'}): use it with the "
-                "version that wrote it, or delete it and begin anew."
+                f"version that wrote it, or begin with another {what}."
             )
         super().__init__(
             text,

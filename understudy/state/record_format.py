@@ -6,6 +6,7 @@ import re
 import sys
 from collections.abc import Iterable
 from dataclasses import MISSING, Field, fields, is_dataclass
+from enum import Enum
 from functools import cache
 from inspect import get_annotations
 from typing import Any, Literal, get_args, get_origin
@@ -13,12 +14,15 @@ from typing import Any, Literal, get_args, get_origin
 from understudy._base.json_values import digest
 from understudy.state.agent_state import AgentState, StoredState
 from understudy.state.records import Record
+from understudy.state.waits import Wait
+from understudy.stopping import StopSignal
 
 FORMAT_VERSION = 1
 """The generation of all that is stored: records, tables, feeds and exports.
 
 Until the first release it stays 1: a change changes this generation, and the fingerprint tells a
-store of before. After a release it grows with each change of the record types or the tables.
+store of before. After a release it grows with each change of the record types or the tables, and of
+what hosts of a store post to each other.
 """
 
 _NAME = re.compile(r"[A-Za-z_]\w*")
@@ -26,13 +30,14 @@ _NAME = re.compile(r"[A-Za-z_]\w*")
 
 @cache
 def record_format() -> str:
-    """The fingerprint of the record types and the state.
+    """The fingerprint of the record types, the state, and what is stored in them as JSON.
 
-    It is another one where a kind, a field, its type, its default or a word of a `Literal` is
+    It is another one where a kind, a field, its type, its default or a word that it may hold is
     another. It is made of the source of the annotations: so it is the same on each platform and
     in each Python, and says nothing of Pydantic AI's own types.
     """
-    return format_of([*get_args(Record), StoredState], also=AgentState.__slots__)
+    kinds = [*get_args(Record), StoredState, StopSignal, Wait]
+    return format_of(kinds, also=AgentState.__slots__)
 
 
 def format_of(kinds: Iterable[type], *, also: Iterable[str] = ()) -> str:
@@ -73,6 +78,8 @@ class _Types:
             meant = names.get(found.group())
             if get_origin(meant) is Literal:
                 return repr(get_args(meant))
+            if isinstance(meant, type) and issubclass(meant, Enum):
+                return repr([member.value for member in meant])
             ours = [*_ours_in(meant)]
             inside.extend(map(self.described, ours))
             return "*" if ours else found.group()

@@ -36,6 +36,7 @@ from understudy.errors import (
     Fenced,
     OwnedElsewhere,
     RecordRefused,
+    SchemaVersionError,
     StoreBroken,
     StoreConflict,
     StoreDamaged,
@@ -803,6 +804,18 @@ def test_hosts_that_ended_long_ago_are_forgotten_and_own_nothing(hosts: Hosts) -
     assert claim(b, "x").epoch == 2
     with pytest.raises(Fenced):
         a.renew()
+
+
+def test_tables_of_another_program_are_left_alone(new_hosts: Hosts) -> None:
+    """J96: its schema may be shared, but not the names of tables."""
+    with psycopg.connect(new_hosts.url, autocommit=True) as other:
+        other.execute(f"CREATE SCHEMA {new_hosts.schema}".encode())
+    new_hosts.sql("CREATE TABLE records (note text)")
+    with pytest.raises(SchemaVersionError, match="the table 'meta' is missing") as refused:
+        new_hosts.open("a")
+    assert "the column 'records.note' is not known" in refused.value.differences
+    tables = "SELECT table_name FROM information_schema.tables WHERE table_schema = %s"
+    assert new_hosts.sql(tables, new_hosts.schema) == [("records",)]
 
 
 # -------------------------------------------------------------------------------- errors
