@@ -53,7 +53,7 @@ from understudy.journal.postgres.backend import PostgresBackend
 from understudy.journal.sqlite.backend import SqliteBackend
 from understudy.state.agent_state import AgentState
 from understudy.state.fold import apply
-from understudy.state.records import Record, StatusNoted
+from understudy.state.records import MessagesArchived, Record, StatusNoted
 
 HOST = "frozen-host:1"
 DATABASE = "f0f1f2f3f4f5f6f7"
@@ -153,6 +153,13 @@ def _batch(owned: Owned, state: AgentState, *records: Record) -> Batch:
         takeable=entry.takeable,
         blobs=BLOBS,
         blobs_in_use=tuple(BLOBS),
+        message_runs={
+            message_id: run_id
+            for record in records
+            if isinstance(record, MessagesArchived)
+            for message_id, run_id in record.runs.items()
+        }
+        or None,
         feed=tuple(
             row
             for seq, record in enumerate(records, owned.last_seq + 1)
