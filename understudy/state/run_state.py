@@ -323,7 +323,7 @@ class RunState:
     told: str = ""
     """What the agent is told besides its own instructions: only of one that a call runs."""
     began: datetime | None = None
-    """When it started; None where it was stored before this was kept."""
+    """When it started."""
     host: str | None = None
     """Who made its last attempt, of a store that hosts share."""
     trace: str | None = None
