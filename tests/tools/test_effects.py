@@ -608,13 +608,13 @@ def _botocore_answer(status: int) -> BaseException:
     )
 
 
-def _aiohttp_answer(status: int, method: str) -> BaseException:
+def _aiohttp_answer(status: int, method: str, *history: SimpleNamespace) -> BaseException:
     return of_library(
         "aiohttp.client_exceptions.ClientResponseError",
         "aiohttp.client_exceptions.ClientError",
         status=status,
         request_info=SimpleNamespace(method=method),
-        history=(),
+        history=history,
     )
 
 
@@ -670,6 +670,9 @@ LIBRARIES = [
     (_aiohttp_answer(503, "POST"), UNKNOWN),
     (_aiohttp_answer(503, "GET"), NOTHING),
     (_aiohttp_answer(200, "POST"), UNKNOWN),  # ContentTypeError: the answer cannot be read
+    (_aiohttp_answer(404, "GET", SimpleNamespace(method="POST", status=302)), UNKNOWN),
+    (_aiohttp_answer(404, "POST", SimpleNamespace(method="POST", status=308)), NOTHING),
+    (_aiohttp_answer(404, "GET", SimpleNamespace(method="GET", status=302)), NOTHING),
     # botocore
     (of_library("botocore.exceptions.ReadTimeoutError", *BOTOCORE), UNKNOWN),
     (of_library("botocore.exceptions.ConnectionClosedError", *BOTOCORE), UNKNOWN),
@@ -897,11 +900,14 @@ def test_a_context_that_is_suppressed_is_not_looked_at() -> None:
 
 
 def test_an_error_that_holds_the_one_it_was_made_of_is_the_same_failure() -> None:
-    """As pymysql does, without a cause."""
-    too_late = TimeoutError()
-    error = of_library(*PYMYSQL, args=(2003, "cannot connect"), original_exception=too_late)
-    assert what_is_known(while_handling(error, too_late)) is NOTHING
-    assert what_is_known(while_handling(error, TimeoutError())) is UNKNOWN
+    """As clients do that name no cause."""
+    low = TimeoutError()
+    by_argument = requests.ReadTimeout(low, request=requests.Request("GET"))
+    by_attribute = of_library(*PYMYSQL, args=(2003, "cannot connect"), original_exception=low)
+    in_a_dict = of_library("botocore.exceptions.ConnectTimeoutError", kwargs={"error": low})
+    for error in (by_argument, by_attribute, in_a_dict):
+        assert what_is_known(while_handling(error, low)) is NOTHING
+        assert what_is_known(while_handling(error, TimeoutError())) is UNKNOWN
 
 
 def test_a_chain_that_is_a_circle_ends() -> None:

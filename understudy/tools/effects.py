@@ -280,13 +280,16 @@ class _Tables:
 def _handled_before(error: BaseException, known: Known) -> BaseException | None:
     """The error that was handled when this one was raised, if it is another failure.
 
-    A client that makes its own error of a lower one (`requests`, `pymysql`) holds that one: it is
-    the same failure, of which the client knows more.
+    A client that makes its own error of a lower one holds that one: in its arguments (`requests`),
+    in an attribute (`pymysql`), or in a dict that is one (`botocore`). It is the same failure, of
+    which the client knows more.
     """
     context = None if error.__suppress_context__ else error.__context__
     if context is None or known is _FAILED:
         return context
-    held = (*error.args, *getattr(error, "__dict__", {}).values())
+    held = [*error.args]
+    for value in getattr(error, "__dict__", {}).values():
+        held += value.values() if isinstance(value, dict) else (value,)
     return None if any(each is context for each in held) else context
 
 
@@ -422,12 +425,6 @@ def _by_url_error(error: Any) -> Known | BaseException:
     return error.reason if isinstance(error.reason, BaseException) else _FAILED
 
 
-def _if_text(pattern: str, known: Known) -> Callable[[BaseException], Known]:
-    """For errors of one class and all stages: `known` if the text says so, else UNKNOWN."""
-    found = re.compile(pattern).search
-    return lambda error: known if found(text_of(error)) else _UNKNOWN
-
-
 _UNREACHABLE = frozenset(
     (errno.ENETDOWN, errno.ENETUNREACH, errno.ENETRESET, errno.EHOSTDOWN, errno.EHOSTUNREACH)
 )
@@ -501,12 +498,20 @@ def _by_mcp_code(error: Any) -> Known:
     return _UNKNOWN if code in _MCP_UNCLEAR else _FAILED
 
 
-_CONNECTING_TO_POSTGRESQL = re.compile(
-    "connection to server (at|on) |(failed to resolve|could not translate) host"
-)
 _SQLSTATE_UNKNOWN = re.compile("08(?!001|004)|57P(?!03)|40003")
 """The connection is lost, the server stops, or it does not know. 08001, 08004 and 57P03 refuse a
 new connection."""
+
+
+_IS_CONNECTING = re.compile(
+    "connection to server (at|on) |(failed to resolve|could not translate) host|"  # PostgreSQL
+    "^(Error|Timeout).* connecting to "  # Redis
+)
+"""What clients say of a connection that was not made, where they have one class for all."""
+
+
+def _by_text(error: BaseException) -> Known:
+    return _NOTHING if _IS_CONNECTING.search(text_of(error)) else _UNKNOWN
 
 
 def _by_sqlstate(error: Any) -> Known:
@@ -517,10 +522,7 @@ def _by_sqlstate(error: Any) -> Known:
     state = _attribute(error, "sqlstate") or _attribute(error, "pgcode")
     if isinstance(state, str):
         return _UNKNOWN if _SQLSTATE_UNKNOWN.match(state) else _NOTHING
-    is_connecting = _attribute(error, "pgconn") is not None
-    return (
-        _NOTHING if is_connecting or _CONNECTING_TO_POSTGRESQL.search(text_of(error)) else _UNKNOWN
-    )
+    return _by_text(error) if _attribute(error, "pgconn") is None else _NOTHING
 
 
 _MYSQL_CONNECTING = frozenset((2001, 2002, 2003, 2004, 2005))
@@ -644,7 +646,7 @@ _LIBRARIES: dict[str, dict[_Verdict, str]] = {
     "redis": {
         _NOTHING: "AuthenticationError AuthorizationError BusyLoadingError MaxConnectionsError "
         "MasterNotFoundError SlaveNotFoundError",
-        _if_text("^(Error|Timeout).* connecting to ", _NOTHING): "ConnectionError TimeoutError",
+        _by_text: "ConnectionError TimeoutError",
         _UNKNOWN: "InvalidResponse",
     },
     # mail
