@@ -153,4 +153,5 @@ MODULES: Mapping[str, Sequence[str]] = {
     "understudy/state/run_state.py": ("tests/state", *_PEOPLE, *_NESTED),
     "understudy/state/waits.py": _WAITS,
     "understudy/state/workflow_sharing.py": _NESTED,
+    "understudy/tools/effects.py": ("tests/tools/test_effects.py",),
 }
