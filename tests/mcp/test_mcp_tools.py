@@ -209,7 +209,7 @@ async def test_a_server_that_cannot_be_reached_is_an_error_and_no_doubt() -> Non
     agent = desk(call("pay"), call("pay"), tools=[*tools])
     state = completed(await agent.execute("go")).state
     (_, why), second = contents(state)
-    assert why == "ConnectionError: MCP server 'shop' cannot be reached: nobody listens"
+    assert why == "NotReached: MCP server 'shop' cannot be reached: nobody listens"
     assert second == ("success", "paid")
     assert state.doubts == {}
 

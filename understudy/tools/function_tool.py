@@ -27,7 +27,7 @@ from typing import (
 from pydantic import ConfigDict, TypeAdapter
 from pydantic.errors import PydanticSchemaGenerationError, PydanticUserError
 from pydantic_ai.tools import ToolDefinition
-from pydantic_core import PydanticSerializationError, from_json, to_json
+from pydantic_core import PydanticSerializationError, to_json
 from tenacity import AsyncRetrying
 
 from understudy._base.json_values import (
@@ -65,14 +65,16 @@ class Arguments(Protocol):
     definition: ToolDefinition
     """For the model."""
 
-    is_plain: bool
-    """Whether validated arguments always are what was given: no default, and nothing converts."""
-
     def validate(self, arguments: str | Mapping[str, Any] | None) -> dict[str, Any]:
         """As `Tool.validate`."""
 
     def canonical(self, checked: Mapping[str, Any]) -> dict[str, Any]:
         """As `Tool.canonical`."""
+
+    def made(
+        self, given: str | Mapping[str, Any] | None, checked: Mapping[str, Any]
+    ) -> dict[str, Any] | None:
+        """As `Tool.made`."""
 
     def bind(self, checked: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
         """As `Tool.bind`."""
@@ -379,8 +381,8 @@ class Tool(Generic[FunctionT_co]):
         """The arguments of a call for a record: every later look at the call begins with them.
 
         They are canonical: with the values of defaults, and converted. Where a type does not read
-        back what it writes (a secret, a validator that converts), they are what was given, with the
-        values of the defaults that it left out.
+        back what it writes (a secret, a validator that converts, an alias), they are what was
+        given, with the values of those left out defaults that can be read back.
 
         Args:
             given: what the model, or a person, wrote.
@@ -393,18 +395,7 @@ class Tool(Generic[FunctionT_co]):
             InvalidArguments: if they cannot be written as JSON.
 
         """
-        if self._arguments.is_plain:
-            return None
-        written = from_json(given or "{}") if isinstance(given, str | None) else dict(given)
-        canonical = self.canonical(checked)
-        if _is_equal(written, canonical):
-            return None
-        try:
-            if _is_equal(self.canonical(self.revalidate(canonical)), canonical):
-                return canonical
-        except InvalidArguments:
-            pass  # what it writes is no valid input of the tool
-        return {**{key: canonical[key] for key in canonical if key not in written}, **written}
+        return self._arguments.made(given, checked)
 
     def canonical(self, checked: Mapping[str, Any]) -> dict[str, Any]:
         """Validated arguments as JSON, in the form of the tool's schema.
@@ -470,11 +461,6 @@ class Tool(Generic[FunctionT_co]):
             )
         except (PydanticSchemaGenerationError, PydanticUserError):
             return None
-
-
-def _is_equal(one: dict[str, Any], other: dict[str, Any]) -> bool:
-    """Whether these are the same JSON: 1 and True, and 1 and 1.0, are not."""
-    return one == other and digest(one) == digest(other)
 
 
 class _SchemaTool(Tool[Callable[..., Any]]):

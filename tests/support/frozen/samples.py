@@ -464,7 +464,7 @@ def _results() -> Iterator[r.Record]:
         given: dict[str, Any] = {"tool_name": "pay", "tool_call_id": f"call_{number}", "attempt": 1}
         return r.Started(call_key=key(number), **{**given, **fields})
 
-    yield start(0, attempt=2, idempotent=True, epoch=3)
+    yield start(0, attempt=2, effect="idempotent", epoch=3)
     yield r.Result(
         call_key=key(0),
         part=returned(0),

@@ -242,4 +242,4 @@ def _request_changed_again(run: Run, turn: Turn) -> None:
             continue  # it cannot run at all: execute_tools records the error
         tool_call = as_tool_call(run, ready)
         if not answers_match(run, call, ready.tool, tool_call.arguments):
-            request_again(run, tool_call)
+            request_again(run, ready)

@@ -70,6 +70,8 @@ def decided(state: AgentState, record: r.Decided) -> None:
     call = call_of_request(state, record.request_id)
     request, decision = call.requests[record.request_id], record.decision
     call.decisions = with_item(call.decisions, record.request_id, decision)
+    if decision.edited is not None:
+        call.arguments = decision.edited
     if request.question_key:
         _answered(open_run(state), request, decision)
     decided = DecisionRecord(

@@ -25,9 +25,9 @@ class CallEnded(BaseException):
 class NeedsDecision(CallEnded):
     """What is about to run is not what was approved, or needs an approval now."""
 
-    def __init__(self, call: ToolCall, requests: Sequence[Request] = ()) -> None:
+    def __init__(self, ready: ReadyCall, requests: Sequence[Request] = ()) -> None:
         super().__init__()
-        self.call = call
+        self.ready = ready
         self.requests = requests
 
 

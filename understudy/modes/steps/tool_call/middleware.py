@@ -51,7 +51,7 @@ async def call_through_hooks(run: Run, ready: ReadyCall) -> Any:
             if entered and effect_of(run, ready.tool) == "effects":
                 raise InDoubt("a middleware asked for it once more, which may repeat its effect")
             if entered:
-                record_started(run, ready)
+                record_started(run, ready, goes_on=True)
                 await run.durable()
             entered = True
             return await tried(run, await _as_changed(run, ready, before, call))
@@ -150,12 +150,13 @@ async def _as_changed(run: Run, ready: ReadyCall, before: bytes, call: ToolCall)
     """The call as the middleware passes it on; with other arguments it may need an approval."""
     if to_json(call.arguments) == before:
         return ready
-    changed = ReadyCall(ready.call, ready.tool, ready.tool.revalidate(call.arguments))
+    checked = ready.tool.revalidate(call.arguments)
+    made = ready.tool.made(call.arguments, checked) or call.arguments
+    changed = ReadyCall(ready.call, ready.tool, checked, made=made)
     if is_own(ready.call):
-        tool_call = as_tool_call(run, changed)
-        requests = await requests_about(run, [tool_call])
+        requests = await requests_about(run, [as_tool_call(run, changed)])
         if requests:
-            raise NeedsDecision(tool_call, requests)
+            raise NeedsDecision(changed, requests)
     return changed
 
 
