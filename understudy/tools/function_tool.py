@@ -48,7 +48,7 @@ from understudy.errors import UsageError
 from understudy.state.records import Effect
 from understudy.tools.context import ToolContext
 from understudy.tools.effect_defaults import Undeclared, checked_undeclared
-from understudy.tools.effects import Errors, check_tables, checked_errors
+from understudy.tools.effects import CheckedErrors, Errors, check_tables, checked_errors
 from understudy.tools.gate_rule import GateRule, Rule, checked_rule
 from understudy.tools.result import InvalidArguments, ToolResult
 from understudy.tools.schema import is_async
@@ -265,10 +265,12 @@ class Tool(Generic[FunctionT_co]):
         )
         """What it does to call it again; None where the tool does not say."""
         what = f"Tool {self.name!r}"
-        self.nothing_happened: Errors = checked_errors(
+        self.nothing_happened: CheckedErrors = checked_errors(
             nothing_happened, what=f"{what}: `nothing_happened`"
         )
-        self.unknown_after: Errors = checked_errors(unknown_after, what=f"{what}: `unknown_after`")
+        self.unknown_after: CheckedErrors = checked_errors(
+            unknown_after, what=f"{what}: `unknown_after`"
+        )
         check_tables(self.nothing_happened, self.unknown_after, what=what)
         self.timeout = timeout
         self.inline = inline
