@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from pydantic_ai.messages import ModelRequest, ModelRequestPart, ToolReturnPart, UserPromptPart
+from pydantic_core import to_json
 
 from understudy.interrupts import DoubtfulCall
 from understudy.state import records as r
 from understudy.state.agent_state import AgentState
 from understudy.state.costs import adding, below
 from understudy.state.folds.places import UNREAD, open_run
-from understudy.state.run_state import Call, Turn, is_child_of
+from understudy.state.run_state import Call, Point, Turn, is_child_of
 from understudy.state.shared_empties import with_item
 from understudy.state.workflow_sharing import add_decisions_and_doubts, add_result, merge_child
 
@@ -20,6 +21,7 @@ IN_DOUBT = (
     "The outcome of this call is unknown: it was started and {reason}. It may or may not have "
     "taken effect. Do not repeat it; tell the user, or check by other means."
 )
+KNOWN = "The outcome of this call was unknown. It is known now: {how}"
 CHILD_STOPPED = "The agent that this call ran was stopped before it had finished."
 WAITED = "Not finished: the run ended while this call waited. What it had done before stands."
 MOVED_ON = "Not run: the user moved on instead of answering whether this call may run."
@@ -78,7 +80,10 @@ def _closing_part(state: AgentState, call: Call, record: r.RunEnded) -> ToolRetu
     if call.result is not None:
         return call.result.part
     inside = any(is_child_of(key, call.key) for key in state.children)
-    if inside and (call.effect != "effects" or not call.running):
+    check = call.check
+    if check is not None:
+        content, moved_on = _what_is_known(state, call, check), False
+    elif inside and (call.effect != "effects" or not call.running):
         content, moved_on = _why_child_stopped(state, call), False
     elif call.running:
         reason = "the run ended before it answered"
@@ -94,6 +99,22 @@ def _closing_part(state: AgentState, call: Call, record: r.RunEnded) -> ToolRetu
         timestamp=record.at,
         outcome="denied" if moved_on else "interrupted",
     )
+
+
+def _what_is_known(state: AgentState, call: Call, check: Point) -> str:
+    """What the model learns of a call in doubt whose check the run does not wait for any more."""
+    doubt = state.doubts.get(call.key)
+    if doubt is not None:
+        return IN_DOUBT.format(reason=doubt.reason)
+    return known(check)
+
+
+def known(check: Point) -> str:
+    """What the model learns of a call whose doubt was settled while it waited for its check."""
+    assert check.answer is not None, "else it is in doubt"
+    text = KNOWN.format(how=check.answer.reason or "that was not said")
+    value = check.answer.value
+    return text if value is None else f"{text}: {to_json(value).decode()}"
 
 
 def _why_child_stopped(state: AgentState, call: Call) -> str:

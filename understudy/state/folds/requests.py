@@ -20,6 +20,10 @@ def requested(state: AgentState, record: r.Requested) -> None:
         call.drop_request(replaced)
         call.decisions.pop(replaced, None)
     call.requests = with_item(call.requests, record.request.id, record.request)
+    check = call.check
+    if check is not None:  # from now on a person is asked what it did
+        call.points = with_item(call.points, check.name, replace(check, reached_in=0))
+        state.doubts.pop(call.key, None)
     call.running = False
     if record.call_arguments is not None:
         call.arguments = record.call_arguments
