@@ -242,14 +242,17 @@ class ToolEnded:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WaitStarted:
-    """A tool sleeps or waits at a named point; again each time that it comes back to it."""
+    """A tool sleeps or waits at a named point; again each time that it comes back to it.
+
+    Or a call is in doubt, and waits until its check is asked.
+    """
 
     agent_path: tuple[str, ...]
     call_key: str
     name: str
     """The tool's name for the point."""
     what: r.PointKind
-    """`sleep` or `wait`."""
+    """`sleep`, `wait` or `check`."""
     expires_at: datetime | None
     """When it is over by itself."""
     kind: Literal["wait_started"] = "wait_started"
@@ -264,7 +267,7 @@ class WaitOver:
     name: str
     what: r.PointKind
     how: r.PointEnd
-    """`over` for a sleep; `value`, `rejected` or `expired` for a wait."""
+    """`over` for a sleep or a check; `value`, `rejected` or `expired` for a wait."""
     kind: Literal["wait_over"] = "wait_over"
 
 
@@ -445,7 +448,7 @@ def events_of(record: r.Record, agent_path: tuple[str, ...], run_id: str = "") -
                 what=record.what,
                 expires_at=record.due,
             )
-        case r.PointAnswered(what="sleep" | "wait"):
+        case r.PointAnswered(what="sleep" | "wait" | "check"):
             yield WaitOver(
                 agent_path=agent_path,
                 call_key=record.call_key,

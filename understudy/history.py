@@ -13,6 +13,7 @@ from pydantic_ai.usage import RequestUsage
 from understudy._base.context_codecs import Context
 from understudy._base.json_values import shown
 from understudy._base.points_in_time import time_text
+from understudy._base.request_timing import CHECK
 from understudy._base.usd import usd_text
 from understudy.errors import UsageError
 from understudy.interrupts import Decision, Request
@@ -242,6 +243,10 @@ class HistoryReader:
             case r.Result():
                 seconds = self._since(self._started.pop((place, record.call_key), None), at)
                 yield "tool_ended", _result(record) | {"seconds": seconds}
+                if record.settled is not None:
+                    who = CHECK if record.settled == CHECK else None
+                    settled = {"call_key": record.call_key, "detail": {"how": record.settled}}
+                    yield "settled", {**settled, "who": who}
                 if record.files:
                     call = {"call_key": record.call_key, "tool_name": record.part.tool_name}
                     yield "files_changed", {**call, "detail": _files(record.files)}

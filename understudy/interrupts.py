@@ -20,6 +20,7 @@ from understudy._base.json_schema import fault_text, faults_of, json_schema_of
 from understudy._base.json_values import checked_json, checked_text, digest, shown, storable_text
 from understudy._base.points_in_time import checked_time
 from understudy._base.request_timing import (
+    OWN_NAMES,
     Escalation,
     OnExpiry,
     RequestTiming,
@@ -533,6 +534,12 @@ def checked_decision(request: Request, decision: object) -> Decision:
             raise DecisionError(
                 f"{where}: `{name}` must be text, got {shown(text)}", request_id=request.id
             )
+    if decision.by in OWN_NAMES:
+        raise DecisionError(
+            f"{where}: `by` must name who decided, and {decision.by!r} stands for the library: "
+            f"{', '.join(sorted(OWN_NAMES))} are no names of persons",
+            request_id=request.id,
+        )
     if (decision.type == "edit") is not (decision.arguments is not None):
         raise DecisionError(
             f"{where}: `arguments` go with 'edit' only, and 'edit' needs them",

@@ -291,6 +291,8 @@ def _wait(wait: Wait) -> str:
     verb = "sleeps" if wait.kind == "sleep" else "waits"
     if not wait.tool_name:
         return f"the model call is put off at {wait.name!r}{until}"
+    if wait.kind == "check":
+        return f"{wait.tool_name!r} is in doubt, and waits for its check{until}"
     return f"{wait.tool_name!r} {verb} at {wait.name!r}{until}"
 
 

@@ -584,6 +584,9 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
     def settle(self, call_key: str, *, how: str) -> Future[None]:
         """Settle the doubt about a call: it is known now what the call did.
 
+        A call that waits for its check goes on: the model is told `how`, and the check is not asked
+        any more.
+
         The future raises `UsageError` if there is no such doubt.
 
         Args:

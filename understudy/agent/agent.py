@@ -567,7 +567,8 @@ class Agent(BaseAgent[DepsT_contra, OutputT_co]):
         """The state without the doubt about this call, once it is known what it did.
 
         While a call is in doubt, each call of its tool needs a decision. The calls in doubt are in
-        `state.doubts_in_tree`, by call key.
+        `state.doubts_in_tree`, by call key. Of a call that waits for its check the model is told
+        `how`, when the run is resumed.
 
         Args:
             state: with the doubt.

@@ -91,6 +91,8 @@ def _call_end(state: str, detail: Mapping[str, Any]) -> str:
     if state == "waiting":
         waits = detail.get("waits_for") or {}
         until = f" until {waits['until']}" if waits.get("until") else ""
+        if waits.get("what") == "check":
+            return f" (its effect is not known; waits for its check{until})"
         return f" (waits{': ' + line(waits['name']) if waits else ''}{until})"
     if state in ("announced", "ready", "running"):
         progress = detail.get("progress")

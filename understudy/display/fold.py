@@ -217,7 +217,7 @@ class Display:
                 else:
                     self._end_notice(place, PUT_OFF)
                     self._table.add_put_off(place, until, record.reason)
-            case r.PointAnswered(what="sleep" | "wait"):
+            case r.PointAnswered(what="sleep" | "wait" | "check"):
                 self._call(place, record.call_key, None, waits_for=None)
                 if record.call_key not in place.calls:
                     self._end_notice(place, PUT_OFF)
@@ -245,7 +245,10 @@ class Display:
             case r.Settled():
                 for row in list(self._table.by_id.values()):
                     if row.detail.get("call_key") == record.call_key:
-                        self._table.change(row.id, in_doubt=None, settled=record.how)
+                        known: dict[str, Any] = {"in_doubt": None, "settled": record.how}
+                        if (row.detail.get("waits_for") or {}).get("what") == "check":
+                            known["waits_for"] = None
+                        self._table.change(row.id, **known)
             case r.Imported():
                 self._imported(record)
             case r.RunEnded():
@@ -361,6 +364,8 @@ class Display:
             self._table.by_tool_call_id[record.part.tool_call_id] = row.id
         ended = time_text(self._table.at)
         detail = {"ended_at": ended, "in_doubt": record.doubt, "waits_for": None}
+        if record.settled is not None:
+            detail["settled"] = record.settled
         self._table.add_result(record.part, **detail)
         if record.halt is not None:
             self._table.add_request(place, record.halt)

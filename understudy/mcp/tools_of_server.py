@@ -28,7 +28,16 @@ MAX_TOOLS = 1_000
 OPTIONS = frozenset(
     (
         *("ask", "read_only", "idempotent", "undeclared", "nothing_happened", "unknown_after"),
-        *("on_unknown", "timeout", "sequential", "retry", "display_text", "version"),
+        *(
+            "check",
+            "check_after",
+            "on_unknown",
+            "timeout",
+            "sequential",
+            "retry",
+            "display_text",
+            "version",
+        ),
     )
 )
 """Of a tool: what `policy` may set."""

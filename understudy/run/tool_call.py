@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any
+from typing import Any, NoReturn
 
 from understudy._base.json_values import checked_json, checked_text, digest
 from understudy._base.quickly_made import quickly_made
 from understudy._base.request_timing import OnExpiry, RequestTiming, request_timing
+from understudy.errors import UsageError
 from understudy.events import ToolEmitted
 from understudy.interrupts import (
     DECISION_TYPES,
@@ -23,6 +24,8 @@ from understudy.run.run import Run
 from understudy.run.waits.points import Points
 from understudy.state.run_state import Call
 from understudy.tools import Tool, ToolContext
+
+_ONLY_LOOKS = "A `check` {what}: it only finds out what a call did"
 
 
 def binding(
@@ -163,8 +166,15 @@ class ToolCall:
         )
 
 
-def make_context(run: Run, call: Call) -> ToolContext:
-    """The `ToolContext` of a call."""
+def make_context(run: Run, call: Call, *, is_check: bool = False) -> ToolContext:
+    """The `ToolContext` of a call.
+
+    Args:
+        run: of the call.
+        call: the call.
+        is_check: for a check, which only looks: what is recorded of the body is not for it.
+
+    """
     answers = [
         True if answer.type == "approve" else answer.value for answer in call.interrupt_answers
     ]
@@ -185,6 +195,12 @@ def make_context(run: Run, call: Call) -> ToolContext:
             )
         )
 
+    async def run_no_agent(*_: object) -> NoReturn:
+        raise UsageError(_ONLY_LOOKS.format(what="runs no agent"))
+
+    def make_no_points() -> NoReturn:
+        raise UsageError(_ONLY_LOOKS.format(what="has no points, and asks no model"))
+
     return ToolContext(
         read_state=lambda: run.state.copied(deeply=True),
         agent_id=run.agent_id,
@@ -197,8 +213,8 @@ def make_context(run: Run, call: Call) -> ToolContext:
         resumed=bool(answers),
         resume_value=resume_value,
         emit=emit,
-        run_agent=make_run_agent(run, call),
-        make_points=lambda: Points(run, call, attempt),
+        run_agent=run_no_agent if is_check else make_run_agent(run, call),
+        make_points=make_no_points if is_check else lambda: Points(run, call, attempt),
         context=run.root.current.context,
         shared=run.shared,
     )

@@ -51,14 +51,18 @@ class PointAnswer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Point:
-    """A named point of a tool's body: a sleep, a wait for the outside, or what is done once."""
+    """A named point of a tool's body: a sleep, a wait for the outside, or what is done once.
+
+    Or the wait of a call in doubt for its check.
+    """
 
     name: str
     kind: PointKind
     since: datetime | None
-    """When the call first came to it to sleep or wait; None if it has not."""
+    """When the call first came to it to sleep or wait; None if it has not. Of a check: since when
+    the call is in doubt."""
     due: datetime | None = None
-    """When a sleep is over, or a wait has timed out."""
+    """When a sleep is over, a wait has timed out, or a check is asked."""
     reached_in: int = 0
     """The attempt at the call that came to it last and had to wait for its answer; 0 if none did,
     or if the answer came while that attempt went on."""
@@ -98,6 +102,8 @@ class Call:
     """The reminders and escalations so far, by request id."""
     points: dict[str, Point] = field(default_factory=no_items)
     """The points that its tool has come to, by their names."""
+    checks: int = 0
+    """How often it has waited for its check."""
 
     @property
     def made_arguments(self) -> dict[str, Any]:
@@ -118,6 +124,13 @@ class Call:
         if not self.points or self.running or self.result is not None or self.pending_requests:
             return False
         return any(point.answer is not None for point in self._suspended_at())
+
+    @property
+    def check(self) -> Point | None:
+        """Where it waits, as it is in doubt, for its check; None where it is not, or does not."""
+        if not self.points or self.running or self.result is not None:
+            return None
+        return next((point for point in self._suspended_at() if point.kind == "check"), None)
 
     def _suspended_at(self) -> list[Point]:
         return [point for point in self.points.values() if point.reached_in == self.attempts]

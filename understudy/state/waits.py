@@ -30,7 +30,8 @@ class HasRuns(Protocol):
 class Wait:
     """One point at which a tool call waits: a sleep, or a wait for the outside.
 
-    Or a model call that is put off, which has neither `tool_name` nor `tool_call_id`.
+    Or, as the call is in doubt, for its check. Or a model call that is put off, which has neither
+    `tool_name` nor `tool_call_id`.
     """
 
     agent_id: str
@@ -44,11 +45,11 @@ class Wait:
     tool_name: str
     name: str
     """The tool's name for the point."""
-    kind: Literal["sleep", "wait"]
+    kind: Literal["sleep", "wait", "check"]
     since: datetime
-    """When the call first came to it."""
+    """When the call first came to it. Of a check: since when the call is in doubt."""
     expires_at: datetime | None
-    """When the sleep is over, or the wait has timed out; None = never."""
+    """When the sleep is over, the wait has timed out, or the check is asked; None = never."""
 
 
 def open_calls(state: HasRuns) -> Iterator[Call]:
@@ -91,13 +92,14 @@ def woken_calls(state: HasRuns) -> Iterator[Call]:
     """The calls that can go on because a point is answered, in this agent and in those inside.
 
     What is inside a call about which a person is asked goes on with the answer
-    (`test_what_is_over_inside_a_call_that_asks_goes_on_with_the_answer`).
+    (`test_what_is_over_inside_a_call_that_asks_goes_on_with_the_answer`). So does what is inside a
+    call in doubt that waits for its check.
     """
     run = state.run
     if run is None or run.end is not None:
         return
     yield from (call for call in run.calls if call.is_woken)
-    asking = [call.key for call in run.calls if call.pending_requests]
+    asking = [call.key for call in run.calls if call.pending_requests or call.check is not None]
     for key, child in state.children.items():
         if not any(is_child_of(key, each) for each in asking):
             yield from woken_calls(child)

@@ -49,5 +49,7 @@ def _waits(wait: Wait) -> str:
     until = "" if wait.expires_at is None else f" until {wait.expires_at:%Y-%m-%d %H:%M:%S %Z}"
     if not wait.tool_name:
         return f"a call of the model is put off{until}"
+    if wait.kind == "check":
+        return f"{wait.tool_name} is in doubt, and waits for its check{until}"
     what = "sleeps at" if wait.kind == "sleep" else "waits for the outside at"
     return f"{wait.tool_name} {what} {wait.name!r}{until}"

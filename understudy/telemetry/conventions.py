@@ -57,7 +57,8 @@ DECISION = "understudy.decision"
 DECIDED_BY = "understudy.decision.by"
 STATUS = "understudy.status"
 DOUBT = "understudy.doubt"
-"""Whether a person was asked about a doubt, or the model was told of it."""
+"""What became of a doubt at first: a person was asked about it, the model was told of it, or it
+waits for the check of its tool (`checked`)."""
 
 # ---------------------------------------------------------------------------------------- metrics
 
@@ -134,7 +135,10 @@ OLDEST_REQUEST = Metric(
     "understudy.requests.oldest", "gauge", "s", "Age of the oldest request that waits."
 )
 OPEN_DOUBTS = Metric(
-    "understudy.doubts.open", "gauge", "{call}", "Calls in doubt that a person is asked about."
+    "understudy.doubts.open",
+    "gauge",
+    "{call}",
+    "Calls in doubt that a person is asked about, or that wait for the check of their tool.",
 )
 QUARANTINED = Metric("understudy.quarantined", "gauge", "{agent}", "Agents in quarantine.")
 OVERDUE = Metric(

@@ -21,7 +21,9 @@ from understudy._base.event_loops import call_on
 from understudy.actors.agent.events import Status
 from understudy.actors.agent.services import RuntimeServices
 from understudy.actors.agent.stored_agents import load_index
+from understudy.errors import UnderstudyError
 from understudy.journal import IndexStatus
+from understudy.journal.asks import StoredAsk
 from understudy.journal.lists import AskQuery, ListStore
 from understudy.journal.store import DueStore
 from understudy.telemetry import conventions as c
@@ -159,6 +161,9 @@ class _HostGauges:
         store, now = self.services.store, self.services.clock.now()
         index = store if isinstance(store, ListStore) else await load_index(store)
         asks = await index.list_asks(AskQuery(), None, MOST)
+        # Those that end soonest: a check comes within hours, and sleeps may be years.
+        waits = await index.list_asks(AskQuery(order="expiring", kind="wait"), None, MOST)
+        checked = sum(_is_check(wait) for wait in waits)
         requests: Counter[str] = Counter()
         oldest = now
         for ask in asks:
@@ -177,7 +182,7 @@ class _HostGauges:
                 self._value(requests[kind], {c.REQUEST_KIND: kind}) for kind in sorted(self._kinds)
             ],
             c.OLDEST_REQUEST.name: [self._value((now - oldest).total_seconds())],
-            c.OPEN_DOUBTS.name: [self._value(requests["doubt"])],
+            c.OPEN_DOUBTS.name: [self._value(requests["doubt"] + checked)],
             c.QUARANTINED.name: [self._value(await _count(quarantined))],
         }
         if isinstance(store, DueStore):
@@ -194,6 +199,13 @@ def _kind(ask: Any) -> str:
     except Exception:  # of a newer version, or damaged: it waits all the same
         return "unknown"
     return kind
+
+
+def _is_check(ask: StoredAsk) -> bool:
+    try:
+        return ask.wait().kind == "check"
+    except UnderstudyError:  # of a newer version, or damaged
+        return False
 
 
 async def _count(found: Any) -> int:

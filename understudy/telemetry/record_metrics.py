@@ -41,6 +41,8 @@ class RecordMetrics:
         self._traces: dict[tuple[str, ...], str | None] = {}
         self._held: set[tuple[str, ...]] = set()
         """The agents with a reply that waits for a person, and is recorded once more."""
+        self._checked: set[str] = set()
+        """The keys of the calls in doubt that wait for a check: they are counted already."""
         self._note_traces((), ledger.state)
 
     def _note_traces(self, path: tuple[str, ...], state: AgentState) -> None:
@@ -48,6 +50,7 @@ class RecordMetrics:
             self._traces[path] = state.run.trace
             if state.run.model_call is not None and state.run.model_call.held is not None:
                 self._held.add(path)
+            self._checked.update(call.key for call in state.run.calls if call.check is not None)
             for child, inner in state.children.items():
                 self._note_traces((*path, child), inner)
 
@@ -75,6 +78,10 @@ class RecordMetrics:
             case r.PointReached(costs=costs) if costs:
                 for line in costs:
                     self._cost(agent, line.model, line.cost)
+            case r.PointReached(what="check", call_key=key):
+                if key not in self._checked:
+                    self._checked.add(key)
+                    self._in_doubt(agent, self._tool_of(key), "checked")
             case r.Requested(request=request):
                 self._requested(agent, request)
             case r.InterruptsChecked(requests=requests, decided=decided):
@@ -86,9 +93,14 @@ class RecordMetrics:
                 self._decided(record, path)
             case r.Attempt(trace=str()):
                 self._traces[path] = record.trace
-            case r.Result(doubt=str()):
-                self._count(c.DOUBTS, agent, {c.TOOL_NAME: record.part.tool_name, c.DOUBT: "told"})
+            case r.Result():
+                is_new = not self._is_over(record.call_key)
+                if record.doubt is not None and is_new:
+                    self._in_doubt(agent, record.part.tool_name, "told")
+                if record.settled is not None:
+                    self._count(c.SETTLED, agent, {})
             case r.Settled():
+                self._is_over(record.call_key)
                 self._count(c.SETTLED, agent, {})
             case r.Quarantined():
                 self._count(c.QUARANTINES, agent, {})
@@ -116,8 +128,23 @@ class RecordMetrics:
     def _requested(self, agent: str, request: Request) -> None:
         attributes = {c.TOOL_NAME: request.tool_name, c.REQUEST_KIND: request.kind}
         self._count(c.REQUESTS, agent, attributes)
-        if request.kind == "doubt":
-            self._count(c.DOUBTS, agent, {c.TOOL_NAME: request.tool_name, c.DOUBT: "asked"})
+        if request.kind == "doubt" and not self._is_over(request.call_key):
+            self._in_doubt(agent, request.tool_name, "asked")
+
+    def _in_doubt(self, agent: str, tool: str, what: str) -> None:
+        """A call has come to be in doubt: once, whoever is asked about it first, and then."""
+        self._count(c.DOUBTS, agent, {c.TOOL_NAME: tool, c.DOUBT: what})
+
+    def _is_over(self, call_key: str) -> bool:
+        """Whether the wait of this call for its check is over by now."""
+        waited = call_key in self._checked
+        self._checked.discard(call_key)
+        return waited
+
+    def _tool_of(self, call_key: str) -> str:
+        """The tool of a call that waits for its check."""
+        doubt = self._ledger.state.doubts_in_tree.get(call_key)
+        return "" if doubt is None else doubt.tool_name
 
     def _quarantined(self, record: r.Quarantined) -> None:
         run = self._ledger.state.run

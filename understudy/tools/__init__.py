@@ -1,5 +1,6 @@
 """Tools: functions that a model may call, their context and their results."""
 
+from understudy.tools.checks import DidNotHappen, Happened, Unknown
 from understudy.tools.context import ToolContext, ToolSource
 from understudy.tools.function_tool import Tool, ToolFunction, exit_loop, tool
 from understudy.tools.result import (
@@ -11,6 +12,8 @@ from understudy.tools.result import (
 )
 
 __all__ = [
+    "DidNotHappen",
+    "Happened",
     "InvalidArguments",
     "OutcomeUnknown",
     "Retry",
@@ -20,6 +23,7 @@ __all__ = [
     "ToolFunction",
     "ToolResult",
     "ToolSource",
+    "Unknown",
     "exit_loop",
     "tool",
 ]

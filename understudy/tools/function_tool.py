@@ -46,6 +46,7 @@ from understudy._base.json_values import (
 from understudy._base.type_variables import DepsT, FunctionT_co
 from understudy.errors import UsageError
 from understudy.state.records import Effect
+from understudy.tools.checks import Check, checked_check
 from understudy.tools.context import ToolContext
 from understudy.tools.effect_defaults import Undeclared, checked_undeclared
 from understudy.tools.effects import CheckedErrors, Errors, check_tables, checked_errors
@@ -94,6 +95,8 @@ class ToolOptions(TypedDict, total=False):
     undeclared: Undeclared | None
     nothing_happened: Errors
     unknown_after: Errors
+    check: Check | None
+    check_after: Sequence[float] | None
     timeout: float | None
     inline: bool
     on_unknown: OnUnknown | None
@@ -188,11 +191,20 @@ class Tool(Generic[FunctionT_co]):
             have: classes, or names such as `"shop.errors.Refused"`. The model may call again.
         unknown_after: errors after which nobody knows what a call did, likewise. The call is in
             doubt then. `unknown_after=Exception` is each error that proves nothing.
+        check: finds out what a call in doubt did, before anybody is asked: `check(ctx, arguments)`,
+            async or plain, with the arguments of the call as a dict. It returns
+            `Happened(result)`, whose result becomes that of the call; `DidNotHappen()`, which the
+            model is told; or `Unknown()`. What it raises is `Unknown`. It only looks, and may be
+            asked any number of times. Of such a tool only `Retry`, `ToolFailed` and
+            `nothing_happened` prove that a call did nothing.
+        check_after: seconds from the call's last sign of life to each question: by default 60, 120,
+            600, 1800 and 3600. After the last one a person is asked, or with `on_unknown="tell"`
+            the model is told. `DidNotHappen` does not count before 60 seconds.
         timeout: seconds after which the result is an error, or the call is in doubt where the tool
             is not idempotent.
         inline: run a plain function on the event loop itself. Only for fast ones.
         on_unknown: who settles a call in doubt: `ask` a person, or `tell` the model that the
-            outcome is unknown. By default tools that need approval ask.
+            outcome is unknown. By default tools that need approval, or have a `check`, ask.
         aliases: names that the tool had before. Calls and approvals of these names that are open
             go on with it; the model does not see them.
         version: part of what an approval is bound to; change it when the tool's meaning changes.
@@ -224,6 +236,8 @@ class Tool(Generic[FunctionT_co]):
         undeclared: Undeclared | None = None,
         nothing_happened: Errors = (),
         unknown_after: Errors = (),
+        check: Check | None = None,
+        check_after: Sequence[float] | None = None,
         timeout: float | None = None,
         inline: bool = False,
         on_unknown: OnUnknown | None = None,
@@ -272,6 +286,11 @@ class Tool(Generic[FunctionT_co]):
             unknown_after, what=f"{what}: `unknown_after`"
         )
         check_tables(self.nothing_happened, self.unknown_after, what=what)
+        self.check: Check | None
+        self.check_after: tuple[float, ...]
+        self.check, self.check_after = checked_check(
+            check, check_after, read_only=read_only, what=what
+        )
         self.timeout = timeout
         self.inline = inline
         self.on_unknown = on_unknown

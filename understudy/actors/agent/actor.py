@@ -45,7 +45,6 @@ from understudy.actors.agent.phase import Phase
 from understudy.actors.agent.replies import (
     answer_when_durable,
     as_exception,
-    check_known,
     notify,
     record_files,
     refuse_when_confirmed,
@@ -370,10 +369,8 @@ class AgentActor(LoopActor):
                 answer_when_durable(slot, future, what(self._activation.state))
             case Notify():
                 notify(slot, message)
-            case RecordFact(fact=fact, future=future):
-                check_known(slot.id, self._activation.state, fact)
-                self._activation.ledger.record(fact)
-                answer_when_durable(slot, future, None)
+            case RecordFact():
+                decisions.record_fact(slot, message)
             case ChangeFiles(future=future):
                 record_files(slot.id, self._activation.ledger, message)
                 answer_when_durable(slot, future, None)

@@ -235,7 +235,7 @@ def _request_changed_again(run: Run, turn: Turn) -> None:
     if turn.pending_requests:
         return
     for call in turn.calls.values():
-        if call.result is not None or call.running or not call.requests:
+        if call.result is not None or call.running or not call.requests or call.check:
             continue
         ready = prepare(run, call)
         if not isinstance(ready, ReadyCall):

@@ -39,8 +39,8 @@ class Concurrent(Generic[K, T]):
         self._handled: list[Callable[[], None]] = []
         """To be called when what was due is recorded: who advances a clock waits for it."""
         self._has_ended = False
-        self._woken_by: dict[Hashable, set[tuple[str, int]]] = {}
-        """The keys and attempts of the calls by which something was woken last."""
+        self._woken_by: dict[Hashable, set[tuple[str, int, int]]] = {}
+        """The keys, attempts and checks of the calls by which something was woken last."""
 
     async def __aenter__(self) -> Self:
         return self
@@ -93,7 +93,7 @@ class Concurrent(Generic[K, T]):
         it was paused, or its steps are others than ours. It would go in a circle
         (`test_what_is_paused_where_it_would_go_on_goes_in_no_circle`).
         """
-        woken = {(call.key, call.attempts) for call in by}
+        woken = {(call.key, call.attempts, call.checks) for call in by}
         if not woken or woken == self._woken_by.get(what):
             return False
         self._woken_by[what] = woken

@@ -23,9 +23,12 @@ from understudy.modes.steps.tool_call.results import (
     denied_result,
     failed_result,
     in_doubt_result,
+    is_settled,
     limit_text,
     make_part,
     responded_result,
+    settled_result,
+    still_in_doubt,
 )
 from understudy.outcomes import Outcome
 from understudy.run.ledger import calls_inside
@@ -96,6 +99,8 @@ async def execute_tools(run: Run) -> Outcome | None:
 
 def _may_run(run: Run, call: Call, asked: bool) -> bool:
     """Whether the call does not wait itself; nor for a person who is `asked` about another one."""
+    if call.check is not None:
+        return call.is_woken
     if asked:  # none is started now, but one that waited goes on
         return any(_woken_in(run, call))
     if not call.waits_at:
@@ -107,6 +112,8 @@ def _woken_in(run: Run, call: Call) -> Iterator[Call]:
     """The calls that can go on because a point is answered: this one, and those inside of it."""
     if call.is_woken:
         yield call
+    if call.check is not None:
+        return  # what is inside of it goes on if the call does
     for key, child in run.state.children.items():
         if is_child_of(key, call.key):
             yield from woken_calls(child)
@@ -121,10 +128,14 @@ def _waits(run: Run, call: Call) -> bool:
 
 
 def _record_starts(run: Run, ready: list[ReadyCall]) -> list[ReadyCall]:
-    """Record that these calls start; but those that have to wait for a person."""
-    batch = [item for item in ready if not blocked_by_doubt(run, item)]
+    """Record that these calls start; but those that have to wait for a person.
+
+    One in doubt whose check is to be asked does not start.
+    """
+    batch = [item for item in ready if item.call.check or not blocked_by_doubt(run, item)]
     for item in batch:
-        record_started(run, item)
+        if item.call.check is None:
+            record_started(run, item)
     return batch
 
 
@@ -141,6 +152,8 @@ async def _close_unfinished(run: Run, turn: Turn) -> None:
         doubt = next(
             (r.payload["reason"] for r in call.pending_requests if r.kind == "doubt"), None
         )
+        if call.check is not None and call.key in run.state.doubts:
+            doubt = run.state.doubts[call.key].reason
         text = in_part(run.state, call, STOPPED_INSIDE) if call.attempts else STOPPED
         if doubt is not None:
             text = IN_DOUBT.format(reason=doubt)
@@ -150,7 +163,9 @@ async def _close_unfinished(run: Run, turn: Turn) -> None:
 
 
 async def _release(run: Run, call: Call) -> ReadyCall | None:
-    """The call if it is to run now; else None, and what is known of it is recorded."""
+    """The call if it is to run now, or its check; else None, and what is known is recorded."""
+    if call.check is not None:
+        return await _release_check(run, call)
     if call.running:
         tool = run.definition.tool_of(call.part.tool_name)
         limit = run.current.once.get(LIMIT_PASSED + call.key)
@@ -184,6 +199,20 @@ async def _release(run: Run, call: Call) -> ReadyCall | None:
         return ready
     await end_agents_of(run, call.key)
     run.record(failed_result(run, call, refusal))
+    return None
+
+
+async def _release_check(run: Run, call: Call) -> ReadyCall | None:
+    """The call in doubt if its check is to be asked now."""
+    ready = prepare(run, call)
+    is_known = is_settled(call)
+    if not is_known and isinstance(ready, ReadyCall) and ready.tool.check is not None:
+        return ready
+    # Else no check is asked: the definition of today has none, say.
+    result = settled_result(run, call) if is_known else still_in_doubt(run, call)
+    if result is not None:
+        await end_agents_of(run, call.key)
+        run.record(result)
     return None
 
 

@@ -1,4 +1,4 @@
-"""What becomes of a time that has come, as records: of requests, sleeps and waits.
+"""What becomes of a time that has come, as records: of requests, sleeps, waits and checks.
 
 Called where a run continues, and by the actor of an agent that is due. What is recorded is not due
 any more, so it does not matter how often, or by whom, this is called.
@@ -32,7 +32,7 @@ def record_dues(ledger: Ledger, now: datetime) -> bool:
 
     A run that is to end by now is cancelled. A request that has expired is rejected; or the whole
     run is cancelled, if the request says so. Any other request gets its reminders and escalations.
-    Sleeps are over, waits have timed out.
+    Sleeps are over, waits have timed out, checks are to be asked.
 
     Returns:
         Whether the run has something to do: to end, to go on without a person, or with a call.
@@ -93,7 +93,7 @@ def _over(call: Call, now: datetime) -> Iterator[PointAnswered]:
     """The ends of the sleeps and waits of a call whose time has come."""
     for point in call.waits_at:
         if point.due is not None and point.due <= now:
-            how: PointEnd = "over" if point.kind == "sleep" else "expired"
+            how: PointEnd = "expired" if point.kind == "wait" else "over"
             yield PointAnswered(
                 call_key=call.key, name=point.name, what=point.kind, how=how, at=now
             )

@@ -28,6 +28,8 @@ T = TypeVar("T")
 
 RETRY = "retry/"
 """With this the names of the points begin at which a failed call waits for its next attempt."""
+CHECK = "check/"
+"""With this the names of the points begin at which a call in doubt waits for its check."""
 IN_PROCESS = 5.0
 """Seconds up to which the next attempt, at a tool or a model, is waited for in memory."""
 _LOOP_CHECK_SECONDS = 0.1
@@ -194,11 +196,12 @@ class Points:
 
         """
         checked_text(name, what="The name of a point")
-        if name.startswith(RETRY):
-            raise UsageError(
-                f"The point {name!r} is one of @tool(retry=...), whose names begin with {RETRY!r}: "
-                "give it another name"
-            )
+        for own, option in ((RETRY, "retry"), (CHECK, "check")):
+            if name.startswith(own):
+                raise UsageError(
+                    f"The point {name!r} is one of @tool({option}=...), whose names begin with "
+                    f"{own!r}: give it another name"
+                )
         if doing_once.get():
             raise UsageError(
                 f"The point {name!r} is inside of ctx.once: what is done once cannot be suspended "
@@ -338,4 +341,9 @@ def _value_of(answer: PointAnswer) -> Any:
     return deepcopy(answer.value)
 
 
-_WORDS = {"sleep": "sleep", "wait": "wait for an answer", "once": "thing that is done once"}
+_WORDS = {
+    "sleep": "sleep",
+    "wait": "wait for an answer",
+    "once": "thing that is done once",
+    "check": "wait for a check",
+}

@@ -52,7 +52,8 @@ def _reset_imported(state: AgentState, call: Call) -> None:
 
     A started call is in doubt. One that runs agents is not: they continue here.
     """
-    if any(request.kind == "doubt" for request in call.requests.values()):
+    asked = any(request.kind == "doubt" for request in call.requests.values())
+    if asked or call.check is not None:
         call.running = True
     call.requests = call.decisions = call.notices = no_items()
     run = open_run(state)

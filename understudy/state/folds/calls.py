@@ -9,7 +9,7 @@ from understudy.state.agent_state import AgentState
 from understudy.state.costs import adding
 from understudy.state.folds.ends import doubtful_call, end_children, last_arguments
 from understudy.state.folds.places import UNREAD, find_call, open_run
-from understudy.state.run_state import NotKept, Point, PointAnswer
+from understudy.state.run_state import Call, NotKept, Point, PointAnswer
 from understudy.state.shared_empties import with_added, with_item
 from understudy.state.waits import open_calls
 
@@ -36,6 +36,8 @@ def result(state: AgentState, record: r.Result) -> None:
         run.signals = with_added(run.signals, signalled)
     for request in call.pending_requests:  # a late result answers a request about the doubt
         call.drop_request(request.id)
+    if state.doubts and record.doubt is None:
+        state.doubts.pop(call.key, None)  # its check was waited for
     if record.doubt is not None:
         state.doubts = with_item(state.doubts, call.key, doubtful_call(call, record.doubt))
     elif record.part.outcome == "success" or record.ran:
@@ -60,6 +62,9 @@ def suspended(state: AgentState, record: r.Suspended) -> None:
 
 def point_reached(state: AgentState, record: r.PointReached) -> None:
     call = find_call(state, record.call_key)
+    if record.what == "check":
+        _check_waited_for(state, call, record)
+        return
     point = call.points.get(record.name)
     run = open_run(state)
     if run.turn is None:  # the model call is put off, once more if it was before
@@ -77,6 +82,26 @@ def point_reached(state: AgentState, record: r.PointReached) -> None:
         call.failed_in, call.unknown = call.attempts, call.unknown or record.unknown
     if record.suspends:
         call.running = False
+
+
+def _check_waited_for(state: AgentState, call: Call, record: r.PointReached) -> None:
+    """The call is in doubt, and waits for its check: for nothing else that its body came to."""
+    before = call.check  # in the same doubt, whose time counts
+    point = Point(
+        name=record.name,
+        kind="check",
+        since=record.at if before is None else before.since,
+        due=record.due,
+        reached_in=call.attempts,
+    )
+    others = {
+        name: replace(each, reached_in=0)
+        for name, each in call.points.items()
+        if each.kind != "check"
+    }
+    call.points, call.checks, call.running = {**others, point.name: point}, call.checks + 1, False
+    doubt = doubtful_call(call, record.reason or "")
+    state.doubts = with_item(state.doubts, call.key, doubt)
 
 
 def token_made(state: AgentState, record: r.TokenMade) -> None:
@@ -101,15 +126,17 @@ def point_answered(state: AgentState, record: r.PointAnswered) -> None:
 def settled(state: AgentState, record: r.Settled) -> None:
     for each in state.tree:
         each.doubts.pop(record.call_key, None)
-    if record.token_hash is None or record.answer is None:
-        return
     for call in open_calls(state):  # where its turn is over, only the records tell of it
-        for point in list(call.points.values()) if call.key == record.call_key else ():
+        if call.key != record.call_key:
+            continue
+        at, check = record.at or UNREAD, call.check
+        if check is not None:  # the run goes on with what is known, and asks no check
+            how = record.how if record.reason is None else f"{record.how}: {record.reason}"
+            known = PointAnswer(how="value", value=record.value, reason=how, at=at)
+            call.points = with_item(call.points, check.name, replace(check, answer=known))
+        if record.answer is None:
+            continue
+        answer = PointAnswer(how=record.answer, value=record.value, reason=record.reason, at=at)
+        for point in list(call.points.values()):
             if record.token_hash in point.token_hashes:
-                answer = PointAnswer(
-                    how=record.answer,
-                    value=record.value,
-                    reason=record.reason,
-                    at=record.at or UNREAD,
-                )
                 call.points = with_item(call.points, point.name, replace(point, answer=answer))

@@ -6,13 +6,14 @@ from datetime import datetime
 from typing import Any, cast
 
 from pydantic_ai.messages import ModelRequest, ModelRequestPart, ToolReturnPart, UserPromptPart
+from pydantic_core import to_json
 
 from understudy.interrupts import DoubtfulCall
 from understudy.state import records as r
 from understudy.state.agent_state import AgentState
 from understudy.state.costs import adding, below
 from understudy.state.folds.places import UNREAD, open_run
-from understudy.state.run_state import Call, Turn, is_child_of
+from understudy.state.run_state import Call, Point, Turn, is_child_of
 from understudy.state.shared_empties import with_item
 from understudy.state.workflow_sharing import add_decisions_and_doubts, add_result, merge_child
 
@@ -21,6 +22,7 @@ IN_DOUBT = (
     "The outcome of this call is unknown: it was started and {reason}. It may or may not have "
     "taken effect. Do not repeat it; tell the user, or check by other means."
 )
+KNOWN = "The outcome of this call was unknown. It is known now: {how}"
 CHILD_STOPPED = "The agent that this call ran was stopped before it had finished."
 LOOKED_UP = "No answer: the run ended before this call had one. It only looks something up."
 IN_PART = "Ran in part: {why}. What it had done before stands"
@@ -80,8 +82,10 @@ def end_children(state: AgentState, call_key: str) -> None:
 def closing_result(state: AgentState, call: Call, at: datetime) -> r.Result:
     """The result of a call that was started, and that the end of its run finds without one."""
     inside = any(is_child_of(key, call.key) for key in state.children)
-    doubt, outcome = None, "interrupted"
-    if inside and (call.effect != "effects" or not call.running):
+    doubt, outcome, check = None, "interrupted", call.check
+    if check is not None:
+        content = _what_is_known(state, call, check)
+    elif inside and (call.effect != "effects" or not call.running):
         content = _with_done(state, call, _why_child_stopped(state, call))
     elif call.running and call.effect == "read_only":
         content = LOOKED_UP
@@ -142,6 +146,22 @@ def _closing_part(state: AgentState, call: Call, record: r.RunEnded) -> ToolRetu
     if result.doubt is not None:
         state.doubts = with_item(state.doubts, call.key, doubtful_call(call, result.doubt))
     return result.part
+
+
+def _what_is_known(state: AgentState, call: Call, check: Point) -> str:
+    """What the model learns of a call in doubt whose check the run does not wait for any more."""
+    doubt = state.doubts.get(call.key)
+    if doubt is not None:
+        return IN_DOUBT.format(reason=doubt.reason)
+    return known(check)
+
+
+def known(check: Point) -> str:
+    """What the model learns of a call whose doubt was settled while it waited for its check."""
+    assert check.answer is not None, "else it is in doubt"
+    text = KNOWN.format(how=check.answer.reason or "that was not said")
+    value = check.answer.value
+    return text if value is None else f"{text}: {to_json(value).decode()}"
 
 
 def _why_child_stopped(state: AgentState, call: Call) -> str:

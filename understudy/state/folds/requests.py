@@ -22,6 +22,10 @@ def requested(state: AgentState, record: r.Requested) -> None:
     call.requests = with_item(call.requests, record.request.id, record.request)
     if call.running and record.request.asked_again:
         call.unknown = True  # it was cut off, and runs again if a person lets it
+    check = call.check
+    if check is not None:  # from now on a person is asked what it did
+        call.points = with_item(call.points, check.name, replace(check, reached_in=0))
+        state.doubts.pop(call.key, None)
     call.running = False
     if record.call_arguments is not None:
         call.arguments = record.call_arguments

@@ -15,8 +15,10 @@ from understudy.state.costs import Lines
 from understudy.state.files import FileChange
 from understudy.state.records.timed import Timed
 
-PointKind = Literal["sleep", "wait", "once"]
-"""What a tool does at a named point of its call."""
+PointKind = Literal["sleep", "wait", "once", "check"]
+"""What a tool does at a named point of its call. `check`: the call is in doubt, and waits until the
+tool's `check` is asked what it did.
+"""
 
 
 Effect = Literal["read_only", "idempotent", "effects"]
@@ -24,9 +26,9 @@ Effect = Literal["read_only", "idempotent", "effects"]
 under the same call key. `effects`: it may harm.
 """
 PointEnd = Literal["over", "value", "rejected", "expired", "failed"]
-"""How a point ends. `over`: the time of a sleep has come. `value`: a wait was resolved, or what is
-done once is done. `rejected`, `expired`: the wait. `failed`: what was done once is done, and its
-value cannot be kept.
+"""How a point ends. `over`: the time of a sleep, or of a check, has come. `value`: a wait was
+resolved, or what is done once is done; the doubt of a check was settled before its time.
+`rejected`, `expired`: the wait. `failed`: what was done once is done, and its value cannot be kept.
 """
 
 
@@ -67,6 +69,8 @@ class Result(Timed):
     """The delta of the agent's values."""
     doubt: str | None = None
     """Set where the outcome is unknown: the reason."""
+    settled: str | None = None
+    """What settled the doubt about the call, where it had been in doubt: `check`, for instance."""
     ran: bool = False
     """The tool ran, and its result cannot be kept, as the part says. It must not run again."""
     signal: dict[str, Any] | None = None
@@ -96,20 +100,22 @@ class Suspended(Timed):
 class PointReached:
     """A call has come to a named point of its tool where it sleeps, or waits for the outside.
 
-    Or the model call of the next turn is put off.
+    Or it is in doubt, and waits until its check is asked. Or the model call of the next turn is put
+    off.
     """
 
     call_key: str
     name: str
     """The tool's name for the point; a name is of one point of the call."""
-    what: Literal["sleep", "wait"]
+    what: Literal["sleep", "wait", "check"]
     at: datetime
     due: datetime | None = None
-    """When a sleep is over, or a wait has timed out; None for never."""
+    """When a sleep is over, a wait has timed out, or a check is asked; None for never."""
     suspends: bool = True
     """The call is suspended with it. Not where something else of the call is under way."""
     reason: str | None = None
-    """Of a call that failed and is retried: its error. Of a model call: why it is put off."""
+    """Of a call that failed and is retried: its error. Of a call in doubt: why it is. Of a model
+    call: why it is put off."""
     unknown: bool = False
     """Of a call that failed and is retried: its error does not say whether it took effect."""
     used: RunUsage | None = None

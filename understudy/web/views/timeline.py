@@ -144,7 +144,7 @@ class _Reader:
                 if key not in self.open_waits:
                     label = f"{detail['what']}: {detail['name']}"
                     self.open_waits[key] = self._open("wait", label, depth + 1, entry, at)
-                self._end_call(entry, at, "suspended")
+                self._end_call(entry, at, "suspended", doubt=detail["what"] == "check")
             case "wait_over":
                 key = (call, detail["name"])
                 if key in self.open_waits:

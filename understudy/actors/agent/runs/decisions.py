@@ -4,9 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from understudy.actors.agent.messages import AgentMessage, AnswerWait, Decide, Expecting, Resume
+from understudy.actors.agent.messages import (
+    AgentMessage,
+    AnswerWait,
+    Decide,
+    Expecting,
+    RecordFact,
+    Resume,
+)
 from understudy.actors.agent.phase import Phase
-from understudy.actors.agent.replies import answer_when_durable
+from understudy.actors.agent.replies import answer_when_durable, check_known
 from understudy.actors.agent.run_outcomes import ended_outcome
 from understudy.actors.agent.runs import starts, waiters
 from understudy.actors.agent.slot import AgentSlot
@@ -101,6 +108,22 @@ def answer_wait(slot: AgentSlot, answer: AnswerWait) -> None:
         activation.ledger, answer.token_hash, answer.answer, now, agent_id=slot.id
     )
     answer_when_durable(slot, answer.future, known)
+    go_on_if_woken(slot)
+
+
+def record_fact(slot: AgentSlot, message: RecordFact) -> None:
+    """Record that a decision is revoked, or a doubt settled: a call that waits for a check goes on.
+
+    Raises:
+        UsageError: if there is no such decision, or doubt.
+
+    """
+    ledger = slot.current.ledger
+    check_known(slot.id, ledger.state, message.fact)
+    ledger.record(message.fact)
+    answer_when_durable(slot, message.future, None)
+    for each in ledger.on_answer:
+        each.answered()
     go_on_if_woken(slot)
 
 

@@ -55,8 +55,8 @@ def prepare(run: Run, call: Call) -> ReadyCall | str:
 def effect_of(run: Run, tool: Tool) -> Effect:
     """What it does to call this tool again, in this run.
 
-    What `undeclared` says never covers a tool that a gate names: somebody thinks that it has
-    effects.
+    What `undeclared` says never covers a tool that a gate names, or that has a `check`: somebody
+    thinks that it has effects.
     """
     if tool.effect is not None:
         return tool.effect
@@ -65,7 +65,8 @@ def effect_of(run: Run, tool: Tool) -> Effect:
         or run.definition.effect_defaults.undeclared
         or run.effect_defaults.undeclared
     )
-    covered = undeclared == "read_only" and not tool.unknown_after and not is_gated(run, tool)
+    has_effects = tool.unknown_after or tool.check is not None or is_gated(run, tool)
+    covered = undeclared == "read_only" and not has_effects
     return "read_only" if covered else "effects"
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import inspect
-import sys
 from collections.abc import Awaitable, Iterator
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -17,12 +17,14 @@ from understudy.modes.steps.tool_call.arguments import (
     canonical,
     effect_of,
 )
+from understudy.modes.steps.tool_call.checks import noted_while_it_runs
 from understudy.modes.steps.tool_call.ends import (
     InDoubt,
     NeedsDecision,
     NotEntered,
     control_signal,
     doubt_after,
+    uncancel_after_task_group,
 )
 from understudy.modes.steps.tool_call.results import (
     LIMIT_PASSED,
@@ -35,6 +37,9 @@ from understudy.run.run import Run
 from understudy.run.tool_call import make_context
 from understudy.state.records import Once, Settled, Started
 from understudy.state.run_state import Call
+
+LATE_RESULT = "late result"
+"""How a doubt is settled by what the body returns after its call was given up."""
 
 
 def record_started(run: Run, ready: ReadyCall, *, goes_on: bool = False) -> None:
@@ -105,7 +110,7 @@ async def _body(run: Run, ready: ReadyCall) -> Any:
     try:
         if tool.timeout is None:
             if tool.is_async:
-                return await tool.function(*positional, **keywords)
+                return await noted_while_it_runs(ready)(*positional, **keywords)
             return await _call_function(run, ready, positional, keywords, entered)
         with _given_up_after_limit(run, call, tool.timeout):
             async with asyncio.timeout(tool.timeout) as scope:
@@ -160,13 +165,13 @@ async def _call_function(
     run: Run, ready: ReadyCall, positional: list[Any], keywords: dict[str, Any], entered: list[bool]
 ) -> Any:
     """Call the function; `entered` is not empty as soon as its body runs."""
-    tool = ready.tool
+    tool, function = ready.tool, noted_while_it_runs(ready)
     if tool.is_async:
         entered.append(True)
-        return await tool.function(*positional, **keywords)
+        return await function(*positional, **keywords)
     if tool.inline:
         entered.append(True)
-        returned = tool.function(*positional, **keywords)
+        returned = function(*positional, **keywords)
     else:
 
         def on_late(done: asyncio.Future[Any]) -> None:
@@ -180,7 +185,7 @@ async def _call_function(
             # Race: the time limit may pass meanwhile. A call whose body was not entered is not in
             # doubt: see `timed_out_result`.
             entered.append(True)
-            return tool.function(*positional, **keywords)
+            return function(*positional, **keywords)
 
         while True:
             try:
@@ -194,19 +199,6 @@ async def _call_function(
     return await returned if inspect.isawaitable(returned) else returned
 
 
-def uncancel_after_task_group(run: Run) -> None:
-    """Take back the cancel request that a failed `TaskGroup` left with its task.
-
-    Before Python 3.13 a group whose child fails cancels its own task to wake it, and leaves the
-    count raised, so that `cancelled()` is true without a cancellation from outside
-    (`test_a_task_group_that_fails_while_it_closes_is_an_error_like_any_other`). Where the run is
-    really cancelled there is a record of it.
-    """
-    task = asyncio.current_task()
-    if task is not None and sys.version_info < (3, 13) and run.current.cancelled is None:
-        task.uncancel()
-
-
 def _accepts_late_result(run: Run) -> bool:
     """Whether a record made now is still read: while the run goes on, or by an actor's ledger."""
     outlives = run.root.ledger.outlives_run
@@ -217,19 +209,22 @@ def _record_late_result(run: Run, ready: ReadyCall, returned: Any) -> None:
     """An abandoned call returned after all: its effect is known, so it is in doubt no longer.
 
     Race: since its time limit or cancellation the call's own agent, or its parents, may have ended.
+    - The run goes on and a person, or later the check of the tool, is asked about the doubt: the
+      result is recorded, and nobody is asked
+      (`test_a_late_result_settles_a_doubt_that_is_to_be_asked_about`,
+      `test_a_late_result_settles_a_doubt_before_its_check`).
+    - The run waits for the check: that finds it.
     - The doubt is recorded: it is settled, in the agent that holds it now
       (`test_a_late_result_settles_the_doubt`,
       `test_a_late_result_settles_the_doubt_after_a_run_was_stopped`).
-    - The run goes on and a person is asked about the doubt: the result is recorded, and that
-      withdraws the request (`test_a_late_result_settles_a_doubt_that_is_to_be_asked_about`).
     - Otherwise there is nothing to settle.
     """
     call, place = ready.call, run
     while place.parent is not None and place.ledger.state is not place.state:
         place = place.parent  # this agent is gone from the state: its caller has its doubts
-    if call.key in place.state.doubts:
-        place.record(Settled(call_key=call.key, how="late result"))
-    elif place is not run or run.closed:
-        return
-    elif call.result is None and any(request.kind == "doubt" for request in call.pending_requests):
-        run.record(result_of(run, ready, returned))
+    is_open = place is run and not run.closed and call.result is None
+    asked = any(request.kind == "doubt" for request in call.pending_requests)
+    if is_open and (asked or call.check is not None):
+        run.record(replace(result_of(run, ready, returned), settled=LATE_RESULT))
+    elif call.key in place.state.doubts and call.check is None:
+        place.record(Settled(call_key=call.key, how=LATE_RESULT))

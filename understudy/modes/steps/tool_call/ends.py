@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import sys
 from collections.abc import Iterator, Sequence
 
 from understudy._base.error_texts import error_text
@@ -128,6 +130,7 @@ def doubt_after(run: Run, ready: ReadyCall, error: BaseException) -> InDoubt | N
             *run.definition.effect_defaults.unknown_after,
             *run.effect_defaults.unknown_after,
         ),
+        is_strict=tool.check is not None,
     )
     if known is Known.UNKNOWN:
         return InDoubt(f"it raised {error_text(error)}, which leaves open what it did", error)
@@ -137,6 +140,19 @@ def doubt_after(run: Run, ready: ReadyCall, error: BaseException) -> InDoubt | N
     if done:
         return InDoubt(f"it raised {error_text(error)} after it had done this: {done}", error)
     return None
+
+
+def uncancel_after_task_group(run: Run) -> None:
+    """Take back the cancel request that a failed `TaskGroup` left with its task.
+
+    Before Python 3.13 a group whose child fails cancels its own task to wake it, and leaves the
+    count raised, so that `cancelled()` is true without a cancellation from outside
+    (`test_a_task_group_that_fails_while_it_closes_is_an_error_like_any_other`). Where the run is
+    really cancelled there is a record of it.
+    """
+    task = asyncio.current_task()
+    if task is not None and sys.version_info < (3, 13) and run.current.cancelled is None:
+        task.uncancel()
 
 
 def _leaves(error: BaseException) -> Iterator[BaseException]:

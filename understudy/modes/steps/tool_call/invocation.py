@@ -17,6 +17,7 @@ from understudy.modes.steps.tool_call.arguments import (
     request_again,
 )
 from understudy.modes.steps.tool_call.body import tried
+from understudy.modes.steps.tool_call.checks import ask_check
 from understudy.modes.steps.tool_call.ends import (
     HookAsks,
     InDoubt,
@@ -31,6 +32,7 @@ from understudy.modes.steps.tool_call.results import (
     as_edited,
     cancelled_inside_result,
     failed_result,
+    found_result,
     halt_result,
     in_doubt_result,
     not_entered_result,
@@ -48,7 +50,10 @@ from understudy.tools import OutcomeUnknown, Retry, ToolFailed
 
 
 async def invoke(run: Run, ready: ReadyCall) -> None:
-    """Run the call through the middleware, and record its result."""
+    """Run the call through the middleware, and record its result.
+
+    Of a call in doubt its check is asked instead.
+    """
     # Race: a cancellation of this task, and a CancelledError that the tool raises because something
     # that it waited for was cancelled, look the same. The task's count of cancel requests tells.
     task = asyncio.current_task()
@@ -58,8 +63,11 @@ async def invoke(run: Run, ready: ReadyCall) -> None:
         return task is not None and task.cancelling() > cancelled_before
 
     try:
-        of_call = _result if run.instrument is None else _watched
-        result = await of_call(run, ready, cancelled)
+        if ready.call.check is not None:
+            result = found_result(run, ready, await ask_check(run, ready))
+        else:
+            of_call = _result if run.instrument is None else _watched
+            result = await of_call(run, ready, cancelled)
     except asyncio.CancelledError:
         if cancelled():
             # Nothing is recorded: only a recorded cancellation ends a run, and any other is a

@@ -12,7 +12,7 @@ from understudy._base.json_values import NotJsonError, as_json, checked_json, sh
 from understudy.errors import JournalFailed, UsageError
 from understudy.modes.steps.questions import interrupts_in, is_own
 from understudy.modes.steps.tool_call.arguments import ReadyCall, as_tool_call, effect_of
-from understudy.modes.steps.tool_call.body import record_started, tried, uncancel_after_task_group
+from understudy.modes.steps.tool_call.body import record_started, tried
 from understudy.modes.steps.tool_call.ends import (
     CallEnded,
     HookAsks,
@@ -21,6 +21,7 @@ from understudy.modes.steps.tool_call.ends import (
     ToolInterrupt,
     ToolStop,
     control_signal,
+    uncancel_after_task_group,
 )
 from understudy.modes.steps.tool_call.gates import requests_about
 from understudy.modes.steps.tool_call.results import make_part

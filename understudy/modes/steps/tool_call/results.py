@@ -9,8 +9,14 @@ from typing import Any, Literal
 from pydantic import ValidationError
 from pydantic_ai.messages import ToolReturn, ToolReturnPart, UserPromptPart
 
-from understudy._base.json_values import as_json, checked_flag, checked_json, storable_text
-from understudy._base.request_timing import EXPIRY
+from understudy._base.json_values import (
+    as_json,
+    checked_flag,
+    checked_json,
+    storable_text,
+    text_of,
+)
+from understudy._base.request_timing import CHECK, EXPIRY
 from understudy.errors import RecordRefused, UsageError
 from understudy.events import ToolOutcome
 from understudy.interrupts import Decision, Halt, Interrupt, Request
@@ -23,16 +29,18 @@ from understudy.modes.steps.tool_call.arguments import (
     prepare,
     record_request,
 )
+from understudy.modes.steps.tool_call.checks import wait_for_check
 from understudy.outcomes import Completed, Failed, Stopped, ToolCallResult
 from understudy.run.child_calls import result_of_agent
 from understudy.run.file_edits import FileEdits
 from understudy.run.run import Run
 from understudy.state.agent_state import merged
-from understudy.state.folds.ends import IN_DOUBT, in_part
+from understudy.state.folds.ends import IN_DOUBT, in_part, known
 from understudy.state.records import Result
 from understudy.state.run_state import Call
 from understudy.stopping import StopSignal
-from understudy.tools import Tool, ToolFailed
+from understudy.tools import DidNotHappen, Tool, ToolFailed, Unknown
+from understudy.tools.checks import Found
 from understudy.tools.result import ToolResult, content_holds_files, model_content
 
 DOUBT_ANSWERS = (
@@ -41,6 +49,7 @@ DOUBT_ANSWERS = (
     "run."
 )
 
+NO_EFFECT = "The outcome of this call was unknown. A check has found that it did not take effect."
 LIMIT_PASSED = "limit_passed/"
 """And the key of a call: under it a run keeps that the call went on after its time limit."""
 LIMIT_REASON = "it did not answer within its limit of {limit} seconds"
@@ -102,13 +111,18 @@ def responded_result(run: Run, call: Call, decision: Decision) -> Result:
 def in_doubt_result(run: Run, call: Call, reason: str) -> Result | None:
     """A result that says that the outcome of a started call is unknown.
 
-    None if a person is asked to settle it: then a request is recorded. The tool's `on_unknown`
-    decides; by default a gated call asks.
+    None where something is recorded that is to settle it: that its check is asked later, or, where
+    there is none any more, a request to a person. The tool's `on_unknown` decides who is told; by
+    default one that is gated, or has a check, asks.
     """
     ready = prepare(run, call)
     if isinstance(ready, ReadyCall):
-        gated = bool(call.requests)
-        choice = ready.tool.on_unknown or ("ask" if gated else "tell")
+        has_check = ready.tool.check is not None
+        if has_check and wait_for_check(run, ready, reason):
+            return None
+        if has_check:
+            reason = f"{reason}, and its check could not tell what it did"
+        choice = ready.tool.on_unknown or ("ask" if has_check or call.requests else "tell")
         if choice == "ask":
             request = as_tool_call(run, ready).request(
                 kind="doubt",
@@ -120,6 +134,44 @@ def in_doubt_result(run: Run, call: Call, reason: str) -> Result | None:
             return None
     part = make_part(run, call, IN_DOUBT.format(reason=reason), "interrupted")
     return Result(call_key=call.key, part=part, doubt=reason)
+
+
+def is_settled(call: Call) -> bool:
+    """Whether somebody has settled the doubt about a call that waited for its check."""
+    check = call.check
+    return check is not None and check.answer is not None and check.answer.how != "over"
+
+
+def settled_result(run: Run, call: Call) -> Result:
+    """The result of a call that waited for its check, when somebody settled the doubt."""
+    assert call.check is not None, "it waited for that"
+    return Result(call_key=call.key, part=make_part(run, call, known(call.check), "interrupted"))
+
+
+def still_in_doubt(run: Run, call: Call) -> Result | None:
+    """As `in_doubt_result`, of a call that waited for its check: for the same reason."""
+    return in_doubt_result(run, call, run.state.doubts[call.key].reason)
+
+
+def found_result(run: Run, ready: ReadyCall, found: Found) -> Result | None:
+    """The result of a call in doubt, by what its check has found; None as of `in_doubt_result`."""
+    call = ready.call
+    if call.check is None:
+        return None  # its body returned meanwhile, and that is its result
+    if is_settled(call):
+        # Race: who settles the doubt while the check is asked has decided
+        # (test_who_settles_the_doubt_while_its_check_is_asked_has_decided).
+        return settled_result(run, call)
+    if isinstance(found, Unknown):
+        return still_in_doubt(run, call)
+    if isinstance(found, DidNotHappen):
+        result = failed_result(run, call, as_edited(NO_EFFECT, ready.edited))
+    else:
+        try:
+            result = result_of(run, ready, found.result)
+        except ToolFailed as failed:
+            result = failed_result(run, call, as_edited(text_of(failed), ready.edited))
+    return replace(result, settled=CHECK)
 
 
 def limit_text(tool: Tool[Any], limit: float) -> str:
@@ -157,6 +209,9 @@ def stop_result(run: Run, call: Call, signal: StopSignal) -> Result:
 
 def refused_result(run: Run, ready: ReadyCall, refused: Result, error: RecordRefused) -> Result:
     """The result in place of one that is too large to be kept. A stop and a halt stand."""
+    if refused.settled is not None:  # what its check has found is too large
+        result = not_kept_result(run, ready.call, f"its result cannot be kept: {error}")
+        return replace(result, settled=refused.settled)
     if refused.signal is not None:
         signal = StopSignal.from_dict(refused.signal)
         message = f"its message cannot be kept: {error}"

@@ -1,0 +1,145 @@
+"""A call in doubt whose tool has a `check`: when that is asked, and what it finds.
+
+The call waits at a point, as one that sleeps does: its agent may be passive meanwhile, and any host
+asks when the time has come. A person may settle the doubt before that, and then nothing is asked.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+from understudy._base.error_texts import error_text
+from understudy._base.event_loops import is_cancelled
+from understudy._base.json_values import shown
+from understudy.modes.steps.tool_call.arguments import ReadyCall, canonical
+from understudy.modes.steps.tool_call.ends import uncancel_after_task_group
+from understudy.run.run import Run, log_fields
+from understudy.run.tool_call import make_context
+from understudy.run.waits.points import CHECK
+from understudy.state.records import PointReached
+from understudy.state.run_state import Call
+from understudy.tools import DidNotHappen, Happened, Unknown
+from understudy.tools.checks import SETTLES_AFTER, Found
+from understudy.tools.schema import is_async
+
+logger: logging.Logger = logging.getLogger(__name__)
+
+CHECK_SECONDS = 60.0
+"""How long a check may take."""
+
+_entered: set[tuple[str, int]] = set()
+"""By call key and attempt, the bodies of tools with a check that run in this process now."""
+
+
+def noted_while_it_runs(ready: ReadyCall) -> Callable[..., Any]:
+    """The tool's function; of one with a check it is known here whether its body still runs.
+
+    Also after the call is given up: a thread, or async code that ignores its cancellation, goes on.
+    """
+    tool, attempt = ready.tool, (ready.call.key, ready.call.attempts)
+    if tool.check is None:
+        return tool.function
+
+    def plain(*positional: Any, **keywords: Any) -> Any:
+        _entered.add(attempt)
+        try:
+            return tool.function(*positional, **keywords)
+        finally:
+            _entered.discard(attempt)
+
+    async def on_loop(*positional: Any, **keywords: Any) -> Any:
+        _entered.add(attempt)
+        try:
+            return await tool.function(*positional, **keywords)
+        finally:
+            _entered.discard(attempt)
+
+    return on_loop if tool.is_async else plain
+
+
+def _goes_on(call: Call) -> bool:
+    return any((call.key, attempt) in _entered for attempt in range(1, call.attempts + 1))
+
+
+def wait_for_check(run: Run, ready: ReadyCall, reason: str) -> bool:
+    """Record that the call is in doubt and waits for its next check; False if there is none.
+
+    The times count from when the doubt was found: nobody knows when a process that was cut off has
+    done its last thing.
+    """
+    call, now = ready.call, run.clock.now()
+    since = now if call.check is None or call.check.since is None else call.check.since
+    dues = (since + timedelta(seconds=after) for after in ready.tool.check_after)
+    due = next((due for due in dues if due > now), None)
+    if due is None:
+        return False
+    name = f"{CHECK}{call.checks + 1}"
+    run.record(
+        PointReached(call_key=call.key, name=name, what="check", at=now, due=due, reason=reason)
+    )
+    return True
+
+
+async def ask_check(run: Run, ready: ReadyCall) -> Found:
+    """What the check finds. Where it cannot tell, or raises, or takes too long: `Unknown`.
+
+    `DidNotHappen` is `Unknown`, too, while it may be too early.
+    """
+    found = await _asked(run, ready)
+    if not isinstance(found, DidNotHappen):
+        return found
+    # Race: what is being done at this moment cannot be found yet
+    # (test_that_nothing_happened_does_not_count_too_early).
+    check = ready.call.check
+    since = None if check is None else check.since
+    is_early = since is None or run.clock.now() - since < timedelta(seconds=SETTLES_AFTER)
+    # Race: a thread that was given up after its limit may do it yet
+    # (test_that_nothing_happened_does_not_count_while_the_body_goes_on).
+    return Unknown() if is_early or _goes_on(ready.call) else found
+
+
+async def _asked(run: Run, ready: ReadyCall) -> Found:
+    try:
+        async with asyncio.timeout(CHECK_SECONDS):
+            found = await _call(run, ready)
+    except asyncio.CancelledError as error:
+        if is_cancelled():
+            raise
+        return _not_known(ready, error_text(error))
+    except (Exception, BaseExceptionGroup, SystemExit) as error:
+        if isinstance(error, BaseExceptionGroup):
+            uncancel_after_task_group(run)
+        return _not_known(ready, error_text(error))
+    if isinstance(found, (Happened, DidNotHappen, Unknown)):
+        return found
+    return _not_known(
+        ready, f"it returned {shown(found)}, which is no Happened, DidNotHappen or Unknown"
+    )
+
+
+async def _call(run: Run, ready: ReadyCall) -> Any:
+    check = ready.tool.check
+    assert check is not None, "only a call whose tool has one waits for it"
+    context = make_context(run, ready.call, is_check=True)
+    arguments = canonical(ready)
+    if is_async(check):
+        found: Any = check(context, arguments)
+    else:
+        found = await run.threads.run(check, context, arguments)
+    return await found if inspect.isawaitable(found) else found
+
+
+def _not_known(ready: ReadyCall, why: str) -> Unknown:
+    logger.warning(
+        "the check of tool %r could not tell what call %s did: %s",
+        ready.tool.name,
+        ready.call.key,
+        why,
+        extra=log_fields(),
+    )
+    return Unknown()

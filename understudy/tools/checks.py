@@ -1,0 +1,108 @@
+"""`check=`: a function that finds out what a call of a tool did, where nobody knows it."""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+from understudy._base.json_values import shown
+from understudy._base.request_timing import MAX_SECONDS
+from understudy.errors import UsageError
+from understudy.tools.context import ToolContext
+
+
+@dataclass(frozen=True, slots=True)
+class Happened:
+    """What a `check` returns where the call took effect.
+
+    Args:
+        result: what the tool would have returned.
+
+    """
+
+    result: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class DidNotHappen:
+    """What a `check` returns where the call took no effect, as far as it can be seen.
+
+    It counts from 60 seconds after the call's last sign of life on: what is being done at that
+    moment cannot be found yet.
+    """
+
+
+@dataclass(frozen=True, slots=True)
+class Unknown:
+    """What a `check` returns where it cannot tell. It is asked again later."""
+
+
+Found = Happened | DidNotHappen | Unknown
+"""What a `check` may return."""
+Check = Callable[[ToolContext[Any], dict[str, Any]], Found | Awaitable[Found]]
+"""`check(ctx, arguments)`, async or plain. The arguments are the canonical ones of the call."""
+
+CHECK_AFTER = (60.0, 120.0, 600.0, 1800.0, 3600.0)
+"""Seconds from a call's last sign of life to each question to its `check`."""
+SETTLES_AFTER = 60.0
+"""Seconds from a call's last sign of life until `DidNotHappen` counts."""
+
+
+def checked_check(
+    check: object, check_after: object, *, read_only: bool, what: str
+) -> tuple[Check | None, tuple[float, ...]]:
+    """The function that is asked, and after how many seconds each time.
+
+    Raises:
+        UsageError: for what they cannot be, and for a tool that is never in doubt.
+
+    """
+    if check is None:
+        if check_after is not None:
+            raise UsageError(f"{what}: `check_after` says when `check` is asked: give both")
+        return None, ()
+    if read_only:
+        raise UsageError(
+            f"{what}: use `check` (what a call did of which nobody knows) or `read_only` (no call "
+            "of it is ever in doubt), not both"
+        )
+    if not callable(check) or isinstance(check, type) or not _takes_two(check):
+        raise UsageError(
+            f"{what}: `check` must be a function of two parameters, check(ctx, arguments), got "
+            f"{shown(check)}"
+        )
+    return check, CHECK_AFTER if check_after is None else _checked_times(check_after, what)
+
+
+def _takes_two(check: Callable[..., Any]) -> bool:
+    """Whether it can be called with a context and arguments, and returns one value."""
+    if inspect.isgeneratorfunction(check) or inspect.isasyncgenfunction(check):
+        return False
+    try:
+        inspect.signature(check).bind(None, {})
+    except (TypeError, ValueError):
+        return False
+    return True
+
+
+def _checked_times(given: object, what: str) -> tuple[float, ...]:
+    times = tuple(given) if isinstance(given, Sequence) and not isinstance(given, str) else ()
+    are_numbers = all(
+        isinstance(each, (int, float)) and not isinstance(each, bool) and math.isfinite(each)
+        for each in times
+    )
+    if not times or not are_numbers or times[0] <= 0 or times[-1] > MAX_SECONDS:
+        raise UsageError(
+            f"{what}: `check_after` must be a list of seconds, above 0 and at most 100 years, got "
+            f"{shown(given)}"
+        )
+    if any(before >= after for before, after in pairwise(times)):
+        raise UsageError(
+            f"{what}: the seconds of `check_after` count from the call's last sign of life, so "
+            f"each must be above the one before it, got {shown(given)}"
+        )
+    return tuple(float(each) for each in times)
