@@ -107,7 +107,7 @@ class ChildRunner(Protocol):
         """
 
     async def stop(self, parent: Run, key: str, signals: StopSignals) -> None:
-        """End this child, whose pipeline does not run now, as stopped."""
+        """End this child, whose pipeline does not run now, as stopped: one beside it has failed."""
 
     async def ask_model(
         self, run: Run, key: str, messages: Any, model: Any, output_type: Any
