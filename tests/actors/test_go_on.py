@@ -17,6 +17,7 @@ from tests.support.postgres import Hosts
 from understudy import (
     Agent,
     AgentRef,
+    Price,
     Runtime,
     ScriptedModel,
     SimulatedClock,
@@ -92,6 +93,19 @@ async def test_a_failed_run_is_retried_once_by_its_id(
         with pytest.raises(NotInterrupted, match="nothing to retry"):
             await soon(runtime.get("t").retry())
     assert ran == ["a", "b"]
+
+
+async def test_what_the_runs_cost_is_counted_once(outage: Outage, ran: list[str]) -> None:
+    """W8: by the run that has paid it."""
+    prices = {"scripted": Price(input=1, output=1)}
+    async with Runtime([flow(outage, ran)], pricing=prices) as runtime:
+        ref = runtime.spawn("flow")
+        first = failed(await soon(ref.run("go")))
+        outage.lasts = False
+        second = completed(await soon(ref.retry()))
+        assert (first.cost.requests, second.cost.requests) == (3, 1)
+        total = second.state.total_cost
+        assert (total.requests, total.at_least) == (4, first.cost.at_least + second.cost.at_least)
 
 
 async def test_each_retry_that_fails_is_the_run_that_is_retried_next(
@@ -338,8 +352,10 @@ async def test_an_occurrence_of_a_schedule_begins_anew(clock: SimulatedClock) ->
             assert last.state.run is not None
             assert last.state.run.continues is None
         end = completed(await soon(ref.retry(run_id=last.run_id)))
-        assert end.state.run is not None
-        assert end.state.run.occurrence == last.state.run.occurrence
+        before, after = last.state.run, end.state.run
+        assert before is not None
+        assert after is not None
+        assert after.occurrence == before.occurrence is not None
         assert told_by_users(model.requests[-1]) == ["Report.", "Report."]
 
 
@@ -384,10 +400,9 @@ async def test_a_retry_at_a_host_that_must_not_run_the_agent_is_done_by_its_owne
     hosts: Hosts, outage: Outage, ran: list[str]
 ) -> None:
     """W8, J70: it is posted there, with the run that it is for. So is a message that continues."""
-    fixed = {"movable": False}
     async with (
-        opened(DatabaseStore(hosts.new("here")), flow(outage, ran, **fixed)) as first,
-        opened(DatabaseStore(hosts.new("there")), flow(outage, ran, **fixed)) as second,
+        opened(DatabaseStore(hosts.new("here")), flow(outage, ran, movable=False)) as first,
+        opened(DatabaseStore(hosts.new("there")), flow(outage, ran, movable=False)) as second,
     ):
         refs: list[tuple[AgentRef, Callable[[AgentRef], Any]]] = [
             (first.spawn("flow", "a"), lambda ref: ref.retry()),

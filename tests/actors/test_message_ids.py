@@ -70,7 +70,7 @@ async def test_an_old_message_that_is_sent_again_brings_the_outcome_of_its_run(
     place: Place, few: None
 ) -> None:
     """J14: its id is in the store alone, also for the next runtime, and where it is passive."""
-    async with counter(place.store(), runs=12) as (runtime, ref):
+    async with counter(place.store(), runs=12) as (_, ref):
         state = await soon(ref.state())
         assert state.has_archive
         assert "m1" not in state.message_ids
