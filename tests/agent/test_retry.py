@@ -386,6 +386,27 @@ def test_a_message_comes_behind_the_results_of_a_turn_that_was_open(ran: list[st
     assert_valid_history(second.state)
 
 
+@pytest.mark.parametrize("nested", [False, True])
+def test_a_message_that_was_not_read_is_read_by_the_next_run(ran: list[str], nested: bool) -> None:
+    """W8: that one continues too, and with the results of the same turn."""
+    broken = [True]
+    model = ScriptedModel([[call("note", {"text": "a"})], "done"])
+    agent = Agent("a", model, tools=[noting(ran)], mode=breaking(broken))
+    if nested:
+        agent = Agent("outer", mode=Sequential([Agent("inner", mode=Sequential([agent]))]))
+    outcome = failed(agent.execute_sync("go"))
+    for text in ("one", "two"):
+        state = reloaded(outcome.state)
+        outcome = failed(agent.execute_sync(text, state=state, go_on=True))
+        said = [m.parts[0] for m in outcome.state.messages if m.kind == "request"]
+        assert text in [getattr(part, "content", None) for part in said]
+    broken.clear()
+    end = completed(agent.retry_sync(reloaded(outcome.state)))
+    assert (end.text, ran) == ("done", ["a"])
+    assert told_by_users(model.requests[-1]) == ["go", "one", "two"]
+    assert_valid_history(end.state)
+
+
 def test_a_message_is_read_by_the_agents_that_continue_and_by_those_after_them(
     outage: Outage,
 ) -> None:

@@ -15,7 +15,7 @@ from understudy._base.error_texts import error_text
 from understudy.agent.model_options import check_models
 from understudy.errors import UsageError
 from understudy.models import resolve_model
-from understudy.models.attribution import for_itself, go_on_prompt
+from understudy.models.attribution import go_on_prompt
 from understudy.models.model_names import refresh_client
 from understudy.models.prices import Prices
 from understudy.models.requirements import check_can_be_forced, native_names
@@ -57,9 +57,7 @@ class NestedRuns:
             at = parent.clock.now()
             values = seeds_of(definition, parent.state if before is None else state)
             if before is not None:
-                above = parent.current.continues
-                said = above.message if above is not None and shares else None
-                message = for_itself(said) if said is not None else message_to_go_on(state, at)
+                message = message_to_go_on(state, at)
             elif not shares:  # a copy: changes do not reach the parent
                 values = {**AgentState(values=parent.state.values).values, **values}
             ledger.record(
@@ -228,9 +226,10 @@ def message_to_go_on(state: AgentState, at: datetime) -> ModelRequest | None:
     run = state.run
     assert run is not None, "only called for a run that failed, or was cut off"
     assert run.left is not None, "as above"
-    if run.left.turn is not None or not run.left.messages or run.workflow is not None:
+    left = run.left
+    if left.turn is not None or left.unread or not left.messages or run.workflow is not None:
         return None
-    last = state.messages[run.left.messages - 1]
+    last = state.messages[left.messages - 1]
     return go_on_prompt(at) if isinstance(last, ModelResponse) else None
 
 

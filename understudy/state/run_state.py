@@ -223,6 +223,8 @@ class Left:
     """The number of messages in its conversation. What its end added comes after them."""
     turn: Turn | None
     """The turn that was open."""
+    unread: tuple[StoredRequest, ...] = ()
+    """Messages of the user that come after the results of that turn, or where it continues."""
     taken_over: bool = False
     """The run around it continues, and this one is to be continued with it."""
 
@@ -239,8 +241,8 @@ class Continued:
     run_id: str
     retries: int = 1
     """The number of runs in a row, up to this one, that continued and got no further."""
-    message: StoredRequest | None = None
-    """The new message of the user, while agents or calls have to go on before it is read."""
+    unread: tuple[StoredRequest, ...] = ()
+    """Messages of the user that come after the results of the open turn."""
 
     def copied(self) -> Continued:
         return _twin(self)

@@ -984,8 +984,8 @@ def _run(**fields: Any) -> RunState:
         "host": "host-b",
         "trace": TRACE,
         "suspended_since": at(39),
-        "left": Left(3, replace(turn, index=2), taken_over=True),
-        "continues": Continued("run-0", retries=2, message=asked("and hurry")),
+        "left": Left(3, replace(turn, index=2), unread=(asked("and hurry"),), taken_over=True),
+        "continues": Continued("run-0", retries=2, unread=(asked("and hurry"),)),
     }
     return RunState(**{**given, **fields})
 

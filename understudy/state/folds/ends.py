@@ -36,8 +36,9 @@ def _end(state: AgentState, end: r.End, at: datetime, *, may_go_on: bool) -> Non
     run = open_run(state)
     turn = run.turn
     run.model_call = None
+    unread = () if run.continues is None else run.continues.unread
     if may_go_on:
-        run.left = Left(len(state.messages), turn)
+        run.left = Left(len(state.messages), turn, unread)
     if turn is not None:
         if turn.calls and not turn.propagated:
             parts: list[ModelRequestPart] = []
@@ -48,7 +49,7 @@ def _end(state: AgentState, end: r.End, at: datetime, *, may_go_on: bool) -> Non
                 if call.result is not None and call.result.state is not None:
                     state.merge(call.result.state)
             message = ModelRequest(parts=parts, timestamp=at)
-            state.messages = state.messages.appending(message)
+            state.messages = state.messages.appending(message, *unread)
         run.turn = None
     for key, child in state.agents.items():
         assert child.run is not None, "agents are children with a run"

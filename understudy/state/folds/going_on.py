@@ -8,15 +8,16 @@ from pydantic_ai.messages import ModelMessage, ModelRequest, ToolReturnPart
 from pydantic_ai.usage import RunUsage
 
 from understudy.errors import UsageError
-from understudy.models.messages import Messages
+from understudy.models.attribution import for_itself
+from understudy.models.messages import Messages, StoredRequest
 from understudy.state import records as r
 from understudy.state.agent_state import AgentState
 from understudy.state.run_state import END_HOOKS, Call, Continued, RunState, Turn, is_child_of
 from understudy.state.shared_empties import no_items, with_added, with_item
 
 
-def take_over(state: AgentState, run: RunState, record: r.RunStarted) -> None:
-    """Make a new run continue where the last one stood.
+def take_over(state: AgentState, run: RunState, record: r.RunStarted) -> tuple[StoredRequest, ...]:
+    """Make a new run continue where the last one stood; the messages that are to be read in it.
 
     Limits, signals and hooks begin anew. Calls keep their keys, so that one which is safe to repeat
     is repeated under its key; and a `once` that is done is not done again.
@@ -46,16 +47,25 @@ def take_over(state: AgentState, run: RunState, record: r.RunStarted) -> None:
     for call in _calls_left(state):
         state.doubts.pop(call.key, None)
     children, state.left = state.left, no_items()
+    said = left.unread
     for key, child in children.items():
-        _take_over_child(child)
+        new = said if record.message is None else (*said, record.message)
+        _take_over_child(child, new if run.workflow is not None else ())
         assert child.run is not None, "an agent that was left has begun"
         if child.run.shared is not None:  # the key of an agent of a workflow has the run's id
             key = record.run_id + key.removeprefix(before.run_id)
         state.children = with_item(state.children, key, child)
+    return said
 
 
-def _take_over_child(child: AgentState) -> None:
-    """What it used and what people decided about it is the failed run's: it is counted once."""
+def _take_over_child(child: AgentState, said: tuple[StoredRequest, ...]) -> None:
+    """What it used and what people decided about it is the failed run's: it is counted once.
+
+    Args:
+        child: an agent that was left.
+        said: what the user says to the workflow now: its conversation has it already.
+
+    """
     run = child.run
     assert run is not None, "an agent that was left has begun"
     run.usage, run.costs = RunUsage(), ()
@@ -63,6 +73,7 @@ def _take_over_child(child: AgentState) -> None:
     child.decisions = []
     if run.left is not None:
         run.left.taken_over = True
+        run.left.unread += tuple(for_itself(message) for message in said)
 
 
 def _reopened(state: AgentState, run: RunState, turn: Turn, closing: ModelMessage | None) -> Turn:

@@ -46,10 +46,11 @@ def run_started(state: AgentState, record: r.RunStarted) -> None:
         began=record.at,
     )
     message_ids = record.message_ids
+    said: tuple[StoredRequest, ...] = ()
     if record.continues is None:
         state.left = no_items()
     else:
-        take_over(state, run, record)
+        said = take_over(state, run, record)
         if not (record.shares or record.continues == record.run_id):
             message_ids += (retry_id(record.continues),)
     state.run = run
@@ -57,20 +58,19 @@ def run_started(state: AgentState, record: r.RunStarted) -> None:
         state.messages = state.messages.appending(message)
     if record.values:
         state.merge(record.values)
-    if record.message is not None:
-        _add_input(state, run, record.message)
+    for message in said if record.message is None else (*said, record.message):
+        _add_input(state, run, message)
     dequeue(state, message_ids, record.at)
 
 
 def _add_input(state: AgentState, run: RunState, message: StoredRequest) -> None:
     """Add the message to the conversation; after the results of the turn, where one is open."""
-    turn = run.turn
+    turn, continued = run.turn, run.continues
     if turn is not None and not turn.calls:
         turn = run.turn = None  # the reply was the last one: now it is not
-    waits = turn is not None and not turn.propagated
-    if run.continues is not None and (waits or run.workflow is not None):
-        run.continues.message = message
-    if not waits:
+    if continued is not None and turn is not None and not turn.propagated:
+        continued.unread += (message,)
+    else:
         state.messages = state.messages.appending(message)
 
 
