@@ -511,15 +511,19 @@ def open_calls(ledger: Ledger) -> Iterator[tuple[Ledger, Call]]:
                 yield place, call
 
 
-def end_run(ledger: Ledger, end: End, at: datetime) -> None:
+def end_run(ledger: Ledger, end: End, at: datetime, *, cut_off: bool = False) -> None:
     """Record that the run of this ledger has ended, behind the ends of the calls that it leaves.
+
+    A failed run, and one that is cut off because another one fails, may go on: it leaves its calls
+    as they are.
 
     Raises:
         RecordRefused: if the end is too large to be stored; nothing is recorded then.
 
     """
-    ended = RunEnded(end=end, at=at)
-    if any(_is_left(place, call) for place, call in open_calls(ledger)):
+    ended = RunEnded(end=end, at=at, cut_off=cut_off)
+    may_go_on = cut_off or end.outcome == "failed"
+    if not may_go_on and any(_is_left(place, call) for place, call in open_calls(ledger)):
         ledger.check(ended)
         close_calls(ledger, at)
     ledger.record(ended)

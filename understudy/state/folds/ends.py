@@ -13,7 +13,7 @@ from understudy.state import records as r
 from understudy.state.agent_state import AgentState
 from understudy.state.costs import adding, below
 from understudy.state.folds.places import UNREAD, open_run
-from understudy.state.run_state import Call, Point, Turn, is_child_of
+from understudy.state.run_state import Call, Left, Point, Turn, is_child_of
 from understudy.state.shared_empties import with_item
 from understudy.state.workflow_sharing import add_decisions_and_doubts, add_result, merge_child
 
@@ -32,28 +32,39 @@ MOVED_ON_INSIDE = "the user moved on instead of answering what it asked"
 
 
 def run_ended(state: AgentState, record: r.RunEnded) -> None:
+    may_go_on = record.cut_off or record.end.outcome == "failed"
+    _end(state, record.end, record.at, may_go_on=may_go_on)
+
+
+def _end(state: AgentState, end: r.End, at: datetime, *, may_go_on: bool) -> None:
+    """End the run. Where it may go on, keep what it left: another run may continue it."""
     run = open_run(state)
     turn = run.turn
     run.model_call = None
+    unread = () if run.continues is None else run.continues.unread
+    if may_go_on:
+        run.left = Left(len(state.messages), turn, unread)
     if turn is not None:
         if turn.calls and not turn.propagated:
             parts: list[ModelRequestPart] = []
-            parts += [_closing_part(state, call, record) for call in turn.calls.values()]
+            parts += [_closing_part(state, call, at) for call in turn.calls.values()]
             parts += _prompts(turn)
             for call in turn.calls.values():
-                end_children(state, call.key)
+                end_children(state, call.key, may_go_on=may_go_on)
                 if call.result is not None and call.result.state is not None:
                     state.merge(call.result.state)
-            message = ModelRequest(parts=parts, timestamp=record.at)
-            state.messages = state.messages.appending(message)
+            message = ModelRequest(parts=parts, timestamp=at)
+            state.messages = state.messages.appending(message, *unread)
         run.turn = None
     for key, child in state.agents.items():
         assert child.run is not None, "agents are children with a run"
         if not child.run.over:
-            run_ended(child, r.RunEnded(end=r.End(outcome="withdrawn"), at=record.at))
+            _end(child, r.End(outcome="withdrawn"), at, may_go_on=may_go_on)
         del state.children[key]
         merge_child(state, child)
-    run.end = record.end
+        if may_go_on:
+            state.left = with_item(state.left, key, child)
+    run.end = end
     run.paused = None
 
 
@@ -63,7 +74,7 @@ def sub_run_ended(state: AgentState, record: r.SubRunEnded) -> None:
     merge_child(state, child)
 
 
-def end_children(state: AgentState, call_key: str) -> None:
+def end_children(state: AgentState, call_key: str, *, may_go_on: bool = False) -> None:
     """End the agents that the call ran; their usage, decisions and doubts are kept."""
     for key in [key for key in state.children if is_child_of(key, call_key)]:
         child = state.children.pop(key)
@@ -71,7 +82,9 @@ def end_children(state: AgentState, call_key: str) -> None:
             continue
         usage = child.run.usage
         if not child.run.over:
-            run_ended(child, r.RunEnded(end=r.End(outcome="withdrawn"), at=UNREAD))
+            _end(child, r.End(outcome="withdrawn"), UNREAD, may_go_on=may_go_on)
+        if may_go_on:
+            state.left = with_item(state.left, key, child)
         run = open_run(state)
         run.usage.incr(usage)
         run.costs = adding(run.costs, below(run.agent, child.run.costs))
@@ -134,15 +147,15 @@ def _part(call: Call, content: str, outcome: str, at: datetime) -> ToolReturnPar
     )
 
 
-def _closing_part(state: AgentState, call: Call, record: r.RunEnded) -> ToolReturnPart:
+def _closing_part(state: AgentState, call: Call, at: datetime) -> ToolReturnPart:
     """The result part of a call that the end of the run finds open, or its own result."""
     if call.result is not None:
         return call.result.part
     if not call.attempts:
         if call.withdrawn:
-            return _part(call, MOVED_ON, "denied", record.at)
-        return _part(call, NOT_RUN, "interrupted", record.at)
-    result = closing_result(state, call, record.at)
+            return _part(call, MOVED_ON, "denied", at)
+        return _part(call, NOT_RUN, "interrupted", at)
+    result = closing_result(state, call, at)
     if result.doubt is not None:
         state.doubts = with_item(state.doubts, call.key, doubtful_call(call, result.doubt))
     return result.part
