@@ -365,6 +365,12 @@ def test_a_redirect_that_repeats_the_post_elsewhere_is_no_effect() -> None:
     assert what_is_known(error) is NOTHING
 
 
+def test_a_redirect_of_a_request_that_only_reads_is_no_effect() -> None:
+    with serving(answer(302, "location: /there"), answer(404)) as port:
+        error = raised(lambda: by_requests("GET", f"http://127.0.0.1:{port}/"))
+    assert what_is_known(error) is NOTHING
+
+
 def test_a_name_that_is_not_found_is_no_request() -> None:
     found = socket.gaierror(socket.EAI_NONAME, "Name or service not known")
     assert what_is_known(found) is NOTHING
@@ -527,6 +533,7 @@ def test_a_statement_that_sqlite_refuses_had_no_effect() -> None:
         no_table = raised(lambda: database.execute("INSERT INTO none VALUES (1)"))
     database.close()
     closed = raised(lambda: database.execute("SELECT 1"))
+    assert what_is_known(sqlite3.OperationalError("an extension has refused")) is NOTHING
     assert isinstance(again, sqlite3.IntegrityError)
     assert isinstance(no_table, sqlite3.OperationalError)
     assert [what_is_known(error) for error in (again, no_table, closed)] == [NOTHING] * 3
@@ -656,6 +663,15 @@ LIBRARIES = [
         ),
         NOTHING,
     ),
+    (
+        of_library(
+            "aiohttp.client_exceptions.ClientHttpProxyError",
+            "aiohttp.client_exceptions.ClientResponseError",
+            AIOHTTP[1],
+            status=503,  # of the proxy, which does not connect
+        ),
+        NOTHING,
+    ),
     (of_library("aiohttp.client_exceptions.InvalidURL", AIOHTTP[1], base=ValueError), FAILED),
     (
         of_library(
@@ -720,6 +736,10 @@ LIBRARIES = [
     (of_library(*ASYNCPG, sqlstate="08003"), UNKNOWN),
     (of_library(*ASYNCPG, sqlstate="08001"), NOTHING),
     (of_library("asyncpg.exceptions._base.InterfaceError"), UNKNOWN),
+    (
+        of_library("psycopg.OperationalError", "psycopg.Error", text="nicht da", pgconn=object()),
+        NOTHING,
+    ),
     # MySQL
     (of_library("pymysql.err.IntegrityError", "pymysql.err.Error"), NOTHING),
     (of_library(*PYMYSQL, args=(2003, "cannot connect")), NOTHING),
@@ -727,6 +747,8 @@ LIBRARIES = [
     (of_library(*PYMYSQL, args=(2013, "lost connection")), UNKNOWN),
     (of_library(*PYMYSQL, args=(1213, "deadlock")), NOTHING),
     (of_library(*PYMYSQL, args=(1180, "error during COMMIT")), UNKNOWN),
+    (of_library(*PYMYSQL, args=(3819, "a constraint is violated")), NOTHING),
+    (of_library(*PYMYSQL, args=("already closed",)), UNKNOWN),
     (of_library("pymysql.err.InterfaceError", "pymysql.err.Error", args=(0, "")), UNKNOWN),
     (of_library("MySQLdb.OperationalError", "MySQLdb.Error", args=(1205, "lock wait")), NOTHING),
     (of_library("mysql.connector.errors.DatabaseError", "mysql.connector.errors.Error"), UNKNOWN),
@@ -881,10 +903,13 @@ def test_an_error_while_another_one_is_handled_does_not_undo_what_is_unknown() -
     assert what_is_known(while_handling(ConnectionRefusedError(), LOST)) is UNKNOWN
     receipt = httpx.ReadTimeout("too slow", request=httpx.Request("GET", "http://bank.test"))
     assert what_is_known(while_handling(receipt, httpx.ReadTimeout("too slow"))) is UNKNOWN
+    low = TimeoutError()
+    assert what_is_known(while_handling(RuntimeError(low), low)) is UNKNOWN
 
 
 def test_what_was_handled_proves_nothing_of_what_its_handler_did() -> None:
     assert what_is_known(while_handling(KeyError("status"), NOT_SENT)) is FAILED
+    assert what_is_known(while_handling(KeyError("status"), Retry("again"))) is FAILED
     assert what_is_known(while_handling(ConnectionRefusedError(), DO_NOT_CARE)) is NOTHING
     assert what_is_known(while_handling(TimeoutError(), NOT_SENT)) is UNKNOWN
 
@@ -987,6 +1012,9 @@ class DeclinedForNow(Declined):
     pass
 
 
+STRIPE = type(of_library("stripe._error.CardError", "stripe._error.StripeError"))
+
+
 def test_the_tables_of_a_tool_count_before_what_is_known_of_the_class() -> None:
     assert what_is_known(Declined(), nothing_happened=(Declined,)) is NOTHING
     assert what_is_known(Declined(), unknown_after=(Declined,)) is UNKNOWN
@@ -1027,11 +1055,11 @@ def test_a_class_is_named_by_any_module_that_has_it() -> None:
     error = httpx.ConnectError("refused")
     for name in ("httpx.ConnectError", "httpx._exceptions.ConnectError", "httpx.NetworkError"):
         assert what_is_known(error, unknown_after=(name,)) is UNKNOWN
-    stripe = of_library("stripe._error.CardError", "stripe._error.StripeError")
+    assert what_is_known(TimeoutError(), nothing_happened=("asyncio.TimeoutError",)) is NOTHING
     for name in ("stripe.CardError", "stripe._error.CardError", "stripe.StripeError"):
-        assert what_is_known(stripe, unknown_after=(name,)) is UNKNOWN
+        assert what_is_known(STRIPE(), unknown_after=(name,)) is UNKNOWN
     for name in ("stripe.error.CardError", "other.CardError", "stripe.RateLimitError"):
-        assert what_is_known(stripe, unknown_after=(name,)) is FAILED
+        assert what_is_known(STRIPE(), unknown_after=(name,)) is FAILED
 
 
 def test_a_name_is_that_of_one_class_where_its_module_is_loaded() -> None:
@@ -1118,6 +1146,8 @@ def test_anything_else_is_refused(given: object, text: str) -> None:
         ("stripe.CardError", "stripe.CardError"),
         (Declined, f"{__name__}.Declined"),
         ("httpx.ReadTimeout", httpx.ReadTimeout),
+        (STRIPE, "stripe.CardError"),
+        ("stripe._error.CardError", STRIPE),
         ("httpx.ReadTimeout", "httpx._exceptions.ReadTimeout"),
         ("builtins.TimeoutError", asyncio.TimeoutError),
     ],
@@ -1133,14 +1163,15 @@ def test_a_class_and_its_base_class_may_be_in_both_tables() -> None:
     check_tables((DeclinedForNow,), (Declined,), what="tool 'pay'")
     check_tables((Declined,), (DeclinedForNow, Exception), what="tool 'pay'")
     check_tables(("bank.orders.Declined",), ("bank.payments.Declined",), what="tool 'pay'")
+    check_tables((STRIPE,), ("stripe.StripeError", "other.CardError"), what="tool 'pay'")
+    check_tables(("stripe.StripeError", "other.CardError"), (STRIPE,), what="tool 'pay'")
     check_tables((), (), what="tool 'pay'")
 
 
 @pytest.mark.parametrize("own", [Retry, ToolFailed, InvalidArguments, "understudy.tools.Retry"])
 def test_what_a_tool_raises_on_purpose_cannot_be_unknown(own: type[Exception] | str) -> None:
-    with pytest.raises(
-        UsageError, match=r"tool 'pay' has understudy.* in unknown_after=, and a tool"
-    ):
+    text = r"'pay' has understudy.* in unknown_after=, and a tool .* that nothing happened: take"
+    with pytest.raises(UsageError, match=text):
         check_tables((), (own,), what="tool 'pay'")
 
 

@@ -87,13 +87,12 @@ def _checked(given: object, what: str) -> ErrorClass:
             f"{what} takes exception classes, names of them such as 'stripe.APIConnectionError', "
             f"or a list of both, got {shown(given)}"
         )
-    parts = given.split(".")
-    if len(parts) == 1 and given.isidentifier():
+    if given.isidentifier():
         raise UsageError(
             f"{what}: {given!r} names no module, and other libraries have errors of this name: "
             f"write 'module.{given}', or give the class"
         )
-    if not all(part.isidentifier() or part == "<locals>" for part in parts):
+    if not all(part.isidentifier() or part == "<locals>" for part in given.split(".")):
         raise UsageError(f"{what}: {shown(given)} is no name of a class, as 'module.Class' is")
     return given
 
@@ -138,7 +137,7 @@ def _name(given: ErrorClass) -> str:
     return given if isinstance(given, str) else f"{given.__module__}.{given.__qualname__}"
 
 
-def _is_same(given: ErrorClass, other: ErrorClass) -> bool:
+def _is_same(given: type | str, other: type | str) -> bool:
     """Whether both are one class, as far as is known before their libraries are imported."""
     if isinstance(given, str):
         given = _loaded(given) or given
@@ -161,7 +160,7 @@ def _names(kind: type) -> Iterator[str]:
         module = module.rpartition(".")[0]
 
 
-def _loaded(name: str) -> type[BaseException] | None:
+def _loaded(name: str) -> type | None:
     """The class of this name, if its module is imported already; nothing is imported for it.
 
     So a class is found by each module that has it: that of the name may be none of its own.
@@ -172,7 +171,7 @@ def _loaded(name: str) -> type[BaseException] | None:
         if found is not None:
             for part in parts[length:]:
                 found = getattr(found, "__dict__", {}).get(part)
-            return found if isinstance(found, type) and issubclass(found, BaseException) else None
+            return found if isinstance(found, type) else None
     return None
 
 
@@ -274,7 +273,7 @@ class _Tables:
         verdict = _verdict(error)
         if isinstance(verdict, BaseException):
             verdict = _NOTHING if self.known(verdict, seen) is _NOTHING else _UNKNOWN
-        return verdict if verdict is _NOTHING or verdict is _FAILED else _by_http(error, verdict)
+        return verdict if verdict is _NOTHING else _by_http(error, verdict)
 
 
 def _handled_before(error: BaseException, known: Known) -> BaseException | None:
@@ -285,7 +284,7 @@ def _handled_before(error: BaseException, known: Known) -> BaseException | None:
     which the client knows more.
     """
     context = None if error.__suppress_context__ else error.__context__
-    if context is None or known is _FAILED:
+    if known is _FAILED:
         return context
     held = [*error.args]
     for value in getattr(error, "__dict__", {}).values():
@@ -353,9 +352,7 @@ def _by_http(error: BaseException, verdict: Known | None) -> Known:
     return verdict or _FAILED
 
 
-def _of_status(status: object) -> Known:
-    if not isinstance(status, int):
-        return _UNKNOWN
+def _of_status(status: int) -> Known:
     is_refused = 400 <= status < 500 or status in (_NOT_IMPLEMENTED, _VERSION_NOT_SUPPORTED)
     return _NOTHING if is_refused else _UNKNOWN
 
@@ -363,7 +360,7 @@ def _of_status(status: object) -> Known:
 def _status(error: BaseException) -> int | None:
     """The status of an answer that is an error, if there was one."""
     for holder in (error, _attribute(error, "response")):
-        for name in ("status_code", "http_status", "status") if holder is not None else ():
+        for name in ("status_code", "http_status", "status"):
             status = _attribute(holder, name)
             if isinstance(status, int) and 400 <= status < 600:
                 return status
@@ -462,8 +459,7 @@ _GRPC_REFUSED = frozenset(
 
 
 def _by_grpc_code(error: Any) -> Known:
-    code = _attribute(error, "code")
-    return _of_grpc_code(code() if callable(code) else None)
+    return _of_grpc_code(error.code())
 
 
 def _of_grpc_code(code: object) -> Known:
@@ -481,7 +477,7 @@ def _by_code(error: Any) -> Known:
 
 
 def _by_botocore_response(error: Any) -> Known:
-    return _of_status(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode"))
+    return _of_status(error.response["ResponseMetadata"]["HTTPStatusCode"])
 
 
 _MCP_REFUSED = frozenset((-32601, -32602))
@@ -534,10 +530,10 @@ def _by_mysql_code(error: Any) -> Known:
     """By the server's code: it undoes a statement that fails. 2000 to 2999 are the client's own."""
     code = _attribute(error, "errno")
     if code is None:
-        code = error.args[0] if error.args else None
+        code = error.args[0]
     if code in _MYSQL_CONNECTING:
         return _NOTHING
-    is_answer = isinstance(code, int) and (1000 <= code < 2000 or code >= 3000)
+    is_answer = 1000 <= code < 2000 or code >= 3000
     return _NOTHING if is_answer and code not in _MYSQL_UNKNOWN else _UNKNOWN
 
 
