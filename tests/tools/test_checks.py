@@ -710,6 +710,30 @@ async def test_while_a_check_is_waited_for_an_equal_call_needs_a_person(
     assert bank.paid == {"17": 1, "18": 1}, "another order is another call"
 
 
+async def test_two_equal_calls_in_doubt_at_once_settle_themselves(
+    bank: Bank, clock: SimulatedClock
+) -> None:
+    """Nobody is asked whether they may run: they have run."""
+    calls = [call("pay", {"order": "17"}), call("pay", {"order": "17"})]
+    async with Runtime([bank.agent(calls)], clock=clock) as runtime:
+        _, outcome = await waiting(runtime)
+        await soon(clock.advance(MINUTE))
+        ended = completed(await soon(outcome))
+    assert [part.content for part in results(ended.state)] == ["paid 17", "paid 17"]
+    assert len(bank.asked) == 2
+
+
+async def test_a_gate_of_today_asks_nobody_about_what_is_in_doubt(
+    bank: Bank, clock: SimulatedClock, place: Place
+) -> None:
+    async with Runtime([bank.agent()], store=place.store(), clock=clock) as runtime:
+        await waiting(runtime)
+    gated = bank.agent(middleware=[HumanInTheLoop({"pay": True})])
+    async with Runtime([gated], store=place.store(), clock=clock) as runtime:
+        await soon(clock.advance(MINUTE))
+        assert text(await soon(runtime.get("a").outcome())) == "paid 17"
+
+
 async def test_when_the_check_has_told_the_held_call_still_needs_its_answer(
     bank: Bank, clock: SimulatedClock
 ) -> None:

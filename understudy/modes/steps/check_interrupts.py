@@ -110,7 +110,7 @@ async def _request_decisions(run: Run, turn: Turn) -> None:
     all_ready: dict[str, ReadyCall] = {}
     made: dict[str, dict[str, Any]] = {}
     for call in turn.calls.values():
-        if call.result is not None or call.requests:
+        if call.result is not None or call.requests or call.check is not None:
             continue  # a call with requests already, as one in doubt, keeps them
         ready = prepare(run, call)
         try:
@@ -176,8 +176,10 @@ def _request_changed_again(run: Run, turn: Turn) -> None:
     if turn.pending_requests:
         return
     for call in turn.calls.values():
-        if call.result is not None or call.running or not call.requests or call.check:
+        if call.result is not None or call.running or not call.requests:
             continue
+        if call.check is not None:
+            continue  # it was started: what it did is looked for
         ready = prepare(run, call)
         if not isinstance(ready, ReadyCall):
             continue  # it cannot run at all: execute_tools records the error
