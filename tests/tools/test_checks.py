@@ -465,6 +465,60 @@ async def test_that_nothing_happened_does_not_count_while_the_body_goes_on(
         assert text(await soon(outcome)) == "paid"
 
 
+async def test_that_nothing_happened_counts_a_minute_after_the_body_has_ended(
+    clock: SimulatedClock,
+) -> None:
+    """What a thread did last, after it was given up, may be under way for a while."""
+    entered, goes_on = threading.Event(), threading.Event()
+
+    @tool(timeout=30, check=lambda _ctx, _arguments: DidNotHappen(), check_after=[60, 119, 179])
+    def pay(order: str) -> str:
+        entered.set()
+        goes_on.wait(60)
+        raise KeyError(order)
+
+    agent = Agent("shop", by_turn(call("pay", {"order": "17"}), "Done."), tools=[pay])
+    async with Runtime([agent], clock=clock) as runtime:
+        ref = runtime.spawn("shop", id="a")
+        outcome = ref.run("Go.")
+        await until(entered.is_set)
+        skip(asyncio.get_running_loop(), 30)
+        await until_status(ref, Status.WAITING)
+        await soon(clock.advance(MINUTE))
+        await until_status(ref, Status.WAITING)
+        goes_on.set()
+        await until(lambda: runtime.status().abandoned_threads == 0)
+        await soon(clock.advance(59))
+        await until_status(ref, Status.WAITING)
+        assert await seconds_to_check(ref, clock) == MINUTE
+        await soon(clock.advance(MINUTE))
+        assert "did not take effect" in str(text(await soon(outcome)))
+
+
+async def test_a_late_result_settles_a_doubt_whose_run_has_ended_before_the_check(
+    clock: SimulatedClock,
+) -> None:
+    entered, goes_on = threading.Event(), threading.Event()
+
+    @tool(timeout=30, check=unknown)
+    def pay(order: str) -> str:
+        entered.set()
+        goes_on.wait(60)
+        return f"paid {order}"
+
+    agent = Agent("shop", by_turn(call("pay", {"order": "17"}), "Done."), tools=[pay])
+    async with Runtime([agent], clock=clock) as runtime:
+        ref = runtime.spawn("shop", id="a")
+        outcome = ref.run("Go.")
+        await until(entered.is_set)
+        skip(asyncio.get_running_loop(), 30)
+        await until_status(ref, Status.WAITING)
+        await soon(ref.cancel())
+        assert len((await soon(outcome)).state.doubts) == 1
+        goes_on.set()
+        await until_doubts(ref, 0)
+
+
 async def test_after_a_long_standstill_it_is_asked_once(bank: Bank, place: Place) -> None:
     """Not as often as it would have been asked meanwhile."""
     clock = SimulatedClock()
