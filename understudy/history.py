@@ -83,7 +83,7 @@ class HistoryEntry:
     """The number of its record. The entries of one record share it."""
     what: What
     at: datetime | None
-    """When it was recorded. None where that was stored before records had times."""
+    """When it was recorded. None where the record has no time."""
     agent_path: tuple[str, ...]
     """The names of the agents from the outermost one to the one that it happened to."""
     run_id: str | None = None
@@ -212,6 +212,8 @@ class HistoryReader:
                 self._started[place, record.run_id] = at
                 text = None if record.message is None else _text(record.message)
                 detail: dict[str, Any] = {"text": text, "agent": record.agent}
+                if record.continues is not None:
+                    detail["continues"] = record.continues
                 if record.occurrence is not None:
                     detail["occurrence"] = _occurrence(record.occurrence)
                 detail |= _context(record.context)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import functools
 import inspect
-import time
 from collections.abc import Callable, Iterator
 from itertools import count
 from pathlib import Path
@@ -13,11 +12,14 @@ from typing import Any
 
 import pytest
 
-from tests.cluster.conftest import APP
 from tests.support import cluster_app
 from tests.support.agents import completed, interrupted
 from tests.support.cluster_app import measure
+from tests.support.clusters import APP
 from tests.support.inline_engine import Inline
+from tests.support.loops import SECONDS
+from tests.support.outages import failed
+from tests.support.processes import until
 from understudy import (
     Agent,
     AgentRef,
@@ -43,7 +45,6 @@ from understudy.middleware import Workspace
 from understudy.models.messages import UserInput
 from understudy.state.agent_state import AgentState
 
-SECONDS = 60.0
 _numbers = count(1)
 
 
@@ -77,13 +78,6 @@ def said(state: AgentState) -> list[UserInput]:
     ]
 
 
-def until_exists(path: Path) -> None:
-    end = time.monotonic() + SECONDS
-    while not path.exists():
-        assert time.monotonic() < end, f"{path} does not come"
-        time.sleep(0.01)
-
-
 def test_a_person_decides_and_the_run_goes_on(runtime: Runtime) -> None:
     ref = desk(runtime)
     outcome = interrupted(ref.run("refund 17").get(timeout=SECONDS))
@@ -96,6 +90,28 @@ def test_a_person_decides_and_the_run_goes_on(runtime: Runtime) -> None:
     assert done.text == "done"
     (decision,) = ref.decisions().get(timeout=SECONDS)
     assert decision.decision.by == "ann"
+
+
+def test_a_failed_run_is_retried_once(runtime: Runtime, tmp_path: Path) -> None:
+    """W8."""
+    ref, file = desk(runtime), tmp_path / "model"
+    first = failed(ref.run(f"fail {file}").get(timeout=SECONDS))
+    (tmp_path / "model.released").touch()
+    ends = [completed(ref.retry(run_id=first.run_id).get(timeout=SECONDS)) for _ in range(2)]
+    assert ends[0].run_id == ends[1].run_id != first.run_id
+    assert ends[0].text == f"heard {file}"
+    assert type(raised(ref.retry)) is NotInterrupted
+
+
+def test_a_message_continues_a_failed_run(runtime: Runtime, tmp_path: Path) -> None:
+    """W8."""
+    ref, file = desk(runtime), tmp_path / "model"
+    first = failed(ref.run(f"fail {file}").get(timeout=SECONDS))
+    end = completed(ref.run("Hello!", go_on=True).get(timeout=SECONDS))
+    assert end.text == "heard Hello!"
+    assert end.state.run is not None
+    assert end.state.run.continues is not None
+    assert end.state.run.continues.run_id == first.run_id
 
 
 def test_an_answer_that_does_not_fit_its_schema_is_refused(runtime: Runtime) -> None:
@@ -231,7 +247,7 @@ def test_a_cancel_does_not_wait_behind_runs(runtime: Runtime, tmp_path: Path) ->
     busy = [desk(runtime) for _ in range(20)]
     runs = [ref.run(f"wait {tmp_path}/{ref.id}") for ref in busy]
     for ref in busy:
-        until_exists(tmp_path / f"{ref.id}.entered")
+        until((tmp_path / f"{ref.id}.entered").exists)
     outcomes = [ref.cancel("enough") for ref in busy]
     for outcome, run in zip(outcomes, runs, strict=True):
         assert type(outcome.get(timeout=SECONDS)).__name__ == "Stopped"
@@ -245,7 +261,7 @@ def test_calls_are_answered_while_more_runs_are_waited_for_than_ray_has_slots(
     """Ray calls at most 1,000 functions of an actor at a time; each waiting run would be one."""
     ref = desk(runtime)
     ref.run(f"wait {tmp_path}/held")
-    until_exists(tmp_path / "held.entered")
+    until((tmp_path / "held.entered").exists)
     waiting = [ref.run(f"number {n}") for n in range(1100)]
     assert len(ref.state().get(timeout=SECONDS).queue) <= 1100
     ref.pause("hold the next one").get(timeout=SECONDS)
@@ -308,7 +324,7 @@ def test_lists_come_in_pages(runtime: Runtime) -> None:
 def test_a_wait_is_answered_by_its_token(runtime: Runtime, tmp_path: Path) -> None:
     ref = desk(runtime)
     run = ref.run(f"outside {tmp_path}/token")
-    until_exists(tmp_path / "token")
+    until((tmp_path / "token").exists)
     token = (tmp_path / "token").read_text()
     assert runtime.resolve(token, {"paid": 20}).get(timeout=SECONDS) is True
     assert runtime.resolve(token, {"paid": 20}).get(timeout=SECONDS) is True
@@ -443,7 +459,7 @@ def test_a_recovery_tells_what_it_does_not_continue(tmp_path: Path, kind: str) -
     )
     with Runtime([stranger], store=store, stop_timeout=0.1) as runtime:
         runtime.spawn("stranger", "ann").run(f"wait {tmp_path}/ann")
-        until_exists(tmp_path / "ann.entered")
+        until((tmp_path / "ann.entered").exists)
     opened: Runtime = (
         Runtime(cluster_app.desks(), store=store)
         if kind == "runtime"

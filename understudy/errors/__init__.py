@@ -11,10 +11,12 @@
     │   ├── UnknownAgent          there is no agent with this id
     │   ├── UnknownMessage        the agent has no message with this id
     │   ├── OtherRun              the run that a call names is not the open one
+    │   ├── NoProgress            the retries of a failed run got no further
+    │   ├── OtherWorkflow         the failed run had other agents than the workflow has now
     │   ├── OtherAgent            the agent with this id has another definition
     │   ├── UnknownToken          no wait has this token
     │   ├── Expired               the wait is over: its answer comes too late
-    │   ├── SchemaVersionError    the stored data has a newer schema than this version reads
+    │   ├── SchemaVersionError    the stored data has a format that this version does not read
     │   ├── ForkedRuntime         the runtime belongs to the parent process of a fork
     │   └── WouldDeadlock         waiting here would block the event loop that has to answer
     ├── RunError                  why a run ended as `Failed`; a run never raises it
@@ -103,9 +105,11 @@ from understudy.errors.usage import (
     Expired,
     ForkedRuntime,
     MissingValue,
+    NoProgress,
     NotInterrupted,
     OtherAgent,
     OtherRun,
+    OtherWorkflow,
     RequestChanged,
     RequestExpired,
     SchemaVersionError,
@@ -133,11 +137,13 @@ __all__ = [
     "MissingValue",
     "ModelFailed",
     "ModelRefused",
+    "NoProgress",
     "NotExtracted",
     "NotHaltable",
     "NotInterrupted",
     "OtherAgent",
     "OtherRun",
+    "OtherWorkflow",
     "OwnedElsewhere",
     "Quarantined",
     "RecordRefused",

@@ -34,19 +34,19 @@ from understudy.state.next_due import next_due
 from understudy.state.plans import Plans, QueuedMessage, TakenMessage
 from understudy.state.run_state import RunState, is_child_of
 from understudy.state.shared_empties import no_items, no_list, with_item
-from understudy.state.stored_names import is_needed
+from understudy.state.stored_names import PYDANTIC_NAMES, is_pydantics
 from understudy.state.waits import Wait, waits_of
 
 SCHEMA_VERSION = 1
-_STORED_KEYS = ("run", "decisions", "sticky", "doubts", "queue", "message_ids", "status")
-_LATER_KEYS = ("plans", "files", "blobs", "earlier_costs", "has_archive")
-"""Without which a state is complete: it has the default of what was added since version 1."""
+_STORED_KEYS = ("run", "decisions", "sticky", "doubts", "queue", "message_ids", "status", "plans")
+_RARE_KEYS = ("files", "blobs", "earlier_costs", "has_archive")
+"""They are left out where the agent has none."""
 _KEYS = ("messages", "values", "children", *_STORED_KEYS)
-"""All of them are in every state that version 1 wrote."""
+"""They are in every stored state."""
 
 
 @dataclass(slots=True)
-class _Stored:
+class StoredState:
     """The part of a state that Pydantic converts; messages have a format of their own."""
 
     run: RunState | None
@@ -56,7 +56,7 @@ class _Stored:
     queue: dict[str, QueuedMessage]
     message_ids: dict[str, TakenMessage | None]
     status: str
-    plans: Plans | None = None
+    plans: Plans | None
     files: dict[str, StoredFile] | None = None
     blobs: dict[str, Base64Bytes] | None = None
     earlier_costs: Lines = ()
@@ -64,8 +64,8 @@ class _Stored:
 
 
 @cache
-def _stored() -> TypeAdapter[_Stored]:
-    return TypeAdapter(_Stored)
+def _stored() -> TypeAdapter[StoredState]:
+    return TypeAdapter(StoredState)
 
 
 class AgentState:
@@ -92,6 +92,7 @@ class AgentState:
         "earlier_costs",
         "files",
         "has_archive",
+        "left",
         "message_ids",
         "messages",
         "plans",
@@ -118,6 +119,8 @@ class AgentState:
     """Messages that wait for a run, by message id, oldest first."""
     children: dict[str, AgentState]
     """The agents that open calls, or the workflow, run now, by child key."""
+    left: dict[str, AgentState]
+    """The agents that the last run, which failed, has left, by child key: they had begun."""
     message_ids: dict[str, TakenMessage | None]
     """By message id, oldest first: the run that took the message; None while the message waits.
 
@@ -159,7 +162,7 @@ class AgentState:
         self.blobs = None
         self.earlier_costs = ()
         self.has_archive = False
-        self.children = no_items()
+        self.children = self.left = no_items()
 
     @property
     def values(self) -> Mapping[str, Any]:
@@ -256,6 +259,13 @@ class AgentState:
             yield from child.tree
 
     @property
+    def whole_tree(self) -> Iterator[AgentState]:
+        """This state, those of all agents that it runs now, and those that a failed run left."""
+        yield self
+        for child in (*self.children.values(), *self.left.values()):
+            yield from child.whole_tree
+
+    @property
     def sticky_in_tree(self) -> dict[str, Sticky]:
         """The sticky decisions of this agent and of all that it runs now, by `agent/.../tool`."""
         found = dict(self.sticky)
@@ -301,9 +311,8 @@ class AgentState:
         twin.files, twin.blobs = self.files, self.blobs
         twin.earlier_costs = self.earlier_costs
         twin.has_archive = self.has_archive
-        twin.children = self.children and {
-            key: child.copied() for key, child in self.children.items()
-        }
+        twin.children = _copied(self.children)
+        twin.left = _copied(self.left)
         return twin
 
     def merge(self, delta: Mapping[str, Any]) -> None:
@@ -348,8 +357,8 @@ class AgentState:
 
     @property
     def file_hashes(self) -> frozenset[str]:
-        """The hashes of its files, and of those of all agents that it runs now."""
-        found = (file.hash for state in self.tree for file in (state.files or {}).values())
+        """The hashes of its files, and of those of all agents that it runs, or has left."""
+        found = (file.hash for state in self.whole_tree for file in (state.files or {}).values())
         return frozenset(hash for hash in found if hash)
 
     def to_dict(self) -> dict[str, Any]:
@@ -374,7 +383,7 @@ class AgentState:
         return self._dumped([])
 
     def _dumped(self, messages: list[dict[str, Any]]) -> dict[str, Any]:
-        stored = _Stored(
+        stored = StoredState(
             self.run,
             self.decisions,
             self.sticky,
@@ -395,6 +404,8 @@ class AgentState:
             del data["earlier_costs"]
         if not self.has_archive:
             del data["has_archive"]
+        if self.left:
+            data["left"] = {key: child.to_dict() for key, child in self.left.items()}
         return {
             "schema_version": SCHEMA_VERSION,
             "messages": messages,
@@ -408,14 +419,19 @@ class AgentState:
         """The state from its `to_dict`.
 
         Raises:
-            SchemaVersionError: if a newer version wrote it.
+            SchemaVersionError: if it has another format.
             UsageError: if it is not a stored state, incomplete or damaged; it names the place.
                 So is one of which anything would be left out or changed.
 
         """
         state = cls._read(data, "")
         try:
-            change = first_difference(dict(data), state.to_dict(), "", is_needed)
+            change = first_difference(
+                dict(data),
+                state.to_dict(),
+                is_foreign=is_pydantics,
+                foreign_names=PYDANTIC_NAMES,
+            )
         except Exception as error:
             raise UsageError(f"This stored AgentState is damaged: {reason(error)}") from error
         if change is not None:
@@ -455,7 +471,7 @@ class AgentState:
         state = cls.__new__(cls)
         place = "run"
         try:
-            keys = (*_STORED_KEYS, *(key for key in _LATER_KEYS if key in data))
+            keys = (*_STORED_KEYS, *(key for key in _RARE_KEYS if key in data))
             stored = _stored().validate_python({key: data[key] for key in keys})
             place = "messages"
             state.messages = Messages(messages_from_dicts(data[place]))
@@ -463,6 +479,8 @@ class AgentState:
             state._values = checked_json(data["values"], what="'values'")
             place = "children"
             children = dict(data[place])
+            place = "left"
+            left = dict(data.get(place, {}))
         except Exception as error:  # whatever the data is, it is the caller's
             if isinstance(error, ValidationError) and place == "run":
                 place = str(error.errors()[0]["loc"][0])
@@ -480,11 +498,17 @@ class AgentState:
         state.blobs = stored.blobs
         state.earlier_costs = stored.earlier_costs
         state.has_archive = stored.has_archive
-        state.children = {
-            key: cls._read(child, f"{path}children.{shown(key)}.")
-            for key, child in children.items()
-        } or no_items()
+        for name, inside in (("children", children), ("left", left)):
+            read = {
+                key: cls._read(child, f"{path}{name}.{shown(key)}.")
+                for key, child in inside.items()
+            }
+            setattr(state, name, read or no_items())
         return state
+
+
+def _copied(states: dict[str, AgentState]) -> dict[str, AgentState]:
+    return states and {key: state.copied() for key, state in states.items()}
 
 
 def merged(base: Mapping[str, Any], delta: Mapping[str, Any]) -> dict[str, Any]:
@@ -502,5 +526,6 @@ def merged(base: Mapping[str, Any], delta: Mapping[str, Any]) -> dict[str, Any]:
 def hashes_in(data: Mapping[str, Any]) -> frozenset[str]:
     """The `file_hashes` of a state, from its `to_dict`."""
     here = (file["hash"] for file in (data.get("files") or {}).values())
-    inside = (hash for child in data["children"].values() for hash in hashes_in(child))
+    children = (*data["children"].values(), *data.get("left", {}).values())
+    inside = (hash for child in children for hash in hashes_in(child))
     return frozenset(hash for hash in (*here, *inside) if hash)

@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 from opentelemetry import context as otel_context
@@ -124,7 +125,9 @@ class RunSpans:
         operation = c.INVOKE_WORKFLOW if is_workflow else c.INVOKE_AGENT
         name = run.definition.name
         answered = run.parent is None and _is_answered(run)
-        reason = "start" if current.attempts == 0 else "resume" if answered else "continue"
+        reason = "resume" if answered else "continue"
+        if current.attempts == 0:
+            reason = "start" if current.continues is None else "retry"
         attributes: Attributes = {
             c.OPERATION: operation,
             c.AGENT_NAME: name,
@@ -135,6 +138,8 @@ class RunSpans:
             c.RUN_REASON: reason,
             c.AGENT_PATH: "/".join(run.agent_path),
         }
+        if current.continues is not None:
+            attributes[c.RUN_CONTINUES] = current.continues.run_id
         if run.definition.version:
             attributes[c.AGENT_VERSION] = str(run.definition.version)
         if self._host is not None:
@@ -200,7 +205,7 @@ class RunSpans:
             c.CALL_ATTEMPT: call.attempts,
         }
         if self._content:
-            attributes[c.TOOL_ARGUMENTS] = guarded("content", "", call.part.args_as_json_str)
+            attributes[c.TOOL_ARGUMENTS] = guarded("content", "", partial(_arguments, call))
         span = self._tracer.start_span(f"{c.EXECUTE_TOOL} {name}", attributes=attributes)
         watch = CallSpan(span)
         token = otel_context.attach(set_span_in_context(span))
@@ -317,6 +322,12 @@ class CallSpan:
             _set_error(span, error, None)
         span.end()
         return error
+
+
+def _arguments(call: Call) -> str:
+    """The arguments that the call runs with, as JSON."""
+    made = call.arguments
+    return call.part.args_as_json_str() if made is None else to_json(made).decode()
 
 
 def _json(value: object) -> str:

@@ -1,6 +1,6 @@
 """Records, states and errors in which every field has a value that is not its default.
 
-`write` stores them once, as a new generation under `tests/data`. Add a new kind or field here.
+`write` stores them under `tests/data`. Add a new kind or field here.
 """
 
 from __future__ import annotations
@@ -57,7 +57,17 @@ from understudy.state.costs import CostLine
 from understudy.state.files import FileChange
 from understudy.state.fold import replay
 from understudy.state.plans import Occurrence, Plans, QueuedMessage, Schedule, TakenMessage
-from understudy.state.run_state import Call, ModelCall, Notices, Point, PointAnswer, RunState, Turn
+from understudy.state.run_state import (
+    Call,
+    Continued,
+    Left,
+    ModelCall,
+    Notices,
+    Point,
+    PointAnswer,
+    RunState,
+    Turn,
+)
 from understudy.state.workflow_progress import AgentResult, Progress, Shared
 from understudy.stopping import StopReason, StopSignal, StopSignals
 
@@ -464,7 +474,7 @@ def _results() -> Iterator[r.Record]:
         given: dict[str, Any] = {"tool_name": "pay", "tool_call_id": f"call_{number}", "attempt": 1}
         return r.Started(call_key=key(number), **{**given, **fields})
 
-    yield start(0, attempt=2, idempotent=True, epoch=3)
+    yield start(0, attempt=2, effect="idempotent", epoch=3)
     yield r.Result(
         call_key=key(0),
         part=returned(0),
@@ -551,6 +561,8 @@ def _halted() -> Iterator[r.Record]:
     )
     yield r.Decided(request_id="halt-1", decision=DISMISSED, at=at(15))
     yield r.RunEnded(end=end(outcome="failed", output=None), at=at(16))
+    yield started("run-5", "desk", continues="run-4")
+    yield r.RunEnded(end=end(), cut_off=True, at=at(17))
 
 
 def panel() -> Iterator[r.Record]:
@@ -602,9 +614,10 @@ def archived() -> Iterator[r.Record]:
     yield r.StatusNoted(status="interrupted")
 
 
-def before_times() -> Iterator[r.Record]:
+def without_times() -> Iterator[r.Record]:
     """Records without a time."""
     yield from desk()
+    yield r.MessagesArchived(runs={})
     yield r.Snapshot(state=_stored_state())
 
 
@@ -742,7 +755,7 @@ LOST_ATTEMPTS = (2, 3)
 AGENTS = {
     ARCHIVED: _timed(archived),
     "asking": _timed(asking),
-    "before_times": before_times,
+    "without_times": without_times,
     "desk": _timed(desk),
     "holding": _timed(holding),
     "open": open_,
@@ -776,6 +789,7 @@ def sample_state() -> AgentState:
     )
     child.children = {"run-8.0.0+1": replay([started("run-9", "expert")])}
     state.children = {"run-1.0.0": child}
+    state.left = {"run-1.r0.1": replay([started("run-1.r0.1", "member1", shares=True)])}
     return state
 
 
@@ -974,6 +988,8 @@ def _run(**fields: Any) -> RunState:
         "host": "host-b",
         "trace": TRACE,
         "suspended_since": at(39),
+        "left": Left(3, replace(turn, index=2), unread=(asked("and hurry"),), taken_over=True),
+        "continues": Continued("run-0", retries=2, unread=(asked("and hurry"),)),
     }
     return RunState(**{**given, **fields})
 
@@ -995,8 +1011,17 @@ def sample_errors() -> list[UnderstudyError]:
         e.OtherRun(agent_id="desk", run_id="r1", open_run="r2"),
         e.MissingValue(key="name", agent="desk"),
         e.UnknownAgent(agent_id="desk"),
+        e.NoProgress(agent="desk", run_id="r1", retries=5),
+        e.OtherWorkflow(agent="panel", was="loop(a)", now="loop(b)"),
         e.OtherAgent(agent_id="desk", agent="clerk", wanted="desk"),
-        e.SchemaVersionError(version=9, known=1, what="record"),
+        e.SchemaVersionError(
+            version=9,
+            known=1,
+            what="record",
+            library="9.0",
+            format="f9",
+            differences=["the column 'agents.due' is missing"],
+        ),
         e.ForkedRuntime(),
         e.WouldDeadlock(what="stop", remedy="call it from a thread"),
         e.RunError("not known here"),

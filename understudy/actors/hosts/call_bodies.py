@@ -103,6 +103,7 @@ def _body(message: AgentMessage, owner: str) -> tuple[str, Data]:
                 "record": _record(queued),
                 "choices": _choices(message.choices),
                 "refuse_if_interrupted": message.refuse_if_interrupted,
+                "go_on": message.go_on,
             }
         case Send():
             queued = MessageQueued(
@@ -199,6 +200,7 @@ def _message(
                 future=future,
                 message_id=queued.message_id,
                 refuse_if_interrupted=data["refuse_if_interrupted"],
+                go_on=data["go_on"],
                 on_run=on_run,
                 context=queued.context,
                 was_elsewhere=True,
@@ -216,13 +218,9 @@ def _message(
             change = PlanChange(data["action"], data["id"], wanted, at, data["message_id"])
             return ChangePlans(change, future)
         case "resume":
-            return Resume(
-                _posted(data["decisions"]), future, data["expect"], data.get("context", {})
-            )
+            return Resume(data["decisions"], future, data["expect"], data.get("context", {}))
         case "decide":
-            return Decide(
-                _posted(data["decisions"]), data["expect"], future, data.get("context", {})
-            )
+            return Decide(data["decisions"], data["expect"], future, data.get("context", {}))
         case "cancel":
             signal = StopSignal.from_dict(data["signal"])
             return Cancel(signal, future, data["run_id"], on_run, data.get("message_id"))
@@ -231,7 +229,7 @@ def _message(
         case "unpause":
             return Unpause(future, data["run_id"], on_run)
         case "retry":
-            return Retry(future, data["run_id"], on_run)
+            return Retry(future, data["run_id"], on_retried=lambda _, run_id: on_run(run_id))
         case "notify":
             return Notify(data["middleware"], data["message"], future)
         case "outcome":
@@ -333,16 +331,6 @@ def _decisions(decisions: object) -> Data:
             "interrupted.decide(approve(), ...) makes one from decisions in request order"
         )
     return {str(id): _decision(id, decision) for id, decision in decisions.items()}
-
-
-def _posted(decisions: Data) -> Data:
-    """The decisions as they were posted. An older version left out the value of `respond(None)`."""
-    return {
-        id: {"value": None, **decision}
-        if isinstance(decision, dict) and decision.get("type") == "respond"
-        else decision
-        for id, decision in decisions.items()
-    }
 
 
 def _decision(request_id: object, decision: object) -> Any:

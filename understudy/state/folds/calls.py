@@ -124,7 +124,7 @@ def point_answered(state: AgentState, record: r.PointAnswered) -> None:
 
 
 def settled(state: AgentState, record: r.Settled) -> None:
-    for each in state.tree:
+    for each in state.whole_tree:
         each.doubts.pop(record.call_key, None)
     for call in open_calls(state):  # where its turn is over, only the records tell of it
         if call.key != record.call_key:

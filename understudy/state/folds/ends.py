@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from datetime import datetime
+from typing import Any, cast
 
 from pydantic_ai.messages import ModelRequest, ModelRequestPart, ToolReturnPart, UserPromptPart
 from pydantic_core import to_json
@@ -12,7 +13,7 @@ from understudy.state import records as r
 from understudy.state.agent_state import AgentState
 from understudy.state.costs import adding, below
 from understudy.state.folds.places import UNREAD, open_run
-from understudy.state.run_state import Call, Point, Turn, is_child_of
+from understudy.state.run_state import Call, Left, Point, Turn, is_child_of
 from understudy.state.shared_empties import with_item
 from understudy.state.workflow_sharing import add_decisions_and_doubts, add_result, merge_child
 
@@ -23,33 +24,47 @@ IN_DOUBT = (
 )
 KNOWN = "The outcome of this call was unknown. It is known now: {how}"
 CHILD_STOPPED = "The agent that this call ran was stopped before it had finished."
-WAITED = "Not finished: the run ended while this call waited. What it had done before stands."
+LOOKED_UP = "No answer: the run ended before this call had one. It only looks something up."
+IN_PART = "Ran in part: {why}. What it had done before stands"
+ENDED = "the run ended before it was finished"
 MOVED_ON = "Not run: the user moved on instead of answering whether this call may run."
+MOVED_ON_INSIDE = "the user moved on instead of answering what it asked"
 
 
 def run_ended(state: AgentState, record: r.RunEnded) -> None:
+    may_go_on = record.cut_off or record.end.outcome == "failed"
+    _end(state, record.end, record.at, may_go_on=may_go_on)
+
+
+def _end(state: AgentState, end: r.End, at: datetime, *, may_go_on: bool) -> None:
+    """End the run. Where it may go on, keep what it left: another run may continue it."""
     run = open_run(state)
     turn = run.turn
     run.model_call = None
+    unread = () if run.continues is None else run.continues.unread
+    if may_go_on:
+        run.left = Left(len(state.messages), turn, unread)
     if turn is not None:
         if turn.calls and not turn.propagated:
             parts: list[ModelRequestPart] = []
-            parts += [_closing_part(state, call, record) for call in turn.calls.values()]
+            parts += [_closing_part(state, call, at) for call in turn.calls.values()]
             parts += _prompts(turn)
             for call in turn.calls.values():
-                end_children(state, call.key)
+                end_children(state, call.key, may_go_on=may_go_on)
                 if call.result is not None and call.result.state is not None:
                     state.merge(call.result.state)
-            message = ModelRequest(parts=parts, timestamp=record.at)
-            state.messages = state.messages.appending(message)
+            message = ModelRequest(parts=parts, timestamp=at)
+            state.messages = state.messages.appending(message, *unread)
         run.turn = None
     for key, child in state.agents.items():
         assert child.run is not None, "agents are children with a run"
         if not child.run.over:
-            run_ended(child, r.RunEnded(end=r.End(outcome="withdrawn"), at=record.at))
+            _end(child, r.End(outcome="withdrawn"), at, may_go_on=may_go_on)
         del state.children[key]
         merge_child(state, child)
-    run.end = record.end
+        if may_go_on:
+            state.left = with_item(state.left, key, child)
+    run.end = end
     run.paused = None
 
 
@@ -59,7 +74,7 @@ def sub_run_ended(state: AgentState, record: r.SubRunEnded) -> None:
     merge_child(state, child)
 
 
-def end_children(state: AgentState, call_key: str) -> None:
+def end_children(state: AgentState, call_key: str, *, may_go_on: bool = False) -> None:
     """End the agents that the call ran; their usage, decisions and doubts are kept."""
     for key in [key for key in state.children if is_child_of(key, call_key)]:
         child = state.children.pop(key)
@@ -67,7 +82,9 @@ def end_children(state: AgentState, call_key: str) -> None:
             continue
         usage = child.run.usage
         if not child.run.over:
-            run_ended(child, r.RunEnded(end=r.End(outcome="withdrawn"), at=UNREAD))
+            _end(child, r.End(outcome="withdrawn"), UNREAD, may_go_on=may_go_on)
+        if may_go_on:
+            state.left = with_item(state.left, key, child)
         run = open_run(state)
         run.usage.incr(usage)
         run.costs = adding(run.costs, below(run.agent, child.run.costs))
@@ -75,30 +92,73 @@ def end_children(state: AgentState, call_key: str) -> None:
         add_decisions_and_doubts(state, child)
 
 
-def _closing_part(state: AgentState, call: Call, record: r.RunEnded) -> ToolReturnPart:
-    """The result part of a call that the end of the run finds open, or its own result."""
-    if call.result is not None:
-        return call.result.part
+def closing_result(state: AgentState, call: Call, at: datetime) -> r.Result:
+    """The result of a call that was started, and that the end of its run finds without one."""
     inside = any(is_child_of(key, call.key) for key in state.children)
-    check = call.check
+    doubt, outcome, check = None, "interrupted", call.check
     if check is not None:
-        content, moved_on = _what_is_known(state, call, check), False
+        content = _what_is_known(state, call, check)
     elif inside and (call.effect != "effects" or not call.running):
-        content, moved_on = _why_child_stopped(state, call), False
+        content = _with_done(state, call, _why_child_stopped(state, call))
+    elif call.running and call.effect == "read_only":
+        content = LOOKED_UP
     elif call.running:
-        reason = "the run ended before it answered"
-        state.doubts = with_item(state.doubts, call.key, doubtful_call(call, reason))
-        content, moved_on = IN_DOUBT.format(reason=reason), False
+        doubt = "the run ended before it answered"
+        content = IN_DOUBT.format(reason=doubt)
+    elif call.withdrawn:
+        content, outcome = in_part(state, call, MOVED_ON_INSIDE), "denied"
     else:
-        moved_on = call.withdrawn
-        content = MOVED_ON if moved_on else WAITED if call.points else NOT_RUN
+        content = in_part(state, call, ENDED)
+    return r.Result(call_key=call.key, part=_part(call, content, outcome, at), doubt=doubt, at=at)
+
+
+def in_part(state: AgentState, call: Call, why: str) -> str:
+    """What a model is told of a call whose body was entered, and that is not finished."""
+    return _with_done(state, call, f"{IN_PART.format(why=why)}.")
+
+
+def _with_done(state: AgentState, call: Call, text: str) -> str:
+    done = done_by_call(state, call)
+    return f"{text} It had done this: {done}." if done else text
+
+
+def done_by_call(state: AgentState, call: Call) -> str:
+    """What a call has done by itself and by the agents that it runs; empty if nothing is known."""
+    parts = [
+        f"{name!r} once"
+        for name, point in call.points.items()
+        if point.kind == "once" and point.answer is not None
+    ]
+    for key, child in state.children.items():
+        if is_child_of(key, call.key) and child.run is not None:
+            parts += [f"{each.tool_name}({each.arguments})" for each in child.run.done.newest]
+            if child.run.done.others:
+                parts.append(f"and {child.run.done.others} calls before these")
+    return ", ".join(parts)
+
+
+def _part(call: Call, content: str, outcome: str, at: datetime) -> ToolReturnPart:
     return ToolReturnPart(
         tool_name=call.part.tool_name,
         content=content,
         tool_call_id=call.part.tool_call_id,
-        timestamp=record.at,
-        outcome="denied" if moved_on else "interrupted",
+        timestamp=at,
+        outcome=cast("Any", outcome),
     )
+
+
+def _closing_part(state: AgentState, call: Call, at: datetime) -> ToolReturnPart:
+    """The result part of a call that the end of the run finds open, or its own result."""
+    if call.result is not None:
+        return call.result.part
+    if not call.attempts:
+        if call.withdrawn:
+            return _part(call, MOVED_ON, "denied", at)
+        return _part(call, NOT_RUN, "interrupted", at)
+    result = closing_result(state, call, at)
+    if result.doubt is not None:
+        state.doubts = with_item(state.doubts, call.key, doubtful_call(call, result.doubt))
+    return result.part
 
 
 def _what_is_known(state: AgentState, call: Call, check: Point) -> str:

@@ -20,6 +20,8 @@ def requested(state: AgentState, record: r.Requested) -> None:
         call.drop_request(replaced)
         call.decisions.pop(replaced, None)
     call.requests = with_item(call.requests, record.request.id, record.request)
+    if call.running and record.request.asked_again:
+        call.unknown = True  # it was cut off, and runs again if a person lets it
     check = call.check
     if check is not None:  # from now on a person is asked what it did
         call.points = with_item(call.points, check.name, replace(check, reached_in=0))
@@ -33,7 +35,8 @@ def requested(state: AgentState, record: r.Requested) -> None:
 
 
 def interrupts_checked(state: AgentState, record: r.InterruptsChecked) -> None:
-    open_turn(state).interrupts_checked = True
+    turn = open_turn(state)
+    turn.interrupts_checked, turn.asked_by = True, record.asked_by
     for request in record.requests:
         call = find_call(state, request.call_key)
         call.requests = with_item(call.requests, request.id, request)
@@ -71,6 +74,8 @@ def decided(state: AgentState, record: r.Decided) -> None:
     call = call_of_request(state, record.request_id)
     request, decision = call.requests[record.request_id], record.decision
     call.decisions = with_item(call.decisions, record.request_id, decision)
+    if decision.edited is not None:
+        call.arguments = decision.edited
     if request.question_key:
         _answered(open_run(state), request, decision)
     decided = DecisionRecord(
@@ -106,7 +111,7 @@ def _answer_key(request: Request) -> str:
 def revoked(state: AgentState, record: r.Revoked) -> None:
     state.sticky.pop(record.tool_name, None)
     agent, _, inner = record.tool_name.partition("/")
-    for child in state.children.values() if inner else ():
+    for child in (*state.children.values(), *state.left.values()) if inner else ():
         if child.run is not None and child.run.agent == agent:
             revoked(child, r.Revoked(tool_name=inner))
 

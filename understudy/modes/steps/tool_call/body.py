@@ -14,7 +14,6 @@ from understudy.errors import Fenced
 from understudy.modes.steps.tool_call.arguments import (
     ReadyCall,
     answers_match,
-    as_tool_call,
     canonical,
     effect_of,
 )
@@ -44,9 +43,17 @@ LATE_RESULT = "late result"
 """How a doubt is settled by what the body returns after its call was given up."""
 
 
-def record_started(run: Run, ready: ReadyCall) -> None:
-    """Record that the call is about to run."""
+def record_started(run: Run, ready: ReadyCall, *, goes_on: bool = False) -> None:
+    """Record that the call is about to run.
+
+    Args:
+        run: of the call.
+        ready: the call.
+        goes_on: whether this process has started it before, with the same arguments.
+
+    """
     call = ready.call
+    arguments = ready.made or (call.arguments if call.attempts == 0 else None)
     run.record(
         Started(
             call_key=call.key,
@@ -55,7 +62,7 @@ def record_started(run: Run, ready: ReadyCall) -> None:
             attempt=call.attempts + 1,
             effect=effect_of(run, ready.tool),
             epoch=run.ledger.epoch,
-            arguments=ready.made if call.arguments is None else None,
+            arguments=None if goes_on else arguments,
         )
     )
 
@@ -66,7 +73,7 @@ def tried(run: Run, ready: ReadyCall) -> Awaitable[Any]:
         return _body(run, ready)
 
     async def begin_again() -> None:
-        record_started(run, ready)
+        record_started(run, ready, goes_on=True)
         await run.durable()
 
     body = partial(_body, run, ready)
@@ -85,7 +92,7 @@ async def _body(run: Run, ready: ReadyCall) -> Any:
     # A middleware may have changed the arguments that a person approved
     # (test_arguments_changed_behind_the_approval_are_asked_again).
     if call.requests and not answers_match(run, call, tool, canonical(ready)):
-        raise NeedsDecision(as_tool_call(run, ready))
+        raise NeedsDecision(ready)
     positional, keywords = tool.bind(ready.checked)
     if tool.takes_context:
         positional.insert(0, make_context(run, call))
