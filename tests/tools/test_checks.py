@@ -30,6 +30,7 @@ from understudy import (
     Agent,
     AgentRef,
     Completed,
+    Failed,
     Halt,
     Interrupt,
     Outcome,
@@ -57,6 +58,7 @@ from understudy.errors import DecisionError
 from understudy.journal import MemoryStore
 from understudy.journal.database_store import DatabaseStore
 from understudy.middleware import HumanInTheLoop, Middleware, SubAgent
+from understudy.models import ScriptedRequest
 from understudy.modes import Parallel
 from understudy.run.tool_call import ToolCall
 from understudy.state.records import Record
@@ -1036,6 +1038,39 @@ async def test_a_call_that_stops_the_run_leaves_the_doubt_of_another(
     assert isinstance(ended, Stopped)
     assert "unknown" in text(ended)
     assert len(ended.state.doubts) == 1
+
+
+async def test_a_failed_run_that_is_continued_checks_what_it_had_left(
+    bank: Bank, clock: SimulatedClock, place: Place
+) -> None:
+    held, is_down = Held(), [True]
+
+    async def reply(_: ScriptedRequest) -> Any:
+        if is_down:
+            await held.wait()
+            raise ConnectionError("down")
+        return "two"
+
+    one = Agent("one", by_turn(call("pay", {"order": "17"}), "one"), tools=[bank.tool()])
+    both = Agent("both", mode=Parallel([one, Agent("two", ScriptedModel(reply))]))
+    async with Runtime([both], store=place.store(), clock=clock) as runtime:
+        ref = runtime.spawn("both", id="a")
+        failing = ref.run("Go.")
+        await soon(held.entered.wait())
+        async with asyncio.timeout(60):
+            while not (await ref.state()).doubts_in_tree:  # noqa: ASYNC110  # a look
+                await asyncio.sleep(0)
+        held.release.set()
+        assert isinstance(await soon(failing), Failed)
+        is_down.clear()
+        outcome = ref.retry()
+        await until_status(ref, Status.WAITING)
+        assert await seconds_to_check(ref, clock) == MINUTE
+        await soon(clock.advance(MINUTE))
+        ended = completed(await soon(outcome))
+    assert ended.state.doubts_in_tree == {}
+    assert bank.paid == {"17": 1}
+    assert len(bank.asked) == 1
 
 
 async def test_an_imported_agent_checks_anew_and_runs_nothing_again(
