@@ -25,13 +25,15 @@ from understudy.run.waits.points import CHECK
 from understudy.state.records import PointReached
 from understudy.state.run_state import Call
 from understudy.tools import DidNotHappen, Happened, Unknown
-from understudy.tools.checks import SETTLES_AFTER, Found
+from understudy.tools.checks import Found
 from understudy.tools.schema import is_async
 
 logger: logging.Logger = logging.getLogger(__name__)
 
 CHECK_SECONDS = 60.0
 """How long a check may take."""
+SETTLES_AFTER = 60.0
+"""Seconds from a call's last sign of life until `DidNotHappen` counts."""
 
 _bodies: dict[tuple[str, int], datetime | None] = {}
 """By call key and attempt, bodies of tools with a check: None while one runs in this process; when
