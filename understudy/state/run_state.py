@@ -162,7 +162,11 @@ class Call:
         return self.requests.pop(request_id)
 
     def reopen(self) -> None:
-        """A run continues it that has not made its pending requests: they are made anew."""
+        """A run continues it that has not made its pending requests: they are made anew.
+
+        So are the times of its check, if it waits for that.
+        """
+        self.running = self.running or self.check is not None
         for request in self.pending_requests:
             if request.kind == "doubt":
                 self.running = True

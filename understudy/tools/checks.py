@@ -48,8 +48,6 @@ Check = Callable[[ToolContext[Any], dict[str, Any]], Found | Awaitable[Found]]
 
 CHECK_AFTER = (60.0, 120.0, 600.0, 1800.0, 3600.0)
 """Seconds from a call's last sign of life to each question to its `check`."""
-SETTLES_AFTER = 60.0
-"""Seconds from a call's last sign of life until `DidNotHappen` counts."""
 
 
 def checked_check(

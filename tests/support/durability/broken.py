@@ -21,6 +21,7 @@ from understudy.journal.postgres import sql
 from understudy.journal.sqlite import backend, lock, writer
 from understudy.modes import agent_execution, pipeline
 from understudy.modes.steps import check_interrupts, execute_tools
+from understudy.modes.steps.tool_call import checks
 from understudy.run import ledger
 from understudy.run.waits import dues, points
 from understudy.state import fold
@@ -298,6 +299,23 @@ def _j22() -> None:
 @_broken("J22: an answer is told before it is durable")
 def _j22_answer() -> None:
     _wrap(decisions, "answer_when_durable", lambda _: lambda _slot, future, v: future.set(v))
+
+
+# --------------------------------------------------------------------------- the checks
+
+
+@_broken("T13: what a check does not find too early did not happen")
+def _t13_early() -> None:
+    assert checks.SETTLES_AFTER == 60.0
+    checks.SETTLES_AFTER = 0.0
+
+
+@_broken("T13: a call in doubt runs again when its check is due")
+def _t13_again() -> None:
+    def reaching(reached: Callable[..., Any]) -> Callable[..., Any]:
+        return lambda **given: reached(**{**given, "what": "sleep"})
+
+    _wrap(checks, "PointReached", reaching)
 
 
 # --------------------------------------------------------------------------- the store

@@ -108,6 +108,12 @@ class Stage:
         stops = range(1 + self.random.randrange(step), 100, step)
         return [{"stops": [stop], **options} for stop in stops]
 
+    def payments(self, **options: Any) -> Plays:
+        """A kill at each point of a payment whose check is asked, or every fifth one."""
+        step = 1 if self.size.every == 1 else 5
+        stops = range(1 + self.random.randrange(step), 110, step)
+        return [{"stops": [stop], **options} for stop in stops]
+
     def left_alone(self) -> Plays:
         """Kills at moments that the seed chooses, while things become due."""
         plays = 1 if self.size.every > 1 else 40
@@ -151,6 +157,8 @@ CHECKS = (
     Check("the same, with a late webhook", "waited", lambda s: s.waits(late=True)),
     Check("the same, held before a commit", "waited", lambda s: s.waits(**HELD_WAITS)),
     Check("the same, and the power is cut", "waited", lambda s: s.waits(power=True)),
+    Check("a payment whose answer is lost, killed at every point", "settled", Stage.payments),
+    Check("the same, and the power is cut", "settled", lambda s: s.payments(power=True)),
     Check("dues that nobody looks after, killed at random", "left_alone", Stage.left_alone),
     Check("a second runtime on one file", "second_runtime", lambda _: [{}]),
     Check("an owner of long ago writes on", "stale_writer", lambda _: [{}]),
@@ -219,6 +227,8 @@ CONTROLS: dict[str, Aim] = {
     "T11: what is done once is done in each run of the tool": ("waited", lambda s: s.waits()),
     "J22: a token is handed out before it is durable": _of_a_wait("after append token_made"),
     "J22: an answer is told before it is durable": _of_a_wait("after append point_answered"),
+    "T13: what a check does not find too early did not happen": ("settled", Stage.payments),
+    "T13: a call in doubt runs again when its check is due": ("settled", Stage.payments),
     "a sync is dropped": _aimed("before effect of report", power=True),
     "a commit is acknowledged before it is made": _aimed("before effect of report"),
 }

@@ -17,6 +17,7 @@ from tests.support.durability.judge import violations
 from tests.support.durability.left_alone import left_alone
 from tests.support.durability.lives import Wanted, live
 from tests.support.durability.points import NO_POINTS
+from tests.support.durability.settled import settled
 from tests.support.durability.side_log import SideLog
 from tests.support.durability.stage import mailer, support, walker
 from tests.support.durability.suspended import suspended
@@ -38,6 +39,7 @@ __all__ = [
     "crashes",
     "left_alone",
     "many",
+    "settled",
     "suspended",
     "waited",
     "warm_up",

@@ -192,7 +192,9 @@ async def _ask_gates_of_today(run: Run, turn: Turn) -> None:
 
 
 def _is_doubt(run: Run, call: Call) -> bool:
-    """Whether the call was cut off, and is not to run again."""
+    """Whether the call was cut off, and is not to run again; or waits for its check."""
+    if call.check is not None:
+        return True
     tool = run.definition.tool_of(call.part.tool_name)
     if not call.running or tool is None:
         return call.running
@@ -235,8 +237,10 @@ def _request_changed_again(run: Run, turn: Turn) -> None:
     if turn.pending_requests:
         return
     for call in turn.calls.values():
-        if call.result is not None or call.running or not call.requests or call.check:
+        if call.result is not None or call.running or not call.requests:
             continue
+        if call.check is not None:
+            continue  # it was started: what it did is looked for
         ready = prepare(run, call)
         if not isinstance(ready, ReadyCall):
             continue  # it cannot run at all: execute_tools records the error

@@ -87,7 +87,7 @@ async def execute_tools(run: Run) -> Outcome | None:
         if any(item.call.effect != "read_only" for item in batch):
             await run.durable()
         is_alone = len(batch) == 1 and (len(turn.calls) == 1 or batch[0].tool.sequential)
-        waiting = {} if is_alone else {k: c for k, c in turn.calls.items() if _waits(run, c)}
+        waiting = {} if is_alone else _waiting_beside(run, turn, batch)
         if len(batch) == 1 and not waiting:
             await invoke(run, batch[0])
         else:
@@ -125,6 +125,16 @@ def _waits(run: Run, call: Call) -> bool:
         return False
     tool = run.definition.tool_of(call.part.tool_name)
     return tool is None or not tool.sequential
+
+
+def _waiting_beside(run: Run, turn: Turn, batch: list[ReadyCall]) -> dict[str, Call]:
+    """The calls of the reply that are suspended and may go on beside the batch, by their keys.
+
+    One in doubt whose check the batch asks does not start, so it looks as if it waited
+    (test_two_equal_calls_in_doubt_at_once_settle_themselves).
+    """
+    now = {item.call.key for item in batch}
+    return {k: c for k, c in turn.calls.items() if k not in now and _waits(run, c)}
 
 
 def _record_starts(run: Run, ready: list[ReadyCall]) -> list[ReadyCall]:

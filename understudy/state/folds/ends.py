@@ -97,7 +97,9 @@ def closing_result(state: AgentState, call: Call, at: datetime) -> r.Result:
     inside = any(is_child_of(key, call.key) for key in state.children)
     doubt, outcome, check = None, "interrupted", call.check
     if check is not None:
-        content = _what_is_known(state, call, check)
+        waited = state.doubts.get(call.key)
+        doubt = None if waited is None else waited.reason
+        content = known(check) if doubt is None else IN_DOUBT.format(reason=doubt)
     elif inside and (call.effect != "effects" or not call.running):
         content = _with_done(state, call, _why_child_stopped(state, call))
     elif call.running and call.effect == "read_only":
@@ -159,14 +161,6 @@ def _closing_part(state: AgentState, call: Call, at: datetime) -> ToolReturnPart
     if result.doubt is not None:
         state.doubts = with_item(state.doubts, call.key, doubtful_call(call, result.doubt))
     return result.part
-
-
-def _what_is_known(state: AgentState, call: Call, check: Point) -> str:
-    """What the model learns of a call in doubt whose check the run does not wait for any more."""
-    doubt = state.doubts.get(call.key)
-    if doubt is not None:
-        return IN_DOUBT.format(reason=doubt.reason)
-    return known(check)
 
 
 def known(check: Point) -> str:

@@ -93,7 +93,8 @@ def _reopened(state: AgentState, run: RunState, turn: Turn, closing: ModelMessag
 def _is_settled(state: AgentState, call: Call) -> bool:
     """Whether the end of the run left the call in doubt, and somebody has settled that since."""
     goes_on = any(is_child_of(key, call.key) for key in state.left)
-    return call.running and not goes_on and call.key not in state.doubts
+    is_doubt = call.running or call.check is not None
+    return is_doubt and not goes_on and call.key not in state.doubts
 
 
 def _told(closing: ModelMessage | None, call: Call) -> ToolReturnPart:

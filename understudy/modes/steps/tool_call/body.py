@@ -37,6 +37,7 @@ from understudy.run.run import Run
 from understudy.run.tool_call import make_context
 from understudy.state.records import Once, Settled, Started
 from understudy.state.run_state import Call
+from understudy.state.waits import open_calls
 
 LATE_RESULT = "late result"
 """How a doubt is settled by what the body returns after its call was given up."""
@@ -110,7 +111,7 @@ async def _body(run: Run, ready: ReadyCall) -> Any:
     try:
         if tool.timeout is None:
             if tool.is_async:
-                return await noted_while_it_runs(ready)(*positional, **keywords)
+                return await noted_while_it_runs(run, ready)(*positional, **keywords)
             return await _call_function(run, ready, positional, keywords, entered)
         with _given_up_after_limit(run, call, tool.timeout):
             async with asyncio.timeout(tool.timeout) as scope:
@@ -165,7 +166,7 @@ async def _call_function(
     run: Run, ready: ReadyCall, positional: list[Any], keywords: dict[str, Any], entered: list[bool]
 ) -> Any:
     """Call the function; `entered` is not empty as soon as its body runs."""
-    tool, function = ready.tool, noted_while_it_runs(ready)
+    tool, function = ready.tool, noted_while_it_runs(run, ready)
     if tool.is_async:
         entered.append(True)
         return await function(*positional, **keywords)
@@ -222,9 +223,10 @@ def _record_late_result(run: Run, ready: ReadyCall, returned: Any) -> None:
     call, place = ready.call, run
     while place.parent is not None and place.ledger.state is not place.state:
         place = place.parent  # this agent is gone from the state: its caller has its doubts
-    is_open = place is run and not run.closed and call.result is None
-    asked = any(request.kind == "doubt" for request in call.pending_requests)
-    if is_open and (asked or call.check is not None):
+    now = next((each for each in open_calls(place.state) if each.key == call.key), None)
+    waits = now is not None and now.check is not None
+    asked = now is not None and any(each.kind == "doubt" for each in now.pending_requests)
+    if place is run and not run.closed and (asked or waits):
         run.record(replace(result_of(run, ready, returned), settled=LATE_RESULT))
-    elif call.key in place.state.doubts and call.check is None:
+    elif call.key in place.state.doubts and not waits:
         place.record(Settled(call_key=call.key, how=LATE_RESULT))

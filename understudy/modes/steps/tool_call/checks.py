@@ -7,10 +7,11 @@ asks when the time has come. A person may settle the doubt before that, and then
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import inspect
 import logging
-from collections.abc import Callable
-from datetime import timedelta
+from collections.abc import Callable, Iterator
+from datetime import datetime, timedelta
 from typing import Any
 
 from understudy._base.error_texts import error_text
@@ -24,46 +25,65 @@ from understudy.run.waits.points import CHECK
 from understudy.state.records import PointReached
 from understudy.state.run_state import Call
 from understudy.tools import DidNotHappen, Happened, Unknown
-from understudy.tools.checks import SETTLES_AFTER, Found
+from understudy.tools.checks import Found
 from understudy.tools.schema import is_async
 
 logger: logging.Logger = logging.getLogger(__name__)
 
 CHECK_SECONDS = 60.0
 """How long a check may take."""
+SETTLES_AFTER = 60.0
+"""Seconds from a call's last sign of life until `DidNotHappen` counts."""
 
-_entered: set[tuple[str, int]] = set()
-"""By call key and attempt, the bodies of tools with a check that run in this process now."""
+_bodies: dict[tuple[str, int], datetime | None] = {}
+"""By call key and attempt, bodies of tools with a check: None while one runs in this process; when
+it ended, if its call was in doubt by then."""
 
 
-def noted_while_it_runs(ready: ReadyCall) -> Callable[..., Any]:
+def noted_while_it_runs(run: Run, ready: ReadyCall) -> Callable[..., Any]:
     """The tool's function; of one with a check it is known here whether its body still runs.
 
     Also after the call is given up: a thread, or async code that ignores its cancellation, goes on.
     """
-    tool, attempt = ready.tool, (ready.call.key, ready.call.attempts)
+    tool, call = ready.tool, ready.call
     if tool.check is None:
         return tool.function
 
-    def plain(*positional: Any, **keywords: Any) -> Any:
-        _entered.add(attempt)
+    @contextlib.contextmanager
+    def noted() -> Iterator[None]:
+        attempt = call.key, call.attempts
+        _bodies[attempt] = None
         try:
-            return tool.function(*positional, **keywords)
+            yield
         finally:
-            _entered.discard(attempt)
+            if call.check is None:
+                del _bodies[attempt]
+            else:
+                _bodies[attempt] = run.clock.now()
+
+    def plain(*positional: Any, **keywords: Any) -> Any:
+        with noted():
+            return tool.function(*positional, **keywords)
 
     async def on_loop(*positional: Any, **keywords: Any) -> Any:
-        _entered.add(attempt)
-        try:
+        with noted():
             return await tool.function(*positional, **keywords)
-        finally:
-            _entered.discard(attempt)
 
     return on_loop if tool.is_async else plain
 
 
-def _goes_on(call: Call) -> bool:
-    return any((call.key, attempt) in _entered for attempt in range(1, call.attempts + 1))
+def _is_early(run: Run, call: Call) -> bool:
+    """Whether what a call in doubt is doing may not be seen yet."""
+    assert call.check is not None, "its check was asked"
+    attempts = [(call.key, number) for number in range(1, call.attempts + 1)]
+    signs = [call.check.since, *(_bodies[each] for each in attempts if each in _bodies)]
+    times = [sign for sign in signs if sign is not None]
+    if len(times) < len(signs):
+        return True  # a body goes on
+    is_early = run.clock.now() - max(times) < timedelta(seconds=SETTLES_AFTER)
+    for attempt in () if is_early else attempts:
+        _bodies.pop(attempt, None)
+    return is_early
 
 
 def wait_for_check(run: Run, ready: ReadyCall, reason: str) -> bool:
@@ -91,16 +111,12 @@ async def ask_check(run: Run, ready: ReadyCall) -> Found:
     `DidNotHappen` is `Unknown`, too, while it may be too early.
     """
     found = await _asked(run, ready)
-    if not isinstance(found, DidNotHappen):
-        return found
     # Race: what is being done at this moment cannot be found yet
-    # (test_that_nothing_happened_does_not_count_too_early).
-    check = ready.call.check
-    since = None if check is None else check.since
-    is_early = since is None or run.clock.now() - since < timedelta(seconds=SETTLES_AFTER)
-    # Race: a thread that was given up after its limit may do it yet
-    # (test_that_nothing_happened_does_not_count_while_the_body_goes_on).
-    return Unknown() if is_early or _goes_on(ready.call) else found
+    # (test_that_nothing_happened_does_not_count_too_early), and a thread that was given up after
+    # its limit may do it yet (test_that_nothing_happened_does_not_count_while_the_body_goes_on).
+    waits = ready.call.check is not None
+    is_void = waits and isinstance(found, DidNotHappen) and _is_early(run, ready.call)
+    return Unknown() if is_void else found
 
 
 async def _asked(run: Run, ready: ReadyCall) -> Found:
