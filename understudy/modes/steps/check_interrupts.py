@@ -22,6 +22,7 @@ from understudy.modes.steps.tool_call.arguments import (
     answers_match,
     as_tool_call,
     doubts_about,
+    not_kept_before,
     prepare,
     request_again,
 )
@@ -114,12 +115,15 @@ async def _request_decisions(run: Run, turn: Turn) -> None:
             continue  # a call with requests already, as one in doubt, keeps them
         ready = prepare(run, call)
         try:
-            if isinstance(ready, ReadyCall):
+            # A person is not asked about a call that cannot run
+            # (test_nobody_is_asked_about_a_call_that_is_refused).
+            refusal = not_kept_before(run, ready) if isinstance(ready, ReadyCall) else ready
+            if isinstance(ready, ReadyCall) and refusal is None:
                 calls[call.key], all_ready[call.key] = as_tool_call(run, ready), ready
                 if ready.made is not None:
                     made[call.key] = ready.made
                 continue
-            failure = ready
+            failure = refusal
         except InvalidArguments as error:
             failure = str(error)
         run.record(failed_result(run, call, failure))

@@ -22,6 +22,7 @@ IN_DOUBT = (
 )
 CHILD_STOPPED = "The agent that this call ran was stopped before it had finished."
 WAITED = "Not finished: the run ended while this call waited. What it had done before stands."
+CUT_OFF = "Not finished: the run ended before this call answered."
 MOVED_ON = "Not run: the user moved on instead of answering whether this call may run."
 
 
@@ -80,6 +81,8 @@ def _closing_part(state: AgentState, call: Call, record: r.RunEnded) -> ToolRetu
     inside = any(is_child_of(key, call.key) for key in state.children)
     if inside and (call.effect != "effects" or not call.running):
         content, moved_on = _why_child_stopped(state, call), False
+    elif call.running and call.effect == "read_only":
+        content, moved_on = CUT_OFF, False
     elif call.running:
         reason = "the run ended before it answered"
         state.doubts = with_item(state.doubts, call.key, doubtful_call(call, reason))
