@@ -82,7 +82,7 @@ class HistoryEntry:
     """The number of its record. The entries of one record share it."""
     what: What
     at: datetime | None
-    """When it was recorded. None where that was stored before records had times."""
+    """When it was recorded. None where the record has no time."""
     agent_path: tuple[str, ...]
     """The names of the agents from the outermost one to the one that it happened to."""
     run_id: str | None = None

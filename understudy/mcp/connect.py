@@ -17,7 +17,7 @@ from understudy._base.json_values import shown
 from understudy.errors import UsageError
 from understudy.mcp.connection import Address, Connection
 from understudy.mcp.http_client import MAX_ANSWER, HttpClient
-from understudy.mcp.mcp_server import NotReached
+from understudy.mcp.listed_tool import NotReached
 from understudy.mcp.process import process_transport
 from understudy.mcp.reading import WatchedTransport
 

@@ -15,8 +15,7 @@ from pydantic import TypeAdapter, ValidationError
 from understudy._base.error_texts import first_lines
 from understudy._base.json_values import digest
 from understudy.errors import UsageError
-from understudy.mcp.listed_tool import MAX_LISTED, MAX_PAGES, ListedTool, listed_tools
-from understudy.mcp.mcp_server import NotReached
+from understudy.mcp.listed_tool import MAX_LISTED, MAX_PAGES, ListedTool, NotReached, listed_tools
 from understudy.tools import OutcomeUnknown, ToolFailed
 
 CALL_KEY = "understudy/call_key"

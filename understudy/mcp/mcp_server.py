@@ -13,10 +13,6 @@ if TYPE_CHECKING:
     from understudy.mcp.connection import Connection
 
 
-class NotReached(ConnectionError):
-    """The server cannot be reached, or does not speak MCP: it was asked for nothing."""
-
-
 class McpServer:
     """An MCP server, as a source of tools: who uses it shares the connection.
 

@@ -15,8 +15,8 @@ from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_attempt,
 
 from understudy._base.json_values import checked_flag, checked_seconds, checked_text, digest, shown
 from understudy.errors import UsageError
-from understudy.mcp.listed_tool import MAX_DESCRIPTION, ListedTool
-from understudy.mcp.mcp_server import McpServer, NotReached
+from understudy.mcp.listed_tool import MAX_DESCRIPTION, ListedTool, NotReached
+from understudy.mcp.mcp_server import McpServer
 from understudy.tools import OutcomeUnknown, Tool, ToolContext
 from understudy.tools.effect_defaults import Undeclared
 from understudy.tools.effects import checked_errors

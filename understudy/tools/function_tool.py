@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import inspect
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import (
     Any,
     Concatenate,
@@ -48,7 +48,7 @@ from understudy.errors import UsageError
 from understudy.state.records import Effect
 from understudy.tools.context import ToolContext
 from understudy.tools.effect_defaults import Undeclared, checked_undeclared
-from understudy.tools.effects import Errors, check_tables, checked_errors
+from understudy.tools.effects import CheckedErrors, Errors, check_tables, checked_errors
 from understudy.tools.gate_rule import GateRule, Rule, checked_rule
 from understudy.tools.result import InvalidArguments, ToolResult
 from understudy.tools.schema import is_async
@@ -97,6 +97,7 @@ class ToolOptions(TypedDict, total=False):
     timeout: float | None
     inline: bool
     on_unknown: OnUnknown | None
+    aliases: Sequence[str]
     version: str
     retry: AsyncRetrying | None
     display_text: DisplayText | None
@@ -151,6 +152,16 @@ def check_retry(name: str, retry: object, *, repeatable: bool) -> None:
         )
 
 
+def _checked_aliases(given: object, name: str) -> tuple[str, ...]:
+    what = f"Tool {name!r}: `aliases`"
+    if isinstance(given, str) or not isinstance(given, Sequence):
+        raise UsageError(f"{what} must be a list of names, such as ['pay'], got {shown(given)}")
+    aliases = tuple(checked_name(each) for each in given)
+    if name in aliases or len(set(aliases)) < len(aliases):
+        raise UsageError(f"{what}: name each name that it had before once, got {shown(given)}")
+    return aliases
+
+
 F = TypeVar("F", bound=Callable[..., Any])
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -182,6 +193,8 @@ class Tool(Generic[FunctionT_co]):
         inline: run a plain function on the event loop itself. Only for fast ones.
         on_unknown: who settles a call in doubt: `ask` a person, or `tell` the model that the
             outcome is unknown. By default tools that need approval ask.
+        aliases: names that the tool had before. Calls and approvals of these names that are open
+            go on with it; the model does not see them.
         version: part of what an approval is bound to; change it when the tool's meaning changes.
         retry: a Tenacity policy, by which a call that raises runs again before the model hears of
             it. For an idempotent tool. A wait of more than 5 seconds suspends the call: it costs
@@ -214,6 +227,7 @@ class Tool(Generic[FunctionT_co]):
         timeout: float | None = None,
         inline: bool = False,
         on_unknown: OnUnknown | None = None,
+        aliases: Sequence[str] = (),
         version: str = "",
         retry: AsyncRetrying | None = None,
         display_text: DisplayText | None = None,
@@ -251,10 +265,12 @@ class Tool(Generic[FunctionT_co]):
         )
         """What it does to call it again; None where the tool does not say."""
         what = f"Tool {self.name!r}"
-        self.nothing_happened: Errors = checked_errors(
+        self.nothing_happened: CheckedErrors = checked_errors(
             nothing_happened, what=f"{what}: `nothing_happened`"
         )
-        self.unknown_after: Errors = checked_errors(unknown_after, what=f"{what}: `unknown_after`")
+        self.unknown_after: CheckedErrors = checked_errors(
+            unknown_after, what=f"{what}: `unknown_after`"
+        )
         check_tables(self.nothing_happened, self.unknown_after, what=what)
         self.timeout = timeout
         self.inline = inline
@@ -283,7 +299,8 @@ class Tool(Generic[FunctionT_co]):
         self.parameters: dict[str, Any] = self.definition.parameters_json_schema
         told = (self.name, self.description, self.parameters)
         check_text(told, what=f"Tool {self.name!r}: its name, description or schema")
-        self.fingerprint: str = digest([self.name, self.parameters, version])
+        self.fingerprint: str = self.fingerprint_as(self.name)
+        self.aliases: tuple[str, ...] = _checked_aliases(aliases, self.name)
         functools.update_wrapper(self, function, updated=())
 
     def _read_arguments(self, description: str | None) -> Arguments:
@@ -323,6 +340,10 @@ class Tool(Generic[FunctionT_co]):
 
         """
         return _SchemaTool(call, parameters, name=name, description=description, **options)
+
+    def fingerprint_as(self, name: str) -> str:
+        """What an approval is bound to, under this name of the tool: its own, or an alias."""
+        return digest([name, self.parameters, self.version])
 
     def __call__(self: Tool[Callable[P, R]], *args: P.args, **kwargs: P.kwargs) -> R:
         """Call the function itself, as a test would."""

@@ -1,6 +1,6 @@
 """Records, states and errors in which every field has a value that is not its default.
 
-`write` stores them once, as a new generation under `tests/data`. Add a new kind or field here.
+`write` stores them under `tests/data`. Add a new kind or field here.
 """
 
 from __future__ import annotations
@@ -602,9 +602,10 @@ def archived() -> Iterator[r.Record]:
     yield r.StatusNoted(status="interrupted")
 
 
-def before_times() -> Iterator[r.Record]:
+def without_times() -> Iterator[r.Record]:
     """Records without a time."""
     yield from desk()
+    yield r.MessagesArchived(runs={})
     yield r.Snapshot(state=_stored_state())
 
 
@@ -742,7 +743,7 @@ LOST_ATTEMPTS = (2, 3)
 AGENTS = {
     ARCHIVED: _timed(archived),
     "asking": _timed(asking),
-    "before_times": before_times,
+    "without_times": without_times,
     "desk": _timed(desk),
     "holding": _timed(holding),
     "open": open_,
@@ -996,7 +997,14 @@ def sample_errors() -> list[UnderstudyError]:
         e.MissingValue(key="name", agent="desk"),
         e.UnknownAgent(agent_id="desk"),
         e.OtherAgent(agent_id="desk", agent="clerk", wanted="desk"),
-        e.SchemaVersionError(version=9, known=1, what="record"),
+        e.SchemaVersionError(
+            version=9,
+            known=1,
+            what="record",
+            library="9.0",
+            format="f9",
+            differences=["the column 'agents.due' is missing"],
+        ),
         e.ForkedRuntime(),
         e.WouldDeadlock(what="stop", remedy="call it from a thread"),
         e.RunError("not known here"),

