@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from pydantic_ai.toolsets import FunctionToolset
 
-from tests.mcp.raw_server import RawServer, a_tool
+from tests.support.raw_mcp_server import RawServer, a_tool
 from tests.support.agents import Stage, by_turn, completed, interrupted, reloaded, results
 from tests.support.cut_off import Crash, Disk
 from tests.support.loops import never, soon

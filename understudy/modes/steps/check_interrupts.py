@@ -200,7 +200,8 @@ def _is_doubt(run: Run, call: Call) -> bool:
     tool = run.definition.tool_of(call.part.tool_name)
     if not call.running or tool is None:
         return call.running
-    return call.copied_from or stricter(call.effect, effect_of(run, tool)) == "effects"
+    effect = stricter(call.effect, effect_of(run, tool))
+    return effect == "effects" or (effect == "idempotent" and call.copied_from)
 
 
 def _kept_decisions(run: Run, requests: Sequence[Request]) -> list[Decided]:
