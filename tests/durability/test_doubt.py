@@ -265,17 +265,17 @@ def test_a_call_whose_tool_is_gone_is_in_doubt_too(stage: Stage, bank: Bank) -> 
     assert len(end.state.doubts) == 1
 
 
-def test_a_tool_that_became_idempotent_since_runs_again(stage: Stage, bank: Bank) -> None:
-    """J4: the definition of now says what is safe now; the key is the one of then."""
+def test_a_tool_that_became_idempotent_since_is_in_doubt(stage: Stage, bank: Bank) -> None:
+    """J4, T13: of the declaration of then and that of now, the one that allows less holds."""
     stage.cast(pay("pay"), tools=bank.tools)
     state = died_inside(stage, bank, "1")
     safer = tool(name="pay", idempotent=True)(bank.tools[0].function)
     stage.cast(pay("pay"), tools=[safer])
     stage.agent = stage.build()
     end = completed(stage.resume(state))
-    assert bank.did == [("pay", "1")] * 2
-    assert len(set(bank.keys)) == 1
-    assert end.state.doubts == {}
+    assert bank.did == [("pay", "1")]
+    assert unknown(results(end.state)[0].content)
+    assert len(end.state.doubts) == 1
 
 
 def test_a_question_of_a_tool_leaves_no_doubt(stage: Stage, bank: Bank) -> None:
@@ -312,19 +312,30 @@ def doubtful(stage: Stage, bank: Bank, *turns: Any, **options: Any) -> Any:
     return stage.resume(died_inside(stage, bank, "1"))
 
 
-def test_while_a_doubt_stands_a_call_of_that_tool_needs_a_person(stage: Stage, bank: Bank) -> None:
+def test_while_a_doubt_stands_an_equal_call_needs_a_person(stage: Stage, bank: Bank) -> None:
     """J4: also where the tool has no gate; the person sees the doubtful call beside it."""
-    outcome = interrupted(doubtful(stage, bank, [pay("pay", "2", id="p2"), pay("put", "3")]))
+    outcome = interrupted(
+        doubtful(stage, bank, [pay("pay", "1", id="p2"), pay("pay", "2"), pay("put", "3")])
+    )
     (request,) = outcome.requests
     assert request.tool_call_id == "p2"
-    assert request.arguments == {"x": "2"}
+    assert request.arguments == {"x": "1"}
     (doubt,) = request.doubts
     assert (doubt.tool_name, doubt.tool_call_id, doubt.arguments) == ("pay", "p1", {"x": "1"})
     assert stage.carried(outcome.state).requests == (request,)
     assert bank.did == [("pay", "1")], "nothing of that reply has started (I2)"
     end = completed(stage.resume(outcome, outcome.decide(approve())))
-    assert sorted(bank.did) == [("pay", "1"), ("pay", "2"), ("put", "3")]
+    assert sorted(bank.did) == [("pay", "1"), ("pay", "1"), ("pay", "2"), ("put", "3")]
     assert_valid_history(end.state)
+
+
+def test_while_a_doubt_stands_a_different_call_of_that_tool_needs_nobody(
+    stage: Stage, bank: Bank
+) -> None:
+    """J4: a search that was stopped does not make each later search ask."""
+    end = completed(doubtful(stage, bank, [pay("pay", "2"), pay("pay", "3")], pay("pay", "4")))
+    assert sorted(bank.did) == [("pay", "1"), ("pay", "2"), ("pay", "3"), ("pay", "4")]
+    assert len(end.state.doubts) == 1
 
 
 def test_a_rejected_repetition_does_not_run(stage: Stage, bank: Bank) -> None:
@@ -343,17 +354,21 @@ def test_other_tools_need_nobody(stage: Stage, bank: Bank) -> None:
 
 def test_a_doubt_outlives_its_run(stage: Stage, bank: Bank) -> None:
     """J4."""
-    end = completed(doubtful(stage, bank, "over", pay("pay", "2")))
+    end = completed(doubtful(stage, bank, "over", [pay("pay", "1", id="p2"), pay("pay", "2")]))
     again = interrupted(stage.start("again", state=stage.carried(end.state)))
+    assert [request.tool_call_id for request in again.requests] == ["p2"]
     assert [doubt.arguments for doubt in again.requests[0].doubts] == [{"x": "1"}]
 
 
-def test_a_gate_that_says_no_person_is_needed_does_not_count(stage: Stage, bank: Bank) -> None:
-    """J4: the gate's `when` does not know of the doubt."""
+@pytest.mark.parametrize("x", ["1", "2"], ids=["an equal call", "another call"])
+def test_while_a_doubt_stands_each_call_of_a_tool_that_a_gate_names_needs_a_person(
+    stage: Stage, bank: Bank, x: str
+) -> None:
+    """J4: also where the gate says that it needs nobody: its `when` does not know of the doubt."""
     outcome = doubtful(
         stage,
         bank,
-        pay("pay", "2"),
+        pay("pay", x),
         interrupt_on={"pay": {"when": lambda arguments, ctx: False}},
     )
     assert len(interrupted(outcome).requests[0].doubts) == 1
@@ -414,17 +429,18 @@ def test_sticky_answers_do_not_count_while_a_doubt_stands(
     assert len(bank.did) == ran
 
 
-def test_an_unstarted_sibling_of_the_same_tool_needs_a_person(stage: Stage, bank: Bank) -> None:
-    """J4: any call of that tool, those of the same reply that had not begun among them."""
-    stage.cast([pay("pay_alone", "1"), pay("pay_alone", "2")], tools=bank.tools)
+def test_an_equal_sibling_that_was_not_started_needs_a_person(stage: Stage, bank: Bank) -> None:
+    """J4: a call of the same reply that had not begun, too; a different one goes on."""
+    turn = [pay("pay_alone", "1"), pay("pay_alone", "1"), pay("pay_alone", "2")]
+    stage.cast(turn, tools=bank.tools)
     state = died_inside(stage, bank, "1")
     outcome = stage.resume(state)
-    assert bank.did == [("pay_alone", "1")]
+    assert bank.did == [("pay_alone", "1"), ("pay_alone", "2")]
     (request,) = interrupted(outcome).requests
-    assert request.arguments == {"x": "2"}
+    assert request.arguments == {"x": "1"}
     assert [doubt.arguments for doubt in request.doubts] == [{"x": "1"}]
     end = completed(stage.resume(outcome, {request.id: approve()}))
-    assert bank.did == [("pay_alone", "1"), ("pay_alone", "2")]
+    assert bank.did == [("pay_alone", "1"), ("pay_alone", "2"), ("pay_alone", "1")]
     assert_valid_history(end.state)
 
 
@@ -596,8 +612,9 @@ class Slow:
 
         self.pay = tool(name="pay", timeout=0.01)(hang)
         self.put = tool(name="put", timeout=0.01, idempotent=True)(hang)
+        self.look = tool(name="look", timeout=0.01, read_only=True)(hang)
         self.block = tool(name="block", timeout=LIMIT)(block)
-        self.tools = [self.pay, self.put, self.block]
+        self.tools = [self.pay, self.put, self.look, self.block]
 
 
 @pytest.fixture
@@ -605,9 +622,9 @@ def slow() -> Slow:
     return Slow()
 
 
-def test_an_idempotent_tool_that_takes_too_long_gets_an_error(stage: Stage, slow: Slow) -> None:
+def test_a_tool_that_only_looks_and_takes_too_long_gets_an_error(stage: Stage, slow: Slow) -> None:
     """T6: naming the limit; the model may try again, and nobody is asked."""
-    stage.cast(pay("put"), pay("put"), tools=slow.tools)
+    stage.cast(pay("look"), pay("look"), tools=slow.tools)
     end = completed(stage.start())
     assert [part.outcome for part in results(end.state)] == ["failed", "failed"]
     assert "0.01" in str(results(end.state)[0].content)
@@ -615,9 +632,24 @@ def test_an_idempotent_tool_that_takes_too_long_gets_an_error(stage: Stage, slow
     assert slow.did == ["1", "1 cancelled"] * 2
 
 
+def test_an_idempotent_tool_that_takes_too_long_is_tried_again_and_then_in_doubt(
+    stage: Stage, slow: Slow, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """T6, J28: under the same key; the model's own next call would have another one."""
+    monkeypatch.setattr("understudy.modes.steps.tool_call.retry.SOON", (0, 0))
+    stage.cast(pay("put", "1"), pay("put", "1"), tools=slow.tools)
+    outcome = interrupted(stage.start())
+    assert slow.did == ["1", "1 cancelled"] * 3
+    (part,) = results(outcome.state)
+    assert part.outcome == "interrupted"
+    assert unknown(part.content)
+    assert "0.01" in str(part.content)
+    assert [doubt.arguments for doubt in outcome.requests[0].doubts] == [{"x": "1"}]
+
+
 def test_any_other_tool_that_takes_too_long_is_in_doubt(stage: Stage, slow: Slow) -> None:
     """T6, J4: never an error, which the model would retry."""
-    stage.cast(pay("pay", "1"), pay("pay", "2"), tools=slow.tools)
+    stage.cast(pay("pay", "1"), pay("pay", "1"), tools=slow.tools)
     outcome = interrupted(stage.start())
     state = stage.carried(outcome.state)
     (part,) = results(state)
@@ -683,26 +715,26 @@ async def test_a_plain_tool_that_gets_no_thread_within_its_limit_is_not_in_doubt
 
 
 def test_a_sibling_that_waits_its_turn_needs_a_person_after_a_timeout(stage: Stage) -> None:
-    """T6, J4: the second is a call of a tool in doubt by then."""
+    """T6, J4: the second equals a call in doubt by then; the third does not."""
     did: list[str] = []
 
     @tool(timeout=0.01, sequential=True)
     async def alone(x: str) -> str:
         did.append(x)
-        if x == "1":
+        if len(did) == 1:
             await never()
         return x
 
-    stage.cast([pay("alone", "1"), pay("alone", "2")], tools=[alone])
+    stage.cast([pay("alone", "1"), pay("alone", "1"), pay("alone", "2")], tools=[alone])
     outcome = interrupted(stage.start())
-    assert did == ["1"]
+    assert did == ["1", "2"]
     assert [doubt.arguments for doubt in outcome.requests[0].doubts] == [{"x": "1"}]
     completed(stage.resume(outcome, outcome.decide(approve())))
-    assert did == ["1", "2"]
+    assert did == ["1", "2", "1"]
 
 
-def test_a_timeout_error_of_the_tool_itself_is_its_error(stage: Stage) -> None:
-    """T2, T6: the tool came back; nothing is in doubt."""
+def test_a_timeout_error_of_the_tool_itself_is_a_doubt(stage: Stage) -> None:
+    """T2, T6: the tool came back, and does not know itself what its server did."""
 
     @tool(timeout=60)
     async def connect() -> str:
@@ -710,9 +742,11 @@ def test_a_timeout_error_of_the_tool_itself_is_its_error(stage: Stage) -> None:
 
     stage.cast(call("connect"), tools=[connect])
     end = completed(stage.start())
-    assert results(end.state)[0].outcome == "failed"
-    assert "the server is slow" in str(results(end.state)[0].content)
-    assert end.state.doubts == {}
+    (part,) = results(end.state)
+    assert part.outcome == "interrupted"
+    assert unknown(part.content)
+    assert "the server is slow" in str(part.content)
+    assert [doubt.tool_name for doubt in end.state.doubts.values()] == ["connect"]
 
 
 class Watching:

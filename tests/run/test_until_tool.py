@@ -36,6 +36,7 @@ from understudy import (
     respond,
     tool,
 )
+from understudy.errors import ResultNotKept
 from understudy.middleware import Middleware, ModelInput, SubAgent
 from understudy.modes import collapse_until_tool
 
@@ -488,7 +489,9 @@ def test_a_value_with_a_number_that_json_lacks_is_an_error_of_the_tool(
     model.requests.clear()
     outcome = agent.execute_sync("go", until_tool_success=measure)
     assert isinstance(outcome, Failed)
-    assert len(model.requests) == 2
+    assert isinstance(outcome.error, ResultNotKept)
+    assert "'measure' ran, but its" in str(outcome.error)
+    assert len(model.requests) == 1, "it is not asked to call the tool again"
     model.requests.clear()
     outcome = agent.execute_sync("go")
     is_sent = not isinstance(value, ToolResult)  # else the model gets the content alone

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from pydantic_ai.toolsets import FunctionToolset
 
-from tests.support.raw_mcp_server import RawServer, a_tool
 from tests.support.agents import Stage, by_turn, completed, interrupted, reloaded, results
 from tests.support.cut_off import Crash, Disk
 from tests.support.loops import never, soon
+from tests.support.raw_mcp_server import RawServer, a_tool
 from understudy import (
     Agent,
     Interrupted,
