@@ -696,7 +696,10 @@ async def test_a_run_that_waits_can_be_cancelled(bank: Bank, clock: SimulatedClo
         assert await runtime.waiting() == []
         assert stopped.state.doubts == {}
         (part,) = results(stopped.state)
-        assert str(part.content).startswith("Not finished: the run ended while this call waited.")
+        assert part.content == (
+            "Ran in part: the run ended before it was finished. What it had done before stands. It "
+            "had done this: 'create' once."
+        )
         with pytest.raises(Expired):
             await soon(runtime.resolve(bank.tokens[0], "ann"))
         await soon(clock.advance(2 * DAY))
