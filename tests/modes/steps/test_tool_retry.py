@@ -184,7 +184,7 @@ async def test_a_call_that_is_not_retried_is_noticed(
     """J28."""
     await left_out(
         lambda: monkeypatch.setattr(
-            body, "with_retries", lambda _run, _call, _policy, body, _: body()
+            body, "with_retries", lambda _run, _ready, body, _begin_again: body()
         ),
         lambda _: test_without_a_runtime_the_caller_goes_on(),
     )
