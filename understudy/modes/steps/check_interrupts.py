@@ -176,8 +176,8 @@ async def _ask_gates_of_today(run: Run, turn: Turn) -> None:
     calls: dict[str, ToolCall] = {}
     ready_calls: dict[str, ReadyCall] = {}
     for call in turn.calls.values():
-        has_approval = any(request.kind == "approval" for request in call.requests.values())
-        if call.result is not None or call.pending_requests or has_approval or _is_doubt(run, call):
+        was_asked = any(_is_of_gate(request) for request in call.requests.values())
+        if call.result is not None or call.pending_requests or was_asked or _is_doubt(run, call):
             continue  # who was asked stays asked; a doubt is put to a person, or the model is told
         with contextlib.suppress(InvalidArguments):
             ready = prepare(run, call)
@@ -193,6 +193,11 @@ async def _ask_gates_of_today(run: Run, turn: Turn) -> None:
         record_request(run, again, made=ready.made)
         for decision in () if doubts else _kept_decisions(run, [again]):
             run.record(decision)
+
+
+def _is_of_gate(request: Request) -> bool:
+    """Whether it asks if the call may run. A tool's question, and a doubt, have no source."""
+    return request.kind == "approval" or bool(request.source and not request.question_key)
 
 
 def _is_doubt(run: Run, call: Call) -> bool:
