@@ -29,6 +29,7 @@ from understudy import (
     DecisionError,
     Interrupt,
     Outcome,
+    Retry,
     Runtime,
     ScriptedModel,
     ToolContext,
@@ -40,8 +41,10 @@ from understudy import (
 )
 from understudy.errors import JournalFailed
 from understudy.events import ToolEnded
+from understudy.middleware import SubAgent
 from understudy.state.fold import replay
 from understudy.state.records import Record, Started, record_from_dict, record_to_dict
+from understudy.tools import ToolFailed
 
 
 class Disk:
@@ -847,6 +850,140 @@ async def test_a_late_failure_of_an_abandoned_call_settles_nothing() -> None:
         end = completed(await soon(runtime.spawn("support").run("go")))
     assert len(end.state.doubts) == 1
     assert raised == []
+
+
+# ------------------------------------------------- errors after something was done (J4, T11)
+
+
+def act(body: Any, **options: Any) -> Any:
+    """How the call of a tool with this body ends: its part, and the doubts."""
+
+    @tool(**options)
+    async def act(ctx: ToolContext) -> Any:
+        return await body(ctx)
+
+    agent = Agent("desk", by_turn(call("act")), tools=[act])
+    end = completed(agent.execute_sync("go"))
+    (part,) = results(end.state)
+    return part, [doubt.tool_name for doubt in end.state.doubts.values()]
+
+
+@pytest.mark.parametrize(
+    ("error", "is_doubt"),
+    [(ValueError("no receipt"), True), (Retry("again"), False), (ToolFailed("no"), False)],
+    ids=lambda each: type(each).__name__,
+)
+def test_after_something_is_done_once_each_error_but_the_tools_own_is_a_doubt(
+    error: Exception, is_doubt: bool
+) -> None:
+    """J4, T11: and what is done is told."""
+
+    async def pays(ctx: ToolContext) -> None:
+        await ctx.once("pay", lambda: "paid")
+        raise error
+
+    part, doubts = act(pays)
+    assert part.outcome == ("interrupted" if is_doubt else "failed")
+    assert doubts == ["act"] * is_doubt
+    assert ("it had done this: 'pay' once" in str(part.content)) is is_doubt
+
+
+def test_what_was_not_done_makes_no_doubt() -> None:
+    """J4, T11: what `ctx.once` calls has raised."""
+
+    def raises() -> None:
+        raise ValueError("no money")
+
+    async def pays(ctx: ToolContext) -> None:
+        await ctx.once("pay", raises)
+
+    part, doubts = act(pays)
+    assert (part.outcome, doubts) == ("failed", [])
+
+
+def test_an_error_after_something_is_done_is_one_of_a_tool_that_only_looks() -> None:
+    """J4, T13."""
+
+    async def looks(ctx: ToolContext) -> None:
+        await ctx.once("look", lambda: "seen")
+        raise ValueError("not found")
+
+    part, doubts = act(looks, read_only=True)
+    assert (part.outcome, doubts) == ("failed", [])
+
+
+@pytest.mark.parametrize("read_only", [False, True])
+def test_after_an_agent_inside_has_done_something_an_error_is_a_doubt(read_only: bool) -> None:
+    """J4, S6: of the tools inside, those with effects count."""
+
+    @tool(read_only=read_only)
+    async def pay(amount: int) -> str:
+        return "paid"
+
+    inner = Agent("inner", by_turn(call("pay", {"amount": 17})), tools=[pay])
+
+    async def runs(ctx: ToolContext) -> None:
+        completed(await ctx.run_agent(inner, "go"))
+        raise ValueError("no receipt")
+
+    part, doubts = act(runs)
+    assert part.outcome == ("failed" if read_only else "interrupted")
+    assert doubts == ([] if read_only else ["act"])
+    if not read_only:
+        assert "it had done this: pay(" in str(part.content)
+        assert "17" in str(part.content)
+
+
+def test_the_failed_outcome_of_an_agent_is_no_doubt() -> None:
+    """J4, S3: neither where a tool returns it, nor where `task` has it; it tells what was done."""
+
+    def fails(request: Any) -> Any:
+        if len(request.messages) > 1:
+            raise ValueError("the model is down")
+        return call("pay", {"x": "1"})
+
+    inner = Agent("inner", ScriptedModel(fails), tools=Bank().tools)
+
+    async def returns(ctx: ToolContext) -> Any:
+        return await ctx.run_agent(inner, "go")
+
+    part, doubts = act(returns)
+    assert (part.outcome, doubts) == ("failed", [])
+    assert "pay" in str(part.content)
+    task = call("task", {"task_name": "inner", "instructions": "go"})
+    stack = [SubAgent([inner], general_purpose=False)]
+    end = completed(Agent("desk", by_turn(task), middleware=stack).execute_sync("go"))
+    (part,) = results(end.state)
+    assert part.outcome == "failed"
+    assert "pay" in str(part.content)
+    assert end.state.doubts == {}
+
+
+@pytest.mark.parametrize("where", ["tool", "agent", "runtime"])
+def test_errors_that_leave_open_what_happened_are_added_at_each_place(where: str) -> None:
+    """J4: per tool, agent and runtime; and taken away by the tool."""
+
+    def doubts(options: dict[str, Any], agent: dict[str, Any], runtime: dict[str, Any]) -> int:
+        @tool(**options)
+        async def pay() -> str:
+            raise KeyError("perhaps")
+
+        desk = Agent("desk", by_turn(call("pay")), tools=[pay], **agent)
+        with Runtime([desk], **runtime) as here:
+            return len(completed(here.spawn("desk").run("go").get(timeout=60)).state.doubts)
+
+    given: list[dict[str, Any]] = [{}, {}, {}]
+    place = ["tool", "agent", "runtime"].index(where)
+    assert doubts(*given) == 0
+    given[place] = {"unknown_after": LookupError}
+    assert doubts(*given) == 1
+    given[place] = {"unknown_after": "builtins.KeyError"}
+    assert doubts(*given) == 1
+    given[place] = {"unknown_after": [OSError]}
+    assert doubts(*given) == 0
+    given[place] = {"unknown_after": LookupError}
+    given[0] = {**given[0], "nothing_happened": KeyError}
+    assert doubts(*given) == 0, "the more specific one counts"
 
 
 # ------------------------------------------------------------------------ write-ahead (J3)
