@@ -431,14 +431,15 @@ async def test_a_deadline_ends_a_run_though_its_tool_goes_on(
         await works_again(ref)
 
 
-@pytest.mark.parametrize("idempotent", [False, True])
+@pytest.mark.parametrize("effect", ["read_only", "idempotent", None])
 async def test_a_call_that_goes_on_after_its_limit_does_not_hold_the_run_up(
-    place: Place, stubborn: Stubborn, idempotent: bool
+    place: Place, stubborn: Stubborn, effect: str | None
 ) -> None:
-    """T6, P10: it is in doubt, or an error, and is not called once more."""
+    """T6, P10: it is in doubt, or an error where it only looks, and is not called once more."""
     entered: list[str] = []
+    is_doubt = effect != "read_only"
 
-    @tool(timeout=0.01, idempotent=idempotent)
+    @tool(timeout=0.01, read_only=not is_doubt, idempotent=effect == "idempotent")
     async def persistent() -> str:
         entered.append("persistent")
         await stubborn.wait()
@@ -451,8 +452,8 @@ async def test_a_call_that_goes_on_after_its_limit_does_not_hold_the_run_up(
         assert outcome.text == "went on"
         (part,) = results(outcome.state)
         assert "its limit of 0.01 seconds" in str(part.content)
-        assert part.outcome == ("failed" if idempotent else "interrupted")
-        assert doubtful(outcome.state) == ([] if idempotent else ["persistent"])
+        assert part.outcome == ("interrupted" if is_doubt else "failed")
+        assert doubtful(outcome.state) == (["persistent"] if is_doubt else [])
         await stubborn.end()
         await none_abandoned(runtime)
         assert results(await soon(ref.state())) == [part]

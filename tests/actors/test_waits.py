@@ -337,8 +337,27 @@ async def test_a_rejected_wait_raises_in_the_tool(bank: Bank) -> None:
         assert await soon(runtime.reject(bank.tokens[0], "the card is stolen"))
         ended = await soon(outcome)
     (part,) = results(completed(ended).state)
+    assert part.outcome == "interrupted", "the payment was created before"
+    told = str(part.content)
+    assert "WaitRejected: 'paid' was rejected: the card is stolen after it had done this" in told
+    assert "'create' once" in told
+
+
+async def test_a_rejected_wait_is_an_error_of_a_tool_that_has_done_nothing_before() -> None:
+    tokens: list[str] = []
+
+    @tool
+    async def ask(ctx: ToolContext) -> str:
+        tokens.append(await ctx.token("yes"))
+        return str(await ctx.wait_for("yes"))
+
+    agent = Agent("shop", by_turn(call("ask"), "Done."), tools=[ask])
+    async with Runtime([agent]) as runtime:
+        _, outcome = await waiting(runtime)
+        assert await soon(runtime.reject(tokens[0], "not today"))
+        (part,) = results(completed(await soon(outcome)).state)
     assert part.outcome == "failed"
-    assert part.content == "WaitRejected: 'paid' was rejected: the card is stolen"
+    assert part.content == "WaitRejected: 'yes' was rejected: not today"
 
 
 async def test_a_wait_expires_and_a_late_answer_is_refused(
@@ -677,7 +696,10 @@ async def test_a_run_that_waits_can_be_cancelled(bank: Bank, clock: SimulatedClo
         assert await runtime.waiting() == []
         assert stopped.state.doubts == {}
         (part,) = results(stopped.state)
-        assert str(part.content).startswith("Not finished: the run ended while this call waited.")
+        assert part.content == (
+            "Ran in part: the run ended before it was finished. What it had done before stands. It "
+            "had done this: 'create' once."
+        )
         with pytest.raises(Expired):
             await soon(runtime.resolve(bank.tokens[0], "ann"))
         await soon(clock.advance(2 * DAY))

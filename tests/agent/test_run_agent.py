@@ -432,7 +432,7 @@ def test_the_time_limit_of_a_tool_ends_the_agent_in_it(cast: Cast) -> None:
 
     worker = Agent("worker", by_turn([call("hang")]), tools=[hang])
 
-    @tool(timeout=0.01, idempotent=True)
+    @tool(timeout=0.01, read_only=True)
     async def work(ctx: ToolContext) -> str:
         await ctx.run_agent(worker, "do it")
         return "done"
@@ -442,3 +442,27 @@ def test_the_time_limit_of_a_tool_ends_the_agent_in_it(cast: Cast) -> None:
     assert end.state.children == {}
     assert [doubt.tool_name for doubt in end.state.doubts.values()] == ["hang"]
     assert end.usage.requests == 3, "what the agent used before is counted"
+
+
+def test_an_idempotent_tool_that_is_tried_again_goes_on_with_the_agent_in_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """S6, J28: the call that hung below is in doubt, and is not made again."""
+    monkeypatch.setattr("understudy.modes.steps.tool_call.retry.SOON", (0, 0))
+    hung: list[int] = []
+
+    @tool
+    async def hang() -> None:
+        hung.append(1)
+        await never()
+
+    worker = Agent("worker", by_turn([call("hang")]), tools=[hang])
+
+    @tool(timeout=0.01, idempotent=True)
+    async def work(ctx: ToolContext) -> str:
+        return completed(await ctx.run_agent(worker, "do it")).text
+
+    end = completed(Agent("boss", by_turn([call("work")]), tools=[work]).execute_sync("go"))
+    assert [part.content for part in results(end.state)] == ["done"]
+    assert hung == [1]
+    assert [doubt.tool_name for doubt in end.state.doubts.values()] == ["hang"]

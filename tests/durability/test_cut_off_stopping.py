@@ -102,7 +102,7 @@ def make_agent(story: Story, ran: list[str]) -> Agent:
         key = ctx.call_key.split(".", 1)[1].replace(".", "-")
         return ToolResult("noted", state={"noted": {key: True}})
 
-    @tool(idempotent=True)
+    @tool(read_only=True)  # after a crash, the failure of any other one would be a doubt
     async def fail(ctx: ToolContext) -> str:
         ran.append(ctx.call_key)
         raise ToolFailed("no")

@@ -29,6 +29,7 @@ from understudy import (
     DecisionError,
     Interrupt,
     Outcome,
+    Retry,
     Runtime,
     ScriptedModel,
     ToolContext,
@@ -40,8 +41,10 @@ from understudy import (
 )
 from understudy.errors import JournalFailed
 from understudy.events import ToolEnded
+from understudy.middleware import SubAgent
 from understudy.state.fold import replay
 from understudy.state.records import Record, Started, record_from_dict, record_to_dict
+from understudy.tools import ToolFailed
 
 
 class Disk:
@@ -265,17 +268,17 @@ def test_a_call_whose_tool_is_gone_is_in_doubt_too(stage: Stage, bank: Bank) -> 
     assert len(end.state.doubts) == 1
 
 
-def test_a_tool_that_became_idempotent_since_runs_again(stage: Stage, bank: Bank) -> None:
-    """J4: the definition of now says what is safe now; the key is the one of then."""
+def test_a_tool_that_became_idempotent_since_is_in_doubt(stage: Stage, bank: Bank) -> None:
+    """J4, T13: of the declaration of then and that of now, the one that allows less holds."""
     stage.cast(pay("pay"), tools=bank.tools)
     state = died_inside(stage, bank, "1")
     safer = tool(name="pay", idempotent=True)(bank.tools[0].function)
     stage.cast(pay("pay"), tools=[safer])
     stage.agent = stage.build()
     end = completed(stage.resume(state))
-    assert bank.did == [("pay", "1")] * 2
-    assert len(set(bank.keys)) == 1
-    assert end.state.doubts == {}
+    assert bank.did == [("pay", "1")]
+    assert unknown(results(end.state)[0].content)
+    assert len(end.state.doubts) == 1
 
 
 def test_a_question_of_a_tool_leaves_no_doubt(stage: Stage, bank: Bank) -> None:
@@ -312,19 +315,30 @@ def doubtful(stage: Stage, bank: Bank, *turns: Any, **options: Any) -> Any:
     return stage.resume(died_inside(stage, bank, "1"))
 
 
-def test_while_a_doubt_stands_a_call_of_that_tool_needs_a_person(stage: Stage, bank: Bank) -> None:
+def test_while_a_doubt_stands_an_equal_call_needs_a_person(stage: Stage, bank: Bank) -> None:
     """J4: also where the tool has no gate; the person sees the doubtful call beside it."""
-    outcome = interrupted(doubtful(stage, bank, [pay("pay", "2", id="p2"), pay("put", "3")]))
+    outcome = interrupted(
+        doubtful(stage, bank, [pay("pay", "1", id="p2"), pay("pay", "2"), pay("put", "3")])
+    )
     (request,) = outcome.requests
     assert request.tool_call_id == "p2"
-    assert request.arguments == {"x": "2"}
+    assert request.arguments == {"x": "1"}
     (doubt,) = request.doubts
     assert (doubt.tool_name, doubt.tool_call_id, doubt.arguments) == ("pay", "p1", {"x": "1"})
     assert stage.carried(outcome.state).requests == (request,)
     assert bank.did == [("pay", "1")], "nothing of that reply has started (I2)"
     end = completed(stage.resume(outcome, outcome.decide(approve())))
-    assert sorted(bank.did) == [("pay", "1"), ("pay", "2"), ("put", "3")]
+    assert sorted(bank.did) == [("pay", "1"), ("pay", "1"), ("pay", "2"), ("put", "3")]
     assert_valid_history(end.state)
+
+
+def test_while_a_doubt_stands_a_different_call_of_that_tool_needs_nobody(
+    stage: Stage, bank: Bank
+) -> None:
+    """J4: a search that was stopped does not make each later search ask."""
+    end = completed(doubtful(stage, bank, [pay("pay", "2"), pay("pay", "3")], pay("pay", "4")))
+    assert sorted(bank.did) == [("pay", "1"), ("pay", "2"), ("pay", "3"), ("pay", "4")]
+    assert len(end.state.doubts) == 1
 
 
 def test_a_rejected_repetition_does_not_run(stage: Stage, bank: Bank) -> None:
@@ -343,17 +357,21 @@ def test_other_tools_need_nobody(stage: Stage, bank: Bank) -> None:
 
 def test_a_doubt_outlives_its_run(stage: Stage, bank: Bank) -> None:
     """J4."""
-    end = completed(doubtful(stage, bank, "over", pay("pay", "2")))
+    end = completed(doubtful(stage, bank, "over", [pay("pay", "1", id="p2"), pay("pay", "2")]))
     again = interrupted(stage.start("again", state=stage.carried(end.state)))
+    assert [request.tool_call_id for request in again.requests] == ["p2"]
     assert [doubt.arguments for doubt in again.requests[0].doubts] == [{"x": "1"}]
 
 
-def test_a_gate_that_says_no_person_is_needed_does_not_count(stage: Stage, bank: Bank) -> None:
-    """J4: the gate's `when` does not know of the doubt."""
+@pytest.mark.parametrize("x", ["1", "2"], ids=["an equal call", "another call"])
+def test_while_a_doubt_stands_each_call_of_a_tool_that_a_gate_names_needs_a_person(
+    stage: Stage, bank: Bank, x: str
+) -> None:
+    """J4: also where the gate says that it needs nobody: its `when` does not know of the doubt."""
     outcome = doubtful(
         stage,
         bank,
-        pay("pay", "2"),
+        pay("pay", x),
         interrupt_on={"pay": {"when": lambda arguments, ctx: False}},
     )
     assert len(interrupted(outcome).requests[0].doubts) == 1
@@ -414,17 +432,18 @@ def test_sticky_answers_do_not_count_while_a_doubt_stands(
     assert len(bank.did) == ran
 
 
-def test_an_unstarted_sibling_of_the_same_tool_needs_a_person(stage: Stage, bank: Bank) -> None:
-    """J4: any call of that tool, those of the same reply that had not begun among them."""
-    stage.cast([pay("pay_alone", "1"), pay("pay_alone", "2")], tools=bank.tools)
+def test_an_equal_sibling_that_was_not_started_needs_a_person(stage: Stage, bank: Bank) -> None:
+    """J4: a call of the same reply that had not begun, too; a different one goes on."""
+    turn = [pay("pay_alone", "1"), pay("pay_alone", "1"), pay("pay_alone", "2")]
+    stage.cast(turn, tools=bank.tools)
     state = died_inside(stage, bank, "1")
     outcome = stage.resume(state)
-    assert bank.did == [("pay_alone", "1")]
+    assert bank.did == [("pay_alone", "1"), ("pay_alone", "2")]
     (request,) = interrupted(outcome).requests
-    assert request.arguments == {"x": "2"}
+    assert request.arguments == {"x": "1"}
     assert [doubt.arguments for doubt in request.doubts] == [{"x": "1"}]
     end = completed(stage.resume(outcome, {request.id: approve()}))
-    assert bank.did == [("pay_alone", "1"), ("pay_alone", "2")]
+    assert bank.did == [("pay_alone", "1"), ("pay_alone", "2"), ("pay_alone", "1")]
     assert_valid_history(end.state)
 
 
@@ -596,8 +615,9 @@ class Slow:
 
         self.pay = tool(name="pay", timeout=0.01)(hang)
         self.put = tool(name="put", timeout=0.01, idempotent=True)(hang)
+        self.look = tool(name="look", timeout=0.01, read_only=True)(hang)
         self.block = tool(name="block", timeout=LIMIT)(block)
-        self.tools = [self.pay, self.put, self.block]
+        self.tools = [self.pay, self.put, self.look, self.block]
 
 
 @pytest.fixture
@@ -605,9 +625,9 @@ def slow() -> Slow:
     return Slow()
 
 
-def test_an_idempotent_tool_that_takes_too_long_gets_an_error(stage: Stage, slow: Slow) -> None:
+def test_a_tool_that_only_looks_and_takes_too_long_gets_an_error(stage: Stage, slow: Slow) -> None:
     """T6: naming the limit; the model may try again, and nobody is asked."""
-    stage.cast(pay("put"), pay("put"), tools=slow.tools)
+    stage.cast(pay("look"), pay("look"), tools=slow.tools)
     end = completed(stage.start())
     assert [part.outcome for part in results(end.state)] == ["failed", "failed"]
     assert "0.01" in str(results(end.state)[0].content)
@@ -615,9 +635,24 @@ def test_an_idempotent_tool_that_takes_too_long_gets_an_error(stage: Stage, slow
     assert slow.did == ["1", "1 cancelled"] * 2
 
 
+def test_an_idempotent_tool_that_takes_too_long_is_tried_again_and_then_in_doubt(
+    stage: Stage, slow: Slow, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """T6, J28: under the same key; the model's own next call would have another one."""
+    monkeypatch.setattr("understudy.modes.steps.tool_call.retry.SOON", (0, 0))
+    stage.cast(pay("put", "1"), pay("put", "1"), tools=slow.tools)
+    outcome = interrupted(stage.start())
+    assert slow.did == ["1", "1 cancelled"] * 3
+    (part,) = results(outcome.state)
+    assert part.outcome == "interrupted"
+    assert unknown(part.content)
+    assert "0.01" in str(part.content)
+    assert [doubt.arguments for doubt in outcome.requests[0].doubts] == [{"x": "1"}]
+
+
 def test_any_other_tool_that_takes_too_long_is_in_doubt(stage: Stage, slow: Slow) -> None:
     """T6, J4: never an error, which the model would retry."""
-    stage.cast(pay("pay", "1"), pay("pay", "2"), tools=slow.tools)
+    stage.cast(pay("pay", "1"), pay("pay", "1"), tools=slow.tools)
     outcome = interrupted(stage.start())
     state = stage.carried(outcome.state)
     (part,) = results(state)
@@ -683,26 +718,26 @@ async def test_a_plain_tool_that_gets_no_thread_within_its_limit_is_not_in_doubt
 
 
 def test_a_sibling_that_waits_its_turn_needs_a_person_after_a_timeout(stage: Stage) -> None:
-    """T6, J4: the second is a call of a tool in doubt by then."""
+    """T6, J4: the second equals a call in doubt by then; the third does not."""
     did: list[str] = []
 
     @tool(timeout=0.01, sequential=True)
     async def alone(x: str) -> str:
         did.append(x)
-        if x == "1":
+        if len(did) == 1:
             await never()
         return x
 
-    stage.cast([pay("alone", "1"), pay("alone", "2")], tools=[alone])
+    stage.cast([pay("alone", "1"), pay("alone", "1"), pay("alone", "2")], tools=[alone])
     outcome = interrupted(stage.start())
-    assert did == ["1"]
+    assert did == ["1", "2"]
     assert [doubt.arguments for doubt in outcome.requests[0].doubts] == [{"x": "1"}]
     completed(stage.resume(outcome, outcome.decide(approve())))
-    assert did == ["1", "2"]
+    assert did == ["1", "2", "1"]
 
 
-def test_a_timeout_error_of_the_tool_itself_is_its_error(stage: Stage) -> None:
-    """T2, T6: the tool came back; nothing is in doubt."""
+def test_a_timeout_error_of_the_tool_itself_is_a_doubt(stage: Stage) -> None:
+    """T2, T6: the tool came back, and does not know itself what its server did."""
 
     @tool(timeout=60)
     async def connect() -> str:
@@ -710,9 +745,11 @@ def test_a_timeout_error_of_the_tool_itself_is_its_error(stage: Stage) -> None:
 
     stage.cast(call("connect"), tools=[connect])
     end = completed(stage.start())
-    assert results(end.state)[0].outcome == "failed"
-    assert "the server is slow" in str(results(end.state)[0].content)
-    assert end.state.doubts == {}
+    (part,) = results(end.state)
+    assert part.outcome == "interrupted"
+    assert unknown(part.content)
+    assert "the server is slow" in str(part.content)
+    assert [doubt.tool_name for doubt in end.state.doubts.values()] == ["connect"]
 
 
 class Watching:
@@ -813,6 +850,140 @@ async def test_a_late_failure_of_an_abandoned_call_settles_nothing() -> None:
         end = completed(await soon(runtime.spawn("support").run("go")))
     assert len(end.state.doubts) == 1
     assert raised == []
+
+
+# ------------------------------------------------- errors after something was done (J4, T11)
+
+
+def act(body: Any, **options: Any) -> Any:
+    """How the call of a tool with this body ends: its part, and the doubts."""
+
+    @tool(**options)
+    async def act(ctx: ToolContext) -> Any:
+        return await body(ctx)
+
+    agent = Agent("desk", by_turn(call("act")), tools=[act])
+    end = completed(agent.execute_sync("go"))
+    (part,) = results(end.state)
+    return part, [doubt.tool_name for doubt in end.state.doubts.values()]
+
+
+@pytest.mark.parametrize(
+    ("error", "is_doubt"),
+    [(ValueError("no receipt"), True), (Retry("again"), False), (ToolFailed("no"), False)],
+    ids=lambda each: type(each).__name__,
+)
+def test_after_something_is_done_once_each_error_but_the_tools_own_is_a_doubt(
+    error: Exception, is_doubt: bool
+) -> None:
+    """J4, T11: and what is done is told."""
+
+    async def pays(ctx: ToolContext) -> None:
+        await ctx.once("pay", lambda: "paid")
+        raise error
+
+    part, doubts = act(pays)
+    assert part.outcome == ("interrupted" if is_doubt else "failed")
+    assert doubts == ["act"] * is_doubt
+    assert ("it had done this: 'pay' once" in str(part.content)) is is_doubt
+
+
+def test_what_was_not_done_makes_no_doubt() -> None:
+    """J4, T11: what `ctx.once` calls has raised."""
+
+    def raises() -> None:
+        raise ValueError("no money")
+
+    async def pays(ctx: ToolContext) -> None:
+        await ctx.once("pay", raises)
+
+    part, doubts = act(pays)
+    assert (part.outcome, doubts) == ("failed", [])
+
+
+def test_an_error_after_something_is_done_is_one_of_a_tool_that_only_looks() -> None:
+    """J4, T13."""
+
+    async def looks(ctx: ToolContext) -> None:
+        await ctx.once("look", lambda: "seen")
+        raise ValueError("not found")
+
+    part, doubts = act(looks, read_only=True)
+    assert (part.outcome, doubts) == ("failed", [])
+
+
+@pytest.mark.parametrize("read_only", [False, True])
+def test_after_an_agent_inside_has_done_something_an_error_is_a_doubt(read_only: bool) -> None:
+    """J4, S6: of the tools inside, those with effects count."""
+
+    @tool(read_only=read_only)
+    async def pay(amount: int) -> str:
+        return "paid"
+
+    inner = Agent("inner", by_turn(call("pay", {"amount": 17})), tools=[pay])
+
+    async def runs(ctx: ToolContext) -> None:
+        completed(await ctx.run_agent(inner, "go"))
+        raise ValueError("no receipt")
+
+    part, doubts = act(runs)
+    assert part.outcome == ("failed" if read_only else "interrupted")
+    assert doubts == ([] if read_only else ["act"])
+    if not read_only:
+        assert "it had done this: pay(" in str(part.content)
+        assert "17" in str(part.content)
+
+
+def test_the_failed_outcome_of_an_agent_is_no_doubt() -> None:
+    """J4, S3: neither where a tool returns it, nor where `task` has it; it tells what was done."""
+
+    def fails(request: Any) -> Any:
+        if len(request.messages) > 1:
+            raise ValueError("the model is down")
+        return call("pay", {"x": "1"})
+
+    inner = Agent("inner", ScriptedModel(fails), tools=Bank().tools)
+
+    async def returns(ctx: ToolContext) -> Any:
+        return await ctx.run_agent(inner, "go")
+
+    part, doubts = act(returns)
+    assert (part.outcome, doubts) == ("failed", [])
+    assert "pay" in str(part.content)
+    task = call("task", {"task_name": "inner", "instructions": "go"})
+    stack = [SubAgent([inner], general_purpose=False)]
+    end = completed(Agent("desk", by_turn(task), middleware=stack).execute_sync("go"))
+    (part,) = results(end.state)
+    assert part.outcome == "failed"
+    assert "pay" in str(part.content)
+    assert end.state.doubts == {}
+
+
+@pytest.mark.parametrize("where", ["tool", "agent", "runtime"])
+def test_errors_that_leave_open_what_happened_are_added_at_each_place(where: str) -> None:
+    """J4: per tool, agent and runtime; and taken away by the tool."""
+
+    def doubts(options: dict[str, Any], agent: dict[str, Any], runtime: dict[str, Any]) -> int:
+        @tool(**options)
+        async def pay() -> str:
+            raise KeyError("perhaps")
+
+        desk = Agent("desk", by_turn(call("pay")), tools=[pay], **agent)
+        with Runtime([desk], **runtime) as here:
+            return len(completed(here.spawn("desk").run("go").get(timeout=60)).state.doubts)
+
+    given: list[dict[str, Any]] = [{}, {}, {}]
+    place = ["tool", "agent", "runtime"].index(where)
+    assert doubts(*given) == 0
+    given[place] = {"unknown_after": LookupError}
+    assert doubts(*given) == 1
+    given[place] = {"unknown_after": "builtins.KeyError"}
+    assert doubts(*given) == 1
+    given[place] = {"unknown_after": [OSError]}
+    assert doubts(*given) == 0
+    given[place] = {"unknown_after": LookupError}
+    given[0] = {**given[0], "nothing_happened": KeyError}
+    assert doubts(*given) == 0, "the more specific one counts"
 
 
 # ------------------------------------------------------------------------ write-ahead (J3)

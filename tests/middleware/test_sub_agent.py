@@ -703,29 +703,35 @@ def test_a_gate_on_the_task_itself_asks_before_any_child_begins(ran: Ran) -> Non
     assert results(end.state)[0].outcome == "denied"
 
 
-def test_a_doubt_in_a_child_makes_that_tool_need_a_person_in_the_whole_tree() -> None:
+def test_a_doubt_in_a_child_makes_equal_calls_need_a_person_in_the_whole_tree() -> None:
     """J4: sibling agents and the parent, while the child stands and after it."""
+    paid: list[int] = []
 
-    @tool(timeout=0.001)
+    @tool(timeout=0.05)
     async def pay(x: int) -> str:
-        if x == 1:
+        paid.append(x)
+        if len(paid) == 1:
             await never()
         return f"paid {x}"
 
-    kid = child("a", [call("pay", {"x": 1})], tools=[pay])
-    other = child("b", [call("pay", {"x": 2})], tools=[pay])
-    agent = boss(
-        [task("a")], [task("b")], [call("pay", {"x": 3})], agents=[kid, other], tools=[pay]
-    )
+    same, another = call("pay", {"x": 1}), call("pay", {"x": 2})
+    kid = child("a", [same], tools=[pay])
+    other = child("b", [another], [same], tools=[pay])
+    agent = boss([task("a")], [task("b")], [another, same], agents=[kid, other], tools=[pay])
     outcome = interrupted(agent.execute_sync("go"))
+    assert paid == [1, 2], "a call that differs needs nobody"
     (request,) = outcome.requests
     assert request.agent_path == ("boss", "b")
+    assert request.arguments == {"x": 1}
     assert [doubt.arguments for doubt in request.doubts] == [{"x": 1}]
     outcome = interrupted(agent.resume_sync(reloaded(outcome.state), outcome.decide(approve())))
+    assert paid == [1, 2, 1]
     (request,) = outcome.requests
     assert request.agent_path == ("boss",)
+    assert request.arguments == {"x": 1}
     assert [doubt.arguments for doubt in request.doubts] == [{"x": 1}]
     completed(agent.resume_sync(outcome.state, outcome.decide(approve())))
+    assert sorted(paid) == [1, 1, 1, 2, 2]
 
 
 # ------------------------------------------------------------ withdrawing, going on elsewhere

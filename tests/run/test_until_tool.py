@@ -36,6 +36,7 @@ from understudy import (
     respond,
     tool,
 )
+from understudy.errors import EffectUnknown, ResultNotKept
 from understudy.middleware import Middleware, ModelInput, SubAgent
 from understudy.modes import collapse_until_tool
 
@@ -488,7 +489,9 @@ def test_a_value_with_a_number_that_json_lacks_is_an_error_of_the_tool(
     model.requests.clear()
     outcome = agent.execute_sync("go", until_tool_success=measure)
     assert isinstance(outcome, Failed)
-    assert len(model.requests) == 2
+    assert isinstance(outcome.error, ResultNotKept)
+    assert "'measure' ran, but its" in str(outcome.error)
+    assert len(model.requests) == 1, "it is not asked to call the tool again"
     model.requests.clear()
     outcome = agent.execute_sync("go")
     is_sent = not isinstance(value, ToolResult)  # else the model gets the content alone
@@ -681,3 +684,108 @@ def test_a_model_that_cannot_be_forced_is_refused_before_any_model_call() -> Non
         with pytest.raises(UsageError, match=r"'free' cannot be made to call a tool"):
             agent.execute_sync("go", until_tool="finish", force=True)
     assert model.requests == []
+
+
+# ------------------------------------------------- what must not be called again (U1, J4)
+
+
+class Bank:
+    """An until tool that has paid, and then raises."""
+
+    def __init__(self, error: BaseException, **options: Any) -> None:
+        self.paid = 0
+
+        @tool(**options)
+        async def pay() -> str:
+            self.paid += 1
+            raise error
+
+        self.pay = pay
+
+    def agent(self) -> tuple[Agent, ScriptedModel]:
+        model = ScriptedModel(lambda _: call("pay"))
+        return Agent("a", model, tools=[self.pay]), model
+
+
+FORMS: dict[str, dict[str, Any]] = {
+    "until_tool": {"until_tool": "pay"},
+    "until_tool_success": {"until_tool_success": "pay"},
+    "force": {"until_tool_success": "pay", "force": True},
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize(
+    "error", [ConnectionResetError("reset"), asyncio.CancelledError()], ids=str
+)
+def test_a_doubt_about_the_until_tool_ends_the_run(form: str, error: BaseException) -> None:
+    """U1, J4: it is paid once, and not as often as the model may be asked."""
+    bank = Bank(error)
+    agent, model = bank.agent()
+    outcome = agent.execute_sync("go", **FORMS[form])
+    assert isinstance(outcome, Failed)
+    assert isinstance(outcome.error, EffectUnknown)
+    (key,) = outcome.state.doubts
+    assert (outcome.error.tool, outcome.error.call_key) == ("pay", key)
+    assert bank.paid == len(model.requests) == 1
+
+
+async def test_extract_ends_with_the_doubt() -> None:
+    """U5, J4."""
+    bank = Bank(ConnectionResetError("reset"))
+    agent, model = bank.agent()
+    with pytest.raises(NotExtracted) as raised:
+        await agent.extract("pay", "go")
+    assert isinstance(raised.value.__cause__, EffectUnknown)
+    assert bank.paid == len(model.requests) == 1
+
+
+def test_a_person_settles_the_doubt_about_the_until_tool_and_the_run_ends_with_it() -> None:
+    """U1, J4: where the tool says that one is asked."""
+    bank = Bank(ConnectionResetError("reset"), on_unknown="ask")
+    agent, model = bank.agent()
+    outcome = agent.execute_sync("go", until_tool_success="pay")
+    assert isinstance(outcome, Interrupted)
+    assert [request.kind for request in outcome.requests] == ["doubt"]
+    end = agent.resume_sync(outcome.state, outcome.decide(respond("receipt 17")))
+    assert ended_by(end).content == "receipt 17"
+    assert bank.paid == len(model.requests) == 1
+
+
+def test_a_failure_of_the_until_tool_still_goes_back_to_the_model() -> None:
+    """U1: of which is known that it has failed."""
+    bank = Bank(ValueError("no such account"))
+    agent, _ = bank.agent()
+    outcome = agent.execute_sync("go", until_tool_success="pay")
+    assert isinstance(outcome, Failed)
+    assert not isinstance(outcome.error, EffectUnknown)
+    assert bank.paid == 50, "so often a model is asked by default"
+
+
+def test_a_doubt_about_another_tool_does_not_end_the_run() -> None:
+    """U1."""
+    bank = Bank(ConnectionResetError("reset"))
+    model = ScriptedModel([call("pay"), call("finish", {"title": "x"})])
+    agent = Agent("a", model, tools=[finish, bank.pay])
+    assert ended_by(agent.execute_sync("go", until_tool_success="finish")).tool_name == "finish"
+    assert bank.paid == 1
+
+
+@pytest.mark.parametrize("form", ["until_tool_success", "force"])
+def test_an_until_tool_that_ran_and_whose_result_is_lost_ends_the_run(form: str) -> None:
+    """U1, T10: it is not called again only for its result."""
+    ran: list[int] = []
+
+    @tool
+    def pay() -> float:
+        ran.append(1)
+        return math.nan
+
+    model = ScriptedModel(lambda _: call("pay"))
+    outcome = Agent("a", model, tools=[pay]).execute_sync("go", **FORMS[form])
+    assert isinstance(outcome, Failed)
+    assert isinstance(outcome.error, ResultNotKept)
+    assert outcome.error.tool == "pay"
+    assert outcome.state.doubts == {}
+    assert ran == [1]
+    assert len(model.requests) == 1

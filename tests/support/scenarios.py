@@ -247,7 +247,7 @@ def make_agent(scenario: Scenario, ran: list[str]) -> Agent:
         ran_once(ctx)
         return f"answered {ctx.resume_value}"
 
-    @tool(idempotent=True)
+    @tool(read_only=True)  # after a crash, the failure of any other one would be a doubt
     async def fail(ctx: ToolContext, x: int) -> str:
         ran_once(ctx)
         raise ValueError(f"no {x}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -416,6 +417,22 @@ async def test_with_content_what_was_said_is_told() -> None:
     assert SECRET in found["gen_ai.tool.call.result"]
     assert SECRET in attributes_of(told.spans("chat")[0])["gen_ai.input.messages"]
     assert SECRET in (told.one("invoke_agent").status.description or "")
+
+
+async def test_with_content_the_arguments_that_ran_are_told() -> None:
+    """T12: with the values of defaults, which the model did not write."""
+    told = Told(content=True)
+
+    @tool
+    def pay(amount: int, currency: str = "EUR") -> str:
+        return "paid"
+
+    agent = Agent("desk", by_turn(call("pay", {"amount": 5})), tools=[pay])
+    async with Runtime([agent], telemetry=told.telemetry) as runtime:
+        completed(await soon(runtime.spawn("desk", id="a").run("Hi.")))
+
+    found = attributes_of(told.one("execute_tool"))["gen_ai.tool.call.arguments"]
+    assert json.loads(found) == {"amount": 5, "currency": "EUR"}
 
 
 async def test_a_model_that_makes_its_own_spans_gets_no_second_ones() -> None:

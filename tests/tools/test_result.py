@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import json
+import math
 import threading
 from dataclasses import dataclass
 from decimal import Decimal
@@ -27,6 +28,7 @@ from understudy import (
     AgentState,
     Completed,
     Failed,
+    Interrupt,
     NotExtracted,
     Outcome,
     ToolContext,
@@ -336,6 +338,97 @@ def test_a_result_that_the_model_cannot_be_sent_is_an_error_that_says_that_the_t
     assert "0x" not in part.content
     assert reloaded(outcome.state) == outcome.state
     assert did == [1]
+
+
+class Measuring:
+    """A tool that measures something with an effect, and whose results cannot be kept."""
+
+    def __init__(self, **options: Any) -> None:
+        self.did: list[int] = []
+
+        @tool(**options)
+        def measure(x: int, unit: str = "m") -> float:
+            self.did.append(x)
+            return math.nan
+
+        self.measure = measure
+
+    def agent(self, *turns: Any, **options: Any) -> Agent:
+        return Agent("a", by_turn(*turns), tools=[self.measure], **options)
+
+
+def measure(x: int, **more: Any) -> Any:
+    return call("measure", {"x": x, **more})
+
+
+def test_an_equal_call_of_a_tool_that_ran_and_whose_result_is_lost_is_refused() -> None:
+    """T10, J4: it ran, so it is no doubt; and it does not run again only for its result."""
+    tools = Measuring()
+    agent = tools.agent(measure(1), [measure(1, unit="m"), measure(2)], measure(1))
+    end = completed(agent.execute_sync("go"))
+    assert tools.did == [1, 2]
+    first, again, other, later = results(end.state)
+    assert str(first.content).startswith("'measure' ran, but its result of type 'float'")
+    assert str(first.content).endswith("Do not call it again only for its result.")
+    assert again.content == later.content == first.content
+    assert other.content == first.content
+    assert {part.outcome for part in (first, again, other, later)} == {"failed"}
+    assert end.state.doubts == {}
+    assert_valid_history(end.state)
+
+
+def test_the_next_run_may_call_it_again() -> None:
+    """T10: what one run was told is no rule for the next one."""
+    tools = Measuring()
+    end = completed(tools.agent(measure(1), "over", measure(1)).execute_sync("go"))
+    completed(tools.agent(measure(1), "over", measure(1)).execute_sync("again", state=end.state))
+    assert tools.did == [1, 1]
+
+
+def test_an_equal_call_is_refused_after_a_crash_too() -> None:
+    """T10, J17: wherever the run was cut off behind the first result."""
+    tools, journal = Measuring(), MemoryJournal()
+    turns = (measure(1), measure(1))
+    completed(tools.agent(*turns).execute_sync("go", journal=journal))
+    kinds = [record.kind for record in journal.records]
+    for cut in range(kinds.index("result") + 1, len(kinds)):
+        tools = Measuring()
+        state = reloaded(replay(journal.records[:cut]))
+        end = completed(tools.agent(*turns).resume_sync(state))
+        assert tools.did == [], f"cut after {cut}"
+        assert [part.outcome for part in results(end.state)] == ["failed", "failed"]
+
+
+def test_nobody_is_asked_about_a_call_that_is_refused() -> None:
+    """T10, I2: a person is not asked about a call that cannot run."""
+    tools = Measuring()
+    agent = tools.agent(measure(1), measure(1), interrupt_on={"measure": True})
+    outcome = interrupted(agent.execute_sync("go"))
+    end = completed(agent.resume_sync(outcome.state, outcome.decide(approve())))
+    assert tools.did == [1]
+    assert results(end.state)[1].content == results(end.state)[0].content
+    assert len(end.state.decisions) == 1
+
+
+async def test_a_call_that_was_entered_goes_on_where_an_equal_one_lost_its_result() -> None:
+    """T10: what it has begun is no repetition."""
+    asked: list[str] = []
+
+    @tool
+    async def measure(ctx: ToolContext) -> float:
+        if ctx.tool_call_id == "lost":
+            return math.nan
+        asked.append(ctx.tool_call_id)
+        if ctx.resume_value is None:
+            raise Interrupt("which?")
+        return 1.0
+
+    turn = [call("measure", id="asks"), call("measure", id="lost")]
+    agent = Agent("a", by_turn(turn), tools=[measure])
+    outcome = interrupted(await agent.execute("go"))
+    end = completed(await agent.resume(outcome.state, outcome.decide(respond("this"))))
+    assert asked == ["asks", "asks"]
+    assert [part.outcome for part in results(end.state)] == ["success", "failed"]
 
 
 def test_a_tool_that_says_how_its_value_is_serialised_may_return_it() -> None:

@@ -23,13 +23,12 @@ class Line:
         self.opened = 0
         self.may_close = asyncio.Event()
         self.may_close.set()
-        self.fails = 0
+        self.fails: list[Exception] = []
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator[int]:
         if self.fails:
-            self.fails -= 1
-            raise ConnectionError("busy")
+            raise self.fails.pop()
         self.opened += 1
         mine = self.opened
         self.told.append(f"open {mine}")
@@ -46,6 +45,12 @@ def calling(line: Line) -> Agent:
         return f"on {await ctx.shared(line, instead_of=lost or None)}"
 
     return Agent("desk", by_turn([call("dial"), call("dial")], call("dial")), tools=[dial])
+
+
+def calling_once(line: Line, *turns: Any) -> Agent:
+    """An agent that dials, and does what the turns say."""
+    tools = list(calling(line).definition.tools.values())
+    return Agent("desk", by_turn(call("dial"), *turns), tools=tools)
 
 
 def contents(state: Any) -> list[Any]:
@@ -93,14 +98,18 @@ async def test_one_that_is_lost_is_opened_anew_once_for_all() -> None:
 
 async def test_one_that_cannot_be_opened_is_tried_again_by_the_next_call() -> None:
     line = Line()
-    line.fails = 1
-    agent = Agent(
-        "desk",
-        by_turn(call("dial"), call("dial")),
-        tools=list(calling(line).definition.tools.values()),
-    )
-    outcome = completed(await agent.execute("go"))
-    assert contents(outcome.state) == ["ConnectionError: busy", "on 1"]
+    line.fails = [ConnectionRefusedError("busy")]
+    outcome = completed(await calling_once(line, call("dial")).execute("go"))
+    assert contents(outcome.state) == ["ConnectionRefusedError: busy", "on 1"]
+
+
+async def test_one_that_is_lost_while_it_is_opened_leaves_a_doubt() -> None:
+    """Nobody knows what the tool had done before, or the source."""
+    line = Line()
+    line.fails = [ConnectionResetError("gone")]
+    (part,) = results(completed(await calling_once(line).execute("go")).state)
+    assert part.outcome == "interrupted"
+    assert "ConnectionResetError: gone" in str(part.content)
 
 
 async def test_a_runtime_that_stops_during_a_call_closes_it_after_the_call() -> None:
@@ -179,13 +188,25 @@ def test_a_person_settles_it_where_the_tool_says_so() -> None:
     assert [part.content for part in results(ended.state)] == ["paid"]
 
 
-def test_for_an_idempotent_tool_it_is_an_error_which_its_policy_retries() -> None:
+def test_an_idempotent_tool_is_tried_again_by_itself_or_by_its_policy(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("understudy.modes.steps.tool_call.retry.SOON", (0, 0))
     did: list[int] = []
-    failed = completed(paying(did, idempotent=True).execute_sync("go"))
-    assert [(p.outcome, p.content) for p in results(failed.state)] == [
-        ("failed", "the bank did not answer")
-    ]
+    ended = completed(paying(did, idempotent=True).execute_sync("go"))
+    assert [part.content for part in results(ended.state)] == ["paid"]
+    assert len(did) == 2
     did.clear()
     retry = AsyncRetrying(stop=stop_after_attempt(2), wait=wait_none())
     ended = completed(paying(did, idempotent=True, retry=retry).execute_sync("go"))
     assert [part.content for part in results(ended.state)] == ["paid"]
+    assert len(did) == 2
+
+
+def test_for_a_tool_that_only_looks_it_is_an_error() -> None:
+    did: list[int] = []
+    failed = completed(paying(did, read_only=True).execute_sync("go"))
+    assert [(p.outcome, p.content) for p in results(failed.state)] == [
+        ("failed", "the bank did not answer")
+    ]
+    assert len(did) == 1

@@ -677,10 +677,10 @@ def test_a_delta_that_cannot_be_stored_is_an_error_result_and_changes_nothing(de
 # ------------------------------------------------------------------------- T6
 
 
-def test_an_idempotent_tool_that_takes_too_long_gets_an_error_naming_the_limit() -> None:
+def test_a_tool_that_only_looks_and_takes_too_long_gets_an_error_naming_the_limit() -> None:
     """T6."""
 
-    @tool(timeout=0.01, idempotent=True)
+    @tool(timeout=0.01, read_only=True)
     async def hang() -> str:
         await asyncio.Event().wait()
         return "never"
@@ -693,16 +693,26 @@ def test_an_idempotent_tool_that_takes_too_long_gets_an_error_naming_the_limit()
     assert outcome.state.doubts == {}
 
 
-def test_any_other_tool_that_takes_too_long_is_in_doubt() -> None:
-    """T6, T8, J4: not an error; the model is told that the outcome is unknown."""
+@pytest.mark.parametrize(("idempotent", "attempts"), [(False, 1), (True, 3)])
+def test_any_other_tool_that_takes_too_long_is_in_doubt(
+    idempotent: bool, attempts: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """T6, T8, J4, J28: not an error; the model is told that the outcome is unknown.
 
-    @tool(timeout=0.01)
+    An idempotent one is tried again before.
+    """
+    monkeypatch.setattr("understudy.modes.steps.tool_call.retry.SOON", (0, 0))
+    entered: list[str] = []
+
+    @tool(timeout=0.01, idempotent=idempotent)
     async def hang(order: str) -> str:
+        entered.append(order)
         await asyncio.Event().wait()
         return "never"
 
     outcome, _ = run_once(hang, {"order": "17"})
     assert isinstance(outcome, Completed)
+    assert entered == ["17"] * attempts
     part = results(outcome.state)[0]
     assert part.outcome == "interrupted"
     assert "0.01" in text(part)
@@ -740,18 +750,26 @@ def test_a_tool_within_its_limit_is_not_disturbed() -> None:
     assert results(run_once(quick)[0].state)[0].content == "quick"
 
 
-def test_a_timeout_error_of_the_tools_own_is_an_ordinary_error() -> None:
-    """T6, T2: the tool answered; nothing is in doubt."""
+@pytest.mark.parametrize(
+    ("error", "is_doubt"),
+    [(TimeoutError, True), (ConnectionResetError, True), (ValueError, False)],
+)
+@pytest.mark.parametrize("read_only", [False, True])
+def test_an_error_of_the_tools_own_is_a_doubt_where_it_leaves_open_what_it_did(
+    error: type[Exception], is_doubt: bool, read_only: bool
+) -> None:
+    """T6, T2: a time limit inside of the tool is as one around it; any other error is an answer."""
 
-    @tool(timeout=60)
+    @tool(timeout=60, read_only=read_only)
     async def fetch() -> str:
-        raise TimeoutError("the shop did not answer")
+        raise error("the shop did not answer")
 
     outcome, _ = run_once(fetch)
     part = results(outcome.state)[0]
-    assert part.outcome == "failed"
+    is_doubt = is_doubt and not read_only
+    assert part.outcome == ("interrupted" if is_doubt else "failed")
     assert "the shop did not answer" in text(part)
-    assert outcome.state.doubts == {}
+    assert [doubt.tool_name for doubt in outcome.state.doubts.values()] == ["fetch"] * is_doubt
 
 
 # ------------------------------------------------------------------------- T7

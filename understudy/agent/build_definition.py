@@ -587,6 +587,8 @@ def _child(given: Any, parent: AgentDefinition) -> ChildAgent:
         model_settings=parent.model_settings,
         retry=parent.retry,
         pause_when=None,
+        undeclared=parent.effect_defaults.undeclared,
+        unknown_after=parent.effect_defaults.unknown_after,
     )
     if names is not None:
         check_known(names, definition.tools, agent=definition.name)

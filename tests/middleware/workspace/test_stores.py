@@ -325,7 +325,7 @@ async def test_sub_agents_share_the_files_or_have_a_copy_of_their_own(new_store:
 
 
 class HeldCommits(SqliteBackend):
-    """From the start of a `read_file` on, each commit waits until it is let through."""
+    """From the result of a `write_file` on, each commit waits until it is let through."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(str(path), host="here")
@@ -335,7 +335,7 @@ class HeldCommits(SqliteBackend):
 
     def append(self, batch: Batch) -> None:
         payloads = (record.payload for record in batch.records)
-        self.holds |= any(b'"started"' in each and b'"read_file"' in each for each in payloads)
+        self.holds |= any(b'"result"' in each and b'"write_file"' in each for each in payloads)
         super().append(batch)
 
     def commit(self) -> None:
@@ -346,32 +346,28 @@ class HeldCommits(SqliteBackend):
 
 
 async def test_what_another_sub_agent_has_just_written_is_read(tmp_path: Path) -> None:
-    """Its bytes are in a commit behind the one that the start of the read has waited for."""
+    """Its bytes are in a commit that is under way: the start of a read waits for none."""
     found: list[Any] = []
-    wrote, records, recorded, reads = (asyncio.Event() for _ in range(4))
+    reads, written = asyncio.Event(), asyncio.Event()
 
     class Around(Middleware):
         async def wrap_tool_call(self, run: Run, call: ToolCall, next: Next) -> Any:
             if call.tool_name == "read_file":
                 reads.set()
+                await written.wait()
                 found.append(await next(call))
                 return found[0]
             result = await next(call)
             if call.tool_name == "write_file":
-                wrote.set()
-                await records.wait()
+                await reads.wait()
             return result
 
-    async def reply(request: Any) -> Any:
+    def reply(request: Any) -> Any:
         if "one task" not in request.instructions:
             return "done" if len(request.messages) > 1 else tasks
         if len(request.messages) > 1:
-            recorded.set()
             return "done"
-        if request.prompt == "write":
-            return WRITE
-        await wrote.wait()
-        return READ
+        return WRITE if request.prompt == "write" else READ
 
     tasks = [
         call("task", {"task_name": "general-purpose", "instructions": each})
@@ -383,11 +379,8 @@ async def test_what_another_sub_agent_has_just_written_is_read(tmp_path: Path) -
     async with Runtime([agent], store=DatabaseStore(backend)) as runtime:
         run = runtime.spawn("writer", id="a").run("go")
         assert await asyncio.to_thread(backend.held.acquire, timeout=60)
-        records.set()
-        await soon(recorded.wait())
-        backend.let_through.release()
-        await soon(reads.wait())
-        for _ in range(100):  # else it looks for the bytes now
+        written.set()
+        for _ in range(100):  # it looks for the bytes now
             await asyncio.sleep(0)
         backend.holds = False
         backend.let_through.release(100)

@@ -1,8 +1,13 @@
-"""An idempotent tool that raises is called again: soon in memory, later by a due."""
+"""A tool that raises and may be called again is: soon in memory, later by a due.
+
+By its policy; or, where nobody knows what an idempotent one did, without a policy as well.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import json
+import threading
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -14,16 +19,19 @@ from tenacity import (
     stop_after_attempt,
     stop_after_delay,
     wait_fixed,
+    wait_none,
 )
 
 from tests.support.agents import by_turn, completed, results, until_status
+from tests.support.cut_off import Crash, Disk
 from tests.support.left_out import LeftOut
-from tests.support.loops import soon, until
+from tests.support.loops import never, soon, until
 from tests.support.plans import HOUR, kinds, left_after, outcome_of
 from understudy import (
     Agent,
     AgentRef,
     Completed,
+    Interrupted,
     Outcome,
     Retry,
     Runtime,
@@ -37,10 +45,11 @@ from understudy import (
     call,
     tool,
 )
+from understudy.events import ToolEnded
 from understudy.journal import MemoryStore, replay
 from understudy.middleware import Middleware
 from understudy.modes.steps.tool_call import body
-from understudy.tools import ToolFailed
+from understudy.tools import OutcomeUnknown, ToolFailed
 
 HOURLY = AsyncRetrying(wait=wait_fixed(HOUR), stop=stop_after_attempt(4))
 
@@ -113,24 +122,30 @@ async def test_a_long_wait_costs_nothing_and_survives_a_restart(tmp_path: Path) 
     assert len(set(payments.keys)) == 1
 
 
-async def test_the_model_gets_the_error_when_the_policy_gives_up() -> None:
-    clock, payments = SimulatedClock(), Payments(9, HOURLY)
+@pytest.mark.parametrize(
+    ("error", "is_doubt"), [(ConnectionError("no answer"), True), (ValueError("no answer"), False)]
+)
+async def test_the_model_is_told_when_the_policy_gives_up(error: Exception, is_doubt: bool) -> None:
+    """J28, J4: of the error; or of the doubt, where one of the failures left it open."""
+    clock, payments = SimulatedClock(), Payments(9, HOURLY, error)
     async with Runtime([payments.agent()], clock=clock) as runtime:
         ref = runtime.spawn("desk", id="a")
         running = ref.run("Go.")
         for _ in range(3):
             await until_status(ref, Status.WAITING)
             await soon(clock.advance(HOUR))
-        (result,) = results((await soon(running)).state)
+        ended = await soon(running)
+        (result,) = results(ended.state)
         reasons = [
             entry.detail["reason"]
             for entry in (await soon(ref.history())).entries
             if entry.what == "wait_started"
         ]
-    assert result.outcome == "failed"
+    assert result.outcome == ("interrupted" if is_doubt else "failed")
     assert "no answer" in str(result.content)
+    assert len(ended.state.doubts) == is_doubt
     assert len(payments.keys) == 4
-    assert reasons == ["ConnectionError: no answer"] * 3
+    assert [f"{type(error).__name__}: no answer" in reason for reason in reasons] == [True] * 3
 
 
 async def test_the_time_of_a_policy_goes_on_across_restarts(tmp_path: Path) -> None:
@@ -146,7 +161,8 @@ async def test_the_time_of_a_policy_goes_on_across_restarts(tmp_path: Path) -> N
         await soon(later.advance(1))
         outcome = await outcome_of(runtime.get("a"))
         assert outcome is not None
-        assert results(outcome.state)[0].outcome == "failed"
+        assert results(outcome.state)[0].outcome == "interrupted"
+        assert len(outcome.state.doubts) == 1
     assert len(payments.keys) == 2
 
 
@@ -168,7 +184,7 @@ async def test_a_call_that_is_not_retried_is_noticed(
     """J28."""
     await left_out(
         lambda: monkeypatch.setattr(
-            body, "with_retries", lambda _run, _call, _policy, body, _: body()
+            body, "with_retries", lambda _run, _ready, body, _begin_again: body()
         ),
         lambda _: test_without_a_runtime_the_caller_goes_on(),
     )
@@ -285,12 +301,13 @@ async def test_a_policy_that_waits_for_no_time_is_an_error_of_the_tool(seconds: 
     assert "0 to 100 years" in str(results(outcome.state)[0].content)
 
 
-def test_only_an_idempotent_tool_is_retried() -> None:
+def test_only_a_tool_that_may_run_again_has_a_policy() -> None:
     def pay() -> str:
         return "paid"
 
-    with pytest.raises(UsageError, match="idempotent=True"):
+    with pytest.raises(UsageError, match=r"idempotent=True; or read_only=True"):
         tool(retry=HOURLY)(pay)
+    assert tool(retry=HOURLY, read_only=True)(pay).retry is HOURLY
     with pytest.raises(UsageError, match=r"tenacity\.AsyncRetrying"):
         Tool(pay, idempotent=True, retry=3)  # type: ignore[arg-type]
 
@@ -303,3 +320,289 @@ async def test_a_point_of_a_tool_has_no_name_of_a_retry() -> None:
 
     outcome = await soon(Agent("desk", by_turn(call("pay")), tools=[pay]).execute("Go."))
     assert "'retry/'" in str(results(outcome.state)[0].content)
+
+
+# ----------------------------------------------------- calls of which nobody knows what they did
+
+
+@pytest.fixture
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The repeats without a policy come at once."""
+    monkeypatch.setattr("understudy.modes.steps.tool_call.retry.SOON", (0, 0))
+
+
+class Idempotent:
+    """An idempotent tool without a policy, whose entries end as is said, and then with "paid"."""
+
+    def __init__(self, *ends: BaseException, **options: Any) -> None:
+        self.keys: list[str] = []
+        self.ends = list(ends)
+
+        async def pay(ctx: ToolContext, amount: int = 5) -> str:
+            self.keys.append(ctx.call_key)
+            if self.ends:
+                raise self.ends.pop(0)
+            return "paid"
+
+        self.tool = tool(**{"idempotent": True, **options})(pay)
+
+    def agent(self, *turns: Any, **options: Any) -> Agent:
+        return Agent("desk", by_turn(*(turns or (call("pay"),))), tools=[self.tool], **options)
+
+
+def reset() -> Exception:
+    """An error that leaves open what the call did."""
+    return ConnectionResetError("reset")
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        reset(),
+        TimeoutError("slow"),
+        OutcomeUnknown("no answer"),
+        asyncio.CancelledError(),
+        ExceptionGroup("both", [ValueError("one"), reset()]),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+@pytest.mark.usefixtures("at_once")
+async def test_a_call_of_which_nobody_knows_what_it_did_is_repeated_under_its_key(
+    error: BaseException,
+) -> None:
+    """J28: twice, without a policy."""
+    payments = Idempotent(error, error)
+    outcome = await soon(payments.agent().execute("Go."))
+    assert paid(outcome).state.doubts == {}
+    assert len(payments.keys) == 3
+    assert len(set(payments.keys)) == 1
+
+
+async def test_the_repeats_come_after_half_a_second_and_two_seconds(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """J28: in memory; they are no wait that anybody else sees."""
+    slept: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        slept.append(seconds)
+
+    monkeypatch.setattr("understudy.modes.steps.tool_call.retry.asyncio.sleep", sleep)
+    payments = Idempotent(reset(), reset())
+    paid(await payments.agent().execute("Go."))
+    assert slept == [0.5, 2.0]
+
+
+@pytest.mark.parametrize(
+    "last",
+    [reset(), ValueError("wrong"), Retry("again"), ToolFailed("no")],
+    ids=lambda error: type(error).__name__,
+)
+@pytest.mark.usefixtures("at_once")
+async def test_where_no_repeat_brings_a_result_it_is_a_doubt_whatever_the_last_error_says(
+    last: Exception,
+) -> None:
+    """J28, J4: the model's next call would have another key, and pay again."""
+    payments = Idempotent(reset(), reset(), last)
+    outcome = completed(await soon(payments.agent().execute("Go.")))
+    (result,) = results(outcome.state)
+    assert result.outcome == "interrupted"
+    assert "Do not repeat it" in str(result.content)
+    assert str(last) in str(result.content)
+    assert [doubt.tool_name for doubt in outcome.state.doubts.values()] == ["pay"]
+    assert len(payments.keys) == 3
+
+
+@pytest.mark.usefixtures("at_once")
+async def test_an_equal_call_after_such_a_doubt_needs_a_person() -> None:
+    """J4: the tool is idempotent under one key alone."""
+    payments = Idempotent(reset(), reset(), reset())
+    outcome = await soon(payments.agent(call("pay"), call("pay")).execute("Go."))
+    assert isinstance(outcome, Interrupted)
+    assert [len(request.doubts) for request in outcome.requests] == [1]
+    assert len(payments.keys) == 3
+
+
+@pytest.mark.parametrize(
+    "error",
+    [ValueError("wrong"), Retry("again"), ToolFailed("no"), ConnectionRefusedError("closed")],
+    ids=lambda error: type(error).__name__,
+)
+@pytest.mark.usefixtures("at_once")
+async def test_an_error_by_which_the_call_has_failed_is_not_repeated_without_a_policy(
+    error: Exception,
+) -> None:
+    """J28: the model hears of it, and may call again."""
+    payments = Idempotent(error)
+    outcome = completed(await soon(payments.agent(call("pay"), call("pay")).execute("Go.")))
+    assert [part.outcome for part in results(outcome.state)] == ["failed", "success"]
+    assert len(set(payments.keys)) == 2
+    assert outcome.state.doubts == {}
+
+
+@pytest.mark.parametrize("effect", ["effects", "read_only"])
+@pytest.mark.usefixtures("at_once")
+async def test_a_call_of_any_other_tool_is_not_repeated(effect: str) -> None:
+    """J28, J4: it is a doubt; or an error, where it only looks."""
+    payments = Idempotent(reset(), idempotent=False, read_only=effect == "read_only")
+    outcome = completed(await soon(payments.agent().execute("Go.")))
+    assert len(payments.keys) == 1
+    (result,) = results(outcome.state)
+    assert result.outcome == ("failed" if effect == "read_only" else "interrupted")
+
+
+async def test_a_call_that_was_cut_off_and_then_fails_is_a_doubt() -> None:
+    """J28, J4: before the crash it may have taken effect."""
+    payments, disk = Idempotent(Crash(), ValueError("wrong")), Disk()
+    with pytest.raises(Crash):
+        await payments.agent().execute("Go.", journal=disk)
+    outcome = completed(await payments.agent().resume(disk.load()))
+    assert results(outcome.state)[0].outcome == "interrupted"
+    assert len(outcome.state.doubts) == 1
+    assert len(payments.keys) == 2
+    assert len(set(payments.keys)) == 1
+
+
+async def test_a_call_that_was_cut_off_and_does_not_fit_its_tool_any_more_is_a_doubt() -> None:
+    """J28, J4: it cannot be repeated, and the model must not do it instead."""
+    payments, disk = Idempotent(Crash()), Disk()
+    with pytest.raises(Crash):
+        await payments.agent().execute("Go.", journal=disk)
+
+    @tool(idempotent=True)
+    async def pay(account: str) -> str:
+        return "paid"
+
+    changed = Agent("desk", by_turn(call("pay")), tools=[pay])
+    outcome = completed(await changed.resume(disk.load()))
+    (result,) = results(outcome.state)
+    assert result.outcome == "interrupted"
+    assert "it cannot go on: Invalid arguments for 'pay'" in str(result.content)
+    assert len(outcome.state.doubts) == 1
+
+
+async def test_a_call_whose_failure_was_known_before_it_was_cut_off_is_no_doubt() -> None:
+    """J28: the process went away between two attempts, not in one."""
+    policy = AsyncRetrying(stop=stop_after_attempt(2), wait=wait_none())
+    errors = (ValueError("wrong"), ValueError("wrong"))
+    whole, payments = Disk(), Idempotent(*errors, retry=policy)
+    completed(await payments.agent().execute("Go.", journal=whole))
+    kinds = [json.loads(line)["kind"] for line in whole.lines]
+    disk, payments = Disk(kinds.index("point_reached") + 1), Idempotent(*errors, retry=policy)
+    with pytest.raises(Crash):
+        await payments.agent().execute("Go.", journal=disk)
+    outcome = completed(await payments.agent().resume(disk.load()))
+    assert len(payments.keys) == 2
+    assert results(outcome.state)[0].outcome == "failed"
+    assert outcome.state.doubts == {}
+
+
+async def test_an_idempotent_call_that_fails_because_it_is_interrupted_keeps_its_key() -> None:
+    """J28, J13: the next process makes it again; it is no failure that the model repairs."""
+    entered, ends = asyncio.Event(), [ConnectionResetError("closed"), ValueError("half way")]
+    for error in ends:
+        keys: list[str] = []
+        entered.clear()
+
+        def agent(error: Exception = error, keys: list[str] = keys) -> Agent:
+            @tool(idempotent=True)
+            async def pay(ctx: ToolContext) -> str:
+                keys.append(ctx.call_key)
+                if len(keys) == 1:
+                    entered.set()
+                    try:
+                        await never()
+                    except asyncio.CancelledError:
+                        raise error from None
+                return "paid"
+
+            return Agent("desk", by_turn(call("pay"), "Done."), tools=[pay])
+
+        disk = Disk()
+        running = asyncio.ensure_future(agent().execute("Go.", journal=disk))
+        await soon(entered.wait())
+        running.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await soon(running)
+        paid(await soon(agent().resume(disk.load())))
+        assert len(keys) == 2
+        assert len(set(keys)) == 1
+
+
+@pytest.mark.usefixtures("at_once")
+async def test_a_repeat_that_gets_no_thread_leaves_a_doubt() -> None:
+    """J28, T6: the attempt before it may have taken effect."""
+    release = threading.Event()
+    entered: list[int] = []
+
+    @tool
+    def blocks() -> str:
+        release.wait(60)
+        return "released"
+
+    @tool(idempotent=True, timeout=0.1)
+    def pay() -> str:
+        entered.append(1)
+        raise reset()
+
+    try:
+        agent = Agent("desk", by_turn([call("pay"), call("blocks")]), tools=[pay, blocks])
+        async with Runtime([agent], max_threads=1) as runtime:
+            ref = runtime.spawn("desk", id="a")
+            events = ref.events()
+            future = ref.run("Go.")
+            async for told in events:
+                if isinstance(told.event, ToolEnded) and told.event.tool_name == "pay":
+                    break
+            events.close()
+            release.set()
+            outcome = completed(await soon(future))
+    finally:
+        release.set()
+    assert entered == [1]
+    (first, _) = results(outcome.state)
+    assert first.outcome == "interrupted"
+    assert "no thread was free" in str(first.content)
+    assert [doubt.tool_name for doubt in outcome.state.doubts.values()] == ["pay"]
+
+
+# ------------------------------------------------------------------- repeats of a middleware
+
+
+class Again(Middleware):
+    """Makes each call again that has failed."""
+
+    async def wrap_tool_call(self, run: Any, call: Any, next: Any) -> Any:
+        try:
+            return await next(call)
+        except Exception:
+            return await next(call)
+
+
+async def test_a_middleware_that_repeats_an_idempotent_call_that_has_failed_makes_no_doubt() -> (
+    None
+):
+    """J28: each of the two has failed, and the model may call again."""
+    payments = Idempotent(ValueError("wrong"), ValueError("wrong"))
+    agent = payments.agent(call("pay"), call("pay"), middleware=[Again()])
+    outcome = completed(await soon(agent.execute("Go.")))
+    assert [part.outcome for part in results(outcome.state)] == ["failed", "success"]
+    assert outcome.state.doubts == {}
+    assert len(payments.keys) == 3
+
+
+async def test_a_middleware_that_repeats_any_other_call_leaves_a_doubt() -> None:
+    """J4: whatever the first one came to, the tool is entered once."""
+    payments = Idempotent(ValueError("wrong"), idempotent=False)
+    outcome = completed(await soon(payments.agent(middleware=[Again()]).execute("Go.")))
+    (result,) = results(outcome.state)
+    assert result.outcome == "interrupted"
+    assert "a middleware asked for it once more" in str(result.content)
+    assert len(outcome.state.doubts) == 1
+    assert len(payments.keys) == 1
+
+
+async def test_a_middleware_repeats_a_call_that_only_looks() -> None:
+    payments = Idempotent(ValueError("wrong"), idempotent=False, read_only=True)
+    paid(await soon(payments.agent(middleware=[Again()]).execute("Go.")))
+    assert len(payments.keys) == 2

@@ -21,11 +21,13 @@ from understudy import (
     approve,
     call,
     reject,
+    respond,
     tool,
 )
-from understudy.errors import AgentFailed
+from understudy.errors import AgentFailed, EffectUnknown
 from understudy.events import AgentEnded
 from understudy.middleware import Middleware, SubAgent
+from understudy.models import ScriptedRequest
 from understudy.modes import Loop, Mode, Parallel, Sequential
 from understudy.tools import exit_loop
 
@@ -173,6 +175,87 @@ def test_a_failure_ends_a_loop_and_wins_over_escalating() -> None:
     outcome = loop(Agent("a", model, tools=[enough])).execute_sync("go")
     assert isinstance(outcome, Failed)
     assert isinstance(outcome.error, AgentFailed)
+
+
+class Bank:
+    """An agent that pays in each round, and whose bank is lost in the second one."""
+
+    def __init__(self, error: Exception | None = None, **options: Any) -> None:
+        self.paid = 0
+
+        @tool(**options)
+        async def pay() -> str:
+            self.paid += 1
+            if self.paid == 2:
+                raise error or ConnectionResetError("reset")
+            return "paid"
+
+        def reply(request: ScriptedRequest) -> Any:
+            return call("pay") if isinstance(request.prompt, str) and self._asks() else "done"
+
+        self._turns = 0
+        self.agent = Agent("payer", ScriptedModel(reply), tools=[pay])
+
+    def _asks(self) -> bool:
+        self._turns += 1
+        return self._turns % 2 == 1
+
+
+@pytest.mark.parametrize("nested", [False, True])
+def test_a_doubt_in_a_round_ends_the_loop_before_the_next_one(nested: bool) -> None:
+    """W1, J4: the next round would do it again."""
+    bank = Bank()
+    rounds = loop(bank.agent, max_iterations=9)
+    if nested:
+        rounds = Agent("all", mode=Sequential([talker("first"), rounds]))
+    outcome = rounds.execute_sync("go")
+    assert isinstance(outcome, Failed)
+    error = outcome.error
+    if nested:
+        assert isinstance(error, AgentFailed)
+        assert "The outcome of a call of 'pay' is unknown" in str(error)
+    else:
+        assert isinstance(error, EffectUnknown)
+        assert error.tool == "pay"
+        assert list(outcome.state.doubts) == [error.call_key]
+    assert bank.paid == 2
+    assert [doubt.tool_name for doubt in outcome.state.doubts.values()] == ["pay"]
+
+
+def test_a_doubt_in_the_last_round_does_not_make_a_loop_fail() -> None:
+    """W1: nothing comes after it."""
+    bank = Bank()
+    outcome = completed(loop(bank.agent, max_iterations=2).execute_sync("go"))
+    assert bank.paid == 2
+    assert len(outcome.state.doubts) == 1
+
+
+def test_a_failure_that_is_no_doubt_leaves_the_loop_going() -> None:
+    """W1."""
+    bank = Bank(ValueError("no money"))
+    completed(loop(bank.agent, max_iterations=4).execute_sync("go"))
+    assert bank.paid == 4
+
+
+def test_a_doubt_of_an_earlier_run_does_not_end_a_loop() -> None:
+    """W1, J4: it stays in doubt, and an equal call needs a person as ever."""
+    bank = Bank()
+    first = completed(loop(bank.agent, max_iterations=2).execute_sync("go"))
+    chat = loop(talker("a"), max_iterations=3)
+    outcome = completed(chat.execute_sync("again", state=first.state))
+    assert authors(outcome.state)[-3:] == ["a", "a", "a"]
+    assert len(outcome.state.doubts) == 1
+
+
+def test_a_doubt_that_a_person_settles_leaves_the_loop_going() -> None:
+    """W1, J4."""
+    bank = Bank(on_unknown="ask")
+    rounds = loop(bank.agent, max_iterations=3)
+    outcome = interrupted(rounds.execute_sync("go"))
+    assert [request.kind for request in outcome.requests] == ["doubt"]
+    end = completed(rounds.resume_sync(outcome.state, outcome.decide(respond("receipt"))))
+    assert bank.paid == 3
+    assert end.state.doubts == {}
 
 
 def test_an_approved_exit_ends_the_loop_in_its_round() -> None:

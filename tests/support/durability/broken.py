@@ -21,7 +21,7 @@ from understudy.journal.postgres import sql
 from understudy.journal.sqlite import backend, lock, writer
 from understudy.modes import agent_execution, pipeline
 from understudy.modes.steps import check_interrupts, execute_tools
-from understudy.modes.steps.tool_call import checks
+from understudy.modes.steps.tool_call import arguments, checks
 from understudy.run import ledger
 from understudy.run.waits import dues, points
 from understudy.state import fold
@@ -121,10 +121,15 @@ def _j4() -> None:
     _wrap(execute_tools, "_release", releasing)
 
 
-@_broken("J4: a doubt does not bind the next call of its tool")
+@_broken("J4: a doubt does not bind the next call that equals it")
 def _j4_unbound() -> None:
     _wrap(execute_tools, "blocked_by_doubt", lambda _: lambda *_: False)
     _wrap(check_interrupts, "doubts_about", lambda _: lambda *_: ())
+
+
+@_broken("J4: a doubt binds each call of its tool")
+def _j4_bound() -> None:
+    _wrap(arguments, "equals", lambda _: lambda *_: True)
 
 
 @_broken("J5: an answer outlives the life in which it was given")

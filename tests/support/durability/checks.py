@@ -194,7 +194,8 @@ CONTROLS: dict[str, Aim] = {
         "after append started", nth=(1, 2, 3)
     ),
     "J4: a call that was cut off runs again": _aimed("after effect of book", nth=(1, 2, 3)),
-    "J4: a doubt does not bind the next call of its tool": _aimed("before effect of mail"),
+    "J4: a doubt does not bind the next call that equals it": _aimed("before effect of mail"),
+    "J4: a doubt binds each call of its tool": _aimed("before effect of mail"),
     "J5: an answer outlives the life in which it was given": (
         "came_back",
         lambda s: s.after_an_answer(by="restore"),

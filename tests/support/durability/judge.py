@@ -12,6 +12,8 @@ from tests.support.durability.side_log import SideLog
 __all__ = ["violations"]
 
 REPEATABLE = ("note",)
+TWICE = ("mail", "one")
+"""The tool, and its argument, that the story calls twice."""
 
 
 def violations(log: SideLog, expected: dict[str, Any] | None) -> list[str]:
@@ -49,15 +51,15 @@ def _repeated(log: SideLog) -> Iterator[str]:
 
 
 def _effects(log: SideLog) -> Iterator[str]:
-    """Each effect happened, once; of what may be repeated at least once, under one key (J11)."""
+    """Each effect happened once for each call; of what may be repeated at least once (J11)."""
     keys: dict[tuple[str, str, str], Counter[str]] = defaultdict(Counter)
     for entry in log.read("effect"):
         key, tool, what = entry.of
         keys[key.partition(".")[0], tool, what][key] += 1
     for (_, tool, what), counted in keys.items():
-        if len(counted) > 1:
+        if len(counted) > (2 if (tool, what) == TWICE else 1):
             yield f"{tool} of {what} took effect under {len(counted)} call keys"
-        if tool not in REPEATABLE and counted.total() > 1:
+        if tool not in REPEATABLE and max(counted.values()) > 1:
             yield f"{tool} of {what} took effect {counted.total()} times"
 
 
@@ -94,16 +96,19 @@ def _settled(end: Any) -> Any:
 
 
 def _doubts(log: SideLog) -> Iterator[str]:
-    """While a call is in doubt, the next one of its tool needs a person (J4)."""
+    """While a call is in doubt, an equal one needs a person, and another one needs nobody (J4)."""
     approved = {entry.of[0] for entry in log.read("approved")}
+    mails = {entry.of[0]: entry.of[2] for entry in log.read("enter") if entry.of[1] == "mail"}
     for entry in log.read("end"):
         if entry.of[0] != "letter":
             continue
         doubts = set(json.loads(entry.of[1])["doubts"])
-        for mailed in log.read("enter"):
-            key, tool, what = mailed.of
-            if tool == "mail" and what == "two" and doubts - {key} and key not in approved:
-                yield f"{tool} of {what} ran without a person while {sorted(doubts)} is in doubt"
+        for key, what in mails.items():
+            equal = {doubt for doubt in doubts if doubt < key and mails.get(doubt, what) == what}
+            if what == "one" and equal and key not in approved:
+                yield f"mail of {what} ran without a person while {sorted(equal)} is in doubt"
+            if what == "two" and key in approved:
+                yield f"a person was asked about the mail of {what}, which equals no other one"
 
 
 def _difference(expected: Any, end: Any) -> str:

@@ -194,9 +194,9 @@ def call_of(tool_name: str, what: str) -> Any:
 
 
 def mailer() -> Agent:
-    """Two calls of a tool whose first may be in doubt when the second is due (J4)."""
+    """Calls of a tool whose first may be in doubt when an equal one, and another, are due (J4)."""
     one, two = call("mail", {"what": "one"}), call("mail", {"what": "two"})
-    return Agent("mailer", _model("mailer", one, two, "mailed"), tools=[mail])
+    return Agent("mailer", _model("mailer", one, one, two, "mailed"), tools=[mail])
 
 
 def clerk() -> Agent:

@@ -24,6 +24,7 @@ from understudy.modes.steps.tool_call.arguments import (
     as_tool_call,
     doubts_about,
     effect_of,
+    not_kept_before,
     prepare,
     record_request,
     request_again,
@@ -124,12 +125,15 @@ async def _request_decisions(run: Run, turn: Turn) -> None:
             continue  # a call with requests already, as one in doubt, keeps them
         ready = prepare(run, call)
         try:
-            if isinstance(ready, ReadyCall):
+            # A person is not asked about a call that cannot run
+            # (test_nobody_is_asked_about_a_call_that_is_refused).
+            refusal = not_kept_before(run, ready) if isinstance(ready, ReadyCall) else ready
+            if isinstance(ready, ReadyCall) and refusal is None:
                 calls[call.key], all_ready[call.key] = as_tool_call(run, ready), ready
                 if ready.made is not None:
                     made[call.key] = ready.made
                 continue
-            failure = ready
+            failure = refusal
         except InvalidArguments as error:
             failure = str(error)
         run.record(failed_result(run, call, failure))
@@ -172,8 +176,8 @@ async def _ask_gates_of_today(run: Run, turn: Turn) -> None:
     calls: dict[str, ToolCall] = {}
     ready_calls: dict[str, ReadyCall] = {}
     for call in turn.calls.values():
-        has_approval = any(request.kind == "approval" for request in call.requests.values())
-        if call.result is not None or call.pending_requests or has_approval or _is_doubt(run, call):
+        was_asked = any(_is_of_gate(request) for request in call.requests.values())
+        if call.result is not None or call.pending_requests or was_asked or _is_doubt(run, call):
             continue  # who was asked stays asked; a doubt is put to a person, or the model is told
         with contextlib.suppress(InvalidArguments):
             ready = prepare(run, call)
@@ -191,6 +195,11 @@ async def _ask_gates_of_today(run: Run, turn: Turn) -> None:
             run.record(decision)
 
 
+def _is_of_gate(request: Request) -> bool:
+    """Whether it asks if the call may run. A tool's question, and a doubt, have no source."""
+    return request.kind == "approval" or bool(request.source and not request.question_key)
+
+
 def _is_doubt(run: Run, call: Call) -> bool:
     """Whether the call was cut off, and is not to run again; or waits for its check."""
     if call.check is not None:
@@ -198,7 +207,8 @@ def _is_doubt(run: Run, call: Call) -> bool:
     tool = run.definition.tool_of(call.part.tool_name)
     if not call.running or tool is None:
         return call.running
-    return call.copied_from or stricter(call.effect, effect_of(run, tool)) == "effects"
+    effect = stricter(call.effect, effect_of(run, tool))
+    return effect == "effects" or (effect == "idempotent" and call.copied_from)
 
 
 def _kept_decisions(run: Run, requests: Sequence[Request]) -> list[Decided]:

@@ -21,6 +21,7 @@ from understudy.modes.steps.tool_call.results import (
     LIMIT_PASSED,
     LIMIT_REASON,
     denied_result,
+    doubt_result,
     failed_result,
     in_doubt_result,
     is_settled,
@@ -179,9 +180,9 @@ async def _release(run: Run, call: Call) -> ReadyCall | None:
     if call.running:
         tool = run.definition.tool_of(call.part.tool_name)
         limit = run.current.once.get(LIMIT_PASSED + call.key)
-        effect = "effects" if tool is None else stricter(call.effect, effect_of(run, tool))
-        may_repeat = effect != "effects" and not call.copied_from
-        if not may_repeat or (limit is not None and effect != "read_only"):
+        effect = call.effect if tool is None else stricter(call.effect, effect_of(run, tool))
+        may_repeat = effect == "idempotent" and tool is not None and not call.copied_from
+        if effect != "read_only" and (not may_repeat or limit is not None):
             reason = CRASHED if limit is None else LIMIT_REASON.format(limit=limit)
             unknown = in_doubt_result(run, call, reason)
             if unknown is not None:
@@ -208,7 +209,10 @@ async def _release(run: Run, call: Call) -> ReadyCall | None:
     if isinstance(ready, ReadyCall) and refusal is None:
         return ready
     await end_agents_of(run, call.key)
-    run.record(failed_result(run, call, refusal))
+    if call.attempts and call.effect != "read_only":  # the definition has changed since it began
+        run.record(doubt_result(run, call, f"it cannot go on: {refusal}"))
+    else:
+        run.record(failed_result(run, call, refusal))
     return None
 
 

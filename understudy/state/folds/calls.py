@@ -16,8 +16,6 @@ from understudy.state.waits import open_calls
 
 def started(state: AgentState, record: r.Started) -> None:
     call = find_call(state, record.call_key)
-    if call.running and call.failed_in != call.attempts:
-        call.unknown = True  # the attempt before it was cut off
     call.attempts, call.running, call.effect = record.attempt, True, record.effect
     if record.arguments is not None:
         call.arguments = record.arguments

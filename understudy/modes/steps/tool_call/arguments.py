@@ -195,7 +195,12 @@ def equals(ready: ReadyCall, arguments: dict[str, Any]) -> bool:
 
 
 def not_kept_before(run: Run, ready: ReadyCall) -> str | None:
-    """What the model was told of an equal call that ran, and whose result could not be kept."""
+    """What the model was told of an equal call that ran, and whose result could not be kept.
+
+    None for a call that was entered already: what it has begun is no repetition.
+    """
+    if ready.call.attempts:
+        return None
     for each in run.current.not_kept.values():
         if each.tool_name == ready.tool.name and equals(ready, each.arguments):
             return each.text

@@ -69,7 +69,8 @@ def record_started(run: Run, ready: ReadyCall, *, goes_on: bool = False) -> None
 
 def tried(run: Run, ready: ReadyCall) -> Awaitable[Any]:
     """What the tool's function returns; it is called again where that is safe and may help."""
-    if effect_of(run, ready.tool) == "effects":
+    effect = effect_of(run, ready.tool)
+    if effect == "effects" or (effect == "read_only" and ready.tool.retry is None):
         return _body(run, ready)
 
     async def begin_again() -> None:

@@ -135,23 +135,34 @@ async def _result(run: Run, ready: ReadyCall, cancelled: Callable[[], bool]) -> 
     except ToolStop as ended:
         return stop_result(run, call, ended.signal)
     except NotEntered:
+        if _was_unknown(run, ready):
+            return in_doubt_result(run, call, "it was tried again, and no thread was free for it")
         return not_entered_result(run, ready)
     except InDoubt as ended:
+        if cancelled():
+            raise asyncio.CancelledError from ended  # as below
         return in_doubt_result(run, call, ended.reason)
     except (HookFailed, JournalFailed):
         raise
     except Exception as error:
-        if cancelled() and effect_of(run, ready.tool) == "effects":
+        if cancelled():
             # Race: the cancellation made the tool raise this error half way. That is no failure
-            # that the model may repair by calling again: the call is in doubt
-            # (test_a_tool_that_fails_because_it_is_interrupted_is_in_doubt).
+            # that the model may repair by calling again: the call was cut off
+            # (test_a_tool_that_fails_because_it_is_interrupted_is_in_doubt,
+            # test_an_idempotent_call_that_fails_because_it_is_interrupted_keeps_its_key).
             raise asyncio.CancelledError from error
-        if call.unknown and effect_of(run, ready.tool) == "idempotent":
-            # Whatever the last error says: an attempt before it may have taken effect, and the
-            # model's next call would have another key.
+        if _was_unknown(run, ready):
             reason = f"it was tried again, which raised {error_text(error)}"
             return in_doubt_result(run, call, reason)
         return failed_result(run, call, as_edited(_failure_text(error), ready.edited))
+
+
+def _was_unknown(run: Run, ready: ReadyCall) -> bool:
+    """Whether an attempt before this one may have taken effect, whatever this one says.
+
+    The model's next call would have another key.
+    """
+    return ready.call.unknown and effect_of(run, ready.tool) == "idempotent"
 
 
 async def _suspend(run: Run, ready: ReadyCall) -> None:

@@ -132,6 +132,11 @@ def in_doubt_result(run: Run, call: Call, reason: str) -> Result | None:
             )
             record_request(run, request)
             return None
+    return doubt_result(run, call, reason)
+
+
+def doubt_result(run: Run, call: Call, reason: str) -> Result:
+    """A result that says that the outcome of a started call is unknown; nobody is asked."""
     part = make_part(run, call, IN_DOUBT.format(reason=reason), "interrupted")
     return Result(call_key=call.key, part=part, doubt=reason)
 
