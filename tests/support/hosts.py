@@ -89,7 +89,7 @@ async def running(runtime: Runtime, held: Held, id: str = "t") -> Any:
 
 async def may_be_taken(hosts: Hosts, id: str = "t") -> None:
     """Until a host that is asked may take the agent: its owner tells that after its run's end."""
-    told = "SELECT takeable AND indexed_seq = last_seq FROM agents WHERE agent_id = %s"
+    told = "SELECT takeable FROM agents WHERE agent_id = %s"
     await until(lambda: hosts.sql(told, id) == [(True,)])
 
 
