@@ -211,6 +211,8 @@ class HistoryReader:
                 self._started[place, record.run_id] = at
                 text = None if record.message is None else _text(record.message)
                 detail: dict[str, Any] = {"text": text, "agent": record.agent}
+                if record.continues is not None:
+                    detail["continues"] = record.continues
                 if record.occurrence is not None:
                     detail["occurrence"] = _occurrence(record.occurrence)
                 detail |= _context(record.context)

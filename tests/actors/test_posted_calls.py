@@ -89,6 +89,34 @@ async def test_a_run_whose_owner_dies_between_record_and_reply_is_run_once(hosts
     assert recorded(hosts, "run_started") == 2
 
 
+async def test_a_retry_whose_owner_dies_between_record_and_reply_is_made_once(
+    hosts: Hosts,
+) -> None:
+    """W8, J70: it names no run. The asker knows by the run that had failed what became of it."""
+    here, there = stores(hosts, "here", "there")
+    owner = Stopping(here, "reply")
+
+    def agent(*replies: Any) -> Agent:
+        return Agent("desk", ScriptedModel(list(replies)), movable=False)
+
+    async with (
+        opened(here, agent(ConnectionError("down"), "cured", "again"), sweep=None) as first,
+        opened(there, agent("again"), sweep=None) as second,
+    ):
+        failed = await soon(first.spawn("desk", "t").run("go"))
+        retried = second.get("t").retry()
+        await soon(owner.reached.wait())
+        hosts.end_lease("here")
+        end = completed(await soon(retried))
+        assert end.text == "cured"
+        assert end.state.run is not None
+        assert end.state.run.continues is not None
+        assert end.state.run.continues.run_id == failed.run_id
+        owner.released.set()
+        await until(lambda: posts(hosts) == [])
+    assert recorded(hosts, "run_started") == 2
+
+
 async def test_a_message_whose_owner_dies_between_record_and_reply_is_queued_once(
     hosts: Hosts,
 ) -> None:

@@ -487,6 +487,21 @@ def test_an_agent_is_exported_deleted_and_imported(desk: Desk, tmp_path: Path) -
     assert [row["id"] for row in desk.json("ls")["agents"]] == ["t-7"]
 
 
+def test_a_failed_run_is_retried_and_continued_by_a_message(desk: Desk) -> None:
+    """W8."""
+    ref = desk.runtime.spawn("broken", "t-1")
+    runs = [ref.run("hi").get().run_id]
+    assert run("retry", "t-1").stdout.strip() == "the run continues where it failed"
+    assert desk.json("retry", "t-1", "--run", runs[0])["done"] is True
+    outcome = desk.json("run", "t-1", "and hurry", "--go-on", "--wait", code=13)
+    assert outcome["error"]["type"] == "ModelFailed"
+    assert outcome["run_id"] not in runs
+    begun = [e.detail.get("continues") for e in ref.history().get() if e.what == "run_started"]
+    assert begun[:2] == [None, runs[0]]
+    assert len([each for each in begun if each]) == 2
+    run("retry", "t-1", "--run", "no-such-run", code=4)
+
+
 def test_an_action_that_has_nothing_to_do_says_so(desk: Desk) -> None:
     run("run", "t-1", "hi", "--agent", "echo", "--wait")
     run("compact", "t-1")

@@ -18,6 +18,7 @@ from tests.support.cluster_app import measure
 from tests.support.clusters import APP
 from tests.support.inline_engine import Inline
 from tests.support.loops import SECONDS
+from tests.support.outages import failed
 from tests.support.processes import until
 from understudy import (
     Agent,
@@ -89,6 +90,28 @@ def test_a_person_decides_and_the_run_goes_on(runtime: Runtime) -> None:
     assert done.text == "done"
     (decision,) = ref.decisions().get(timeout=SECONDS)
     assert decision.decision.by == "ann"
+
+
+def test_a_failed_run_is_retried_once(runtime: Runtime, tmp_path: Path) -> None:
+    """W8."""
+    ref, file = desk(runtime), tmp_path / "model"
+    first = failed(ref.run(f"fail {file}").get(timeout=SECONDS))
+    (tmp_path / "model.released").touch()
+    ends = [completed(ref.retry(run_id=first.run_id).get(timeout=SECONDS)) for _ in range(2)]
+    assert ends[0].run_id == ends[1].run_id != first.run_id
+    assert ends[0].text == f"heard {file}"
+    assert type(raised(ref.retry)) is NotInterrupted
+
+
+def test_a_message_continues_a_failed_run(runtime: Runtime, tmp_path: Path) -> None:
+    """W8."""
+    ref, file = desk(runtime), tmp_path / "model"
+    first = failed(ref.run(f"fail {file}").get(timeout=SECONDS))
+    end = completed(ref.run("Hello!", go_on=True).get(timeout=SECONDS))
+    assert end.text == "heard Hello!"
+    assert end.state.run is not None
+    assert end.state.run.continues is not None
+    assert end.state.run.continues.run_id == first.run_id
 
 
 def test_an_answer_that_does_not_fit_its_schema_is_refused(runtime: Runtime) -> None:

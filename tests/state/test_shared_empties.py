@@ -48,7 +48,9 @@ def _shared(state: AgentState) -> set[str]:
     return {name for name, value in found if value is no_items() or value is no_list()}
 
 
-_MOSTLY_EMPTY = {"sticky", "doubts", "queue", "message_ids", "children", "decisions", "_values"}
+_MOSTLY_EMPTY = {
+    *("sticky", "doubts", "queue", "message_ids", "children", "left", "decisions", "_values")
+}
 _MOSTLY_EMPTY_OF_RUN = {"once", "ended_by", "signals", "overrides", "context"}
 
 

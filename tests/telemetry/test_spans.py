@@ -108,6 +108,22 @@ async def test_no_span_is_open_while_a_person_is_waited_for() -> None:
     assert attributes_of(second)["understudy.run.reason"] == "resume"
 
 
+async def test_a_run_that_continues_a_failed_one_is_linked_to_its_last_attempt() -> None:
+    """W8."""
+    told = Told()
+    agent = Agent("desk", ScriptedModel([ConnectionError("down"), "Done."]))
+    async with Runtime([agent], telemetry=told.telemetry) as runtime:
+        ref = runtime.spawn("desk", id="a")
+        failed = await soon(ref.run("Hi."))
+        completed(await soon(ref.retry()))
+
+    first, second = told.spans("invoke_agent")
+    found = attributes_of(second)
+    assert (found["understudy.run.reason"], links_of(second)) == ("retry", [id_of(first)])
+    assert found["understudy.run.continues"] == failed.run_id
+    assert "understudy.run.continues" not in attributes_of(first)
+
+
 async def test_a_run_that_goes_on_in_another_process_is_linked_to_its_last_attempt(
     tmp_path: Path,
 ) -> None:

@@ -10,7 +10,14 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.support.agents import Held, agent_of_two_sleepers, by_turn, interrupted, until_status
+from tests.support.agents import (
+    Held,
+    agent_of_two_sleepers,
+    by_turn,
+    interrupted,
+    told_by_users,
+    until_status,
+)
 from tests.support.faulty import FaultyBackend
 from tests.support.loops import soon
 from tests.support.places import Place, PostgresPlace, SqlitePlace
@@ -219,6 +226,50 @@ async def test_a_doubt_that_is_settled_since_a_request_was_asked_is_shown_so() -
                 assert "In doubt:" not in text
 
 
+async def test_a_run_that_failed_is_continued_by_a_button() -> None:
+    """W8: the button names the run, so it is retried once, however often it is pressed."""
+    replies: list[Any] = [ConnectionError("down"), "cured"]
+    async with Runtime([Agent("desk", ScriptedModel(replies))]) as runtime:
+        ref = runtime.spawn("desk", id="a1")
+        first = await soon(ref.run("hi"))
+        async with site_of(runtime) as client:
+            page = (await client.get("/agents/a1")).text
+            assert "Continue where it failed" in page
+            form = {"run_id": first.run_id}
+            assert f'name="run_id" value="{first.run_id}"' in page
+            sent = await client.post("/agents/a1/do/retry", data=form)
+            assert sent.status_code == 303
+            await rest(ref)
+            said = (await client.get(sent.headers["location"])).text
+            assert "The run continues where it failed." in said
+            answer = await client.post("/api/agents/a1/retry", json=form)
+            assert answer.json() == {"id": "a1", "done": True}
+            assert (await client.post("/api/agents/a1/retry", json={})).status_code == 409
+            outcome = (await client.get("/api/agents/a1/outcome?wait=5")).json()
+            assert (outcome["outcome"], outcome["text"]) == ("completed", "cured")
+
+
+async def test_a_message_may_continue_a_run_that_failed() -> None:
+    """W8."""
+    model = ScriptedModel([ConnectionError("down"), "cured"])
+    async with Runtime([Agent("desk", model)]) as runtime:
+        ref = runtime.spawn("desk", id="a1")
+        first = await soon(ref.run("hi"))
+        async with site_of(runtime) as client:
+            path, body = "/api/agents/a1/messages", {"text": "and hurry", "go_on": True}
+            for wrong in ({"steer": True}, {"at": "2100-01-01T00:00:00+00:00"}):
+                assert (await client.post(path, json={**body, **wrong})).status_code == 400
+            sent = await client.post(path, json={**body, "message_id": "m"})
+            assert sent.json() == {"id": "a1", "message_id": "m"}
+            outcome = (await client.get("/api/agents/a1/outcome?wait=5")).json()
+            assert (outcome["outcome"], outcome["text"]) == ("completed", "cured")
+        state = await soon(ref.state())
+        assert state.run is not None
+        assert state.run.continues is not None
+        assert state.run.continues.run_id == first.run_id
+        assert told_by_users(model.requests[-1]) == ["hi", "and hurry"]
+
+
 async def test_actions_do_what_they_say_and_say_why_they_cannot() -> None:
     done = Done()
     async with Runtime([desk(done, "hello", "again", refund(), "ok")]) as runtime:
@@ -233,7 +284,7 @@ async def test_actions_do_what_they_say_and_say_why_they_cannot() -> None:
             now = await reasons()
             assert now["steer"] == "No run is under way that it could steer."
             assert (now["unpause"], now["cancel"]) == ("It is not paused.", "No run is open.")
-            assert now["retry"] == "No run is in quarantine."
+            assert now["retry"] == "Its last run has not failed."
             assert now["send"] is now["pause"] is now["delete"] is None
             for name in ("unpause", "cancel", "retry"):
                 sent = await client.post(f"/agents/a1/do/{name}", data={"x": "1"})

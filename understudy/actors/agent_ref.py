@@ -132,6 +132,7 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
         ends_at: datetime | None = None,
         message_id: str | None = None,
         if_interrupted: Literal["withdraw", "error"] = "withdraw",
+        go_on: bool = False,
     ) -> Future[OutcomeOf[OutputT_co]]:
         """Run the agent on a message; the future resolves to the outcome.
 
@@ -155,6 +156,9 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
             if_interrupted: what to do while requests of an earlier run are pending: `"withdraw"`
                 withdraws them, and ends that run unless it also waits; `"error"` refuses this one,
                 so that its future raises `NotInterrupted`.
+            go_on: where the run before this one failed, continue it as `retry` does, with this
+                message and these options. Then the future may raise what that of `retry` does. Any
+                other run begins as without it.
 
         Raises:
             UsageError: if an argument is wrong.
@@ -168,6 +172,7 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
             raise UsageError(
                 f"`if_interrupted` must be 'withdraw' or 'error', got {if_interrupted!r}"
             )
+        checked_flag(go_on, what="run(go_on=...)")
         _check_message_id(message_id)
         choices = RunChoices(
             until_tool=until_tool,
@@ -189,6 +194,7 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
             message_id=message_id,
             callers=running_agents.get(),
             refuse_if_interrupted=if_interrupted == "error",
+            go_on=go_on,
         )
         self._post(request)
         return future
@@ -402,13 +408,21 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
         return future
 
     def retry(self, *, run_id: str | None = None) -> Future[OutcomeOf[OutputT_co]]:
-        """Release a quarantined run and continue it; the future resolves to its outcome.
+        """Continue the last run where it failed, in a new run; the future resolves to its outcome.
 
-        The future raises `NotInterrupted` if no run is quarantined.
+        What the failed run has finished stays: agents of a workflow that have ended, results of
+        tools, replies of models. A call that was started and has no result is in doubt, unless it
+        is idempotent: as after a crash. The new run has the options of the failed one; its limits
+        count anew, and its hooks run. A run in quarantine is released, and continues itself.
+
+        The future raises `NotInterrupted` if the last run has not failed and none is quarantined,
+        `NoProgress` if five retries in a row got no further, and `OtherWorkflow` if the agents of
+        the workflow are others now.
 
         Args:
-            run_id: only this run. If it was released before, the future resolves to its outcome;
-                if it is neither the open run nor the last one, it raises `OtherRun`.
+            run_id: only this run. If it was retried or released before, the future resolves to the
+                outcome of that; if it is neither the open run nor the last one, and was not
+                retried, it raises `OtherRun`.
 
         """
         future: Future[OutcomeOf[OutputT_co]] = self._future()

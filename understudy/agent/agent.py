@@ -17,7 +17,7 @@ from tenacity import AsyncRetrying
 from typing_extensions import TypeForm
 
 from understudy._base.clock import Clock, NewId
-from understudy._base.json_values import checked_text
+from understudy._base.json_values import checked_flag, checked_text
 from understudy._base.type_variables import DepsT, DepsT_contra, OutputT_co
 from understudy.agent.build_definition import (
     build_definition,
@@ -69,6 +69,7 @@ class RunLimits(TypedDict, total=False):
     deadline: float | None
     early_stopping_prompt: str | None
     ends_at: datetime | None
+    go_on: bool
 
 
 class ExtractOptions(EnvironmentOptions[DepsT], RunLimits, total=False):
@@ -233,6 +234,7 @@ class Agent(BaseAgent[DepsT_contra, OutputT_co]):
         deadline: float | None = None,
         early_stopping_prompt: str | None = None,
         ends_at: datetime | None = None,
+        go_on: bool = False,
         cancellation: CancellationSource | Sequence[CancellationSource] | None = None,
         deps: DepsT_contra | None = None,
         pause_when: PauseWhen | None = None,
@@ -259,6 +261,8 @@ class Agent(BaseAgent[DepsT_contra, OutputT_co]):
             early_stopping_prompt: instead of the agent's own.
             ends_at: the time of day, with a time zone, at which the run stops at once; the waits
                 for people count.
+            go_on: where the last run of `state` failed, continue it as `retry` does, with this
+                message; any other run begins as without it.
             cancellation: one or more sources, called before each step, that may cancel the run.
             deps: passed to tools as `ctx.deps`; never stored.
             pause_when: called without arguments after each model reply, in addition to the agent's
@@ -269,10 +273,11 @@ class Agent(BaseAgent[DepsT_contra, OutputT_co]):
             telemetry: a `Telemetry` of `understudy.telemetry`, which makes spans and metrics.
 
         Raises:
-            UsageError: for a mistake of the caller, before anything runs.
+            UsageError: for a mistake of the caller, before anything runs; with `go_on`, as `retry`.
             JournalFailed: if the journal refuses a record.
 
         """
+        checked_flag(go_on, what="execute(go_on=...)")
         run_options = self.run_options(
             until_tool,
             until_tool_success,
@@ -294,7 +299,7 @@ class Agent(BaseAgent[DepsT_contra, OutputT_co]):
         )
         try:
             return await self.runner.start(
-                input, state, options=run_options, environment=environment
+                input, state, options=run_options, environment=environment, go_on=go_on
             )
         finally:
             await environment.shared.close()
@@ -440,6 +445,46 @@ class Agent(BaseAgent[DepsT_contra, OutputT_co]):
 
         """
         return self._sync(lambda: self.resume(state, decisions, answers, **options), "resume")
+
+    async def retry(
+        self, state: AgentState, **options: Unpack[EnvironmentOptions[DepsT_contra]]
+    ) -> OutcomeOf[OutputT_co]:
+        """Continue where the last run of this state failed, in a new run; to its outcome.
+
+        What that run has finished stays: agents of a workflow that have ended, results of tools,
+        replies of models. A call that was started and has no result is in doubt, unless it is
+        idempotent: as after a crash. The new run has the options of the failed one; its limits
+        count anew.
+
+        Args:
+            state: of the outcome that failed, or from `AgentState.from_dict` in another process.
+            options: those of `resume`.
+
+        Raises:
+            NotInterrupted: if the last run has not failed.
+            NoProgress: if five retries in a row got no further.
+            OtherWorkflow: if the agents of the workflow are others now, or in another order.
+            UsageError: for an invalid state or option.
+            JournalFailed: if the journal refuses a record.
+
+        """
+        environment = RunEnvironment.of(**options)
+        try:
+            return await self.runner.retry(state, environment=environment)
+        finally:
+            await environment.shared.close()
+
+    def retry_sync(
+        self, state: AgentState, **options: Unpack[EnvironmentOptions[DepsT_contra]]
+    ) -> OutcomeOf[OutputT_co]:
+        """`retry` for code that cannot await, as `execute_sync` is `execute`.
+
+        Raises:
+            WouldDeadlock: on the event loop of a `Runtime`, or of other actors: use
+                `await agent.retry(...)` there.
+
+        """
+        return self._sync(lambda: self.retry(state, **options), "retry")
 
     def stream(
         self,

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import inspect
+from datetime import datetime
 from typing import Any
 from weakref import WeakKeyDictionary
 
 from pydantic import ValidationError
-from pydantic_ai.messages import ModelRequest
+from pydantic_ai.messages import ModelRequest, ModelResponse
 from pydantic_ai.models import Model
 
 from understudy._base.error_texts import error_text
 from understudy.agent.model_options import check_models
 from understudy.errors import UsageError
 from understudy.models import resolve_model
+from understudy.models.attribution import go_on_prompt
 from understudy.models.model_names import refresh_client
 from understudy.models.prices import Prices
 from understudy.models.requirements import check_can_be_forced, native_names
@@ -47,18 +49,22 @@ class NestedRuns:
         models = self._models_of(definition)
         agent_id = f"{parent.agent_id}/{definition.name if shares else key}"
         state = ledger.state
-        if state.run is None:
+        before = state.run
+        if before is None or before.is_taken_over:
             _check_gates(definition, (*parent.definition.gates, *parent.gates))
             if child.force:
                 check_can_be_forced(models, agent=definition.name)
-            values = seeds_of(definition, parent.state)
-            if not shares:  # a copy: changes do not reach the parent
+            at = parent.clock.now()
+            values = seeds_of(definition, parent.state if before is None else state)
+            if before is not None:
+                message = message_to_go_on(state, at)
+            elif not shares:  # a copy: changes do not reach the parent
                 values = {**AgentState(values=parent.state.values).values, **values}
             ledger.record(
                 RunStarted(
                     run_id=key,
                     agent=definition.name,
-                    at=parent.clock.now(),
+                    at=at,
                     message=message,
                     until_tool=child.until_tool,
                     require_tool_success=child.require_tool_success,
@@ -71,16 +77,18 @@ class NestedRuns:
                     values=values,
                     shares=shares,
                     contents=definition.include_contents,
-                    workflow=definition.workflow,
+                    # Where the agents of a workflow are others now, its step says so.
+                    workflow=definition.workflow if before is None else before.workflow,
                     agent_id=agent_id,
                     deadline=parent.running_seconds_left,
                     max_overrides=definition.max_overrides,
-                    initial=child.initial_messages,
+                    initial=child.initial_messages if before is None else (),
                     told=child.instructions,
+                    continues=None if before is None else before.run_id,
                 )
             )
-        elif state.run.end is not None:
-            return outcome_of(state.run.end, state, definition, {})
+        elif before.end is not None:
+            return outcome_of(before.end, state, definition, {})
         run = self._run(parent, key, definition, models=models)
         return await run_pipeline(run, definition.mode)
 
@@ -93,7 +101,7 @@ class NestedRuns:
         return None if definition is None else self._run(parent, key, definition)
 
     async def stop(self, parent: Run, key: str, signals: StopSignals) -> None:
-        """End this child, whose pipeline does not run now, as stopped."""
+        """End this child, whose pipeline does not run now, as stopped: one beside it has failed."""
         child = parent.state.children[key]
         assert child.run is not None, "only a child that has begun is stopped"
         run = self.view(parent, key)
@@ -101,7 +109,7 @@ class NestedRuns:
             await call_end_hooks(run, run.stopped(signals), final=True)
         end = End(outcome="stopped", signals=signals.to_dict())
         ledger = ChildLedger(parent.ledger, key, child.run.agent)
-        ledger.record(RunEnded(end=end, at=parent.clock.now()))
+        ledger.record(RunEnded(end=end, at=parent.clock.now(), cut_off=True))
 
     async def ask_model(
         self, run: Run, key: str, messages: Any, model: Any, output_type: Any
@@ -208,6 +216,21 @@ class NestedRuns:
         for model in known:
             refresh_client(model)
         return known
+
+
+def message_to_go_on(state: AgentState, at: datetime) -> ModelRequest | None:
+    """The prompt with which a run continues the failed one of this state; None where none is due.
+
+    A model needs one where its own reply would be the last message.
+    """
+    run = state.run
+    assert run is not None, "only called for a run that failed, or was cut off"
+    assert run.left is not None, "as above"
+    left = run.left
+    if left.turn is not None or left.unread or not left.messages or run.workflow is not None:
+        return None
+    last = state.messages[left.messages - 1]
+    return go_on_prompt(at) if isinstance(last, ModelResponse) else None
 
 
 def _check_gates(definition: AgentDefinition, gates: tuple[Gate, ...]) -> None:

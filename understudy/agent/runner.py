@@ -19,9 +19,15 @@ from understudy._base.context_codecs import Context
 from understudy._base.json_values import shown
 from understudy._base.worker_threads import WorkerThreads
 from understudy.agent.decisions import Decisions, check_decisions, decide, refuse_inside_run
-from understudy.agent.nested_runs import NestedRuns, models_of, seeds_of
+from understudy.agent.nested_runs import NestedRuns, message_to_go_on, models_of, seeds_of
 from understudy.agent.run_environment import RunEnvironment, RunOptions
-from understudy.errors import NotInterrupted, UnknownToken, UsageError
+from understudy.errors import (
+    NoProgress,
+    NotInterrupted,
+    OtherWorkflow,
+    UnknownToken,
+    UsageError,
+)
 from understudy.models.messages import UserInput, user_message
 from understudy.models.model_names import refresh_client
 from understudy.modes.pipeline import run_pipeline
@@ -45,9 +51,12 @@ from understudy.state.records import (
     Unpaused,
     Withdrawn,
 )
+from understudy.state.run_state import RunState
 from understudy.stopping import StopSignal, StopSignals
 
 _THREADS = WorkerThreads()
+MAX_RETRIES = 5
+"""How often in a row a failed run is continued without getting any further."""
 
 
 class Runner:
@@ -78,13 +87,25 @@ class Runner:
         *,
         options: RunOptions,
         environment: RunEnvironment,
+        go_on: bool = False,
     ) -> Outcome:
         """Start a run with a message. A run that is open in `state` is withdrawn."""
         message = user_message(input, at=environment.clock.now())
         given = _checked_state(state) if state is not None else AgentState()
         await self.check_start(given)
         ledger = self._ledger(given, environment, fresh=state is None)
-        return await self.begin(ledger, message, options=options, environment=environment)
+        return await self.begin(
+            ledger, message, options=options, environment=environment, go_on=go_on
+        )
+
+    async def retry(self, state: AgentState, *, environment: RunEnvironment) -> Outcome:
+        """Start a run that continues the last run of this state, which failed."""
+        state = _checked_state(state)
+        refuse_inside_run()
+        self.check_goes_on(state)
+        await self.check_start(state)
+        ledger = self._ledger(state, environment, fresh=False)
+        return await self.begin(ledger, None, environment=environment, go_on=True)
 
     async def check_start(self, state: AgentState) -> None:
         """Raise a `UsageError` if a run cannot begin with this state."""
@@ -93,38 +114,71 @@ class Runner:
         seeds = seeds_of(self._definition, state)
         await self._check_instructions(state, seeds)
 
+    def check_goes_on(self, state: AgentState) -> RunState:
+        """The last run of this state, which failed, if another run may continue it.
+
+        Raises:
+            NotInterrupted: if there is none that failed.
+            NoProgress: if it was continued too often without getting any further.
+            OtherWorkflow: if the agents of its workflow are others now.
+
+        """
+        run, name = state.run, self._definition.name
+        if run is None or not run.has_failed:
+            raise NotInterrupted(
+                f"Agent {name!r}: its last run has not failed, so there is nothing to retry. A "
+                "message begins a new run"
+            )
+        if run.continues is not None and run.continues.retries >= MAX_RETRIES:
+            raise NoProgress(agent=name, run_id=run.run_id, retries=MAX_RETRIES)
+        _check_workflow(self._definition, state)
+        return run
+
     async def begin(
         self,
         ledger: Ledger,
-        message: ModelRequest,
+        message: ModelRequest | None,
         *,
-        options: RunOptions,
+        options: RunOptions | None = None,
         environment: RunEnvironment,
         message_ids: tuple[str, ...] = (),
         occurrence: Occurrence | None = None,
         context: Context = MappingProxyType({}),
+        go_on: bool = False,
         signal: Callable[[], StopSignal | None] = lambda: None,
     ) -> Outcome:
         """Record the start of a run in this ledger, and run its pipeline.
 
         Args:
             ledger: where the run is recorded.
-            message: the input.
-            options: of this run.
+            message: the input; None for a retry of the last run, which failed.
+            options: of this run; None for those of the run that is retried.
             environment: of this attempt.
             message_ids: the ids of the queued messages that `message` is made of.
             occurrence: the time of a schedule that it is the run of.
             context: of who sent the message.
+            go_on: continue the last run, if that failed.
             signal: called once the start is recorded; a signal stops the run at once.
 
         Raises:
-            UsageError: if the context cannot be applied, or the cost of a model is not known that a
-                middleware must know. Nothing is recorded then.
+            UsageError: if the context cannot be applied, the cost of a model is not known that a
+                middleware must know, or the failed run cannot be continued. Nothing is recorded
+                then.
 
         """
         definition = self._definition
         if definition.needs_cost_inside:
             self._children.check_prices(definition, self.models, environment.prices)
+        last = ledger.state.run
+        failed = None
+        if go_on and (message is None or (last is not None and last.has_failed)):
+            failed = self.check_goes_on(ledger.state)
+        if failed is not None and message is None:
+            message = message_to_go_on(ledger.state, environment.clock.now())
+            context, occurrence = failed.context, failed.occurrence
+        if options is None:
+            assert failed is not None, "any other run has options of its own"
+            options = _options_of(failed)
 
         def started() -> RunStarted:
             return RunStarted(
@@ -132,14 +186,17 @@ class Runner:
                 agent=definition.name,
                 at=environment.clock.now(),
                 message=message,
+                continues=None if failed is None else failed.run_id,
                 until_tool=options.until_tool,
                 require_tool_success=options.require_tool_success,
                 forced=options.force,
                 max_runs=options.max_runs,
                 early_stopping=definition.early_stopping,
                 fingerprint=self._fingerprint,
-                deps_given=environment.deps is not None,
-                pause_when_given=environment.pause_when is not None,
+                deps_given=environment.deps is not None
+                or (failed is not None and failed.deps_given),
+                pause_when_given=environment.pause_when is not None
+                or (failed is not None and failed.pause_when_given),
                 message_ids=message_ids,
                 values=seeds_of(definition, ledger.state),
                 contents=definition.include_contents,
@@ -172,6 +229,8 @@ class Runner:
             stop_signal = signal()
             if stop_signal is not None:
                 return await self.stop(ledger, stop_signal, environment=environment)
+            if failed is not None:  # it may lack what that run was given
+                return await self.go_on(ledger, environment=environment)
             return await run_pipeline(self._run(ledger, environment), self._definition.mode)
 
     async def resume(
@@ -319,6 +378,31 @@ class Runner:
             seen = AgentState(values={**state.values, **seeds})
             for text in texts:
                 await render(text, seen, agent=self._definition.name)
+
+
+def _check_workflow(definition: AgentDefinition, state: AgentState) -> None:
+    """Raise `OtherWorkflow` if the agents are not those that the failed run of this state had."""
+    run = state.run
+    assert run is not None, "only called for a run that failed, or was cut off"
+    if run.workflow != definition.workflow:
+        was, now = run.workflow or "no workflow", definition.workflow or "no workflow"
+        raise OtherWorkflow(agent=definition.name, was=was, now=now)
+    inside = {agent.definition.name: agent.definition for agent in definition.mode.agents}
+    for child in state.left.values():
+        if child.run is not None and child.run.shared is not None and child.run.left is not None:
+            _check_workflow(inside[child.run.agent], child)
+
+
+def _options_of(run: RunState) -> RunOptions:
+    return RunOptions(
+        until_tool=run.until_tool,
+        require_tool_success=run.require_tool_success,
+        force=run.forced,
+        max_runs=run.max_runs,
+        deadline=run.deadline,
+        early_stopping_prompt=run.once.get(ANSWER_PROMPT),
+        ends_at=run.ends_at,
+    )
 
 
 async def _held_up(run: Run, reason: str) -> Paused:

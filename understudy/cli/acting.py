@@ -69,6 +69,9 @@ def run(
         float | None, typer.Option("--timeout", min=0, help="Seconds to wait; the run goes on.")
     ] = None,
     message_id: MessageIdOption = None,
+    go_on: Annotated[
+        bool, typer.Option("--go-on", help="Where its last run failed, continue that with it.")
+    ] = False,
     *,
     where: Where,
     out: ListOutput,
@@ -80,7 +83,12 @@ def run(
     api = where.changing()
     if out.is_jsonl and not wait:
         raise typer.BadParameter("--jsonl goes with --wait")
-    body = {"text": _text(text), "agent": agent, "message_id": message_id}
+    body = {
+        "text": _text(text),
+        "agent": agent,
+        "message_id": message_id,
+        "go_on": True if go_on else None,
+    }
     if not wait:
         _tell(out, api.post(agent_path(id, "/messages"), body), "the message is recorded")
         return
@@ -123,12 +131,16 @@ def unpause(
 
 def retry(
     id: IdArgument,
+    run: Annotated[
+        str | None,
+        typer.Option("--run", metavar="RUN", help="Only this run: again, it is retried once."),
+    ] = None,
     *,
     where: Where,
     out: Output,
 ) -> None:
-    """Release a run in quarantine, and continue it."""
-    _post(id, "/retry", {}, where, out, "the run is released")
+    """Continue the last run where it failed; one in quarantine is released, and continues."""
+    _post(id, "/retry", {"run_id": run}, where, out, "the run continues where it failed")
 
 
 def settle(

@@ -30,10 +30,13 @@ from understudy.events import (
     ToolEmitted,
 )
 from understudy.interrupts import DecisionRecord
+from understudy.models.attribution import is_for_itself
 from understudy.models.display_halves import display_of, halves_of
 from understudy.state import records as r
 from understudy.state.agent_state import AgentState
 from understudy.state.run_state import Call, RunState, is_child_of
+
+ASKED_AGAIN = "The model is asked again"
 
 
 class LiveRows:
@@ -185,6 +188,11 @@ class Display:
             case r.RunStarted():
                 place.run_id, place.turn, place.calls = record.run_id, 0, {}
                 place.attempt = 0
+                if record.continues is not None:
+                    self._continue(place, record.continues)
+                    if record.message is not None and is_for_itself(record.message):
+                        self._tell_model(place, ASKED_AGAIN, record.message)
+                        return
                 schedule = record.occurrence.schedule_id if record.occurrence is not None else None
                 self._taken(
                     place, f"{record.run_id}.input", record.message, record.message_ids, schedule
@@ -298,9 +306,8 @@ class Display:
             ):
                 text = "The model is asked to answer now"
                 if isinstance(record, r.TurnClosed):
-                    text = "The model is asked again"
-                told = halves_of(message)[1]
-                self._table.add(place, f"notice:{self._table.seq}", "notice", text, model_text=told)
+                    text = ASKED_AGAIN
+                self._tell_model(place, text, message)
             case r.Override():
                 text = "It goes on in spite of a limit"
                 self._table.add(
@@ -312,6 +319,19 @@ class Display:
                 self._table.add(place, f"notice:{self._table.seq}", "notice", text, due=due)
             case _:
                 pass
+
+    def _tell_model(self, place: Place, text: str, message: ModelRequest) -> None:
+        """A message that the model gets and no person has written."""
+        told = halves_of(message)[1]
+        self._table.add(place, f"notice:{self._table.seq}", "notice", text, model_text=told)
+
+    def _continue(self, place: Place, failed: str) -> None:
+        """Another run continues a failed one: its calls without a result may still get one."""
+        place.calls = {
+            str(row.detail["call_key"]): row.id
+            for row in self._table.by_id.values()
+            if row.state == "interrupted" and row.run_id == failed and row.detail.get("call_key")
+        }
 
     # -------------------------------------------------------------- user messages
 

@@ -11,6 +11,8 @@
     │   ├── UnknownAgent          there is no agent with this id
     │   ├── UnknownMessage        the agent has no message with this id
     │   ├── OtherRun              the run that a call names is not the open one
+    │   ├── NoProgress            the retries of a failed run got no further
+    │   ├── OtherWorkflow         the failed run had other agents than the workflow has now
     │   ├── OtherAgent            the agent with this id has another definition
     │   ├── UnknownToken          no wait has this token
     │   ├── Expired               the wait is over: its answer comes too late
@@ -99,9 +101,11 @@ from understudy.errors.usage import (
     Expired,
     ForkedRuntime,
     MissingValue,
+    NoProgress,
     NotInterrupted,
     OtherAgent,
     OtherRun,
+    OtherWorkflow,
     RequestChanged,
     RequestExpired,
     SchemaVersionError,
@@ -128,11 +132,13 @@ __all__ = [
     "MissingValue",
     "ModelFailed",
     "ModelRefused",
+    "NoProgress",
     "NotExtracted",
     "NotHaltable",
     "NotInterrupted",
     "OtherAgent",
     "OtherRun",
+    "OtherWorkflow",
     "OwnedElsewhere",
     "Quarantined",
     "RecordRefused",

@@ -217,6 +217,41 @@ class OtherRun(UsageError):
         )
 
 
+class NoProgress(UsageError):
+    """The retries of a failed run in a row got no further than the run before them."""
+
+    agent: str
+    run_id: str
+    """The last of these runs."""
+    retries: int
+
+    def __init__(self, *, agent: str, run_id: str, retries: int) -> None:
+        super().__init__(
+            f"Agent {agent!r}: {retries} retries in a row failed before they got any further, the "
+            f"last one as run {run_id!r}. Remove the cause, then begin anew with a message",
+            agent=agent,
+            run_id=run_id,
+            retries=retries,
+        )
+
+
+class OtherWorkflow(UsageError):
+    """A failed run cannot be continued: its workflow had other agents, or another order."""
+
+    agent: str
+    was: str
+    now: str
+
+    def __init__(self, *, agent: str, was: str, now: str) -> None:
+        super().__init__(
+            f"The workflow {agent!r} was {was} when its run failed and is {now} now: retry with "
+            "the definition that it had, or begin anew with a message",
+            agent=agent,
+            was=was,
+            now=now,
+        )
+
+
 class OtherAgent(UsageError):
     """The agent with this id has another definition; it is left unchanged."""
 

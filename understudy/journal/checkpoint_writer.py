@@ -80,8 +80,8 @@ class CheckpointWriter:
             state: what all appended records fold to.
 
         """
-        if state.children:
-            inner = sum(len(each.messages) for each in state.tree) - len(state.messages)
+        if state.children or state.left:
+            inner = sum(len(each.messages) for each in state.whole_tree) - len(state.messages)
             if inner > MAX_INNER_MESSAGES:
                 self.due = owned.last_seq + self._every
                 return None

@@ -57,6 +57,11 @@ def for_itself(message: ModelRequest) -> ModelRequest:
     return replace(message, metadata={**(message.metadata or {}), _FOR_ITSELF: True})
 
 
+def go_on_prompt(at: datetime) -> ModelRequest:
+    """The prompt where the model's own reply is the last message, marked by `for_itself`."""
+    return for_itself(_prompt(GO_ON, at))
+
+
 def is_for_itself(message: ModelMessage) -> bool:
     """Whether `for_itself` marked it."""
     return _FOR_ITSELF in (message.metadata or {})

@@ -107,7 +107,7 @@ class ChildRunner(Protocol):
         """
 
     async def stop(self, parent: Run, key: str, signals: StopSignals) -> None:
-        """End this child, whose pipeline does not run now, as stopped."""
+        """End this child, whose pipeline does not run now, as stopped: one beside it has failed."""
 
     async def ask_model(
         self, run: Run, key: str, messages: Any, model: Any, output_type: Any
@@ -306,7 +306,9 @@ class Run(Generic[DepsT_co]):
         """Call `function` once in this run, and return its stored result each time.
 
         Hooks run at least once: after a crash the last one runs again. So put each side effect of
-        a hook in here, under a key of its own. A call that raises is not recorded.
+        a hook in here, under a key of its own. A call that raises is not recorded. A run that
+        continues a failed one has what was done in that: put `run_id` into the key of what is to
+        be done in each run.
 
         Args:
             key: identifies the side effect within the run.

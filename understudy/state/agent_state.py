@@ -92,6 +92,7 @@ class AgentState:
         "earlier_costs",
         "files",
         "has_archive",
+        "left",
         "message_ids",
         "messages",
         "plans",
@@ -118,6 +119,8 @@ class AgentState:
     """Messages that wait for a run, by message id, oldest first."""
     children: dict[str, AgentState]
     """The agents that open calls, or the workflow, run now, by child key."""
+    left: dict[str, AgentState]
+    """The agents that the last run, which failed, has left, by child key: they had begun."""
     message_ids: dict[str, TakenMessage | None]
     """By message id, oldest first: the run that took the message; None while the message waits.
 
@@ -159,7 +162,7 @@ class AgentState:
         self.blobs = None
         self.earlier_costs = ()
         self.has_archive = False
-        self.children = no_items()
+        self.children = self.left = no_items()
 
     @property
     def values(self) -> Mapping[str, Any]:
@@ -256,6 +259,13 @@ class AgentState:
             yield from child.tree
 
     @property
+    def whole_tree(self) -> Iterator[AgentState]:
+        """This state, those of all agents that it runs now, and those that a failed run left."""
+        yield self
+        for child in (*self.children.values(), *self.left.values()):
+            yield from child.whole_tree
+
+    @property
     def sticky_in_tree(self) -> dict[str, Sticky]:
         """The sticky decisions of this agent and of all that it runs now, by `agent/.../tool`."""
         found = dict(self.sticky)
@@ -301,9 +311,8 @@ class AgentState:
         twin.files, twin.blobs = self.files, self.blobs
         twin.earlier_costs = self.earlier_costs
         twin.has_archive = self.has_archive
-        twin.children = self.children and {
-            key: child.copied() for key, child in self.children.items()
-        }
+        twin.children = _copied(self.children)
+        twin.left = _copied(self.left)
         return twin
 
     def merge(self, delta: Mapping[str, Any]) -> None:
@@ -348,8 +357,8 @@ class AgentState:
 
     @property
     def file_hashes(self) -> frozenset[str]:
-        """The hashes of its files, and of those of all agents that it runs now."""
-        found = (file.hash for state in self.tree for file in (state.files or {}).values())
+        """The hashes of its files, and of those of all agents that it runs, or has left."""
+        found = (file.hash for state in self.whole_tree for file in (state.files or {}).values())
         return frozenset(hash for hash in found if hash)
 
     def to_dict(self) -> dict[str, Any]:
@@ -395,6 +404,8 @@ class AgentState:
             del data["earlier_costs"]
         if not self.has_archive:
             del data["has_archive"]
+        if self.left:
+            data["left"] = {key: child.to_dict() for key, child in self.left.items()}
         return {
             "schema_version": SCHEMA_VERSION,
             "messages": messages,
@@ -468,6 +479,8 @@ class AgentState:
             state._values = checked_json(data["values"], what="'values'")
             place = "children"
             children = dict(data[place])
+            place = "left"
+            left = dict(data.get(place, {}))
         except Exception as error:  # whatever the data is, it is the caller's
             if isinstance(error, ValidationError) and place == "run":
                 place = str(error.errors()[0]["loc"][0])
@@ -485,11 +498,17 @@ class AgentState:
         state.blobs = stored.blobs
         state.earlier_costs = stored.earlier_costs
         state.has_archive = stored.has_archive
-        state.children = {
-            key: cls._read(child, f"{path}children.{shown(key)}.")
-            for key, child in children.items()
-        } or no_items()
+        for name, inside in (("children", children), ("left", left)):
+            read = {
+                key: cls._read(child, f"{path}{name}.{shown(key)}.")
+                for key, child in inside.items()
+            }
+            setattr(state, name, read or no_items())
         return state
+
+
+def _copied(states: dict[str, AgentState]) -> dict[str, AgentState]:
+    return states and {key: state.copied() for key, state in states.items()}
 
 
 def merged(base: Mapping[str, Any], delta: Mapping[str, Any]) -> dict[str, Any]:
@@ -507,5 +526,6 @@ def merged(base: Mapping[str, Any], delta: Mapping[str, Any]) -> dict[str, Any]:
 def hashes_in(data: Mapping[str, Any]) -> frozenset[str]:
     """The `file_hashes` of a state, from its `to_dict`."""
     here = (file["hash"] for file in (data.get("files") or {}).values())
-    inside = (hash for child in data["children"].values() for hash in hashes_in(child))
+    children = (*data["children"].values(), *data.get("left", {}).values())
+    inside = (hash for child in children for hash in hashes_in(child))
     return frozenset(hash for hash in (*here, *inside) if hash)

@@ -38,6 +38,8 @@ def apply(state: AgentState, record: r.Record, *, with_files: bool = True) -> No
         kind = type(inner)
     if kind in _PROGRESS and state.run is not None:
         state.run.fruitless = 0
+        if state.run.continues is not None and _gets_further(inner):
+            state.run.continues.retries = 0
     if kind in _WITH_FILES and inner.files and with_files:  # type: ignore[union-attr]  # by its kind
         agents.change_files(state, record, cast("agents.WithFiles", inner))
 
@@ -66,6 +68,13 @@ def _child_record(state: AgentState, record: r.ChildRecord) -> None:
         inner = inner.record
     if isinstance(inner, r.UserMessage):  # it may have been in the queue of this agent
         queue.dequeue(state, inner.message_ids, inner.at)
+
+
+def _gets_further(record: r.Record) -> bool:
+    """Whether a run that continues a failed one has done more than that one had."""
+    if isinstance(record, r.TurnClosed):
+        return record.end is None or record.end.outcome != "failed"
+    return isinstance(record, r.Result | r.SubRunEnded)
 
 
 # A run that records one of these has got further: an attempt records none of them again that an

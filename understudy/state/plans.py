@@ -67,6 +67,15 @@ class TakenMessage(NamedTuple):
     """When the run took it; None in data from before records had times."""
 
 
+RETRY_ID = "retry/"
+"""The ids of retries begin with it, and no other message id does."""
+
+
+def retry_id(run_id: str) -> str:
+    """The message id of the retry of a failed run: the run that takes it continues that one."""
+    return RETRY_ID + run_id
+
+
 @dataclass(frozen=True, slots=True)
 class QueuedMessage:
     """A message that waits until a run takes it."""

@@ -16,14 +16,17 @@ from pydantic_ai.usage import RunUsage
 
 from understudy._base.context_codecs import StoredContext
 from understudy.interrupts import Decision, Request
-from understudy.models.messages import StoredResponse
+from understudy.models.messages import StoredRequest, StoredResponse
 from understudy.state.costs import Lines
 from understudy.state.plans import Occurrence
 from understudy.state.records import End, Override, PointEnd, PointKind, Result, Signalled
 from understudy.state.shared_empties import no_items, no_list
 from understudy.state.workflow_progress import Progress, Shared
 
-T = TypeVar("T", "Call", "Turn", "RunState")
+T = TypeVar("T", "Call", "Turn", "RunState", "Left", "Continued")
+
+END_HOOKS = "on_run_end/"
+"""The keys in `RunState.once` of `on_run_end` hooks that were called begin with it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,6 +136,13 @@ class Call:
         self.notices.pop(request_id, None)
         return self.requests.pop(request_id)
 
+    def reopen(self) -> None:
+        """A run continues it that has not made its pending requests: they are made anew."""
+        for request in self.pending_requests:
+            if request.kind == "doubt":
+                self.running = True
+            self.drop_request(request.id)
+
     def copied(self) -> Call:
         twin = _twin(self)
         twin.requests = self.requests and dict(self.requests)
@@ -203,6 +213,39 @@ class ModelCall:
 
     def copied(self) -> ModelCall:
         return ModelCall(self.call.copied(), self.held)
+
+
+@dataclass(slots=True)
+class Left:
+    """Where a run stood when it failed, or was cut off: a run that continues it begins there."""
+
+    messages: int
+    """The number of messages in its conversation. What its end added comes after them."""
+    turn: Turn | None
+    """The turn that was open."""
+    unread: tuple[StoredRequest, ...] = ()
+    """Messages of the user that come after the results of that turn, or where it continues."""
+    taken_over: bool = False
+    """The run around it continues, and this one is to be continued with it."""
+
+    def copied(self) -> Left:
+        twin = _twin(self)
+        twin.turn = self.turn.copied() if self.turn is not None else None
+        return twin
+
+
+@dataclass(slots=True)
+class Continued:
+    """The failed run that a run continues."""
+
+    run_id: str
+    retries: int = 1
+    """The number of runs in a row, up to this one, that continued and got no further."""
+    unread: tuple[StoredRequest, ...] = ()
+    """Messages of the user that come after the results of the open turn."""
+
+    def copied(self) -> Continued:
+        return _twin(self)
 
 
 @dataclass(slots=True)
@@ -303,9 +346,13 @@ class RunState:
     host: str | None = None
     """Who made its last attempt, of a store that hosts share."""
     trace: str | None = None
-    """The W3C traceparent of its last attempt that had a span."""
+    """The W3C traceparent of its last attempt that had a span, or of that of the failed run."""
     suspended_since: datetime | None = None
     """While it waits for a person, or is paused: since when its agent's status says so."""
+    left: Left | None = None
+    """Where it stood when it failed."""
+    continues: Continued | None = None
+    """The failed run that it continues."""
 
     @property
     def calls(self) -> Collection[Call]:
@@ -334,6 +381,16 @@ class RunState:
         """Whether the run has ended."""
         return self.end is not None
 
+    @property
+    def has_failed(self) -> bool:
+        """Whether the run has ended as failed."""
+        return self.end is not None and self.end.outcome == "failed"
+
+    @property
+    def is_taken_over(self) -> bool:
+        """Whether it has failed, or was cut off, and is to be continued under the run around it."""
+        return self.left is not None and self.left.taken_over
+
     def share_empties(self) -> None:
         """Drop what is empty for what all states share: this one was made of JSON."""
         self.once, self.ended_by = self.once or no_items(), self.ended_by or no_items()
@@ -350,6 +407,8 @@ class RunState:
         twin.overrides = self.overrides and list(self.overrides)
         twin.shared = self.shared.copied() if self.shared is not None else None
         twin.progress = self.progress.copied() if self.progress is not None else None
+        twin.left = self.left.copied() if self.left is not None else None
+        twin.continues = self.continues.copied() if self.continues is not None else None
         return twin
 
 

@@ -124,7 +124,9 @@ class RunSpans:
         operation = c.INVOKE_WORKFLOW if is_workflow else c.INVOKE_AGENT
         name = run.definition.name
         answered = run.parent is None and _is_answered(run)
-        reason = "start" if current.attempts == 0 else "resume" if answered else "continue"
+        reason = "resume" if answered else "continue"
+        if current.attempts == 0:
+            reason = "start" if current.continues is None else "retry"
         attributes: Attributes = {
             c.OPERATION: operation,
             c.AGENT_NAME: name,
@@ -135,6 +137,8 @@ class RunSpans:
             c.RUN_REASON: reason,
             c.AGENT_PATH: "/".join(run.agent_path),
         }
+        if current.continues is not None:
+            attributes[c.RUN_CONTINUES] = current.continues.run_id
         if run.definition.version:
             attributes[c.AGENT_VERSION] = str(run.definition.version)
         if self._host is not None:

@@ -8,12 +8,13 @@ from typing import Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from understudy.actors import Future
+from understudy._base.clock import new_random_id
+from understudy.actors import AgentRef, Future
 from understudy.login.bodies import B, checked_as
 from understudy.login.problems import refused
 from understudy.web.views import schedules
 from understudy.web.views.agents import actions_of
-from understudy.web.visit import Form, Visit
+from understudy.web.visit import SECONDS, Form, Visit
 
 ANSWER_SECONDS = 1.0
 """How long an action waits for what comes of it; after that it has begun."""
@@ -34,6 +35,8 @@ class MessageBody(Body):
     message_id: str | None = None
     agent: str | None = None
     """The definition of a new agent: it is made if there is none of this id."""
+    go_on: bool = False
+    """Where the last run failed, continue it with this message, as `retry` does."""
 
 
 class CancelBody(Body):
@@ -78,7 +81,7 @@ class ImportBody(Body):
 
 
 class RunBody(Body):
-    """The run that is meant; without it the open one."""
+    """The run that is meant; without it the open one, or to retry the last one, if it failed."""
 
     run_id: str | None = None
 
@@ -97,9 +100,26 @@ async def _send(visit: Visit, body: MessageBody) -> dict[str, Any]:
     ref = visit.ref
     if body.agent is not None:
         ref = visit.runtime.spawn(body.agent, id=visit.agent_id)
+    if body.go_on:
+        return await _go_on(visit, ref, body)
     message_id = await visit.wait(
         ref.send(body.text, steer=body.steer, at=body.at, message_id=body.message_id)
     )
+    return {"id": visit.agent_id, "message_id": message_id}
+
+
+async def _go_on(visit: Visit, ref: AgentRef[Any], body: MessageBody) -> dict[str, Any]:
+    if body.steer or body.at is not None:
+        raise refused(400, "BadRequest", "`go_on` goes neither with `steer` nor with `at`.")
+    message_id = body.message_id or new_random_id()
+    run = ref.run(body.text, message_id=message_id, go_on=True)
+    # A run is in no record before it begins. Who is told earlier would take the outcome of the run
+    # that failed for that of this one.
+    async with asyncio.timeout(SECONDS):
+        while not await begun(run):
+            state = await ref.state()
+            if message_id in state.message_ids or (state.run is not None and not state.run.over):
+                break
     return {"id": visit.agent_id, "message_id": message_id}
 
 
@@ -135,7 +155,7 @@ async def unpause(visit: Visit) -> dict[str, Any]:
 
 
 async def retry(visit: Visit) -> dict[str, Any]:
-    """Release a quarantined run."""
+    """Continue the last run where it failed; release a quarantined run."""
     visit.need("act")
     body = await visit.body(RunBody)
     return {"id": visit.agent_id, "done": await begun(visit.ref.retry(run_id=body.run_id))}
@@ -220,7 +240,7 @@ SAID: dict[str, str] = {
     "stopping": "The run is being stopped.",
     "pauses": "The run pauses after its next model reply.",
     "continues": "The run continues.",
-    "released": "The run is released.",
+    "retried": "The run continues where it failed.",
     "settled": "The doubt is settled.",
     "revoked": "It is revoked: people are asked again.",
     "compacted": "The records are replaced by a snapshot.",
@@ -254,7 +274,7 @@ async def by_form(visit: Visit, name: str, form: Form) -> str:
             return "continues"
         case "retry":
             await begun(visit.ref.retry(run_id=form.get("run_id") or None))
-            return "released"
+            return "retried"
         case "settle":
             await _settle(visit, _checked(SettleBody, form, "call_key", "how"))
             return "settled"

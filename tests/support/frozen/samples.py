@@ -57,7 +57,17 @@ from understudy.state.costs import CostLine
 from understudy.state.files import FileChange
 from understudy.state.fold import replay
 from understudy.state.plans import Occurrence, Plans, QueuedMessage, Schedule, TakenMessage
-from understudy.state.run_state import Call, ModelCall, Notices, Point, PointAnswer, RunState, Turn
+from understudy.state.run_state import (
+    Call,
+    Continued,
+    Left,
+    ModelCall,
+    Notices,
+    Point,
+    PointAnswer,
+    RunState,
+    Turn,
+)
 from understudy.state.workflow_progress import AgentResult, Progress, Shared
 from understudy.stopping import StopReason, StopSignal, StopSignals
 
@@ -551,6 +561,8 @@ def _halted() -> Iterator[r.Record]:
     )
     yield r.Decided(request_id="halt-1", decision=DISMISSED, at=at(15))
     yield r.RunEnded(end=end(outcome="failed", output=None), at=at(16))
+    yield started("run-5", "desk", continues="run-4")
+    yield r.RunEnded(end=end(), cut_off=True, at=at(17))
 
 
 def panel() -> Iterator[r.Record]:
@@ -777,6 +789,7 @@ def sample_state() -> AgentState:
     )
     child.children = {"run-8.0.0+1": replay([started("run-9", "expert")])}
     state.children = {"run-1.0.0": child}
+    state.left = {"run-1.r0.1": replay([started("run-1.r0.1", "member1", shares=True)])}
     return state
 
 
@@ -972,6 +985,8 @@ def _run(**fields: Any) -> RunState:
         "host": "host-b",
         "trace": TRACE,
         "suspended_since": at(39),
+        "left": Left(3, replace(turn, index=2), unread=(asked("and hurry"),), taken_over=True),
+        "continues": Continued("run-0", retries=2, unread=(asked("and hurry"),)),
     }
     return RunState(**{**given, **fields})
 
@@ -993,6 +1008,8 @@ def sample_errors() -> list[UnderstudyError]:
         e.OtherRun(agent_id="desk", run_id="r1", open_run="r2"),
         e.MissingValue(key="name", agent="desk"),
         e.UnknownAgent(agent_id="desk"),
+        e.NoProgress(agent="desk", run_id="r1", retries=5),
+        e.OtherWorkflow(agent="panel", was="loop(a)", now="loop(b)"),
         e.OtherAgent(agent_id="desk", agent="clerk", wanted="desk"),
         e.SchemaVersionError(
             version=9,

@@ -17,6 +17,7 @@ from understudy.actors.agent.messages import (
     CancelMessage,
     Expecting,
     FromHost,
+    Retry,
     RunRequest,
     Send,
     WaitOutcome,
@@ -27,6 +28,7 @@ from understudy.journal import Readable
 from understudy.journal.store import MessageStore
 from understudy.loop_actors.future import refuse
 from understudy.state.agent_state import AgentState
+from understudy.state.plans import RETRY_ID, retry_id
 from understudy.state.records import MessagesArchived
 
 MAX_LENGTH = 500
@@ -49,6 +51,11 @@ def check_message_id(given: object) -> None:
     if not isinstance(given, str) or not 0 < len(given) <= MAX_LENGTH or "\0" in given:
         raise UsageError(
             f"`message_id` must be text of 1 to {MAX_LENGTH} characters without NUL, "
+            f"got {given!r:.100}"
+        )
+    if given.startswith(RETRY_ID):
+        raise UsageError(
+            f"`message_id` must not begin with {RETRY_ID!r}, as the ids of retries do, "
             f"got {given!r:.100}"
         )
     try:
@@ -128,6 +135,8 @@ def _id_in(message: AgentMessage) -> str | None:
         message = message.message
     if isinstance(message, RunRequest | Send | CancelMessage | Cancel | WaitOutcome):
         return message.message_id
+    if isinstance(message, Retry) and message.run_id is not None:
+        return retry_id(message.run_id)
     return None
 
 

@@ -25,6 +25,7 @@ from understudy.state.records import FilesChanged, Revoked, Settled
 from understudy.stopping import StopSignal
 
 OnRun: TypeAlias = Callable[[str], None] | None
+OnRetried: TypeAlias = Callable[[str, str], None] | None
 AgentKey = tuple[object, str]
 """An agent of one of this process's runtimes: the runtime's services, and the agent's id."""
 
@@ -72,6 +73,8 @@ class RunRequest:
     message_id: str | None
     """Given by the caller: a second request with the same id waits for the first one's run."""
     refuse_if_interrupted: bool = False
+    go_on: bool = False
+    """Where the last run failed, continue it with this message."""
     callers: tuple[AgentKey, ...] = ()
     """The agents in whose runs this was requested. They wait for this run."""
     on_run: OnRun = None
@@ -194,13 +197,15 @@ class Unpause:
 
 @dataclass(frozen=True, slots=True)
 class Retry:
-    """Release a quarantined run, and continue it."""
+    """Release a quarantined run, and continue it; or begin a run that continues a failed one."""
 
     future: Future[Outcome]
     run_id: str | None = None
-    """As of `Cancel`."""
+    """Of the run that is quarantined, or that failed; None: of the open one, or of the last one."""
     on_run: OnRun = None
     """As of `Cancel`."""
+    on_retried: OnRetried = None
+    """Gets the ids of the run that failed, and of the one that begins and continues it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -103,6 +103,7 @@ def _body(message: AgentMessage, owner: str) -> tuple[str, Data]:
                 "record": _record(queued),
                 "choices": _choices(message.choices),
                 "refuse_if_interrupted": message.refuse_if_interrupted,
+                "go_on": message.go_on,
             }
         case Send():
             queued = MessageQueued(
@@ -199,6 +200,7 @@ def _message(
                 future=future,
                 message_id=queued.message_id,
                 refuse_if_interrupted=data["refuse_if_interrupted"],
+                go_on=data["go_on"],
                 on_run=on_run,
                 context=queued.context,
                 was_elsewhere=True,
@@ -227,7 +229,7 @@ def _message(
         case "unpause":
             return Unpause(future, data["run_id"], on_run)
         case "retry":
-            return Retry(future, data["run_id"], on_run)
+            return Retry(future, data["run_id"], on_retried=lambda _, run_id: on_run(run_id))
         case "notify":
             return Notify(data["middleware"], data["message"], future)
         case "outcome":

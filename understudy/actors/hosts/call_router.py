@@ -251,6 +251,9 @@ class CallsElsewhere:
             if call.run_id is None and not is_named:
                 state = await latest_state(self._services.store, call.slot.id)
                 run = run_of_call(state, message)
+                if run is not None and run.has_failed:
+                    assert isinstance(message, Retry), "nothing else is for a run that is over"
+                    call.message = replace(message, run_id=run.run_id)
                 call.run_id = None if run is None else run.run_id
                 # That it rests, its status says; who has its outcome may be faster
                 # (test_a_cancel_behind_a_run_that_withdraws_one_that_asks_just_now).

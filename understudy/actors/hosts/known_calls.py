@@ -19,6 +19,7 @@ from understudy.errors import DecisionError
 from understudy.interrupts import Decision, checked_decision
 from understudy.journal import Loaded, Readable, load_latest
 from understudy.state.agent_state import AgentState
+from understudy.state.plans import retry_id
 from understudy.state.records import RunStarted
 from understudy.state.run_state import RunState
 
@@ -79,8 +80,12 @@ class KnownCalls:
                 if is_it and run is not None and (run.over or run.cancelled is not None):
                     return Found(run_id=run_id)
             case Retry():
-                run = state.run
-                if run is not None and run.run_id == run_id and run.quarantined is None:
+                run, run_id = state.run, message.run_id or run_id
+                begun = None if run_id is None else await self._run_of(state, retry_id(run_id))
+                if begun is not None:
+                    return Found(run_id=begun)
+                is_it = run is not None and run.run_id == run_id and not run.has_failed
+                if is_it and run is not None and run.quarantined is None:
                     return Found(run_id=run_id)
         return None
 
@@ -120,11 +125,16 @@ async def latest_state(store: Readable, agent_id: str) -> AgentState | None:
 
 
 def run_of_call(state: AgentState | None, message: AgentMessage) -> RunState | None:
-    """The run that a call is for that names none: the one that is open now, if it may be meant."""
+    """The run that a call is for that names none: the one that is open now, if it may be meant.
+
+    A retry is for the last one, if that has failed.
+    """
     run = state.run if state is not None else None
-    if run is None or run.over:
+    if run is None:
         return None
-    return run if run.is_held or not isinstance(message, Retry) else None
+    if isinstance(message, Retry):
+        return run if run.has_failed or (run.is_held and not run.over) else None
+    return None if run.over else run
 
 
 def _decided(state: AgentState, decisions: Any) -> Found | None:

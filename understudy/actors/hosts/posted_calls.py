@@ -165,7 +165,7 @@ class PostedCalls:
         done = accepted if row.kind not in OF_A_RUN else Future[Any](self._services.loop)
 
         def on_run(run_id: str) -> None:
-            if row.kind == "run" and slot.activation is not None:
+            if row.kind in ("run", "retry") and slot.activation is not None:
                 answer_when_durable(slot, accepted, run_id)
 
         # What comes first is told: that it is recorded, or its answer.

@@ -78,6 +78,11 @@ class RefCall:
         if self.slot.activation is not None:
             self.incarnation = self.slot.activation.journal.owned.incarnation
 
+    def on_retried(self, failed: str, _: str) -> None:
+        """Name the run that it retries: repeated, it is known by that, and retries no other."""
+        assert isinstance(self.message, Retry), "only a retry is told of it"
+        self.message = replace(self.message, run_id=failed)
+
     def on_begun(self) -> None:
         self.was_handled = True
 
@@ -87,6 +92,8 @@ class RefCall:
         message = replace(asked, future=future)
         if isinstance(message, RunRequest | Cancel | Pause | Unpause | Retry):
             message = replace(message, on_run=self.on_run)
+        if isinstance(message, Retry):
+            message = replace(message, on_retried=self.on_retried)
         if isinstance(message, RunRequest | Send):
             message = replace(message, was_elsewhere=self.was_elsewhere)
         if isinstance(message, Notify):

@@ -15,7 +15,7 @@ from understudy.run.hooks import HookFailed
 from understudy.run.run import Run, inside_run
 from understudy.state.agent_state import AgentState
 from understudy.state.records import End, Once
-from understudy.state.run_state import is_child_of
+from understudy.state.run_state import END_HOOKS, is_child_of
 from understudy.stopping import StopSignal, StopSignals
 from understudy.tools import Tool
 
@@ -82,7 +82,7 @@ async def _call_end_hooks(
     token = inside_run.set(run)
     try:
         for index, hook in enumerate(run.definition.hooks.on_run_end):
-            key = f"on_run_end/{index}"
+            key = f"{END_HOOKS}{index}"
             if key in run.current.once:
                 continue
             called.append((run, key))

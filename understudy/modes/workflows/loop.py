@@ -8,13 +8,7 @@ from typing import Any
 
 from understudy._base.type_variables import DepsT_contra
 from understudy.errors import UsageError
-from understudy.modes.workflows.workflow import (
-    RunAgents,
-    Workflow,
-    escalated_itself,
-    failure,
-    first_failure,
-)
+from understudy.modes.workflows.workflow import RunAgents, Workflow, escalated_itself
 from understudy.outcomes import Outcome
 from understudy.run.run import Run
 from understudy.state.workflow_progress import Progress
@@ -60,9 +54,6 @@ class _RunInRounds(RunAgents):
         self._max_iterations = max_iterations
 
     async def go_on(self, run: Run, progress: Progress) -> Outcome | None:
-        failed = first_failure(progress)
-        if failed is not None:
-            return failure(run, failed)
         escalated = any(result.escalated for result in progress.results.values())
         if escalated or escalated_itself(run):
             return run.completed(progress.text)

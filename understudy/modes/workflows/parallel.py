@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from types import NoneType
 from typing import Any
 
 from understudy._base.json_values import checked_flag
@@ -13,8 +12,6 @@ from understudy.modes.workflows.workflow import (
     RunAgents,
     Workflow,
     escalated_itself,
-    failure,
-    first_failure,
     inside_loop,
     key_of,
 )
@@ -67,15 +64,14 @@ class _RunTogether(RunAgents):
         self._return_failures = return_failures
 
     async def go_on(self, run: Run, progress: Progress) -> Outcome | None:
-        failed = first_failure(progress) if not self._return_failures else None
-        if failed is not None:
-            return failure(run, failed)
         missing = [index for index in range(len(self.agents)) if index not in progress.results]
         if not missing or (escalated_itself(run) and inside_loop(run)):
             return run.completed(_text(progress))
         outcomes = await self._outcomes(run, missing)
-        if self._ends_all(outcomes):
-            await self._stop_others(run, missing, outcomes)
+        for index, outcome in sorted(outcomes.items()):
+            if isinstance(outcome, Failed) and not self._return_failures:
+                await self._stop_others(run, missing, index)
+                return self.failure(run, index, outcome)
         suspended = {type(o) for o in outcomes.values() if isinstance(o, SUSPENDED)}
         if Interrupted in suspended:
             return run.interrupted()
@@ -116,7 +112,8 @@ class _RunTogether(RunAgents):
         outcomes = {}
         for index in missing:
             child = run.state.children.get(key_of(run, 0, index))
-            if child is not None and child.run is not None and child.run.over:
+            ended = None if child is None else child.run
+            if ended is not None and ended.over and not ended.is_taken_over:
                 outcomes[index] = await self.run_pipeline(run, 0, index)
         return outcomes
 
@@ -156,25 +153,21 @@ class _RunTogether(RunAgents):
             raise crash
         return outcomes
 
-    async def _stop_others(
-        self, run: Run, missing: Sequence[int], outcomes: dict[int, Outcome]
-    ) -> None:
+    async def _stop_others(self, run: Run, missing: Sequence[int], failed: int) -> None:
         """One failed, so the others that have begun are stopped where they are.
 
         A sibling that waits for a person is stopped too: nothing is left to answer
         (`test_a_failure_ends_a_sibling_that_waits_for_a_person`).
         """
-        failed = next(i for i, outcome in outcomes.items() if isinstance(outcome, Failed))
         name = self.agents[failed].definition.name
         message = f"agent {name!r}, which ran beside it, failed"
         signals = StopSignals((StopSignal(StopReason.ERROR, message, source=run.definition.name),))
         assert run.children is not None, "a run of a workflow can run agents"
         for index in missing:
             key = key_of(run, 0, index)
-            unfinished = isinstance(outcomes.get(index), (*SUSPENDED, NoneType))
-            if unfinished and key in run.state.children:
+            child = run.state.children.get(key)
+            if child is not None and child.run is not None and not child.run.over:
                 await run.children.stop(run, key, signals)
-                outcomes[index] = run.stopped(signals)
 
 
 def _state_of(run: Run, index: int) -> AgentState:

@@ -10,8 +10,6 @@ from understudy.modes.workflows.workflow import (
     RunAgents,
     Workflow,
     escalated_itself,
-    failure,
-    first_failure,
     inside_loop,
 )
 from understudy.outcomes import Outcome
@@ -43,9 +41,6 @@ class _RunInOrder(RunAgents):
     kind = "Sequential"
 
     async def go_on(self, run: Run, progress: Progress) -> Outcome | None:
-        failed = first_failure(progress)
-        if failed is not None:
-            return failure(run, failed)
         done = len(progress.results)
         escalated = any(result.escalated for result in progress.results.values())
         escalated = escalated or escalated_itself(run)

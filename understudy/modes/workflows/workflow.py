@@ -11,14 +11,14 @@ from collections.abc import Sequence
 from typing import Any, Literal
 
 from understudy._base.type_variables import DepsT_contra
-from understudy.errors import AgentFailed, DefinitionChanged, UsageError, error_from_dict
+from understudy.errors import AgentFailed, DefinitionChanged, UsageError
 from understudy.modes.pipeline import Mode
 from understudy.modes.steps.check_stop import end_by
 from understudy.outcomes import Failed, Interrupted, Outcome, Paused, Stopped, Waiting
 from understudy.run.definition import ChildAgent, definition_of
 from understudy.run.run import ESCALATED, Run
 from understudy.state.records import SubRunEnded
-from understudy.state.workflow_progress import AgentResult, Progress
+from understudy.state.workflow_progress import Progress
 
 
 class Workflow(Mode[DepsT_contra]):
@@ -99,8 +99,10 @@ class RunAgents:
         raise NotImplementedError
 
     async def run_one(self, run: Run, round: int, index: int) -> Outcome | None:
-        """Start or continue this agent, and record its end; an outcome if it is suspended."""
+        """Start or continue this agent, and record its end; an outcome if it fails, or waits."""
         outcome = await self.run_pipeline(run, round, index)
+        if isinstance(outcome, Failed):
+            return self.failure(run, index, outcome)
         if isinstance(outcome, Interrupted):
             return run.interrupted()
         if isinstance(outcome, Paused):
@@ -113,6 +115,17 @@ class RunAgents:
     async def run_pipeline(self, run: Run, round: int, index: int) -> Outcome:
         assert run.children is not None, "a run of a workflow can run agents"
         return await run.children.run(run, key_of(run, round, index), self.agents[index], None)
+
+    def failure(self, run: Run, index: int, outcome: Failed) -> Failed:
+        """The outcome of the workflow, which fails because this agent of it failed.
+
+        The end of the agent is not recorded here: it has not done its part, and goes on where a run
+        continues this one.
+        """
+        name = self.agents[index].definition.name
+        error = AgentFailed(agent=name, error=outcome.error.to_dict())
+        error.__cause__ = outcome.error
+        return run.failed(error)
 
     def record_end(self, run: Run, round: int, index: int, outcome: Outcome) -> None:
         """Record that this agent is done: its messages and changes become the workflow's."""
@@ -146,22 +159,6 @@ def _ending_of(outcome: Outcome) -> Literal["completed", "failed", "stopped"]:
     if isinstance(outcome, Failed):
         return "failed"
     return "stopped" if isinstance(outcome, Stopped) else "completed"
-
-
-def failure(run: Run, result: AgentResult) -> Failed:
-    """The outcome of a workflow that fails because an agent of it failed."""
-    assert result.error is not None, "a failed agent has an error"
-    error = AgentFailed(agent=result.agent, error=result.error)
-    error.__cause__ = error_from_dict(result.error)
-    return run.failed(error)
-
-
-def first_failure(progress: Progress) -> AgentResult | None:
-    """The first agent of the round, in declared order, that failed."""
-    for _, result in sorted(progress.results.items()):
-        if result.outcome == "failed":
-            return result
-    return None
 
 
 def escalated_itself(run: Run) -> bool:

@@ -8,9 +8,8 @@ from understudy.models.messages import Messages
 from understudy.state import records as r
 from understudy.state.agent_state import AgentState
 from understudy.state.files import changed
-from understudy.state.folds.places import open_run
 from understudy.state.folds.queue import change_plans
-from understudy.state.run_state import Call, is_child_of
+from understudy.state.run_state import Call, RunState, is_child_of
 from understudy.state.shared_empties import no_items, with_item
 
 WithFiles = r.Result | r.FilesChanged
@@ -33,21 +32,22 @@ def imported(state: AgentState, record: r.Imported) -> None:
         schedules = state.plans.schedules
         paused = {id: replace(schedule, paused=True) for id, schedule in schedules.items()}
         change_plans(state, schedules=paused)
-    for each in state.tree:
+    for each in state.whole_tree:
         for key, doubt in each.doubts.items():
             each.doubts[key] = replace(doubt, token_hashes=())
         run = each.run
-        if run is None or run.over:
+        if run is None:
             continue
         run.answers = None
         if run.turn is not None:
             run.turn.interrupts_checked = False
-        for call in run.calls:
+        left = None if run.left is None else run.left.turn
+        for call in left.calls.values() if left is not None else run.calls:
             if call.result is None:
-                _reset_imported(each, call)
+                _reset_imported(each, run, call)
 
 
-def _reset_imported(state: AgentState, call: Call) -> None:
+def _reset_imported(state: AgentState, run: RunState, call: Call) -> None:
     """Drop requests, decisions and tokens, which hold only where the agent was exported.
 
     A started call is in doubt. One that runs agents is not: they continue here.
@@ -55,12 +55,11 @@ def _reset_imported(state: AgentState, call: Call) -> None:
     if any(request.kind == "doubt" for request in call.requests.values()):
         call.running = True
     call.requests = call.decisions = call.notices = no_items()
-    run = open_run(state)
     if run.model_call is None or run.model_call.call is not call:  # which is put off until its time
         for name, point in call.points.items():  # the tool runs again; its tokens hold here
             point = replace(point, token_hashes=(), reached_in=0)
             call.points = with_item(call.points, name, point)
-    runs_agents = any(is_child_of(key, call.key) for key in state.children)
+    runs_agents = any(is_child_of(key, call.key) for key in (*state.children, *state.left))
     call.copied_from = call.running and not runs_agents
 
 

@@ -81,7 +81,7 @@ def point_answered(state: AgentState, record: r.PointAnswered) -> None:
 
 
 def settled(state: AgentState, record: r.Settled) -> None:
-    for each in state.tree:
+    for each in state.whole_tree:
         each.doubts.pop(record.call_key, None)
     if record.token_hash is None or record.answer is None:
         return

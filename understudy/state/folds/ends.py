@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Any
 
 from pydantic_ai.messages import ModelRequest, ModelRequestPart, ToolReturnPart, UserPromptPart
@@ -11,7 +12,7 @@ from understudy.state import records as r
 from understudy.state.agent_state import AgentState
 from understudy.state.costs import adding, below
 from understudy.state.folds.places import UNREAD, open_run
-from understudy.state.run_state import Call, Turn, is_child_of
+from understudy.state.run_state import Call, Left, Turn, is_child_of
 from understudy.state.shared_empties import with_item
 from understudy.state.workflow_sharing import add_decisions_and_doubts, add_result, merge_child
 
@@ -26,28 +27,39 @@ MOVED_ON = "Not run: the user moved on instead of answering whether this call ma
 
 
 def run_ended(state: AgentState, record: r.RunEnded) -> None:
+    may_go_on = record.cut_off or record.end.outcome == "failed"
+    _end(state, record.end, record.at, may_go_on=may_go_on)
+
+
+def _end(state: AgentState, end: r.End, at: datetime, *, may_go_on: bool) -> None:
+    """End the run. Where it may go on, keep what it left: another run may continue it."""
     run = open_run(state)
     turn = run.turn
     run.model_call = None
+    unread = () if run.continues is None else run.continues.unread
+    if may_go_on:
+        run.left = Left(len(state.messages), turn, unread)
     if turn is not None:
         if turn.calls and not turn.propagated:
             parts: list[ModelRequestPart] = []
-            parts += [_closing_part(state, call, record) for call in turn.calls.values()]
+            parts += [_closing_part(state, call, at) for call in turn.calls.values()]
             parts += _prompts(turn)
             for call in turn.calls.values():
-                end_children(state, call.key)
+                end_children(state, call.key, may_go_on=may_go_on)
                 if call.result is not None and call.result.state is not None:
                     state.merge(call.result.state)
-            message = ModelRequest(parts=parts, timestamp=record.at)
-            state.messages = state.messages.appending(message)
+            message = ModelRequest(parts=parts, timestamp=at)
+            state.messages = state.messages.appending(message, *unread)
         run.turn = None
     for key, child in state.agents.items():
         assert child.run is not None, "agents are children with a run"
         if not child.run.over:
-            run_ended(child, r.RunEnded(end=r.End(outcome="withdrawn"), at=record.at))
+            _end(child, r.End(outcome="withdrawn"), at, may_go_on=may_go_on)
         del state.children[key]
         merge_child(state, child)
-    run.end = record.end
+        if may_go_on:
+            state.left = with_item(state.left, key, child)
+    run.end = end
     run.paused = None
 
 
@@ -57,7 +69,7 @@ def sub_run_ended(state: AgentState, record: r.SubRunEnded) -> None:
     merge_child(state, child)
 
 
-def end_children(state: AgentState, call_key: str) -> None:
+def end_children(state: AgentState, call_key: str, *, may_go_on: bool = False) -> None:
     """End the agents that the call ran; their usage, decisions and doubts are kept."""
     for key in [key for key in state.children if is_child_of(key, call_key)]:
         child = state.children.pop(key)
@@ -65,14 +77,16 @@ def end_children(state: AgentState, call_key: str) -> None:
             continue
         usage = child.run.usage
         if not child.run.over:
-            run_ended(child, r.RunEnded(end=r.End(outcome="withdrawn"), at=UNREAD))
+            _end(child, r.End(outcome="withdrawn"), UNREAD, may_go_on=may_go_on)
+        if may_go_on:
+            state.left = with_item(state.left, key, child)
         run = open_run(state)
         run.usage.incr(usage)
         run.costs = adding(run.costs, below(run.agent, child.run.costs))
         add_decisions_and_doubts(state, child)
 
 
-def _closing_part(state: AgentState, call: Call, record: r.RunEnded) -> ToolReturnPart:
+def _closing_part(state: AgentState, call: Call, at: datetime) -> ToolReturnPart:
     """The result part of a call that the end of the run finds open, or its own result."""
     if call.result is not None:
         return call.result.part
@@ -90,7 +104,7 @@ def _closing_part(state: AgentState, call: Call, record: r.RunEnded) -> ToolRetu
         tool_name=call.part.tool_name,
         content=content,
         tool_call_id=call.part.tool_call_id,
-        timestamp=record.at,
+        timestamp=at,
         outcome="denied" if moved_on else "interrupted",
     )
 

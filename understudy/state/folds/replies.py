@@ -101,6 +101,9 @@ def propagated(state: AgentState, record: r.Propagated) -> None:
     turn.propagated = True
     message = ModelRequest(parts=parts + prompts, timestamp=record.at)
     state.messages = state.messages.appending(message)
+    if run.continues is not None and run.continues.unread:
+        state.messages = state.messages.appending(*run.continues.unread)
+        run.continues.unread = ()
 
 
 def turn_closed(state: AgentState, record: r.TurnClosed) -> None:

@@ -98,7 +98,7 @@ def _answer_key(request: Request) -> str:
 def revoked(state: AgentState, record: r.Revoked) -> None:
     state.sticky.pop(record.tool_name, None)
     agent, _, inner = record.tool_name.partition("/")
-    for child in state.children.values() if inner else ():
+    for child in (*state.children.values(), *state.left.values()) if inner else ():
         if child.run is not None and child.run.agent == agent:
             revoked(child, r.Revoked(tool_name=inner))
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from understudy.models.messages import StoredRequest
 from understudy.state import records as r
 from understudy.state.agent_state import AgentState
 from understudy.state.costs import adding, complete
+from understudy.state.folds.going_on import take_over
 from understudy.state.folds.places import open_run
 from understudy.state.folds.queue import dequeue
+from understudy.state.plans import retry_id
 from understudy.state.run_state import RunState
 from understudy.state.shared_empties import no_items, with_added, with_item
 from understudy.state.workflow_progress import Progress, Shared
@@ -17,7 +20,7 @@ def run_started(state: AgentState, record: r.RunStarted) -> None:
     if before is not None and (before.costs or state.earlier_costs):
         lines = complete(before.costs, before.agent, before.usage.requests)
         state.earlier_costs = adding(state.earlier_costs, lines)
-    state.run = RunState(
+    run = RunState(
         run_id=record.run_id,
         agent=record.agent,
         until_tool=record.until_tool,
@@ -42,13 +45,33 @@ def run_started(state: AgentState, record: r.RunStarted) -> None:
         told=record.told,
         began=record.at,
     )
+    message_ids = record.message_ids
+    said: tuple[StoredRequest, ...] = ()
+    if record.continues is None:
+        state.left = no_items()
+    else:
+        said = take_over(state, run, record)
+        if not (record.shares or record.continues == record.run_id):
+            message_ids += (retry_id(record.continues),)
+    state.run = run
     for message in record.initial:
         state.messages = state.messages.appending(message)
     if record.values:
         state.merge(record.values)
-    if record.message is not None:
-        state.messages = state.messages.appending(record.message)
-    dequeue(state, record.message_ids, record.at)
+    for message in said if record.message is None else (*said, record.message):
+        _add_input(state, run, message)
+    dequeue(state, message_ids, record.at)
+
+
+def _add_input(state: AgentState, run: RunState, message: StoredRequest) -> None:
+    """Add the message to the conversation; after the results of the turn, where one is open."""
+    turn, continued = run.turn, run.continues
+    if turn is not None and not turn.calls:
+        turn = run.turn = None  # the reply was the last one: now it is not
+    if continued is not None and turn is not None and not turn.propagated:
+        continued.unread += (message,)
+    else:
+        state.messages = state.messages.appending(message)
 
 
 def attempt(state: AgentState, record: r.Attempt) -> None:

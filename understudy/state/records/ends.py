@@ -36,6 +36,8 @@ class RunEnded:
 
     end: End
     at: datetime
+    cut_off: bool = False
+    """It was stopped because an agent beside it failed: where the workflow goes on, it does too."""
     kind: Literal["run_ended"] = "run_ended"
 
 

@@ -21,7 +21,8 @@ class RunStarted:
     agent: str
     at: datetime
     message: StoredRequest | None
-    """The input, as it is added to the conversation; None for an agent of a workflow."""
+    """The input, as it is added to the conversation; None for an agent of a workflow, and where a
+    run continues a failed one without a new message."""
     until_tool: tuple[str, ...] | None
     require_tool_success: bool
     max_runs: int
@@ -57,6 +58,8 @@ class RunStarted:
     """Of an agent that a call runs: the conversation that it begins with, before its message."""
     told: str = ""
     """Of an agent that a call runs: what it is told besides its own instructions."""
+    continues: str | None = None
+    """The id of the failed run that it takes over from, which was the agent's last one."""
     kind: Literal["run_started"] = "run_started"
 
 

@@ -105,6 +105,8 @@ def actions_of(visit: Visit, state: AgentState) -> list[Action]:
     run = state.run if state.run is not None and not state.run.over else None
     is_running = run is not None and state.status == Status.RUNNING.value
     is_paused = run is not None and state.pause is not None
+    is_quarantined = run is not None and run.quarantined is not None
+    may_retry = is_quarantined or (state.run is not None and state.run.has_failed)
     no_run = "No run is open."
     return allowed_actions(
         visit,
@@ -114,11 +116,7 @@ def actions_of(visit: Visit, state: AgentState) -> list[Action]:
             ("pause", "act", "It is paused already." if is_paused else None),
             ("unpause", "act", None if is_paused else "It is not paused."),
             ("cancel", "act", None if run is not None else no_run),
-            (
-                "retry",
-                "act",
-                None if run is not None and run.quarantined else "No run is in quarantine.",
-            ),
+            ("retry", "act", None if may_retry else "Its last run has not failed."),
             ("compact", "admin", "A run is under way." if is_running else None),
             ("export", "admin", None),
             ("delete", "admin", None),

@@ -1,4 +1,4 @@
-"""What callers do to the open run: cancel it, pause it, release it from quarantine."""
+"""What callers do to a run: cancel it, pause it, release it from quarantine, retry it."""
 
 from __future__ import annotations
 
@@ -8,12 +8,14 @@ from understudy.actors.agent.events import Status
 from understudy.actors.agent.message_ids import run_of
 from understudy.actors.agent.messages import Cancel, Retry, WaitOutcome
 from understudy.actors.agent.phase import Phase
-from understudy.actors.agent.replies import answer_when_durable
+from understudy.actors.agent.replies import answer_when_durable, mirror
 from understudy.actors.agent.runs import starts, waiters
 from understudy.actors.agent.slot import AgentSlot
 from understudy.agent.runner import unpause as record_unpause
 from understudy.errors import NotInterrupted, OtherRun
-from understudy.state.plans import requested_pause
+from understudy.loop_actors.future import Future
+from understudy.outcomes import Outcome
+from understudy.state.plans import requested_pause, retry_id
 from understudy.state.records import CancelRequested, PauseRequested, Released
 from understudy.stopping import StopSignal
 
@@ -122,13 +124,42 @@ def unpause(slot: AgentSlot) -> None:
 
 
 def retry(slot: AgentSlot, retry: Retry) -> None:
-    """Release a quarantined run, and continue it.
+    """Begin a run that continues the last one, which failed; or release a quarantined run.
+
+    A run that failed is retried once: the same retry again is answered by the run that it began.
 
     Raises:
-        NotInterrupted: if no run is quarantined.
+        NotInterrupted: if the last run has not failed, and none is quarantined.
+        NoProgress: if it was retried too often without getting any further.
+        OtherWorkflow: if the agents of its workflow are others now.
         OtherRun: if it is for another run than the open one, or than the last one.
 
     """
+    run, phase = slot.current.state.run, slot.phase
+    if retry.run_id is not None and _is_retried(slot, retry.run_id, retry.future):
+        return
+    is_meant = run is not None and retry.run_id in (None, run.run_id)
+    if run is None or not is_meant or not run.has_failed or phase.has_run_task:
+        _release(slot, retry)
+        return
+    slot.current.agent.runner.check_goes_on(slot.current.state)
+    slot.current.self_started_runs = 0
+    starts.start_retry(slot, retry, run.run_id)
+
+
+def _is_retried(slot: AgentSlot, run_id: str, future: Future[Outcome]) -> bool:
+    """Whether a failed run was retried before. If so, the caller gets the outcome of that retry."""
+    id = retry_id(run_id)
+    begun, begins = run_of(slot, id), waiters.request_of(slot, id)
+    if begun is not None:
+        waiters.wait_outcome(slot, WaitOutcome(future, run_id=begun))
+    elif begins is not None:
+        mirror(slot, begins.future, future)
+    return begun is not None or begins is not None
+
+
+def _release(slot: AgentSlot, retry: Retry) -> None:
+    """Release a quarantined run, and continue it."""
     activation, future = slot.current, retry.future
     if waiters.answer_if_over(slot, future, retry.run_id):
         return
@@ -139,7 +170,10 @@ def retry(slot: AgentSlot, retry: Retry) -> None:
         waiters.wait_outcome(slot, WaitOutcome(future))  # it was released before
         return
     if run is None or not run.is_held:
-        raise NotInterrupted(f"Agent {slot.id!r} is not quarantined: there is nothing to retry")
+        raise NotInterrupted(
+            f"Agent {slot.id!r} is not quarantined, and its last run has not failed: there is "
+            "nothing to retry. A message begins a new run"
+        )
     # Of no other run: where this copy is stale, the call would have released nothing, and would
     # be taken for one that did (test_a_retry_of_no_quarantine_at_a_stale_copy_is_refused).
     starts.note_run(slot, retry.on_run)

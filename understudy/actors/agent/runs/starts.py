@@ -13,7 +13,7 @@ from pydantic_ai.messages import ModelRequest, UserPromptPart
 from understudy._base.context_codecs import Context
 from understudy.actors.agent.activation import QueuedRun
 from understudy.actors.agent.events import Status
-from understudy.actors.agent.messages import AgentKey, OnRun
+from understudy.actors.agent.messages import AgentKey, OnRun, Retry, RunChoices, RunRequest
 from understudy.actors.agent.phase import Phase
 from understudy.actors.agent.planner import RECORD_BYTES
 from understudy.actors.agent.slot import AgentSlot
@@ -21,7 +21,7 @@ from understudy.actors.agent.task import start_run_task
 from understudy.agent.run_environment import RunOptions
 from understudy.errors import JournalFailed, RecordRefused
 from understudy.outcomes import Outcome
-from understudy.state.plans import Occurrence, QueuedMessage
+from understudy.state.plans import Occurrence, QueuedMessage, retry_id
 from understudy.state.records import MessageQueued
 from understudy.state.run_state import RunState
 from understudy.stopping import StopSignal
@@ -75,6 +75,7 @@ def start_run(
     context: Context = messages[-1].context if messages else {}
     options = activation.agent.run_options()
     callers: tuple[AgentKey, ...] = ()
+    go_on = queued_run is not None and queued_run.request.go_on
     activation.beginning = queued_run.request if queued_run is not None else None
     if queued_run is not None:
         request, options = queued_run.request, queued_run.options
@@ -85,7 +86,24 @@ def start_run(
             ids += [request.message_id] if request.message_id is not None else []
         activation.outcome_futures += (request.future,)
     message = ModelRequest(parts=parts, timestamp=at)
-    _run(slot, Phase.BEGINNING, _begin(slot, message, options, tuple(ids), context), callers)
+    begun = _begin(slot, message, options, tuple(ids), context, go_on=go_on)
+    _run(slot, Phase.BEGINNING, begun, callers)
+
+
+def start_retry(slot: AgentSlot, retry: Retry, run_id: str) -> None:
+    """Start a run that continues this one, which failed and is the last."""
+    activation = slot.current
+    on_retried = retry.on_retried
+    activation.beginning = RunRequest(
+        message=None,
+        choices=RunChoices(),
+        options=None,
+        future=retry.future,
+        message_id=retry_id(run_id),
+        on_run=None if on_retried is None else partial(on_retried, run_id),
+    )
+    activation.outcome_futures += (retry.future,)
+    _run(slot, Phase.BEGINNING, _begin(slot, None, None, (), {}, go_on=True))
 
 
 def _fit_one_record(
@@ -107,11 +125,13 @@ def _fit_one_record(
 
 async def _begin(
     slot: AgentSlot,
-    message: ModelRequest,
-    options: RunOptions,
+    message: ModelRequest | None,
+    options: RunOptions | None,
     message_ids: tuple[str, ...],
     context: Context,
     occurrence: Occurrence | None = None,
+    *,
+    go_on: bool = False,
 ) -> Outcome:
     activation = slot.current
     runner = activation.agent.runner
@@ -124,6 +144,7 @@ async def _begin(
         message_ids=message_ids,
         occurrence=occurrence,
         context=context,
+        go_on=go_on,
         signal=partial(_run_recorded, slot),
     )
 
