@@ -27,7 +27,7 @@ from understudy import (
 from understudy.actors.hosts import call_router
 from understudy.actors.reads import watch
 from understudy.errors import NotInterrupted, UnknownAgent, UsageError
-from understudy.journal.shared import Hint, Taken, Told
+from understudy.journal.shared import Hint, Notified, Taken
 
 
 async def test_an_agent_at_rest_answers_at_whichever_host_is_asked(hosts: Hosts) -> None:
@@ -214,13 +214,13 @@ async def test_an_agent_that_is_taken_as_its_run_goes_on_has_not_crashed(
     """J6, J8: its host hears of that before the run task has begun."""
     store, loop = host(hosts, "first"), asyncio.get_running_loop()
     assert store.shared is not None
-    hears: list[Told] = []
+    hears: list[Notified] = []
     listen = store.shared.listen
 
-    def listen_to_none(told: Told | None) -> None:
-        assert told is not None
-        hears.append(told)
-        listen(lambda text: told(None) if text is None else None)
+    def listen_to_none(notified: Notified | None) -> None:
+        assert notified is not None
+        hears.append(notified)
+        listen(lambda text: notified(None) if text is None else None)
 
     store.shared.listen = listen_to_none  # type: ignore[method-assign]
 

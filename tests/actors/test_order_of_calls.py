@@ -156,14 +156,14 @@ async def test_calls_at_a_copy_that_is_lost_are_done_again_in_their_order(
         completed(await soon(ref.run("go")))
         await may_be_taken(hosts)
         completed(await soon(second.get("t").run("go")))
-        told, asked = call_router.CallRouter.told, list[Any]()
+        told, asked = call_router.CallRouter.notified, list[Any]()
 
         def tell(office: call_router.CallRouter, hint: Hint | None) -> None:
             if hint is not None and hint.kind == "taken" and len(asked) == 1:
                 asked.append(ref.send("second", at=tomorrow, message_id="1"))
             told(office, hint)
 
-        monkeypatch.setattr(call_router.CallRouter, "told", tell)
+        monkeypatch.setattr(call_router.CallRouter, "notified", tell)
         monkeypatch.setattr(backend, "commit", held_commit)
         try:
             asked.append(ref.send("first", at=tomorrow, message_id="0"))

@@ -16,7 +16,7 @@ from understudy.actors.hosts import call_router
 from understudy.journal import Store
 from understudy.journal.database_store import DatabaseStore
 from understudy.journal.postgres import sql
-from understudy.journal.shared import Told
+from understudy.journal.shared import Notified
 
 __all__ = [
     "Point",
@@ -119,12 +119,12 @@ def deaf_to(store: DatabaseStore, kind: str) -> None:
     assert store.shared is not None
     listen = store.shared.listen
 
-    def listen_to_others(told: Told | None) -> None:
-        assert told is not None
+    def listen_to_others(notified: Notified | None) -> None:
+        assert notified is not None
 
         def hear(text: str | None) -> None:
             if text is None or not text.startswith(kind):
-                told(text)
+                notified(text)
 
         listen(hear)
 

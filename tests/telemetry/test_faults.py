@@ -105,7 +105,7 @@ async def test_what_raises_below_the_api_changes_no_run(tracers: TracerProviderA
 async def test_what_raises_is_logged_once(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("understudy.telemetry.guarded._told", set())
+    monkeypatch.setattr("understudy.telemetry.guarded._logged", set())
     await works(Telemetry(tracer_provider=with_processor(Raises())))
 
     logged = [entry for entry in caplog.records if entry.name == "understudy.telemetry.guarded"]

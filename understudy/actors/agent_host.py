@@ -145,7 +145,7 @@ class AgentHost:
             host = SharedHost(services, self.directory, shared)
             self._router = services.calls = CallRouter(host)
             self._live = services.live = LiveEvents(host)
-            shared.listen(self._told)
+            shared.listen(self._notified)
         if isinstance(services.store, FeedStore):
             services.store.feed_clock = services.clock
         await services.store.open(self._lost_lease)
@@ -167,15 +167,15 @@ class AgentHost:
         self._loop_monitor = LoopMonitor(loop, services.clock, self._loop_blocked)
         self._loop_monitor.start()
 
-    def _told(self, text: str | None) -> None:
-        """Another host has told something; None: it may have, and was not heard."""
+    def _notified(self, text: str | None) -> None:
+        """Handle the notification of another host. None: some may have been lost."""
         assert self._router is not None, "it listens"
         assert self._live is not None, "it listens"
         hint = hint_of(text) if text is not None else None
         if hint is not None and hint.kind in CHUNKED:
-            self._live.told(hint)
+            self._live.notified(hint)
         elif text is None or hint is not None:
-            self._router.told(hint)
+            self._router.notified(hint)
 
     def _tell_due(self, agent_id: str, due: datetime | None) -> None:
         self.dues.tell(agent_id, due)

@@ -38,6 +38,7 @@ from understudy.journal.lease import Lease
 from understudy.journal.lists import AgentKey, AgentQuery, AskKey, AskQuery
 from understudy.journal.shared import (
     Hint,
+    Notified,
     Place,
     Post,
     Posted,
@@ -46,7 +47,6 @@ from understudy.journal.shared import (
     SharedBackend,
     SharedStore,
     Taken,
-    Told,
     Wanted,
 )
 from understudy.journal.store import hashes_of
@@ -99,15 +99,15 @@ class SharedDatabase:
     def time_offset(self) -> float:
         return self._backend.time_offset
 
-    def listen(self, told: Told | None) -> None:
-        if told is None:
+    def listen(self, notified: Notified | None) -> None:
+        if notified is None:
             self._backend.listen(None)
             return
         loop = asyncio.get_running_loop()
 
         def tell(text: str | None) -> None:
             with suppress(RuntimeError):  # the loop is closed, and its runtime with it
-                loop.call_soon_threadsafe(told, text)
+                loop.call_soon_threadsafe(notified, text)
                 if text in (None, _LEFT):
                     loop.call_soon_threadsafe(self._missed)
 

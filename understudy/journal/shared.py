@@ -16,7 +16,7 @@ from understudy.journal.contracts import Journal, Owned, StoredRecords, TellsTim
 if TYPE_CHECKING:
     from understudy.journal.store_reader import Loaded
 
-Told = Callable[[str | None], None]
+Notified = Callable[[str | None], None]
 """Gets what other hosts tell this one: see `Hint`. None: something may have been missed."""
 
 
@@ -145,10 +145,10 @@ class SharedBackend(TellsTime, Protocol):
     Whoever calls each method is as of `Backend`: the writer's are changes in its transaction.
     """
 
-    def listen(self, told: Told | None) -> None:
+    def listen(self, notified: Notified | None) -> None:
         """Listen from the next `open` on, so that other hosts may take and post; None: do not.
 
-        `told` is called in a thread.
+        `notified` is called in a thread.
         """
 
     @property
@@ -248,8 +248,8 @@ class SharedStore(Protocol):
     def time_offset(self) -> float:
         """As of `TellsTime`."""
 
-    def listen(self, told: Told | None) -> None:
-        """Listen from the next `Store.open` on. `told` is called on the loop."""
+    def listen(self, notified: Notified | None) -> None:
+        """Listen from the next `Store.open` on. `notified` is called on the loop."""
 
     async def take(
         self,

@@ -159,7 +159,7 @@ class _Tools:
         that of the page before.
         """
         self._need(context, "read")
-        with _told():
+        with _tool_errors():
             page = await self._runtime().agents(
                 status=status, agent=agent, prefix=prefix, after=after, limit=_limit(limit)
             )
@@ -178,7 +178,7 @@ class _Tools:
         `tool` is the name of a tool, `agent` that of a definition, `after` that of the page before.
         """
         self._need(context, "read")
-        with _told():
+        with _tool_errors():
             page = await self._runtime().pending(
                 tool=tool, agent=agent, after=after, limit=_limit(limit)
             )
@@ -192,7 +192,7 @@ class _Tools:
         `after` is the `next` of the page before.
         """
         self._need(context, "read")
-        with _told():
+        with _tool_errors():
             page = await self._runtime().get(agent_id).history(after=after, limit=_limit(limit))
         return {"entries": [entry.to_dict() for entry in page.entries], "next": page.next}
 
@@ -211,7 +211,7 @@ class _Tools:
         """
         self._need(context, "act")
         runtime = self._runtime()
-        with _told():
+        with _tool_errors():
             ref = runtime.get(agent_id) if agent is None else runtime.spawn(agent, id=agent_id)
             return {"message_id": await ref.send(text, message_id=message_id)}
 
@@ -234,7 +234,7 @@ class _Tools:
         and `message` is for `reject`.
         """
         user = self._need(context, "decide")
-        with _told():
+        with _tool_errors():
             given = {
                 "type": decision,
                 "arguments": arguments,
@@ -248,7 +248,7 @@ class _Tools:
         return {"recorded": request_id, "by": user.name}
 
 
-class _told:  # noqa: N801  # a context manager
+class _tool_errors:  # noqa: N801  # a context manager
     """Turns an error of the library into one that a client is told."""
 
     def __enter__(self) -> None: ...

@@ -54,10 +54,10 @@ class HttpClient(httpx2.AsyncClient):
         try:
             response = await super().send(request, **options)
         except (httpx2.ConnectError, httpx2.ConnectTimeout):
-            self._told(request, 0)
+            self._check_refusal(request, 0)
             raise
         if response.status_code >= 400:
-            self._told(request, response.status_code)
+            self._check_refusal(request, response.status_code)
         stream = response.stream
         if not isinstance(stream, httpx2.AsyncByteStream):
             return response
@@ -70,6 +70,6 @@ class HttpClient(httpx2.AsyncClient):
             )
         return response
 
-    def _told(self, request: httpx2.Request, status: int) -> None:
+    def _check_refusal(self, request: httpx2.Request, status: int) -> None:
         if request.method == "POST":
             self._on_refusal(request.content, status)

@@ -128,15 +128,15 @@ class SubAgent(Middleware[DepsT_contra]):
                     "`task_instructions`: give a function that returns '' for it"
                 )
 
-    async def _told(self, ctx: ToolContext[Any], task_name: str) -> str:
+    async def _instructions_for(self, ctx: ToolContext[Any], task_name: str) -> str:
         if not callable(self._task_instructions):
             return self._task_instructions
-        told = self._task_instructions(ctx, task_name)
-        if inspect.isawaitable(told):
-            told = await told
-        if not isinstance(told, str):
-            raise UsageError(f"`task_instructions` returned {shown(told)}: return a text")
-        return told
+        given = self._task_instructions(ctx, task_name)
+        if inspect.isawaitable(given):
+            given = await given
+        if not isinstance(given, str):
+            raise UsageError(f"`task_instructions` returned {shown(given)}: return a text")
+        return given
 
     def _general(self, definition: AgentDefinition) -> dict[str, Any]:
         kept = [
@@ -170,7 +170,7 @@ class SubAgent(Middleware[DepsT_contra]):
                     task_name,
                     instructions,
                     max_depth=max_depth,
-                    instructions=await self._told(ctx, task_name),
+                    instructions=await self._instructions_for(ctx, task_name),
                 )
             except UnderstudyError as error:  # the child could not begin
                 raise ToolFailed(f"task {task_name!r} failed: {error}") from error

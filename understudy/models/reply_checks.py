@@ -73,7 +73,7 @@ def check_finished(response: ModelResponse, model: Model, *, streamed: bool) -> 
         # Groq gives this for a call that does not fit its tool, which the model is told.
         if response.tool_calls or is_empty(response):
             return
-        raise UnfinishedReply(f"its provider ended it by an error{_told(response)}")
+        raise UnfinishedReply(f"its provider ended it by an error{_reason_given(response)}")
     if response.provider_name not in GIVES_FINISH_REASON:
         return
     if (response.provider_details or {}).get("finish_reason"):  # as the provider worded it
@@ -102,9 +102,9 @@ def fault_of(response: ModelResponse) -> RefusedReply | EmptyReply | None:
     One that was cut by its length is not empty: its thinking took all that it had.
     """
     if response.finish_reason == "content_filter":
-        return RefusedReply(f"it was refused or filtered{_told(response)}")
+        return RefusedReply(f"it was refused or filtered{_reason_given(response)}")
     if response.state == "complete" and is_empty(response) and response.finish_reason != "length":
-        return EmptyReply(f"it is empty{_told(response)}")
+        return EmptyReply(f"it is empty{_reason_given(response)}")
     return None
 
 
@@ -119,7 +119,7 @@ def is_empty(response: ModelResponse) -> bool:
     return True
 
 
-def _told(response: ModelResponse) -> str:
+def _reason_given(response: ModelResponse) -> str:
     """What the provider says about the end of its reply."""
     details = response.provider_details or {}
     told = [

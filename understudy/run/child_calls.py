@@ -63,7 +63,7 @@ def make_run_agent(
             raise UsageError("an agent cannot run inside of ctx.once: its run is kept by itself")
         child = _child(run, agent)
         if instructions or initial_messages:
-            child = _told(child, instructions, initial_messages)
+            child = _with_given(child, instructions, initial_messages)
         key = call.key if count == 0 else f"{call.key}+{count}"
         count += 1
         if run.children is None:
@@ -154,7 +154,7 @@ def checked_initial(given: object, *, what: str) -> tuple[ModelMessage, ...]:
     return tuple(normalised(given)) if given else ()
 
 
-def _told(child: ChildAgent, instructions: object, initial_messages: object) -> ChildAgent:
+def _with_given(child: ChildAgent, instructions: object, initial_messages: object) -> ChildAgent:
     """The child with what only this run of it is given."""
     told = checked_text(instructions, what="run_agent: `instructions`", may_be_empty=True)
     if told and not child.definition.asks_model:

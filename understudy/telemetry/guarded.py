@@ -28,14 +28,14 @@ T = TypeVar("T")
 extra_attributes: ContextVar[Mapping[str, str]] = ContextVar("extra_attributes")
 """Attributes of the spans that Pydantic AI begins: it knows no agent here."""
 
-_told: set[str] = set()
+_logged: set[str] = set()
 """What has failed before: each of these may be called a thousand times a second."""
 
 
 def failed(what: str) -> None:
     """Log the exception that is handled now, the first time in this process."""
-    if what not in _told:
-        _told.add(what)
+    if what not in _logged:
+        _logged.add(what)
         logger.exception("telemetry: %s raised; this is logged once, and the agents go on", what)
 
 

@@ -56,9 +56,9 @@ class RecordMetrics:
 
     def record(self, _seq: int, record: r.Record) -> None:
         """A record is durable."""
-        guarded("a record", None, self._told, record)
+        guarded("a record", None, self._measure, record)
 
-    def _told(self, record: r.Record) -> None:
+    def _measure(self, record: r.Record) -> None:
         path: tuple[str, ...] = ()
         agent = "" if self._ledger.state.run is None else self._ledger.state.run.agent
         while isinstance(record, r.ChildRecord):

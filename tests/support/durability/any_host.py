@@ -174,7 +174,7 @@ class _Stops:
         replaced(SharedDatabase, "post_states", looks)
 
     def _around_told(self) -> None:
-        inner = CallRouter.told
+        inner = CallRouter.notified
 
         @functools.wraps(inner)
         def told(office: CallRouter, hint: Hint | None) -> None:
@@ -184,7 +184,7 @@ class _Stops:
                 self("before hearing")
             inner(office, hint)
 
-        replaced(CallRouter, "told", told)
+        replaced(CallRouter, "notified", told)
 
     def _around_act(self) -> None:
         inner = PostedCalls._taken_up

@@ -135,9 +135,9 @@ def _j4_bound() -> None:
 @_broken("J5: an answer outlives the life in which it was given")
 def _j5() -> None:
     def keeping(reset: Callable[..., Any]) -> Callable[..., Any]:
-        def keeps(state: Any, call: Any) -> None:
+        def keeps(state: Any, run: Any, call: Any) -> None:
             requests, decisions = call.requests, call.decisions
-            reset(state, call)
+            reset(state, run, call)
             call.requests, call.decisions = requests, decisions
 
         return keeps

@@ -104,13 +104,13 @@ def _no_sweep_after_listen() -> None:
     run = NotifyListener._run
 
     def runs(ear: NotifyListener, *given: Any) -> None:
-        told = ear._told
+        told = ear._notified
 
         def told_something(text: str | None) -> None:
             if text is not None:
                 told(text)
 
-        ear._told = told_something
+        ear._notified = told_something
         run(ear, *given)
 
     replaced(NotifyListener, "_run", runs)
@@ -158,13 +158,13 @@ def _drain_at_once() -> None:
 
 def _hand_over_untold() -> None:
     """Another host gets the agent, and is not told to go on with it."""
-    told = CallRouter.told
+    told = CallRouter.notified
 
     def hears(office: CallRouter, hint: Any) -> None:
         if hint is None or hint.kind != "given":
             told(office, hint)
 
-    replaced(CallRouter, "told", hears)
+    replaced(CallRouter, "notified", hears)
 
 
 def _drain_and_take() -> None:

@@ -93,7 +93,7 @@ class CallsElsewhere:
         """By the ids of their rows."""
         self._by_agent: dict[str, dict[int, RefCall]] = {}
         """The same, by agent."""
-        self._told: set[int] = set()
+        self._notified: set[int] = set()
         """Of these the owner has said that there is a reply."""
         self._look_at_all = False
         self._look_now = asyncio.Event()
@@ -153,7 +153,7 @@ class CallsElsewhere:
         # Race: the owner may have replied by now, and its hint is spent. Or the agent has another
         # owner, whose claim did not see the call yet, nor was it told of it
         # (test_a_call_that_crosses_a_change_of_owner_is_told_to_the_new_one).
-        self._told.update(ids)
+        self._notified.update(ids)
         self._look_now.set()
         if self._looking is None:
             self._looking = self._services.start_task(self._look_again_and_again(), "post")
@@ -286,7 +286,7 @@ class CallsElsewhere:
         if id is None:
             self._look_at_all = True
         else:
-            self._told.add(id)
+            self._notified.add(id)
         self._look_now.set()
 
     async def _look_again_and_again(self) -> None:
@@ -307,9 +307,9 @@ class CallsElsewhere:
 
     async def _look(self) -> None:
         # A reply tells which call it is for: thousands are not read again for each of them.
-        ids = list(self._posted) if self._look_at_all else [*self._told & self._posted.keys()]
+        ids = list(self._posted) if self._look_at_all else [*self._notified & self._posted.keys()]
         self._look_at_all = False
-        self._told.clear()
+        self._notified.clear()
         states = await self._shared.post_states(ids) if ids else {}
         replied = [id for id, state in states.items() if state.reply is not None]
         untold: dict[str, int] = {}
@@ -726,8 +726,8 @@ class CallRouter:
                 [slot for slot in self._directory.slots() if _has_waiters(slot)]
             )
 
-    def told(self, hint: Hint | None) -> None:
-        """Another host has told something; None: it may have, and was not heard."""
+    def notified(self, hint: Hint | None) -> None:
+        """Handle the notification of another host. None: some may have been lost."""
         if self._services.closing:
             return
         if hint is None:

@@ -271,8 +271,8 @@ class LiveEvents:
         """Of an agent that is followed here; None where its host has sent nothing."""
         return self._incarnations.get(agent_id)
 
-    def told(self, hint: Hint) -> None:
-        """Another host follows agents, or sends what happened."""
+    def notified(self, hint: Hint) -> None:
+        """Handle the notification of a host that follows agents, or sends their events."""
         content = self._chunks.add(hint)
         if content is None or self._services.closing:
             return

@@ -73,7 +73,7 @@ class Watch:
         changed = asyncio.get_running_loop().create_future()
 
         def on_row(row: StoredAgent | None) -> None:
-            if _told(row) != _told(agent) and not changed.done():
+            if _progress(row) != _progress(agent) and not changed.done():
                 changed.set_result(None)
 
         self.add(agent.agent_id, on_row)
@@ -111,7 +111,7 @@ class Watch:
                 on_row(rows.get(agent_id))
 
 
-def _told(agent: StoredAgent | None) -> tuple[object, ...]:
+def _progress(agent: StoredAgent | None) -> tuple[object, ...]:
     """What changes with each record, owner and incarnation."""
     if agent is None:
         return ()

@@ -45,7 +45,7 @@ from understudy.journal.postgres.reader import PostgresReader, load_behind
 from understudy.journal.postgres.sharing import inbox, lease
 from understudy.journal.postgres.sharing.hosts import Hosting
 from understudy.journal.postgres.writer import PostgresWriter
-from understudy.journal.shared import Hint, Place, Post, Posted, PostState, Sent, Told, Wanted
+from understudy.journal.shared import Hint, Notified, Place, Post, Posted, PostState, Sent, Wanted
 
 if TYPE_CHECKING:
     from understudy.journal.postgres.connection import PsycopgConnection
@@ -138,10 +138,12 @@ class PostgresBackend(ReadsByReader):
     def host_id(self) -> int | None:
         return self._writer.host_id
 
-    def listen(self, told: Told | None) -> None:
+    def listen(self, notified: Notified | None) -> None:
         from understudy.journal.postgres.sharing.notify import NotifyListener
 
-        self._listener = None if told is None else NotifyListener(self._listener_connection, told)
+        self._listener = (
+            None if notified is None else NotifyListener(self._listener_connection, notified)
+        )
 
     # ------------------------------------------------------------ opening and closing
 

@@ -60,9 +60,9 @@ def record_dues(ledger: Ledger, now: datetime) -> bool:
         place.record(Decided(request_id=request.id, decision=decision, at=now))
     for place, request, notices in waiting:
         if request.expires_at is None or request.expires_at > now:
-            told = list(_told(request, notices, now))
-            if told:
-                place.record(*told)
+            given = list(_notices_due(request, notices, now))
+            if given:
+                place.record(*given)
     return record_over(calls, now) or bool(expired)
 
 
@@ -99,7 +99,7 @@ def _over(call: Call, now: datetime) -> Iterator[PointAnswered]:
             )
 
 
-def _told(request: Request, notices: Notices, now: datetime) -> Iterator[Record]:
+def _notices_due(request: Request, notices: Notices, now: datetime) -> Iterator[Record]:
     reminders = bisect_right(request.remind_at, now)
     if reminders > notices.reminders:
         yield Reminded(request_id=request.id, number=reminders, at=now)

@@ -81,7 +81,7 @@ def _reopened(state: AgentState, run: RunState, turn: Turn, closing: ModelMessag
     turn.interrupts_checked = False
     for call in turn.calls.values():
         if call.result is None and _is_settled(state, call):
-            call.result = r.Result(call_key=call.key, part=_told(closing, call))
+            call.result = r.Result(call_key=call.key, part=_closing_part(closing, call))
         if call.result is None:
             call.reopen()
         elif call.result.signal is not None:
@@ -97,7 +97,7 @@ def _is_settled(state: AgentState, call: Call) -> bool:
     return is_doubt and not goes_on and call.key not in state.doubts
 
 
-def _told(closing: ModelMessage | None, call: Call) -> ToolReturnPart:
+def _closing_part(closing: ModelMessage | None, call: Call) -> ToolReturnPart:
     """What the conversation says of the call since the end of the run."""
     assert isinstance(closing, ModelRequest), "the end of the run told of its open calls"
     for part in closing.parts:

@@ -220,7 +220,7 @@ async def story_of(
             if record.request.id == request_id:
                 decided = record
     try:
-        made, ended, story = await _told(visit, request_id)
+        made, ended, story = await _history_of(visit, request_id)
     except UnknownAgent:
         return {"what": "deleted", "at": None, "by": None, "decision": None}, None
     if decided is not None and story is None:
@@ -237,7 +237,7 @@ async def story_of(
     return story, None
 
 
-async def _told(
+async def _history_of(
     visit: Visit, request_id: str
 ) -> tuple[HistoryEntry | None, HistoryEntry | None, dict[str, Any] | None]:
     """What the history says of it: how it was asked, the end of the run after it, its story."""

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import psycopg
 
 from understudy.errors import StoreError
-from understudy.journal.shared import Told
+from understudy.journal.shared import Notified
 
 if TYPE_CHECKING:
     from understudy.journal.postgres.connection import PostgresConnection
@@ -29,15 +29,15 @@ class NotifyListener:
 
     Args:
         connection: its own.
-        told: called in the thread.
+        notified: called in the thread.
 
     """
 
-    def __init__(self, connection: PostgresConnection, told: Told) -> None:
+    def __init__(self, connection: PostgresConnection, notified: Notified) -> None:
         self.channel: str = f"understudy_{secrets.token_hex(8)}"
         """Unlike the number of the host it outlives a lost lease."""
         self._connection = connection
-        self._told = told
+        self._notified = notified
         self._stopped = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -69,13 +69,13 @@ class NotifyListener:
                     return
                 with self._connection.use() as connection:
                     connection.execute(f'LISTEN "{self.channel}"')
-                    # Race: this against what was told before. Its caller looks again by itself
+                    # Race: this against what was notified before. Its caller looks again by itself
                     # too, but only after a while
                     # (test_what_was_posted_while_nobody_listened_is_done_when_somebody_does).
-                    self._told(None)
+                    self._notified(None)
                     pause = 0.05
                     for notify in connection.notifies():
-                        self._told(notify.payload)
+                        self._notified(notify.payload)
                         if stopped.is_set():
                             return
             except (StoreError, psycopg.Error) as error:
