@@ -27,6 +27,7 @@ MAX_TOOLS = 1_000
 OPTIONS = frozenset(
     (
         *("ask", "read_only", "idempotent", "undeclared", "nothing_happened", "unknown_after"),
+        *("key", "on_repeat", "key_kept"),
         *("on_unknown", "timeout", "sequential", "retry", "display_text", "version"),
     )
 )

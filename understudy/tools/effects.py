@@ -6,6 +6,8 @@ import socket
 from enum import Enum
 from typing import Any
 
+from understudy.tools.result import InvalidArguments, Retry, ToolFailed
+
 
 class Known(Enum):
     NOTHING_HAPPENED = "n"
@@ -32,7 +34,12 @@ def what_is_known(
 ) -> Known:
     if isinstance(error, BaseExceptionGroup):
         ks = {
-            what_is_known(e, nothing_happened=nothing_happened, unknown_after=unknown_after)
+            what_is_known(
+                e,
+                nothing_happened=nothing_happened,
+                unknown_after=unknown_after,
+                is_strict=is_strict,
+            )
             for e in error.exceptions
         }
         return next(
@@ -43,6 +50,9 @@ def what_is_known(
         return Known.NOTHING_HAPPENED
     if any(isinstance(t, type) and isinstance(error, t) for t in unknown_after):
         return Known.UNKNOWN
+    own = (Retry, ToolFailed, InvalidArguments)
+    if is_strict:
+        return Known.NOTHING_HAPPENED if isinstance(error, own) else Known.UNKNOWN
     if isinstance(error, (ConnectionRefusedError, socket.gaierror)):
         return Known.NOTHING_HAPPENED
     if isinstance(error, (TimeoutError, ConnectionError)):

@@ -10,6 +10,7 @@ import functools
 import inspect
 import re
 from collections.abc import Callable, Mapping
+from datetime import timedelta
 from typing import (
     Any,
     Concatenate,
@@ -50,6 +51,7 @@ from understudy.tools.context import ToolContext
 from understudy.tools.effect_defaults import Undeclared, checked_undeclared
 from understudy.tools.effects import Errors, check_tables, checked_errors
 from understudy.tools.gate_rule import GateRule, Rule, checked_rule
+from understudy.tools.key_rule import Key, KeyRule, OnRepeat, checked_key
 from understudy.tools.result import InvalidArguments, ToolResult
 from understudy.tools.schema import is_async
 from understudy.tools.signature_arguments import SignatureArguments
@@ -92,6 +94,9 @@ class ToolOptions(TypedDict, total=False):
     undeclared: Undeclared | None
     nothing_happened: Errors
     unknown_after: Errors
+    key: Key | None
+    on_repeat: OnRepeat | None
+    key_kept: timedelta | float | None
     timeout: float | None
     inline: bool
     on_unknown: OnUnknown | None
@@ -175,6 +180,16 @@ class Tool(Generic[FunctionT_co]):
             have: classes, or names such as `"shop.errors.Refused"`. The model may call again.
         unknown_after: errors after which nobody knows what a call did, likewise. The call is in
             doubt then. `unknown_after=Exception` is each error that proves nothing.
+        key: what makes calls equal, whatever else their arguments say, such as
+            `lambda a: f"refund:{a['order_id']}"`: a plain function of the arguments that returns
+            text. Of equal calls one runs at a time, over all agents of the store; what becomes of
+            the others, a person decides, and `on_repeat`. Of such a tool only `Retry`, `ToolFailed`
+            and `nothing_happened` prove that a call did nothing.
+        on_repeat: what becomes of a call where an equal one is done. `"ask"`: a person decides,
+            which is the default. `"refuse"`: it does not run, and the model is told why. `"allow"`:
+            it runs.
+        key_kept: for how long a call that is done counts so: days, or a timedelta; 90 days by
+            default.
         timeout: seconds after which the result is an error, or the call is in doubt where the tool
             is not idempotent.
         inline: run a plain function on the event loop itself. Only for fast ones.
@@ -209,6 +224,9 @@ class Tool(Generic[FunctionT_co]):
         undeclared: Undeclared | None = None,
         nothing_happened: Errors = (),
         unknown_after: Errors = (),
+        key: Key | None = None,
+        on_repeat: OnRepeat | None = None,
+        key_kept: timedelta | float | None = None,
         timeout: float | None = None,
         inline: bool = False,
         on_unknown: OnUnknown | None = None,
@@ -254,6 +272,10 @@ class Tool(Generic[FunctionT_co]):
         )
         self.unknown_after: Errors = checked_errors(unknown_after, what=f"{what}: `unknown_after`")
         check_tables(self.nothing_happened, self.unknown_after, what=what)
+        self.key: KeyRule | None = checked_key(
+            key, on_repeat, key_kept, read_only=read_only, what=what
+        )
+        """What makes calls equal; None where only the same arguments do."""
         self.timeout = timeout
         self.inline = inline
         self.on_unknown = on_unknown

@@ -128,6 +128,7 @@ def doubt_after(run: Run, ready: ReadyCall, error: BaseException) -> InDoubt | N
             *run.definition.effect_defaults.unknown_after,
             *run.effect_defaults.unknown_after,
         ),
+        is_strict=tool.key is not None,
     )
     if known is Known.UNKNOWN:
         return InDoubt(f"it raised {error_text(error)}, which leaves open what it did", error)
