@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.support.agents import by_turn
-from understudy import Agent, Runtime, ToolContext, call
+from understudy import Agent, Runtime, ToolContext, call, tool
 from understudy.journal import DatabaseStore, checkpoint_writer
 from understudy.journal.contracts import Backend
 from understudy.middleware import Workspace
@@ -17,6 +17,7 @@ IDS = ("asks", "rests", "waits")
 
 
 def _agents() -> list[Agent]:
+    @tool(key=lambda a: f"{a['amount']}", on_repeat="allow")
     def pay(amount: int) -> str:
         return f"paid {amount}"
 

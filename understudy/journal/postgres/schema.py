@@ -15,6 +15,30 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
+# Which calls have a key (`@tool(key=)`), by its hash, and the secret of the hashes. `place` is the
+# order in which the calls took it: the second one by a person's word, or behind one that is done.
+# `done_at` is null until a call is done. `kept_until` is null while it is open or in doubt; with a
+# null `done_at` its agent was deleted meanwhile. A uuid of the server has 122 random bits.
+CALL_KEYS = (
+    """CREATE TABLE call_keys (
+        hash bytea NOT NULL,
+        place integer NOT NULL,
+        agent bigint NOT NULL,
+        incarnation bigint NOT NULL,
+        call_key text NOT NULL,
+        tool text NOT NULL,
+        tool_call_id text NOT NULL,
+        taken_at bigint NOT NULL,
+        kept bigint NOT NULL,
+        done_at bigint,
+        kept_until bigint,
+        PRIMARY KEY (hash, place),
+        UNIQUE (agent, incarnation, call_key)
+    )""",
+    "CREATE INDEX call_keys_by_end ON call_keys (kept_until) WHERE kept_until IS NOT NULL",
+    "CREATE TABLE key_secret (secret bytea NOT NULL)",
+    "INSERT INTO key_secret VALUES (uuid_send(gen_random_uuid()) || uuid_send(gen_random_uuid()))",
+)
 UPGRADES: tuple[tuple[str, ...], ...] = (
     (
         "CREATE TABLE schema_version (version integer NOT NULL)",
@@ -196,6 +220,7 @@ UPGRADES: tuple[tuple[str, ...], ...] = (
             run_id text NOT NULL,
             PRIMARY KEY (agent, message_id)
         )""",
+        *CALL_KEYS,
     ),
 )
 """The n-th upgrades version n of the tables to n + 1. Only add to tables: hosts of the version

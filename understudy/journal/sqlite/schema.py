@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
 from understudy.errors import SchemaVersionError, StoreBroken, StoreDamaged
+from understudy.journal.call_keys import SECRET_BYTES
 
 SCHEMA_VERSION = 2
 SEQ_BITS = 32
@@ -99,6 +100,33 @@ _MESSAGE_RUNS = (
         PRIMARY KEY (agent, message_id)
     ) STRICT, WITHOUT ROWID""",
 )
+# Which calls have a key (`@tool(key=)`), by its hash, and the secret of the hashes. `agent` is the
+# `no` of the agent. `place` is the order in which the calls took it: the second one by a person's
+# word, or behind one that is done. `done_at` is null until a call is done. `kept_until` is null
+# while it is open or in doubt; with a null `done_at` its agent was deleted meanwhile.
+_CALL_KEYS = (
+    """CREATE TABLE call_keys (
+        hash BLOB NOT NULL,
+        place INTEGER NOT NULL,
+        agent INTEGER NOT NULL,
+        incarnation INTEGER NOT NULL,
+        call_key TEXT NOT NULL,
+        tool TEXT NOT NULL,
+        tool_call_id TEXT NOT NULL,
+        taken_at INTEGER NOT NULL,
+        kept INTEGER NOT NULL,
+        done_at INTEGER,
+        kept_until INTEGER,
+        PRIMARY KEY (hash, place),
+        UNIQUE (agent, incarnation, call_key)
+    ) STRICT, WITHOUT ROWID""",
+    "CREATE INDEX call_keys_by_end ON call_keys (kept_until) WHERE kept_until IS NOT NULL",
+    """CREATE TABLE key_secret (
+        only INTEGER PRIMARY KEY CHECK (only = 1),
+        secret BLOB NOT NULL
+    ) STRICT""",
+    f"INSERT INTO key_secret VALUES (1, randomblob({SECRET_BYTES}))",  # noqa: S608 - a constant
+)
 SCHEMA_UPGRADES: Mapping[int, Sequence[str]] = MappingProxyType(
     {
         1: (
@@ -114,6 +142,7 @@ SCHEMA_UPGRADES: Mapping[int, Sequence[str]] = MappingProxyType(
             *_CHECKPOINTS,
             *_BLOBS,
             *_MESSAGE_RUNS,
+            *_CALL_KEYS,
         )
     }
 )
@@ -172,6 +201,7 @@ _TABLES = (
     *_CHECKPOINTS,
     *_BLOBS,
     *_MESSAGE_RUNS,
+    *_CALL_KEYS,
     f"PRAGMA application_id = {_APPLICATION}",
 )
 _FIRST_ROW = """
