@@ -38,8 +38,8 @@ from understudy.state.records import Once, Settled, Started
 from understudy.state.run_state import Call
 
 
-def record_started(run: Run, ready: ReadyCall) -> None:
-    """Record that the call is about to run."""
+def record_started(run: Run, ready: ReadyCall, key_hash: str | None = None) -> None:
+    """Record that the call is about to run, with the key that it has taken for that."""
     call = ready.call
     run.record(
         Started(
@@ -50,6 +50,7 @@ def record_started(run: Run, ready: ReadyCall) -> None:
             effect=effect_of(run, ready.tool),
             epoch=run.ledger.epoch,
             arguments=ready.made if call.arguments is None else None,
+            key_hash=key_hash,
         )
     )
 
