@@ -524,7 +524,10 @@ def _simple(record: r.Record) -> Iterator[tuple[What, dict[str, Any]]]:
         case r.TokenMade():
             yield "token_made", {"call_key": record.call_key, "detail": {"name": record.name}}
         case r.Settled():
-            yield "settled", {"call_key": record.call_key, "detail": {"how": record.how}}
+            told: dict[str, Any] = {"how": record.how}
+            if not record.happened:
+                told["happened"] = False
+            yield "settled", {"call_key": record.call_key, "detail": told}
         case r.Paused():
             yield "paused", {"detail": {"reason": record.reason}}
         case r.Unpaused():
