@@ -12,7 +12,7 @@ TYPES := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/understudy/types.tar
 # What takes minutes is cut off by itself, later than a test is.
 LONG := --timeout 3600 -o faulthandler_timeout=3700
 
-.PHONY: demo demo-web test unmarked test-slow test-faults test-ray test-fast test-browser test-node test-installs pictures docs docs-serve check lint types bench bench-durable bench-actors chaos soak suspensions mutate local clean
+.PHONY: demo demo-web test test-slow test-faults test-ray test-fast test-browser test-node test-installs pictures docs docs-serve check lint types bench bench-durable bench-actors chaos soak suspensions mutate local clean
 
 demo: $(VENV)/.ready  ## the support desk in the terminal
 	@if [ "$$MODEL" = "local" ]; then $(MAKE) --no-print-directory local 2>/dev/null || true; fi
@@ -21,10 +21,7 @@ demo: $(VENV)/.ready  ## the support desk in the terminal
 demo-web: $(VENV)/.ready  ## the support desk in the browser
 	@$(BIN)/python -m understudy demo
 
-test: lint  ## lint, layers, types and all tests that have no mark of another target: two at a time
-	@$(MAKE) --no-print-directory --jobs=2 types unmarked
-
-unmarked: $(VENV)/.ready
+test: $(VENV)/.ready  ## the tests that have no mark of another target
 	$(TESTS) -m 'not slow and not faults and not ray and not browser and not node'
 
 test-slow: $(VENV)/.ready  ## the tests marked slow: long proofs, whole programs, type checkers, benchmarks
@@ -58,7 +55,7 @@ test-fast: $(VENV)/.ready  ## of `make test` what needs no host, store or server
 	$(TESTS) -m 'not slow and not faults and not postgres and not ray and not browser and not node' \
 	  $(addprefix tests/,_base agent display loop_actors middleware models modes run state tools)
 
-check: lint types
+check: lint types  ## ruff, its formatter, the import contracts of the layers, mypy
 
 lint: $(VENV)/.ready
 	$(BIN)/ruff check .

@@ -17,7 +17,9 @@ import pytest
 
 pytest.register_assert_rewrite("tests.support")
 
-from tests.support.interrupts import ctrl_c_raises  # noqa: E402  # after its asserts are rewritten
+from tests.support.agents import stage  # noqa: E402  # after its asserts are rewritten
+from tests.support.interrupts import ctrl_c_raises  # noqa: E402
+from tests.support.left_out import left_out  # noqa: E402
 from tests.support.loops import own_tasks  # noqa: E402
 from tests.support.places import new_store, place, sqlite  # noqa: E402
 from tests.support.postgres import cutter, hosts, postgres_server, postgres_url  # noqa: E402
@@ -35,11 +37,13 @@ __all__ = [
     "ctrl_c_raises",
     "cutter",
     "hosts",
+    "left_out",
     "new_store",
     "place",
     "postgres_server",
     "postgres_url",
     "sqlite",
+    "stage",
 ]
 
 

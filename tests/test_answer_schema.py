@@ -16,7 +16,6 @@ from tests.support.postgres import Hosts
 from tests.support.web_site import only_request, rest, site_of
 from understudy import (
     Agent,
-    AgentState,
     Decision,
     DecisionError,
     Interrupt,
@@ -31,7 +30,6 @@ from understudy import (
     respond,
     tool,
 )
-from understudy.interrupts import Request
 from understudy.journal.database_store import DatabaseStore
 
 
@@ -155,19 +153,6 @@ def test_a_schema_that_holds_itself_without_end_fits_nothing() -> None:
     outcome = interrupted(agent.execute_sync("Ask."))
     with pytest.raises(DecisionError, match="cannot be checked"):
         outcome.decide(respond(1))
-
-
-def test_a_question_of_before_has_no_schema_and_takes_any_answer() -> None:
-    outcome = interrupted(asking(None).execute_sync("Ask."))
-    data = outcome.state.to_dict()
-    (stored,) = data["run"]["turn"]["calls"].popitem()[1]["requests"].values()
-    assert (stored.pop("schema"), stored.pop("question_key")) == (None, "")
-    old = outcome.state.to_dict()
-    for each in old["run"]["turn"]["calls"].values():
-        each["requests"] = {stored["id"]: stored}
-    (request,) = AgentState.from_dict(old).requests
-    assert isinstance(request, Request)
-    assert (request.schema, request.question_key) == (None, "")
 
 
 async def test_an_agent_in_a_runtime_takes_what_fits_alone() -> None:

@@ -375,7 +375,7 @@ async def test_without_prices_nothing_is_recorded_and_the_history_is_estimated()
         assert (await costs(ref, pricing=None)).total.usd is None
 
 
-def test_records_from_before_replies_had_a_cost_are_estimated() -> None:
+def test_replies_that_were_recorded_without_a_cost_are_estimated() -> None:
     replied = {
         "kind": "reply",
         "turn": 0,

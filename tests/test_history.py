@@ -367,7 +367,7 @@ async def test_a_page_that_cannot_be_is_refused(page: Any) -> None:
 
 def test_records_without_times_have_entries_whose_times_are_unknown() -> None:
     data = Path(__file__).parent / "data" / "v1" / "exports.json"
-    exported = json.loads(data.read_text())["desk"]
+    exported = json.loads(data.read_text())["without_times"]
     records: list[r.Record] = [record_from_dict(record) for record in exported["records"]]
 
     found = list(history_of(records, "desk", first_seq=exported["first_seq"]))

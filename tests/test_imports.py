@@ -1,11 +1,14 @@
-"""What nobody uses is not imported: a plain import loads what an `Agent` needs, and no more."""
+"""What is imported: by the library no more than an `Agent` needs, by tests what is in support."""
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 
 import pytest
+
+from tests.support.sources import ROOT, sources
 
 LATER = (
     "understudy.actors",
@@ -77,3 +80,26 @@ def test_a_name_that_there_is_not_is_an_error_as_of_any_module() -> None:
         with pytest.raises(AttributeError, match=rf"module '{package.__name__}' has no attribute"):
             _ = package.Nothing
         assert set(package.__all__) <= set(dir(package))
+
+
+IMPORTED = re.compile(r"\b(?:from|import) (?:tests(?!\.support\b)|\.)[\w.]*")
+"""Of what is beside a module, or of `tests` but not of its support; also in a program's text."""
+
+
+def test_test_modules_import_from_support_alone() -> None:
+    """One that imports from another breaks with it, and has its fixtures and patches as well."""
+    found = {
+        (str(path.relative_to(ROOT)), line)
+        for path in sources("tests")
+        for line in IMPORTED.findall(path.read_text(encoding="utf-8"))
+    }
+    assert found == set()
+
+
+@pytest.mark.parametrize(
+    "module", ["tests", "tests.actors", "tests.actors.test_waits", ".conftest"]
+)
+def test_an_import_from_a_test_module_is_found(module: str) -> None:
+    assert IMPORTED.findall(f"from {module} import desk\n") == [f"from {module}"]
+    assert IMPORTED.findall(f'program = "from {module} import desk"') == [f"from {module}"]
+    assert IMPORTED.findall("from tests.support.agents import desk") == []

@@ -29,6 +29,7 @@ from tests.support.agents import (
     reloaded,
     results,
 )
+from tests.support.cut_off import Crash
 from understudy import (
     Agent,
     AgentState,
@@ -58,11 +59,6 @@ from understudy.journal import MemoryJournal
 from understudy.middleware import Middleware
 from understudy.state.fold import replay
 from understudy.state.records import Record, record_from_dict, record_to_dict
-
-
-@pytest.fixture(params=["here", "elsewhere"])
-def stage(request: pytest.FixtureRequest) -> Stage:
-    return Stage(elsewhere=request.param == "elsewhere")
 
 
 class Shop:
@@ -1346,10 +1342,6 @@ def check_calls(
 
 
 # ------------------------------------------------------------------- cut off while asking (J5, I7)
-
-
-class Crash(BaseException):
-    """The process goes away."""
 
 
 class CutAfter:

@@ -22,11 +22,10 @@ def marks() -> list[str]:
 
 
 def recipe(target: str) -> str:
-    """What it does itself, and what the last target does that it makes."""
+    """The lines by which it is made."""
     found = re.search(rf"^{target}:.*\n((?:\t.*\n)+)", MAKEFILE, re.MULTILINE)
     assert found, target
-    made = re.search(r"\$\(MAKE\).* ([\w-]+)$", found[1], re.MULTILINE)
-    return found[1] + recipe(made[1]) if made else found[1]
+    return found[1]
 
 
 def chosen(target: str) -> str | None:
@@ -59,6 +58,16 @@ def test_whatever_marks_a_test_has_exactly_one_target_of_ci_runs_it() -> None:
     for given in combinations():
         by = [target for target, expression in targets.items() if selects(expression, given)]
         assert len(by) == 1, (by, [name for name, has in given.items() if has])
+
+
+def test_ci_checks_lint_and_types_first_and_a_target_of_tests_runs_tests_alone() -> None:
+    made = re.findall(r"^\s*make (\S+)", (ROOT / ".ci" / "run").read_text(), re.MULTILINE)
+    assert made[0] == "check"
+    assert re.search(r"^check: lint types\b", MAKEFILE, re.MULTILINE)
+    for target in of_ci():
+        assert re.search(rf"^{target}: \$\(VENV\)/\.\w+  ##", MAKEFILE, re.MULTILINE), target
+        (line,) = recipe(target).splitlines()
+        assert line.startswith(("\t$(TESTS) -m ", "\t$(BIN)/python -m pytest -m ")), target
 
 
 def test_what_the_fast_target_runs_is_part_of_what_make_test_runs() -> None:

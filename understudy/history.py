@@ -82,7 +82,7 @@ class HistoryEntry:
     """The number of its record. The entries of one record share it."""
     what: What
     at: datetime | None
-    """When it was recorded. None where that was stored before records had times."""
+    """When it was recorded. None where the record has no time."""
     agent_path: tuple[str, ...]
     """The names of the agents from the outermost one to the one that it happened to."""
     run_id: str | None = None
@@ -524,10 +524,10 @@ def _simple(record: r.Record) -> Iterator[tuple[What, dict[str, Any]]]:
         case r.TokenMade():
             yield "token_made", {"call_key": record.call_key, "detail": {"name": record.name}}
         case r.Settled():
-            told: dict[str, Any] = {"how": record.how}
+            settled: dict[str, Any] = {"how": record.how}
             if not record.happened:
-                told["happened"] = False
-            yield "settled", {"call_key": record.call_key, "detail": told}
+                settled["happened"] = False
+            yield "settled", {"call_key": record.call_key, "detail": settled}
         case r.Paused():
             yield "paused", {"detail": {"reason": record.reason}}
         case r.Unpaused():

@@ -182,6 +182,21 @@ class DoubtfulCall:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class EarlierCall:
+    """A call of the same tool with the same arguments that was made before."""
+
+    tool_call_id: str
+    outcome: str
+    """As of `ToolEnded`; `open` where it has no result yet: another call of the same reply."""
+    content: str
+    """The beginning of its result, as text."""
+    at: datetime | None
+    """When it had its result."""
+    agent: str = ""
+    """The agent that made it; empty where it is the one that asks."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
     """What a person is asked about one tool call, or by a middleware.
 
@@ -223,6 +238,10 @@ class Request:
     doubts: tuple[DoubtfulCall, ...] = ()
     """Earlier calls of this tool whose outcome is unknown, and calls with the same key: check them
     before you approve. An approval holds for this call beside these."""
+    earlier: tuple[EarlierCall, ...] = ()
+    """Equal calls that were made before, newest first: look whether this one repeats them."""
+    asked_again: str = ""
+    """Why a person is asked once more about a call; empty where that is not so."""
     schema: dict[str, Any] | None = None
     """The JSON schema that the value of `respond(value)` must fit; None where it may be any."""
     question_key: str = ""

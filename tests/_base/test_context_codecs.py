@@ -5,15 +5,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
-from contextvars import ContextVar
 from typing import Any
 
 import pytest
 
+from tests.support.tenants import TENANT, tenant
 from understudy import ContextCodec, ContextVarCodec, Runtime, UsageError
 from understudy._base.context_codecs import MAX_CHARACTERS, ContextCodecs
-
-tenant: ContextVar[str] = ContextVar("tenant", default="nobody")
 
 
 class Codec:
@@ -37,7 +35,7 @@ class Codec:
 
 
 def test_a_variable_is_captured_and_applied() -> None:
-    codecs = ContextCodecs([ContextVarCodec(tenant)])
+    codecs = ContextCodecs([TENANT])
     token = tenant.set("acme")
     captured = codecs.capture()
     tenant.reset(token)
@@ -48,7 +46,7 @@ def test_a_variable_is_captured_and_applied() -> None:
 
 
 def test_the_default_of_a_variable_is_not_carried() -> None:
-    assert ContextCodecs([ContextVarCodec(tenant)]).capture() == {}
+    assert ContextCodecs([TENANT]).capture() == {}
 
 
 def test_a_codec_is_told_when_the_block_is_left_whatever_it_raises() -> None:

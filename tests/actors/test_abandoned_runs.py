@@ -21,6 +21,7 @@ from tests.support.agents import (
     completed,
     results,
     until_status,
+    works_again,
 )
 from tests.support.faulty import FaultyBackend
 from tests.support.loops import never, own_tasks, soon, until
@@ -133,11 +134,6 @@ def stopped(outcome: Outcome | None, reason: StopReason = StopReason.USER_REQUES
 def doubtful(state: AgentState) -> list[str]:
     """The tools whose calls are in doubt."""
     return [doubt.tool_name for doubt in state.doubts.values()]
-
-
-async def works_again(ref: AgentRef) -> None:
-    assert isinstance(await soon(ref.run("again")), Completed)
-    assert_valid_history(await soon(ref.state()))
 
 
 async def finished(ref: AgentRef) -> Completed:

@@ -16,11 +16,11 @@ from tests.support.agents import (
     interrupted,
     results,
     until_status,
+    works_again,
 )
 from tests.support.loops import never, soon
 from understudy import (
     Agent,
-    AgentRef,
     Completed,
     Outcome,
     Paused,
@@ -52,12 +52,6 @@ def stopped(outcome: Outcome | None) -> Stopped:
     assert outcome.state.run.over
     assert_valid_history(outcome.state)
     return outcome
-
-
-async def works_again(ref: AgentRef) -> None:
-    """The agent takes a new message."""
-    assert isinstance(await soon(ref.run("again")), Completed)
-    assert_valid_history(await soon(ref.state()))
 
 
 # ------------------------------------------------------------------------------ cancel

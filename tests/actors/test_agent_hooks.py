@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from tests.actors.test_context import CODECS, of, tenant
 from tests.support.agents import Held, by_turn, completed, interrupted
 from tests.support.loops import soon, until
 from tests.support.places import Place
+from tests.support.tenants import CODECS, of, tenant
 from understudy import Agent, Runtime, Status, UsageError, approve, call, reject, tool
 from understudy.middleware import Middleware
 

@@ -13,17 +13,18 @@ from tests.support.agents import (
     Held,
     by_turn,
     completed,
+    desk,
     interrupted,
     results,
 )
 from tests.support.faulty import FaultyBackend
+from tests.support.hosts import host, opened, pay
 from tests.support.loops import never, soon, until
 from tests.support.places import SqlitePlace
 from tests.support.postgres import Hosts, Server
 from understudy import (
     Agent,
     AgentState,
-    Runtime,
     ScriptedModel,
     Status,
     ToolContext,
@@ -32,7 +33,7 @@ from understudy import (
     tool,
 )
 from understudy.errors import Fenced, OwnedElsewhere, StoreInUse, StoreUnavailable
-from understudy.journal import IndexEntry, IndexStatus, Store
+from understudy.journal import IndexEntry, IndexStatus
 from understudy.journal.contracts import Backend
 from understudy.journal.database_store import DatabaseStore
 from understudy.journal.postgres.backend import PostgresBackend
@@ -44,30 +45,6 @@ def server_hosts(postgres_server: Server) -> Iterator[Hosts]:
     opened = Hosts(postgres_server.url)
     yield opened
     opened.close()
-
-
-def desk(*turns: Any, **options: Any) -> Agent:
-    return Agent("desk", by_turn(*turns), **options)
-
-
-def opened(store: Store, *agents: Agent, **options: Any) -> Runtime:
-    options.setdefault("stop_timeout", 0.001)
-    options.setdefault("idle_timeout", None)
-    options.setdefault("sweep", None)  # what is to be continued is asked for
-    return Runtime(agents, store=store, **options)
-
-
-def host(hosts: Hosts, name: str, **options: Any) -> DatabaseStore:
-    return DatabaseStore(hosts.new(name, **options))
-
-
-def pay(ran: list[str]) -> Any:
-    @tool
-    async def pay() -> str:
-        ran.append("pay")
-        return "paid"
-
-    return pay
 
 
 async def test_an_agent_of_another_runtime_is_refused_by_that_ones_name_until_it_lies_down(

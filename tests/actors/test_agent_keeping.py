@@ -8,7 +8,7 @@ import gc
 import json
 import random
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
@@ -16,8 +16,10 @@ import pykka
 import pytest
 
 from tests.support.agents import Held, by_turn, completed, interrupted, results, until_status, wake
+from tests.support.hosts import opened
 from tests.support.loops import soon
 from tests.support.places import MemoryPlace, Place, SqlitePlace
+from tests.support.refunds import ONE, TWO, desk, refund
 from understudy import (
     Agent,
     AgentState,
@@ -37,33 +39,8 @@ from understudy import (
 )
 from understudy.actors import AgentActor, AgentEvent, Gap, LoopActorRegistry, Subscription
 from understudy.events import RunFinished
-from understudy.journal import MemoryStore, Store
+from understudy.journal import MemoryStore
 from understudy.middleware import Middleware
-
-
-def refund(ran: list[str]) -> Any:
-    @tool
-    async def refund(order: int) -> str:
-        ran.append(f"refund {order}")
-        return f"refunded {order}"
-
-    return refund
-
-
-ONE = call("refund", {"order": 1})
-TWO = [call("refund", {"order": 1}), call("refund", {"order": 2})]
-
-
-def desk(ran: list[str], *turns: Any, tools: Sequence[Any] | None = None, **options: Any) -> Agent:
-    options.setdefault("interrupt_on", {"refund": True})
-    given = [refund(ran)] if tools is None else tools
-    return Agent("desk", by_turn(*turns), tools=given, **options)
-
-
-def opened(store: Store, *agents: Agent, **options: Any) -> Runtime:
-    options.setdefault("stop_timeout", 0.001)
-    options.setdefault("idle_timeout", None)
-    return Runtime(agents, store=store, **options)
 
 
 class Notes(Middleware):

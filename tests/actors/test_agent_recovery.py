@@ -15,6 +15,7 @@ from tests.support.agents import (
     assert_valid_history,
     completed,
     interrupted,
+    quarantined,
     results,
     until_status,
     wake,
@@ -24,9 +25,6 @@ from understudy import (
     Agent,
     AgentRef,
     Completed,
-    Failed,
-    Outcome,
-    Quarantined,
     Runtime,
     ScriptedModel,
     Status,
@@ -247,12 +245,6 @@ def sick() -> tuple[ScriptedModel, list[str]]:
         return SystemExit("bang") if illness else "cured"
 
     return ScriptedModel(reply), illness
-
-
-def quarantined(outcome: Outcome) -> Quarantined:
-    assert isinstance(outcome, Failed), outcome
-    assert isinstance(outcome.error, Quarantined)
-    return outcome.error
 
 
 async def test_three_attempts_without_progress_quarantine_the_run_until_retry() -> None:

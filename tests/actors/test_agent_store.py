@@ -14,21 +14,23 @@ from tests.support.agents import (
     by_turn,
     completed,
     interrupted,
+    quarantined,
     results,
     until_status,
     wake,
 )
+from tests.support.hosts import opened
 from tests.support.loops import soon
 from tests.support.places import Place
+from tests.support.plans import outcome_of
+from tests.support.refunds import ONE, TWO, desk, refund
 from understudy import (
     Agent,
     AgentRef,
     AgentState,
     Failed,
     NotInterrupted,
-    Outcome,
     Paused,
-    Quarantined,
     Run,
     Runtime,
     ScriptedModel,
@@ -45,47 +47,6 @@ from understudy.journal import Store
 from understudy.middleware import Middleware, SubAgent
 
 
-def refund(ran: list[str]) -> Any:
-    @tool
-    async def refund(order: int) -> str:
-        ran.append(f"refund {order}")
-        return f"refunded {order}"
-
-    return refund
-
-
-def look(ran: list[str]) -> Any:
-    @tool(idempotent=True)
-    async def look(context: ToolContext) -> str:
-        ran.append(f"look with {context.deps}")
-        return "seen"
-
-    return look
-
-
-def desk(ran: list[str], *turns: Any, tools: Sequence[Any] | None = None, **options: Any) -> Agent:
-    options.setdefault("interrupt_on", {"refund": True})
-    given = [refund(ran), look(ran)] if tools is None else tools
-    return Agent("desk", by_turn(*turns), tools=given, **options)
-
-
-def opened(store: Store, *agents: Agent, **options: Any) -> Runtime:
-    options.setdefault("stop_timeout", 0.001)
-    options.setdefault("idle_timeout", None)
-    return Runtime(agents, store=store, **options)
-
-
-ONE = call("refund", {"order": 1})
-TWO = [call("refund", {"order": 1}), call("refund", {"order": 2})]
-
-
-async def outcome_of(ref: AgentRef) -> Outcome:
-    """Of the run that goes on, stands or was the last."""
-    outcome = await soon(ref.outcome())
-    assert outcome is not None
-    return outcome
-
-
 def told(state: AgentState) -> list[list[str]]:
     """What the user said, message by message."""
     said = [
@@ -93,12 +54,6 @@ def told(state: AgentState) -> list[list[str]]:
         for message in state.messages
     ]
     return [texts for texts in said if texts]
-
-
-def quarantined(outcome: Outcome | None) -> Quarantined:
-    assert isinstance(outcome, Failed), outcome
-    assert isinstance(outcome.error, Quarantined)
-    return outcome.error
 
 
 # ------------------------------------------------------------------------- found again

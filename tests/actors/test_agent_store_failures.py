@@ -23,6 +23,7 @@ from tests.support.agents import (
 )
 from tests.support.faulty import Fault, FaultyBackend, unavailable
 from tests.support.held_commits import HeldCommits
+from tests.support.hosts import opened
 from tests.support.loops import soon
 from tests.support.places import SqlitePlace
 from understudy import (
@@ -36,7 +37,6 @@ from understudy import (
     Interrupted,
     Outcome,
     Run,
-    Runtime,
     ScriptedModel,
     Status,
     StopAgent,
@@ -60,7 +60,6 @@ from understudy.errors import (
     StoreUnavailable,
     UnknownAgent,
 )
-from understudy.journal import Store
 from understudy.journal.database_store import DatabaseStore
 from understudy.middleware import Haltable, SubAgent
 from understudy.modes import Mode
@@ -78,12 +77,6 @@ def pay(ran: list[str]) -> Any:
 def desk(ran: list[str], *turns: Any, tools: Sequence[Any] | None = None, **options: Any) -> Agent:
     given = [pay(ran)] if tools is None else tools
     return Agent("desk", by_turn(*turns), tools=given, **options)
-
-
-def opened(store: Store, *agents: Agent, **options: Any) -> Runtime:
-    options.setdefault("stop_timeout", 0.001)
-    options.setdefault("idle_timeout", None)
-    return Runtime(agents, store=store, **options)
 
 
 def broken() -> BaseException:
@@ -415,7 +408,7 @@ async def test_a_damaged_agent_is_told_and_the_others_go_on(
 
 @pytest.mark.parametrize(
     "damage",
-    ["epoch = -1", "floor = -5", "standing = 'rexx'", "agent = CAST(x'ff' AS TEXT)"],
+    ["epoch = -1", "floor = -5", "index_status = 'rexx'", "definition = CAST(x'ff' AS TEXT)"],
 )
 async def test_an_agent_with_a_damaged_row_is_listed_as_such_and_the_others_as_ever(
     sqlite: SqlitePlace, ran: list[str], damage: str
@@ -795,7 +788,7 @@ async def test_one_agent_that_cannot_be_read_keeps_no_other_from_being_recovered
         await soon(held.entered.wait())
     db = sqlite3.connect(sqlite.path)
     db.execute("DELETE FROM records WHERE id = ((SELECT no FROM agents WHERE id='a') << 32) + 2")
-    db.execute("UPDATE agents SET standing = 'suspect' WHERE id = 'c'")
+    db.execute("UPDATE agents SET index_status = 'suspect' WHERE id = 'c'")
     db.commit()
     db.close()
     held.release.set()

@@ -9,10 +9,8 @@ from typing import Any
 import pytest
 from pydantic_ai.messages import UserPromptPart
 
-from tests.actors.test_agent_hosts import desk, host, opened, pay
-from tests.actors.test_drain import deaf_to
-from tests.actors.test_posted_calls import may_be_taken, running
-from tests.support.agents import Held, by_turn, completed, interrupted, wake
+from tests.support.agents import Held, by_turn, completed, desk, interrupted, wake
+from tests.support.hosts import deaf_to, host, may_be_taken, opened, pay, posts, running
 from tests.support.loops import soon, until
 from tests.support.postgres import Hosts
 from understudy import (
@@ -32,10 +30,6 @@ from understudy.errors import NotInterrupted, UnknownAgent, UsageError
 from understudy.journal.shared import Hint, Taken, Told
 
 
-def inbox(hosts: Hosts) -> list[tuple[object, ...]]:
-    return hosts.sql("SELECT kind, reply FROM inbox")
-
-
 async def test_an_agent_at_rest_answers_at_whichever_host_is_asked(hosts: Hosts) -> None:
     """J6."""
     turns = tuple("abcdef")
@@ -47,7 +41,7 @@ async def test_an_agent_at_rest_answers_at_whichever_host_is_asked(hosts: Hosts)
         for text, ref in zip("abcdef", [here, there, there, here, there, here], strict=True):
             assert completed(await soon(ref.run("go"))).text == text
             await may_be_taken(hosts)  # else what is asked next elsewhere is posted
-        assert inbox(hosts) == []
+        assert posts(hosts) == []
 
 
 async def test_a_request_is_answered_at_a_host_that_did_not_ask(
@@ -331,7 +325,7 @@ async def test_the_copy_of_a_host_that_lost_an_agent_leaves_its_memory(hosts: Ho
         await soon(here.run("go"))
         assert here.status() is Status.IDLE
         # Else the other one posts to it, and takes nothing: its status may not be durable yet.
-        takeable = "SELECT takeable AND indexed_seq = last_seq FROM agents"
+        takeable = "SELECT takeable FROM agents"
         await until(lambda: hosts.sql(takeable) == [(True,)])
         await soon(second.get("t").run("go"))
         await until(lambda: here.status() is Status.PASSIVE)
@@ -354,12 +348,12 @@ async def test_a_call_to_an_agent_that_runs_elsewhere_is_done_by_its_owner(
         assert await soon(there.cancel_message("m")) is True
         assert await soon(there.cancel_message("m")) is False
         behind = there.run("behind")
-        await until(lambda: bool(inbox(hosts)))
+        await until(lambda: bool(posts(hosts)))
         held.release.set()
         assert completed(await soon(run)).text == "held"
         # The owner does it, unless its agent is seen at rest, and taken, before it has read it.
         assert completed(await soon(behind)).text == "next"
-        await until(lambda: inbox(hosts) == [])
+        await until(lambda: posts(hosts) == [])
 
 
 async def test_a_run_is_cancelled_from_a_host_that_does_not_run_it(hosts: Hosts) -> None:
@@ -373,7 +367,7 @@ async def test_a_run_is_cancelled_from_a_host_that_does_not_run_it(hosts: Hosts)
         assert outcome is not None
         assert outcome.run_id == (await soon(run)).run_id
         assert type(outcome).__name__ == "Stopped"
-        await until(lambda: inbox(hosts) == [])
+        await until(lambda: posts(hosts) == [])
 
 
 async def test_a_run_future_resolves_though_another_host_ends_the_run(hosts: Hosts) -> None:

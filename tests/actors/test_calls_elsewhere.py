@@ -9,17 +9,20 @@ from typing import Any
 
 import pytest
 
-from tests.actors.test_agent_hosts import desk, host, opened, pay
-from tests.actors.test_posted_calls import (
+from tests.support.agents import Held, completed, desk, interrupted
+from tests.support.held_commits import HeldCommits
+from tests.support.hosts import (
     Stopping,
+    host,
     keep_stale_copies,
-    left,
     may_be_taken,
+    opened,
+    pay,
+    posts,
+    recorded,
     running,
     stores,
 )
-from tests.support.agents import Held, completed, interrupted
-from tests.support.held_commits import HeldCommits
 from tests.support.loops import soon, until
 from tests.support.postgres import Hosts
 from understudy import (
@@ -52,7 +55,7 @@ async def test_an_agent_that_is_stopped_at_another_host_was_in_memory(hosts: Hos
     ):
         run = await running(first, held)
         stopped = second.get("t").stop(block=False)
-        await until(lambda: bool(left(hosts)))
+        await until(lambda: bool(posts(hosts)))
         held.release.set()
         completed(await soon(run))
         assert await soon(stopped) is True
@@ -169,7 +172,7 @@ async def test_runs_that_are_posted_to_one_agent_cost_no_fold_of_all_of_them_eac
     ):
         await running(first, held)
         runs = [second.get("t").run(str(number)) for number in range(40)]
-        await until(lambda: len(left(hosts)) == 40)
+        await until(lambda: len(posts(hosts)) == 40)
         counted("load")
         counted("load_latest")
         held.release.set()
@@ -192,9 +195,9 @@ async def test_a_run_that_waits_for_its_turn_is_known_at_every_host(hosts: Hosts
         run = await running(first, held)
         queued = first.get("t").run("own", message_id="own")
         posted = second.get("t").run("posted", message_id="posted")
-        await until(lambda: left(hosts) == [("run", None)])
+        await until(lambda: posts(hosts) == [("run", None)])
         outcomes = [last.outcome("t", message_id=id) for id in ("own", "posted")]
-        await until(lambda: [kind for kind, _ in left(hosts)].count("outcome") == 2)
+        await until(lambda: [kind for kind, _ in posts(hosts)].count("outcome") == 2)
         with pytest.raises(UnknownMessage):
             await soon(last.outcome("t", message_id="none"))
         assert not any(each.done() for each in outcomes)
@@ -206,7 +209,7 @@ async def test_a_run_that_waits_for_its_turn_is_known_at_every_host(hosts: Hosts
             assert completed(found).run_id == completed(await soon(asked)).run_id
         with pytest.raises(UnknownMessage):
             await soon(last.outcome("t", message_id="none"))
-        await until(lambda: left(hosts) == [])
+        await until(lambda: posts(hosts) == [])
 
 
 async def queued_in_a_passive_agent(runtime: Runtime, held: Held) -> Future[Outcome]:
@@ -282,13 +285,13 @@ async def test_a_cancel_behind_a_call_is_for_the_run_of_that_call(hosts: Hosts) 
         # What is posted is read when both are there.
         collected = Stopping(here, "posted")
         ran, cancelled = second.get("t").run("one"), second.get("t").cancel()
-        await until(lambda: [kind for kind, _ in left(hosts)] == ["run", "cancel"])
+        await until(lambda: [kind for kind, _ in posts(hosts)] == ["run", "cancel"])
         replies = Stopping(here, "reply")
         collected.released.set()
         await soon(replies.reached.wait())
         noted.release.set()
         await soon(told)
-        await until(lambda: ended(hosts) == 2)
+        await until(lambda: recorded(hosts, "run_ended") == 2)
         asker = Stopping(there, "place")
         hosts.end_lease("here")
         await soon(asker.reached.wait())
@@ -303,12 +306,6 @@ async def test_a_cancel_behind_a_call_is_for_the_run_of_that_call(hosts: Hosts) 
         second_held.release.set()
         assert type(await soon(run)) is Completed
         replies.released.set()
-
-
-def ended(hosts: Hosts) -> int:
-    ((count,),) = hosts.sql("SELECT count(*) FROM records WHERE kind = 'run_ended'")
-    assert isinstance(count, int)
-    return count
 
 
 class Waits(Middleware):
@@ -394,7 +391,7 @@ async def test_a_cancel_behind_a_run_that_withdraws_one_that_asks_just_now(
                 await commits.reached()
             asked = interrupted(await soon(run))
             ran, cancelled = second.get("t").run("instead"), second.get("t").cancel()
-            await until(lambda: {kind for kind, _ in left(hosts)} == {"run", "cancel"})
+            await until(lambda: {kind for kind, _ in posts(hosts)} == {"run", "cancel"})
         stopped, found = await soon(ran), await soon(cancelled)
         assert type(stopped) is Stopped
         assert found is not None

@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
 from typing import Any
 
 import pytest
 
-from tests.actors.test_agent_hosts import host, opened
 from tests.support.agents import Held, by_turn, completed, interrupted, reloaded
+from tests.support.hosts import host, opened, posts
 from tests.support.inline_engine import Inline
 from tests.support.loops import soon, until
 from tests.support.places import Place, SqlitePlace
 from tests.support.plans import HOUR, later, outcome_of
 from tests.support.postgres import Hosts
+from tests.support.tenants import CODECS, TENANT, of, tenant
 from understudy import (
     Agent,
     AgentRef,
-    ContextVarCodec,
     Paused,
     Run,
     Runtime,
@@ -37,20 +34,6 @@ from understudy import (
 from understudy.cluster import Cluster, Definitions
 from understudy.middleware import Middleware, SubAgent
 from understudy.modes.workflows.sequential import Sequential
-
-tenant: ContextVar[str] = ContextVar("tenant", default="nobody")
-TENANT = ContextVarCodec(tenant)
-CODECS: dict[str, Any] = {"context": [TENANT]}
-
-
-@contextmanager
-def of(value: str) -> Iterator[None]:
-    """As a caller of this tenant."""
-    token = tenant.set(value)
-    try:
-        yield
-    finally:
-        tenant.reset(token)
 
 
 class Seen:
@@ -461,7 +444,7 @@ async def test_a_call_that_its_owner_does_has_that_of_its_caller(hosts: Hosts, s
         await soon(held.entered.wait())
         there = second.get("t")
         behind = run_of(there, "zeta", "behind")
-        await until(lambda: bool(hosts.sql("SELECT kind FROM inbox")))
+        await until(lambda: bool(posts(hosts)))
         held.release.set()
         await soon(run)
         asked = interrupted(await soon(behind))

@@ -11,8 +11,8 @@ from typing import Any
 import pykka
 import pytest
 
-from tests.actors.test_posted_calls import may_be_taken
-from tests.support.agents import Held, by_turn, completed, interrupted
+from tests.support.agents import Held, completed, desk, interrupted
+from tests.support.hosts import deaf_to, may_be_taken, opened
 from tests.support.loops import soon, until
 from tests.support.places import NewStore
 from tests.support.postgres import Hosts
@@ -31,13 +31,7 @@ from understudy import (
     call,
     tool,
 )
-from understudy.journal import Store
 from understudy.journal.database_store import DatabaseStore
-from understudy.journal.shared import Told
-
-
-def desk(*turns: Any, **options: Any) -> Agent:
-    return Agent("desk", by_turn(*turns), **options)
 
 
 def at_work(held: Held, *before: Any) -> Agent:
@@ -51,37 +45,14 @@ def at_work(held: Held, *before: Any) -> Agent:
     return desk(*before, call("work", {}), "done", tools=[work])
 
 
-def opened(store: Store, *agents: Agent, **options: Any) -> Runtime:
-    options.setdefault("idle_timeout", None)
-    options.setdefault("sweep", None)
-    return Runtime(agents, store=store, stop_timeout=0.001, **options)
-
-
 CUT_EAR = """
 SELECT pg_terminate_backend(a.pid) FROM pg_stat_activity a
-JOIN hosts h ON a.query = format('LISTEN "%%s"', h.ear) WHERE h.name = %s"""
-
-
-def deaf_to(store: DatabaseStore, kind: str) -> None:
-    """Its host hears no hints of this kind."""
-    assert store.shared is not None
-    listen = store.shared.listen
-
-    def listen_to_others(told: Told | None) -> None:
-        assert told is not None
-
-        def hear(text: str | None) -> None:
-            if text is None or not text.startswith(kind):
-                told(text)
-
-        listen(hear)
-
-    store.shared.listen = listen_to_others  # type: ignore[method-assign]
+JOIN hosts h ON a.query = format('LISTEN "%%s"', h.channel) WHERE h.name = %s"""
 
 
 async def at_rest(hosts: Hosts) -> None:
     """Until nothing of the one agent goes on any more."""
-    await hosts.found("SELECT 1 FROM agents WHERE standing = 'rest' AND indexed_seq = last_seq")
+    await hosts.found("SELECT 1 FROM agents WHERE index_status = 'rest'")
 
 
 async def test_a_drained_runtime_has_no_agent_and_takes_none(new_store: NewStore) -> None:

@@ -15,13 +15,13 @@ import pytest
 
 from tests.support.agents import FakeClock, by_turn, completed, interrupted, results, until_status
 from tests.support.loops import soon, until
+from tests.support.plans import DAY, HOUR, outcome_of
 from tests.support.postgres import Hosts
 from understudy import (
     Agent,
     AgentRef,
     Interrupt,
     NotInterrupted,
-    Outcome,
     Run,
     Runtime,
     ScriptedModel,
@@ -44,9 +44,6 @@ from understudy.journal.sqlite import SqliteBackend
 from understudy.middleware import HumanInTheLoop, Middleware, SubAgent
 from understudy.models import ScriptedRequest
 from understudy.modes import Parallel
-
-HOUR = 3600.0
-DAY = 24 * HOUR
 
 
 class Shop:
@@ -89,12 +86,6 @@ async def asked(runtime: Runtime, id: str = "a") -> AgentRef:
     ref = runtime.spawn("desk", id=id)
     interrupted(await soon(ref.run("Refund 17.")))
     return ref
-
-
-async def outcome_of(ref: AgentRef) -> Outcome:
-    outcome = await soon(ref.outcome())
-    assert outcome is not None
-    return outcome
 
 
 async def test_a_request_reminds_escalates_and_is_rejected_in_the_end(

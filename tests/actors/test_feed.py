@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import base64
-import json
 import shutil
 import sqlite3
 import threading
@@ -20,6 +18,7 @@ import pytest
 from tests.support.agents import by_turn, completed, interrupted
 from tests.support.batches import claim, commit, record
 from tests.support.faulty import FaultyBackend
+from tests.support.left_out import LeftOut
 from tests.support.loops import soon, until
 from tests.support.places import NewStore
 from tests.support.postgres import Hosts, Server
@@ -39,7 +38,7 @@ from understudy import (
 from understudy.actors import Feed, FeedEvent, FeedOptions
 from understudy.actors.hosts import live_events
 from understudy.errors import StoreBroken
-from understudy.journal import DatabaseStore, IndexStatus, MemoryStore
+from understudy.journal import DatabaseStore, IndexStatus, MemoryStore, agent_journal
 from understudy.journal.chunks import Chunks
 from understudy.journal.codec import encode
 from understudy.journal.contracts import Backend, Batch, FeedRow, Owned
@@ -155,16 +154,6 @@ async def test_a_feed_goes_on_behind_any_of_its_cursors(new_store: NewStore) -> 
         for n, event in enumerate(events[:-1], 1):
             rest = await until_deleted(runtime.events(after=event.cursor))
             assert rest == events[n:], "nothing is missing, nothing comes twice"
-            earlier = runtime.events(after=without_mark(event.cursor))
-            assert await until_deleted(earlier) == rest
-            assert await soon(earlier.position()) == without_mark(event.cursor)
-
-
-def without_mark(cursor: str) -> str:
-    """As versions of before wrote it: it did not name its event."""
-    *kept, _ = json.loads(base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)))
-    text = json.dumps(kept, separators=(",", ":"))
-    return base64.urlsafe_b64encode(text.encode()).decode().rstrip("=")
 
 
 async def test_what_is_in_the_feed_until_now_ends(new_store: NewStore) -> None:
@@ -520,6 +509,23 @@ async def test_after_a_crash_at_any_commit_the_feed_tells_what_is_recorded(
     wanted = [row.seq for row in rows if row is not None]
     assert page is not None
     assert [row.seq for row in page.rows] == wanted
+
+
+@pytest.mark.slow
+async def test_a_decision_that_the_feed_leaves_out_is_noticed(
+    left_out: LeftOut, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """J31."""
+
+    def row(agent: str, seq: int, record: Any, encoded: Any) -> Any:
+        return None if record.kind == "decided" else feed_row(agent, seq, record, encoded)
+
+    await left_out(
+        lambda: monkeypatch.setattr(agent_journal, "feed_row", row),
+        lambda folder: test_after_a_crash_at_any_commit_the_feed_tells_what_is_recorded(
+            folder, 13, True
+        ),
+    )
 
 
 def status(backend: Backend, owned: Owned, first_seq: int) -> Batch:

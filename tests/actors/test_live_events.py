@@ -14,8 +14,8 @@ import pytest
 from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart, ToolCallPart
 from pydantic_ai.models.function import AgentInfo, DeltaToolCall, DeltaToolCalls, FunctionModel
 
-from tests.actors.test_agent_hosts import host, opened
 from tests.support.agents import completed
+from tests.support.hosts import host, opened
 from tests.support.loops import soon
 from tests.support.postgres import Hosts
 from understudy import Agent, ScriptedModel, ToolContext, call, tool
@@ -339,7 +339,7 @@ async def test_text_of_a_host_that_has_lost_the_agent_does_not_mix_with_that_of_
         ((last,),) = hosts.sql("SELECT last_seq FROM agents")
         batch = {"incarnation": 1, "epoch": 1, "relay": 1, "events": [[9, last, data]]}
         for text in chunks_of("live", 1, 999, [["t", batch]]):
-            hosts.sql("SELECT pg_notify(ear, %s) FROM hosts WHERE name = 'second'", text)
+            hosts.sql("SELECT pg_notify(channel, %s) FROM hosts WHERE name = 'second'", text)
         new.release.set()
         assert completed(await soon(run)).text == "new end"  # type: ignore[arg-type]
         rest = await soon(to_the_end(events))

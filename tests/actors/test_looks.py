@@ -13,12 +13,14 @@ from tests.support.agents import (
     Held,
     by_turn,
     completed,
+    desk,
     interrupted,
     told_by_users,
     until_status,
     wake,
 )
 from tests.support.held_commits import turns
+from tests.support.hosts import host, opened
 from tests.support.loops import soon, until
 from tests.support.places import NewStore, Place
 from tests.support.postgres import Hosts
@@ -52,7 +54,6 @@ from understudy.errors import (
 )
 from understudy.events import RunFinished
 from understudy.journal import (
-    DatabaseStore,
     Loaded,
     MemoryStore,
     Store,
@@ -77,10 +78,6 @@ def look(request: pytest.FixtureRequest) -> Look:
     return LOOKS[request.param]
 
 
-def desk(*turns: Any, **options: Any) -> Agent:
-    return Agent("desk", by_turn(*turns), **options)
-
-
 def paying() -> Agent:
     def pay() -> str:
         return "paid"
@@ -88,18 +85,10 @@ def paying() -> Agent:
     return desk(call("pay"), "done", tools=[pay], interrupt_on={"pay": True})
 
 
-def opened(store: Store, *agents: Agent, **options: Any) -> Runtime:
-    return Runtime(agents, store=store, **{"idle_timeout": None, "sweep": None} | options)
-
-
 async def epoch(store: Store, id: str = "t") -> int:
     row = await find_agent(store, id)
     assert row is not None
     return row.epoch
-
-
-def host(hosts: Hosts, name: str, **options: Any) -> DatabaseStore:
-    return DatabaseStore(hosts.new(name, **options))
 
 
 # ------------------------------------------------------------------ nobody is activated

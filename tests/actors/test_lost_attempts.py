@@ -8,16 +8,13 @@ from typing import Any
 
 import pytest
 
-from tests.support.agents import Held, completed
+from tests.support.agents import Held, completed, quarantined
 from tests.support.loops import soon, until
 from tests.support.places import Place
 from tests.support.postgres import Hosts
 from understudy import (
     Agent,
     AgentRef,
-    Failed,
-    Outcome,
-    Quarantined,
     Run,
     Runtime,
     ScriptedModel,
@@ -128,12 +125,6 @@ async def test_a_run_whose_runtimes_lose_their_leases_again_and_again_is_quarant
             await chain.fence_the_one_before()
         assert quarantined(await soon((await chain.next()).outcome())).attempts == 10
         chain.answer()
-
-
-def quarantined(outcome: Outcome | None) -> Quarantined:
-    assert isinstance(outcome, Failed)
-    assert isinstance(outcome.error, Quarantined)
-    return outcome.error
 
 
 class Noting(MemoryStore):

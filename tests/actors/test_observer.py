@@ -18,7 +18,6 @@ from tests.support.postgres import Hosts
 from tests.support.programs import ran
 from understudy import Agent, Observer, Runtime, ScriptedModel, Status, UsageError, approve, call
 from understudy.errors import (
-    SchemaVersionError,
     StoreBroken,
     StoreDamaged,
     UnknownAgent,
@@ -197,23 +196,6 @@ def test_options_in_the_url_of_a_file_are_refused_and_nothing_is_made(
 def test_a_file_may_have_a_question_mark_in_its_name(tmp_path: Path) -> None:
     with Runtime(store=f"sqlite:///{tmp_path / 'why?.db'}"):
         assert (tmp_path / "why?.db").exists()
-
-
-def test_a_store_of_another_version_is_refused_and_left_as_it_is(tmp_path: Path) -> None:
-    path = tmp_path / "store.db"
-    with Runtime(store=f"sqlite:///{path}"):
-        pass
-    with sqlite3.connect(path) as database:
-        ((version,),) = database.execute("SELECT version FROM meta").fetchall()
-    for other in (version - 1 or 99, version + 1):
-        with sqlite3.connect(path) as database:
-            database.execute("UPDATE meta SET version = ?", (other,))
-        database.close()
-        with pytest.raises(SchemaVersionError), Observer(f"sqlite:///{path}"):
-            pass
-        with sqlite3.connect(path) as database:
-            assert database.execute("SELECT version FROM meta").fetchall() == [(other,)]
-        database.close()
 
 
 async def test_a_call_right_before_an_observer_closes_is_answered(tmp_path: Path) -> None:

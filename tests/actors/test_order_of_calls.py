@@ -9,17 +9,17 @@ from typing import Any
 
 import pytest
 
-from tests.actors.test_agent_hosts import desk, opened
-from tests.actors.test_posted_calls import (
+from tests.support.agents import Held, completed, desk
+from tests.support.held_commits import turns
+from tests.support.hosts import (
     Stopping,
     keep_stale_copies,
-    left,
     may_be_taken,
+    opened,
+    posts,
     running,
     stores,
 )
-from tests.support.agents import Held, completed
-from tests.support.held_commits import turns
 from tests.support.loops import soon, until
 from tests.support.postgres import Hosts
 from understudy import Agent, AgentRef, Runtime, ScriptedModel
@@ -76,7 +76,7 @@ async def test_what_is_taken_back_from_an_owner_that_is_gone_keeps_its_order(hos
         sender = Sender(second.get("t"))
         sender.send()
         sender.send()
-        await until(lambda: len(left(hosts)) == 2)
+        await until(lambda: len(posts(hosts)) == 2)
         hosts.end_lease("here")
         await soon(asker.reached.wait())
         await soon(last.get("t").send("asked", message_id="asked"))
@@ -171,7 +171,7 @@ async def test_calls_at_a_copy_that_is_lost_are_done_again_in_their_order(
             taken = str(Hint("taken", 99, "t"))
             async with asyncio.timeout(60):
                 while len(asked) == 1:  # a host that begins to listen again may miss a hint
-                    hosts.sql("SELECT pg_notify(ear, %s) FROM hosts WHERE name = 'here'", taken)
+                    hosts.sql("SELECT pg_notify(channel, %s) FROM hosts WHERE name = 'here'", taken)
                     await turns()
             await turns()
         finally:
@@ -226,7 +226,7 @@ async def test_calls_of_other_agents_do_not_wait_behind_a_thousand_of_one(
         runs.append(first.spawn("desk", "other").run("go"))
         await soon(other.entered.wait())
         behind = [second.get("t").run(f"run {n}") for n in range(20)]
-        await until(lambda: len(left(hosts)) == 20)
+        await until(lambda: len(posts(hosts)) == 20)
         # Also a call that does not wait for its turn is done before those that do.
         assert await soon(second.get("t").cancel_message("none")) is False
         assert len({row.id for row in read if row.kind == "run"}) == 4
@@ -238,4 +238,4 @@ async def test_calls_of_other_agents_do_not_wait_behind_a_thousand_of_one(
         other.release.set()
         for run in [*runs, *behind]:
             completed(await soon(run))
-        await until(lambda: left(hosts) == [])
+        await until(lambda: posts(hosts) == [])

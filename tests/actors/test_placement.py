@@ -13,11 +13,11 @@ from typing import Any
 import psycopg
 import pytest
 
-from tests.cluster.conftest import new_database
-from tests.support.agents import by_turn, completed, interrupted, results
+from tests.support.agents import completed, desk, interrupted, results
+from tests.support.hosts import host, opened
 from tests.support.loops import soon
 from tests.support.places import NewStore, Place, SqlitePlace
-from tests.support.postgres import Hosts
+from tests.support.postgres import Hosts, new_database
 from tests.support.programs import PIPE, Started, started
 from understudy import (
     Agent,
@@ -31,24 +31,7 @@ from understudy import (
     call,
     tool,
 )
-from understudy.journal import Store
-from understudy.journal.database_store import DatabaseStore
 from understudy.modes import Sequential
-
-
-def desk(*turns: Any, **options: Any) -> Agent:
-    return Agent("desk", by_turn(*turns), **options)
-
-
-def opened(store: Store | str, *agents: Agent, **options: Any) -> Runtime:
-    options.setdefault("idle_timeout", None)
-    options.setdefault("sweep", None)
-    return Runtime(agents, store=store, stop_timeout=0.001, **options)
-
-
-def host(hosts: Hosts, name: str, **options: Any) -> DatabaseStore:
-    return DatabaseStore(hosts.new(name, **options))
-
 
 # ------------------------------------------------------------------- the options
 
@@ -283,7 +266,7 @@ async def test_a_host_that_has_ended_with_what_it_was_given_loses_nothing(hosts:
         opened(host(hosts, "second"), desk("ok", needs={"gpu"}), labels={"gpu"}),
     ):
         hosts.sql(
-            "INSERT INTO hosts (name, ear, labels, definitions, lease_until)"
+            "INSERT INTO hosts (name, channel, labels, definitions, lease_until)"
             " SELECT 'first', 'nobody', labels, definitions, clock_timestamp() + interval '1 hour'"
             " FROM hosts WHERE name = 'second'"
         )
@@ -324,26 +307,6 @@ async def test_a_runtime_for_itself_neither_takes_nor_posts_nor_is_taken_from(
         for runtime, id, owner in ((other, "t", "alone"), (alone, "u", "other")):
             with pytest.raises(OwnedElsewhere, match=f"'{owner}'"):
                 await soon(runtime.get(id).run("more"))
-        assert hosts.sql("SELECT count(*) FROM inbox") == [(0,)]
-
-
-async def test_a_host_of_an_older_library_is_never_taken_from_and_nothing_is_posted_to_it(
-    hosts: Hosts,
-) -> None:
-    """J51: it has a row without all that newer hosts say, and writes none of it."""
-    old = hosts.open("old")
-    old.begin()
-    owned = old.claim("t", "desk")
-    old.commit()
-    assert owned is not None
-    hosts.sql(
-        "UPDATE hosts SET ear = NULL, place = NULL, pid = NULL, started = NULL, definitions = '{}'"
-    )
-    async with opened(host(hosts, "new"), desk("ok")) as new:
-        for change in ("takeable = false", "takeable = true", "indexed_seq = last_seq - 1"):
-            hosts.sql(f"UPDATE agents SET {change}")
-            with pytest.raises(OwnedElsewhere, match="'old'"):
-                await soon(new.get("t").run("go"))
         assert hosts.sql("SELECT count(*) FROM inbox") == [(0,)]
 
 
@@ -457,7 +420,7 @@ async def test_what_holds_up_a_roll_out_is_listed(new_store: NewStore) -> None:
 
 CUT_OFF = """
 import asyncio, sys
-from tests.actors.test_placement import desk
+from tests.support.agents import desk
 from understudy import Runtime, call, tool
 from understudy.journal.postgres.backend import PostgresBackend
 from understudy.journal.database_store import DatabaseStore

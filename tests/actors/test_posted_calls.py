@@ -4,21 +4,30 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pykka
 import pytest
 
-from tests.actors.test_agent_hosts import desk, opened
-from tests.support.agents import Held, completed, interrupted
+from tests.support.agents import Held, completed, desk, interrupted
 from tests.support.held_commits import turns
+from tests.support.hosts import (
+    Point,
+    Stopping,
+    keep_stale_copies,
+    may_be_taken,
+    opened,
+    posts,
+    recorded,
+    running,
+    stores,
+    unheard,
+)
 from tests.support.loops import soon, until
 from tests.support.postgres import Hosts
 from understudy import (
     Agent,
     AgentRef,
-    Runtime,
     ScriptedModel,
     Stopped,
     approve,
@@ -46,30 +55,6 @@ from understudy.journal.postgres.sharing import inbox
 from understudy.journal.shared import Hint
 from understudy.middleware import Middleware
 
-Point = Callable[..., Awaitable[Any]]
-
-
-class Stopping:
-    """A host that stops at one point of its work for others, as one that is suspended."""
-
-    def __init__(self, store: DatabaseStore, method: str, *, before: bool = True) -> None:
-        assert store.shared is not None
-        self.reached = asyncio.Event()
-        self.released = asyncio.Event()
-        self._before = before
-        self._method: Point = getattr(store.shared, method)
-        setattr(store.shared, method, self._stop)
-
-    async def _stop(self, *args: Any, **options: Any) -> Any:
-        done = None if self._before else await self._method(*args, **options)
-        self.reached.set()
-        await self.released.wait()
-        return await self._method(*args, **options) if self._before else done
-
-
-def stores(hosts: Hosts, *names: str) -> list[DatabaseStore]:
-    return [DatabaseStore(hosts.new(name)) for name in names]
-
 
 def noted(method: Point, word: str, said: list[str]) -> Point:
     """The method, which also says that it is called."""
@@ -79,26 +64,6 @@ def noted(method: Point, word: str, said: list[str]) -> Point:
         return await method(*args)
 
     return says
-
-
-def left(hosts: Hosts) -> list[tuple[object, ...]]:
-    return hosts.sql("SELECT kind, reply FROM inbox")
-
-
-def started(hosts: Hosts) -> int:
-    ((count,),) = hosts.sql("SELECT count(*) FROM records WHERE kind = 'run_started'")
-    assert isinstance(count, int)
-    return count
-
-
-async def running(runtime: Runtime, held: Held, id: str = "t") -> Any:
-    """An agent in the middle of its first model call; the future of its run."""
-    run = runtime.spawn("desk", id).run("go")
-    await soon(held.entered.wait())
-    async with asyncio.timeout(60):  # what other hosts see of it is what is recorded
-        while "run_started" not in [each["kind"] for each in (await runtime.export(id))["records"]]:
-            pass
-    return run
 
 
 async def test_a_run_whose_owner_dies_between_record_and_reply_is_run_once(hosts: Hosts) -> None:
@@ -113,15 +78,15 @@ async def test_a_run_whose_owner_dies_between_record_and_reply_is_run_once(hosts
     ):
         run = await running(first, held)
         asked = second.get("t").run("again")
-        await until(lambda: bool(left(hosts)))
+        await until(lambda: bool(posts(hosts)))
         held.release.set()
         await soon(run)
         await soon(owner.reached.wait())
         hosts.end_lease("here")
         assert completed(await soon(asked)).text == "second"
         owner.released.set()
-        await until(lambda: left(hosts) == [])
-    assert started(hosts) == 2
+        await until(lambda: posts(hosts) == [])
+    assert recorded(hosts, "run_started") == 2
 
 
 async def test_a_message_whose_owner_dies_between_record_and_reply_is_queued_once(
@@ -155,10 +120,10 @@ async def test_a_call_that_its_owner_never_reads_is_done_by_the_asker(hosts: Hos
     ):
         await running(first, held)
         asked = second.get("t").run("again")
-        await until(lambda: bool(left(hosts)))
+        await until(lambda: bool(posts(hosts)))
         hosts.end_lease("here")
         assert completed(await soon(asked)).text == "second"
-        assert left(hosts) == []
+        assert posts(hosts) == []
         owner.released.set()
 
 
@@ -173,7 +138,7 @@ async def test_a_cancel_that_comes_late_does_not_cancel_the_next_run(hosts: Host
     ):
         run = await running(first, held)
         cancelled = second.get("t").cancel()
-        await until(lambda: bool(left(hosts)))
+        await until(lambda: bool(posts(hosts)))
         held.release.set()
         done = completed(await soon(run))
         again = first.get("t").run("again")
@@ -217,7 +182,7 @@ async def test_a_cancel_of_nothing_that_comes_late_does_not_cancel_the_next_run(
         notified = first.get("t").notify("Notes", "hello")
         await soon(noted.entered.wait())
         assert await soon(second.get("t").cancel()) is None
-        assert left(hosts) == []
+        assert posts(hosts) == []
         again = first.get("t").run("again")
         await soon(held.entered.wait())
         owner.released.set()
@@ -225,12 +190,6 @@ async def test_a_cancel_of_nothing_that_comes_late_does_not_cancel_the_next_run(
         noted.release.set()
         await soon(notified)
         assert completed(await soon(again)).text == "first"
-
-
-def occurred(hosts: Hosts) -> int:
-    ((count,),) = hosts.sql("SELECT count(*) FROM records WHERE kind = 'occurred'")
-    assert isinstance(count, int)
-    return count
 
 
 async def test_a_schedule_is_triggered_at_a_host_whose_copy_is_stale(
@@ -250,7 +209,7 @@ async def test_a_schedule_is_triggered_at_a_host_whose_copy_is_stale(
         completed(await soon(second.get("t").run("go")))
         occurrence = await soon(first.schedules("t").trigger("s"))
         assert (occurrence.triggered, occurrence.skipped) == (True, None)
-    assert occurred(hosts) == 1
+    assert recorded(hosts, "occurred") == 1
 
 
 async def test_a_schedule_whose_owner_dies_between_record_and_reply_is_triggered_once(
@@ -272,7 +231,7 @@ async def test_a_schedule_whose_owner_dies_between_record_and_reply_is_triggered
         occurrence = await soon(triggered)
         assert (occurrence.triggered, occurrence.skipped) == (True, None)
         owner.released.set()
-    assert occurred(hosts) == 1
+    assert recorded(hosts, "occurred") == 1
 
 
 async def test_an_agent_whose_middleware_handles_a_message_is_not_taken(hosts: Hosts) -> None:
@@ -290,7 +249,7 @@ async def test_an_agent_whose_middleware_handles_a_message_is_not_taken(hosts: H
         told = ref.notify("Notes", {"n": 1})
         await soon(held.entered.wait())
         asked = second.get("t").run("again")
-        await until(lambda: bool(left(hosts)))
+        await until(lambda: bool(posts(hosts)))
         held.release.set()
         await soon(told)
         assert completed(await soon(asked)).text == "b"
@@ -336,7 +295,7 @@ async def test_what_cannot_go_to_another_host_is_refused_before_it_is_posted(hos
                 await soon(second.get("t").resume({"asked": decision}))
         with pytest.raises(RecordRefused):
             await soon(second.get("t").send("x" * (17 * 1024 * 1024)))
-        assert left(hosts) == []
+        assert posts(hosts) == []
         held.release.set()
         await soon(run)
 
@@ -354,7 +313,7 @@ async def test_an_agent_that_is_deleted_while_a_call_is_under_way_is_unknown_and
     ):
         await running(first, held)
         sent = second.get("t").send("for the first one")
-        await until(lambda: bool(left(hosts)))
+        await until(lambda: bool(posts(hosts)))
         assert await soon(first.delete("t"))
         held.release.set()
         completed(await soon(first.spawn("desk", "t").run("go")))
@@ -375,7 +334,7 @@ async def test_an_agent_that_runs_elsewhere_is_deleted_there(hosts: Hosts) -> No
         assert await soon(second.delete("t")) is True
         assert type(await soon(run)) is Stopped
         assert await soon(second.delete("t")) is False
-        await until(lambda: left(hosts) == [])
+        await until(lambda: posts(hosts) == [])
 
 
 async def test_two_persons_who_answer_one_request_at_two_hosts_make_one_decision(
@@ -437,24 +396,6 @@ async def test_calls_of_one_caller_are_done_in_their_order(hosts: Hosts) -> None
         await soon(run)
 
 
-def unheard(statement: str) -> str:
-    """The statement, which tells nobody."""
-    silent = statement.replace("pg_notify(", "concat(").replace("%(told)s", "%(told)s::text")
-    return silent.replace("ear, %s", "ear, %s::text")
-
-
-async def may_be_taken(hosts: Hosts, id: str = "t") -> None:
-    """Until a host that is asked may take the agent: its owner tells that after its run's end."""
-    told = "SELECT takeable AND indexed_seq = last_seq FROM agents WHERE agent_id = %s"
-    await until(lambda: hosts.sql(told, id) == [(True,)])
-
-
-def keep_stale_copies(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A host is not told that another one has taken an agent, and does not look by itself."""
-    monkeypatch.setattr(sql, "CLAIM", unheard(sql.CLAIM))
-    monkeypatch.setattr(call_router, "BEAT", 1000.0)
-
-
 async def test_calls_are_done_though_no_hint_arrives(
     hosts: Hosts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -497,7 +438,7 @@ async def test_calls_at_another_host_are_answered_by_hints_and_not_by_a_poll(
         assert await soon(far.send("more", message_id="m")) == "m"
         assert await soon(far.cancel_message("m")) is True
         behind = far.run("behind")
-        await until(lambda: any(kind == "run" for kind, _ in left(hosts)))
+        await until(lambda: any(kind == "run" for kind, _ in posts(hosts)))
         held.release.set()
         completed(await soon(run))
         assert completed(await soon(behind)).text == "second"
@@ -516,7 +457,7 @@ async def test_a_look_does_not_wait_behind_what_is_posted(hosts: Hosts, hints_al
         await running(first, held)
         sent = [second.get("t").send("more", message_id=f"m{n}") for n in range(3)]
         at_once = second.get("t").state()
-        await until(lambda: len(left(hosts)) == 3)
+        await until(lambda: len(posts(hosts)) == 3)
         looks = [at_once, second.get("t").state(), third.get("t").state()]
         for look in looks:
             assert (await soon(look)).queue == {}
@@ -538,7 +479,7 @@ async def test_who_posts_to_an_agent_that_is_deleted_is_told_at_once(
     ):
         await running(first, held)
         sent = second.get("t").send("for the first one")
-        await until(lambda: bool(left(hosts)))
+        await until(lambda: bool(posts(hosts)))
         assert await soon(first.delete("t"))
         with pytest.raises(UnknownAgent):
             await soon(sent)
@@ -556,7 +497,7 @@ async def test_a_hint_that_comes_while_the_store_is_read_is_not_lost(
         opened(there, desk("never")) as second,
     ):
         run = await running(first, held)
-        await until(lambda: started(hosts) == 1)
+        await until(lambda: recorded(hosts, "run_started") == 1)
         loads, read, released = there.load_latest, asyncio.Event(), asyncio.Event()
 
         async def load_latest(agent_id: str) -> Any:
@@ -633,7 +574,7 @@ async def test_the_owner_of_an_agent_is_told_again_once_for_all_that_is_posted_t
     ):
         run = await running(first, held)
         behind = [second.get("t").run(f"run {number}") for number in range(6)]
-        await until(lambda: len(left(hosts)) == 6)
+        await until(lambda: len(posts(hosts)) == 6)
         said.clear()
         await until(lambda: said.count("post_states") > 3)
         held.release.set()
@@ -659,7 +600,7 @@ async def test_what_was_posted_while_nobody_listened_is_done_when_somebody_does(
     ):
         run = await running(first, held)
         sent = second.get("t").send("more", message_id="m")
-        await until(lambda: bool(left(hosts)))
+        await until(lambda: bool(posts(hosts)))
         hosts.sql(
             "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
             " WHERE query LIKE 'LISTEN%%' AND datname = current_database()"
@@ -680,7 +621,7 @@ async def test_what_was_posted_goes_before_what_is_asked_for_by_whoever_takes_ov
         await running(first, held)
         async with opened(there, desk("never"), sweep=None) as second:
             sent = second.get("t").send("posted", message_id="posted")
-            await until(lambda: bool(left(hosts)))
+            await until(lambda: bool(posts(hosts)))
         hosts.end_lease("here")
         async with opened(third, Agent("desk", ScriptedModel([held])), sweep=None) as last:
             assert await soon(last.get("t").send("asked", message_id="asked")) == "asked"
@@ -715,9 +656,9 @@ async def test_no_reply_precedes_the_commit_of_what_it_tells_of(
         sent = second.get("t").send("more", message_id="m")
         try:
             assert await soon(asyncio.to_thread(reached.wait, 60))
-            await until(lambda: bool(left(hosts)))
+            await until(lambda: bool(posts(hosts)))
             await turns()
-            assert [reply for _, reply in left(hosts)] == [None]
+            assert [reply for _, reply in posts(hosts)] == [None]
             assert not sent.done()
         finally:
             may_commit.set()

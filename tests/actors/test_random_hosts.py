@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from tests.actors.test_agent_hosts import opened
 from tests.support.agents import completed
+from tests.support.hosts import opened, posts
 from tests.support.loops import soon, until
 from tests.support.postgres import Hosts
 from understudy import Agent, Interrupted, Runtime, ScriptedModel, ToolContext, approve, call, tool
@@ -72,7 +72,7 @@ async def test_each_caller_at_a_random_host_gets_its_own_outcome(hosts: Hosts, s
 
         # One caller for each agent at a time: a second one would withdraw what the first one asks.
         await soon(asyncio.gather(*(caller(0, f"t{n}") for n in range(AGENTS))))
-        await until(lambda: hosts.sql("SELECT * FROM inbox") == [])
+        await until(lambda: posts(hosts) == [])
     assert effects == Counter(asked)
     ((runs,),) = hosts.sql("SELECT count(*) FROM records WHERE kind = 'run_started'")
     ((ends,),) = hosts.sql("SELECT count(*) FROM records WHERE kind = 'run_ended'")
@@ -97,5 +97,5 @@ async def test_callers_who_meet_at_one_agent_get_their_own_outcomes(hosts: Hosts
 
         callers = [(first, "a"), (second, "b"), (third, "c"), (first, "d"), (second, "e")]
         await soon(asyncio.gather(*(caller(*each) for each in callers)))
-        await until(lambda: hosts.sql("SELECT * FROM inbox") == [])
+        await until(lambda: posts(hosts) == [])
     assert effects == Counter({f"do {name}.{n}": 1 for _, name in callers for n in range(8)})

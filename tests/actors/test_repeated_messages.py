@@ -9,9 +9,8 @@ from typing import Any
 
 import pytest
 
-from tests.actors.test_agent_hosts import desk, host, opened, pay
-from tests.actors.test_posted_calls import keep_stale_copies, may_be_taken
-from tests.support.agents import Held, completed, interrupted
+from tests.support.agents import Held, completed, desk, interrupted
+from tests.support.hosts import host, keep_stale_copies, may_be_taken, opened, pay
 from tests.support.loops import soon
 from tests.support.places import Place
 from tests.support.postgres import Hosts

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.support.agents import Held, by_turn, completed, interrupted, results, until_status
+from tests.support.left_out import LeftOut
 from tests.support.loops import never, soon
 from tests.support.plans import DAY, HOUR, Desk, kinds, later, left_after, outcome_of
 from understudy import (
@@ -29,6 +31,8 @@ from understudy import (
 from understudy.errors import DecisionError
 from understudy.journal import MemoryStore
 from understudy.middleware import HumanInTheLoop, SubAgent
+from understudy.state import fold
+from understudy.state import records as r
 
 
 def ended_in_time(outcome: Outcome | None) -> Stopped:
@@ -55,6 +59,24 @@ async def test_a_run_that_waits_for_a_person_ends_at_its_time_while_the_agent_is
         with pytest.raises(DecisionError):
             await soon(ref.resume({asked.requests[0].id: approve()}))
     assert desk.refunded == 0
+
+
+@pytest.mark.slow
+async def test_a_run_that_does_not_know_when_it_ends_is_noticed(
+    left_out: LeftOut, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """J27."""
+    inner = fold._APPLY[r.RunStarted]
+    await left_out(
+        lambda: monkeypatch.setitem(
+            fold._APPLY,
+            r.RunStarted,
+            lambda state, record: inner(state, replace(record, ends_at=None)),
+        ),
+        lambda _: test_a_run_that_waits_for_a_person_ends_at_its_time_while_the_agent_is_passive(
+            Desk(), SimulatedClock(), "memory:"
+        ),
+    )
 
 
 async def test_a_run_whose_time_is_over_after_a_restart_is_stopped(
@@ -216,6 +238,17 @@ async def test_a_pause_in_the_middle_of_a_run_survives_a_crash(clock: SimulatedC
     async with Runtime([desk.agent()], store=left, clock=clock) as runtime:
         (ref,) = await soon(runtime.recover())
         await until_status(ref, Status.PAUSED)
+
+
+@pytest.mark.slow
+async def test_a_pause_that_is_not_kept_is_noticed(
+    left_out: LeftOut, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """J27."""
+    await left_out(
+        lambda: monkeypatch.setitem(fold._APPLY, r.PauseRequested, lambda *_: None),
+        lambda _: test_a_pause_in_the_middle_of_a_run_survives_a_crash(SimulatedClock()),
+    )
 
 
 @pytest.mark.parametrize("how", ["unpause", "cancel"])

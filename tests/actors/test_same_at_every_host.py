@@ -9,17 +9,14 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from tests.actors.test_agent_hosts import opened, pay
-from tests.actors.test_posted_calls import Stopping, left, stores
-from tests.support.agents import Held, completed
+from tests.support.agents import Held, completed, quarantined
+from tests.support.hosts import Stopping, opened, pay, posts, stores
 from tests.support.loops import never, soon, until
 from tests.support.postgres import Hosts
 from understudy import (
     Agent,
     AgentRef,
     Completed,
-    Failed,
-    Outcome,
     Paused,
     Runtime,
     ScriptedModel,
@@ -27,7 +24,6 @@ from understudy import (
     Stopped,
     call,
 )
-from understudy.errors import Quarantined
 from understudy.models import ScriptedRequest
 
 AGENT = "t"
@@ -103,7 +99,7 @@ async def test_a_cancel_of_nothing_that_comes_late_leaves_the_run_of_then_alone(
         completed(await soon(ref.run("go")))
         await soon(ref.pause())
         cancelled = second.get(AGENT).cancel()
-        await until(lambda: [kind for kind, _ in left(hosts)] == ["cancel"])
+        await until(lambda: [kind for kind, _ in posts(hosts)] == ["cancel"])
         run = ref.run("go on")
         await soon(held.entered.wait())
         owner.released.set()
@@ -115,12 +111,6 @@ async def test_a_cancel_of_nothing_that_comes_late_leaves_the_run_of_then_alone(
 def ill() -> Agent:
     """An agent whose runs kill their tasks, and are quarantined."""
     return Agent("desk", ScriptedModel(lambda request: SystemExit("bang")), movable=False)
-
-
-def quarantined(outcome: Outcome | None) -> Quarantined:
-    assert isinstance(outcome, Failed), outcome
-    assert isinstance(outcome.error, Quarantined)
-    return outcome.error
 
 
 async def test_a_run_of_a_quarantined_agent_has_failed_though_it_is_cancelled_right_behind(

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from tests.actors.test_posted_calls import may_be_taken, unheard
 from tests.support.agents import Held, completed
+from tests.support.hosts import may_be_taken, unheard
 from tests.support.loops import soon, until
 from tests.support.postgres import Hosts
 from understudy import Agent, Run, Runtime, ScriptedModel, UsageError

@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
-from tests.actors.test_agent_hosts import desk, opened
-from tests.support.agents import completed
+from tests.support.agents import completed, desk
+from tests.support.hosts import opened
 from tests.support.loops import soon, until
 from tests.support.postgres import Hosts
 from understudy import AgentRef, AgentState, Status
@@ -263,7 +263,7 @@ async def test_a_state_is_not_used_where_the_store_has_other_records_by_now(host
         taken = await Writer.of(b)
         first.lose()
         hosts.sql("DELETE FROM records")
-        hosts.sql("UPDATE agents SET last_seq = 0, indexed_seq = 0")
+        hosts.sql("UPDATE agents SET last_seq = 0")
         again = Writer(b, replace(taken.owned, last_seq=0), None)
         await again.record("kept", "kept", "kept")
         latest = await found(a, "x")

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from tests.actors.test_drain import deaf_to
 from tests.support.agents import Held, completed, interrupted, told_by_users
+from tests.support.hosts import deaf_to
 from tests.support.loops import soon, until
 from tests.support.plans import DAY, HOUR, Desk, kinds, later, left_after, outcome_of
 from tests.support.postgres import Hosts

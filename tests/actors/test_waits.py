@@ -15,16 +15,16 @@ from typing import Any
 import pytest
 
 from tests.support.agents import Held, by_turn, completed, interrupted, results, until_status, wake
+from tests.support.left_out import LeftOut
 from tests.support.loops import soon
 from tests.support.places import NewStore
-from tests.support.plans import left_after
+from tests.support.plans import DAY, HOUR, left_after, outcome_of
 from tests.support.postgres import Hosts
 from understudy import (
     Agent,
     AgentRef,
     Interrupt,
     Observer,
-    Outcome,
     Runtime,
     SimulatedClock,
     Status,
@@ -44,9 +44,8 @@ from understudy.journal.database_store import DatabaseStore
 from understudy.journal.sqlite.backend import SqliteBackend
 from understudy.middleware import HumanInTheLoop, Middleware, SubAgent
 from understudy.modes import Parallel, Sequential
-
-HOUR = 3600.0
-DAY = 24 * HOUR
+from understudy.run.waits import points
+from understudy.state.agent_state import AgentState
 
 
 class Bank:
@@ -97,13 +96,6 @@ async def waiting(runtime: Runtime, id: str = "a", agent: str = "shop") -> tuple
 
 def texts(outcome: Any) -> list[Any]:
     return [part.content for part in results(completed(outcome).state)]
-
-
-async def ended_of(ref: AgentRef) -> Outcome:
-    """The outcome of the run, when it has one."""
-    outcome = await soon(ref.outcome())
-    assert outcome is not None
-    return outcome
 
 
 # ------------------------------------------------------------------------- sleeps
@@ -977,12 +969,41 @@ async def test_fifty_deploys_in_the_middle_of_one_run_lose_and_double_nothing(
     clock = SimulatedClock(start + timedelta(days=deploys + 1))
     async with Runtime([deployed(deploys)], store=store, clock=clock) as runtime:
         ref = runtime.get("a")
-        outcome = completed(await ended_of(ref))
+        outcome = completed(await outcome_of(ref))
         same = completed(await soon(ref.run("Go.", message_id="only")))
         assert (same.run_id, same.text) == (outcome.run_id, outcome.text)
     assert effects == list(range(deploys))
     assert texts(outcome) == [f"arrived in version {deploys}"]
     assert outcome.state.doubts == {}
+
+
+def done_is_forgotten(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(points.Points, "_come_to_once", lambda *_: None)
+
+
+def compaction_forgets_what_is_done(patch: pytest.MonkeyPatch) -> None:
+    inner = AgentState.to_dict
+
+    def to_dict(state: AgentState) -> dict[str, Any]:
+        data = inner(state)
+        for of_call in data["run"]["turn"]["calls"].values():
+            points = of_call["points"].items()
+            of_call["points"] = {name: each for name, each in points if each["kind"] != "once"}
+        return data
+
+    patch.setattr(AgentState, "to_dict", to_dict)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("forget", [done_is_forgotten, compaction_forgets_what_is_done])
+async def test_what_was_done_once_and_is_forgotten_is_noticed(
+    forget: Callable[[pytest.MonkeyPatch], None], left_out: LeftOut, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """T11, and J17 where a compaction forgets it."""
+    await left_out(
+        partial(forget, monkeypatch),
+        test_fifty_deploys_in_the_middle_of_one_run_lose_and_double_nothing,
+    )
 
 
 class Order:
@@ -1049,7 +1070,7 @@ async def test_a_host_that_goes_away_after_any_record_loses_and_doubles_nothing(
                     await until_status(ref, Status.IDLE)
                 elif names:
                     await soon(again.advance(DAY))
-            ended = completed(await ended_of(ref))
+            ended = completed(await outcome_of(ref))
         if ended.state.doubts:
             doubts += 1
             assert "unknown" in str(results(ended.state)[0].content)

@@ -22,7 +22,7 @@ from tests.support.agents import (
 )
 from tests.support.loops import soon, until
 from tests.support.places import Place
-from tests.support.plans import left_after
+from tests.support.plans import HOUR, left_after, outcome_of
 from tests.support.postgres import Hosts
 from understudy import (
     Agent,
@@ -51,8 +51,6 @@ from understudy.journal.database_store import DatabaseStore
 from understudy.middleware import Haltable
 from understudy.modes import Parallel
 from understudy.state.records import Record
-
-HOUR = 3600.0
 
 
 class Desk:
@@ -129,12 +127,6 @@ async def waits(ref: AgentRef, number: int) -> None:
                     return
     finally:
         subscription.close()
-
-
-async def ended_of(ref: AgentRef) -> Outcome:
-    outcome = await soon(ref.outcome())
-    assert outcome is not None
-    return outcome
 
 
 async def history(ref: AgentRef) -> list[str]:
@@ -527,11 +519,11 @@ async def test_a_pause_that_is_asked_for_meanwhile_comes_after_the_reply(
         await until(lambda: desk.done == ["nap 3600"])
         desk.held.release.set()
         assert isinstance(await soon(outcome), Paused)
-        assert texts(await ended_of(ref)) == ["slept", "worked"]
+        assert texts(await outcome_of(ref)) == ["slept", "worked"]
         await soon(ref.unpause())
         await until_status(ref, Status.WAITING)
         await soon(clock.advance(HOUR))
-        assert texts(await ended_of(ref)) == ["slept", "worked", "slept"]
+        assert texts(await outcome_of(ref)) == ["slept", "worked", "slept"]
 
 
 async def test_a_crash_after_it_woke_leaves_both_calls_in_doubt_and_repeats_neither(
@@ -561,7 +553,7 @@ async def test_a_crash_after_it_woke_leaves_both_calls_in_doubt_and_repeats_neit
             await wake(ref)
             await until_status(ref, Status.WAITING)
             assert await soon(second.resolve(desk.token, "ann"))
-            ended = completed(await ended_of(ref))
+            ended = completed(await outcome_of(ref))
             assert (await history(ref)).count("wait_over") == 2
     assert sorted(d.tool_name for d in ended.state.doubts.values()) == ["doze", "work"]
     assert texts(ended)[1] == "paid by ann"
@@ -603,7 +595,7 @@ async def test_a_host_that_goes_away_at_any_record_of_it_loses_and_doubles_nothi
                     await until_status(ref, Status.IDLE)
                 else:
                     await soon(again.advance(HOUR))
-            ended = completed(await ended_of(ref))
+            ended = completed(await outcome_of(ref))
         doubtful = {doubt.call_key for doubt in ended.state.doubts.values()}
         for part, same, key in zip(texts(ended), expected, keys_of(ended), strict=True):
             assert part == same or ("unknown" in part and key in doubtful), names[:cut]
@@ -636,7 +628,7 @@ async def test_what_is_paused_where_it_would_go_on_goes_in_no_circle(
         desk.held.release.set()
         assert isinstance(await soon(outcome), Paused)
         await soon(ref.unpause())
-        completed(await ended_of(ref))
+        completed(await outcome_of(ref))
     assert desk.done == ["paid by ann"]
 
 

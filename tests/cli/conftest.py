@@ -1,89 +1,18 @@
-"""A server in this process, and the command line that asks it."""
+"""What the command line finds in each of its tests: a folder of its own, a server, a database."""
 
 from __future__ import annotations
 
-import json
-import os
 from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
-from urllib.parse import urlsplit, urlunsplit
-from uuid import uuid4
 
-import psycopg
 import pytest
-from psycopg import sql
-from typer.testing import CliRunner, Result
 
-from tests.support.agents import by_turn, completed
 from tests.support.certificates import one_certificate
-from tests.support.web_server import served
-from understudy import Agent, Runtime, ScriptedModel, ToolContext, call, tool
-from understudy.cli.app import app
-from understudy.cli.servers import Server, announced, store_name
-from understudy.middleware import Limits
-from understudy.web import TokenAuth, ui
+from tests.support.command_line import Desk, agents, found_by_commands
+from tests.support.postgres import new_database
+from understudy import Runtime
 
 __all__ = ["one_certificate"]
-TOKEN = "a token that is long enough"
-
-
-@dataclass
-class Desk:
-    """The agents that are served, and what their tools did."""
-
-    store: str
-    url: str
-    runtime: Runtime
-    paid: list[tuple[str, int]]
-
-    def json(self, *arguments: str, code: int = 0) -> Any:
-        """The document that a command prints: nothing else is on standard output."""
-        result = run(*arguments, "--json", code=code)
-        return json.loads(result.stdout)
-
-
-def agents(paid: list[tuple[str, int]]) -> list[Agent[Any, str]]:
-    @tool(display_text="Looking it up…")
-    async def look(order: str) -> str:
-        return f"order {order}: a kettle"
-
-    @tool
-    async def pay(order: str, amount: int) -> str:
-        paid.append((order, amount))
-        return f"paid {amount}"
-
-    inner = Agent(
-        "cashier",
-        by_turn(call("pay", {"order": "9", "amount": 7}), "The cashier has paid."),
-        tools=[pay],
-        interrupt_on={"pay": True},
-    )
-
-    async def consult(ctx: ToolContext) -> str:
-        return completed(await ctx.run_agent(inner, "pay 7")).text
-
-    look_17 = call("look", {"order": "17"})
-    payment = call("pay", {"order": "17", "amount": 20})
-    desk = Agent(
-        "desk",
-        by_turn(["Let me see.", look_17], payment, "It is paid."),
-        tools=[look, pay],
-        interrupt_on={"pay": True},
-    )
-    boss = Agent("boss", by_turn(call("consult"), "Done."), tools=[consult])
-
-    def broken(_: Any) -> Any:
-        raise RuntimeError("no model today")
-
-    brief = Agent("brief", by_turn(look_17), tools=[look], middleware=[Limits(max_steps=1)])
-    return [
-        *(desk, boss, brief),
-        Agent("broken", ScriptedModel(broken)),
-        Agent("echo", by_turn("Hello.")),
-    ]
 
 
 @pytest.fixture(autouse=True)
@@ -94,22 +23,6 @@ def own_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(folder))
     for name in ("UNDERSTUDY_STORE", "UNDERSTUDY_URL", "UNDERSTUDY_TOKEN", "UNDERSTUDY_APP"):
         monkeypatch.delenv(name, raising=False)
-
-
-def run(*arguments: str, code: int = 0, input: str | bytes | None = None, **env: str) -> Result:
-    """Run a command; it ends with this code."""
-    result = CliRunner().invoke(app, list(arguments), input=input, env=env, prog_name="understudy")
-    assert result.exit_code == code, (result.exit_code, result.output, result.exception)
-    return result
-
-
-@contextmanager
-def found_by_commands(runtime: Runtime, store: str) -> Iterator[str]:
-    """The URL of a runtime's pages, which ann may use; commands find them by their file."""
-    with served(ui(runtime, auth=TokenAuth(TOKEN, name="ann"))) as url:
-        server = Server(url=url, token=TOKEN, pid=os.getpid(), store=store_name(store))
-        with announced(server):
-            yield url
 
 
 @pytest.fixture
@@ -127,11 +40,5 @@ def desk(tmp_path: Path) -> Iterator[Desk]:
 @pytest.fixture
 def postgres_store(postgres_url: str) -> Iterator[str]:
     """The URL of a database of its own: a store that is named by a URL has a fixed schema."""
-    name = f"cli_{uuid4().hex}"
-    with psycopg.connect(postgres_url, autocommit=True) as connection:
-        connection.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name)))
-        try:
-            yield urlunsplit(urlsplit(postgres_url)._replace(path=f"/{name}"))
-        finally:
-            drop = sql.SQL("DROP DATABASE {} WITH (FORCE)")
-            connection.execute(drop.format(sql.Identifier(name)))
+    with new_database(postgres_url) as url:
+        yield url

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from tests.cli.conftest import run
 from tests.support.agents import by_turn
+from tests.support.command_line import run
 from understudy import Agent, Price, Runtime
 
 

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit, urlunsplit
 import psycopg
 import pytest
 
-from tests.cli.conftest import agents, found_by_commands, run
+from tests.support.command_line import agents, found_by_commands, run
 from tests.support.web_server import held_port
 from understudy import Runtime, approve
 

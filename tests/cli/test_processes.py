@@ -5,20 +5,19 @@ from __future__ import annotations
 import json
 import os
 import signal
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any, TypeVar
+from typing import IO, Any
 
 import psycopg
 import pytest
 
+from tests.support.processes import until
 from tests.support.programs import PIPE, Started, ran, started
 from tests.support.web_server import held_port
 from understudy import Observer, Runtime
 
-T = TypeVar("T")
 pytestmark = pytest.mark.slow
 COMMAND = ("-m", "understudy")
 PROGRAM = """
@@ -193,15 +192,6 @@ def servers_of(folder: Path) -> list[str]:
     return [path.name for path in (folder / "run" / "understudy").glob("server-*.json")]
 
 
-def wait_for(condition: Callable[[], T]) -> T:
-    """What another process brings about."""
-    end = time.monotonic() + 60
-    while not (found := condition()):
-        assert time.monotonic() < end
-        time.sleep(0.05)
-    return found
-
-
 @pytest.fixture
 def port() -> Iterator[int]:
     with held_port() as held:
@@ -221,10 +211,10 @@ def test_a_server_restarts_when_the_code_changes(folder: Path, port: int) -> Non
         is_fresh=True,
     )
     try:
-        before = wait_for(lambda: servers_of(folder))
+        before = until(lambda: servers_of(folder))
         command(folder, "run", "t-1", "pay", "--agent", "desk", "--wait", code=10)
         program.write_text(program.read_text() + "# changed\n")
-        wait_for(lambda: servers_of(folder) not in ([], before))
+        until(lambda: servers_of(folder) not in ([], before))
         (agent,) = json.loads(command(folder, "ls", "--json"))["agents"]
         assert agent["status"] == "interrupted"
     finally:

@@ -9,7 +9,7 @@ import pytest
 from rich.cells import cell_len
 from rich.console import Console
 
-from tests.cli.conftest import Desk, run
+from tests.support.command_line import Desk, run
 from understudy.cli.output import Column, Output
 from understudy.cli.progress import Progress
 from understudy.cli.show import request_text, row_lines

@@ -2,53 +2,25 @@
 
 from __future__ import annotations
 
-import importlib.util
-import os
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
-from itertools import count
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Literal
 
-import psycopg
 import pytest
-from psycopg.conninfo import conninfo_to_dict
 
 from tests.support import cluster_app
+from tests.support.clusters import APP, needs_ray
 from tests.support.inline_engine import Inline
+from tests.support.postgres import new_database
 from understudy import Runtime
 from understudy.cluster import Cluster
-
-APP = "tests.support.cluster_app"
-_numbers = count(1)
-
-
-@contextmanager
-def new_database(url: str) -> Iterator[str]:
-    """The URL of an empty database, which is dropped afterwards."""
-    name = f"cluster_test_{os.getpid()}_{next(_numbers)}"
-    with psycopg.connect(url, autocommit=True) as connection:
-        connection.execute(f"CREATE DATABASE {name}")
-        parts = conninfo_to_dict(url)
-        login = f"{parts.get('user') or 'postgres'}:{parts.get('password') or ''}"
-        host, port = str(parts.get("host") or "localhost"), parts.get("port") or 5432
-        at = f"/{name}?host={host}" if host.startswith("/") else f"{host}:{port}/{name}"
-        try:
-            yield f"postgresql://{login}@{at}"
-        finally:
-            connection.execute(f"DROP DATABASE {name} WITH (FORCE)")
 
 
 @pytest.fixture
 def database(postgres_url: str) -> Iterator[str]:
     with new_database(postgres_url) as url:
         yield url
-
-
-def needs_ray() -> None:
-    """Skip where Ray is not installed: `make test-ray` installs it."""
-    if importlib.util.find_spec("ray") is None:
-        pytest.skip("Ray is not installed: make test-ray installs it")
 
 
 class Clusters:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import functools
 import inspect
-import time
 from collections.abc import Callable, Iterator
 from itertools import count
 from pathlib import Path
@@ -13,11 +12,13 @@ from typing import Any
 
 import pytest
 
-from tests.cluster.conftest import APP
 from tests.support import cluster_app
 from tests.support.agents import completed, interrupted
 from tests.support.cluster_app import measure
+from tests.support.clusters import APP
 from tests.support.inline_engine import Inline
+from tests.support.loops import SECONDS
+from tests.support.processes import until
 from understudy import (
     Agent,
     AgentRef,
@@ -43,7 +44,6 @@ from understudy.middleware import Workspace
 from understudy.models.messages import UserInput
 from understudy.state.agent_state import AgentState
 
-SECONDS = 60.0
 _numbers = count(1)
 
 
@@ -75,13 +75,6 @@ def said(state: AgentState) -> list[UserInput]:
         for part in message.parts
         if part.part_kind == "user-prompt"
     ]
-
-
-def until_exists(path: Path) -> None:
-    end = time.monotonic() + SECONDS
-    while not path.exists():
-        assert time.monotonic() < end, f"{path} does not come"
-        time.sleep(0.01)
 
 
 def test_a_person_decides_and_the_run_goes_on(runtime: Runtime) -> None:
@@ -231,7 +224,7 @@ def test_a_cancel_does_not_wait_behind_runs(runtime: Runtime, tmp_path: Path) ->
     busy = [desk(runtime) for _ in range(20)]
     runs = [ref.run(f"wait {tmp_path}/{ref.id}") for ref in busy]
     for ref in busy:
-        until_exists(tmp_path / f"{ref.id}.entered")
+        until((tmp_path / f"{ref.id}.entered").exists)
     outcomes = [ref.cancel("enough") for ref in busy]
     for outcome, run in zip(outcomes, runs, strict=True):
         assert type(outcome.get(timeout=SECONDS)).__name__ == "Stopped"
@@ -245,7 +238,7 @@ def test_calls_are_answered_while_more_runs_are_waited_for_than_ray_has_slots(
     """Ray calls at most 1,000 functions of an actor at a time; each waiting run would be one."""
     ref = desk(runtime)
     ref.run(f"wait {tmp_path}/held")
-    until_exists(tmp_path / "held.entered")
+    until((tmp_path / "held.entered").exists)
     waiting = [ref.run(f"number {n}") for n in range(1100)]
     assert len(ref.state().get(timeout=SECONDS).queue) <= 1100
     ref.pause("hold the next one").get(timeout=SECONDS)
@@ -308,7 +301,7 @@ def test_lists_come_in_pages(runtime: Runtime) -> None:
 def test_a_wait_is_answered_by_its_token(runtime: Runtime, tmp_path: Path) -> None:
     ref = desk(runtime)
     run = ref.run(f"outside {tmp_path}/token")
-    until_exists(tmp_path / "token")
+    until((tmp_path / "token").exists)
     token = (tmp_path / "token").read_text()
     assert runtime.resolve(token, {"paid": 20}).get(timeout=SECONDS) is True
     assert runtime.resolve(token, {"paid": 20}).get(timeout=SECONDS) is True
@@ -443,7 +436,7 @@ def test_a_recovery_tells_what_it_does_not_continue(tmp_path: Path, kind: str) -
     )
     with Runtime([stranger], store=store, stop_timeout=0.1) as runtime:
         runtime.spawn("stranger", "ann").run(f"wait {tmp_path}/ann")
-        until_exists(tmp_path / "ann.entered")
+        until((tmp_path / "ann.entered").exists)
     opened: Runtime = (
         Runtime(cluster_app.desks(), store=store)
         if kind == "runtime"

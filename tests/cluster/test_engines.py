@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from tests.cluster.conftest import APP
 from tests.support.agents import completed
+from tests.support.clusters import APP
 from tests.support.inline_engine import Inline
-from tests.support.loops import soon
+from tests.support.loops import SECONDS, soon
 from understudy.cluster import (
     Cluster,
     ClusterStatus,
@@ -25,8 +25,6 @@ from understudy.cluster import (
     RunningHost,
 )
 from understudy.errors import CallLost, StoreUnavailable, UsageError
-
-SECONDS = 60.0
 
 
 @pytest.fixture

@@ -8,10 +8,10 @@ from uuid import uuid4
 
 import httpx
 
-from tests.cluster.test_contract import until_exists
 from tests.support.ag_ui_client import Client, answer, by_header, of_type, said, text_of
 from tests.support.agents import completed
 from tests.support.loops import soon
+from tests.support.processes import until
 from tests.support.web_site import site_of
 from understudy import Runtime
 from understudy.actors import WaitRoute
@@ -58,7 +58,7 @@ async def test_people_look_and_answer_in_the_pages(runtime: Runtime) -> None:
 
 async def test_the_outside_answers_by_its_route(runtime: Runtime, tmp_path: Path) -> None:
     run = runtime.spawn("desk", uuid4().hex).run(f"outside {tmp_path}/token")
-    await asyncio.to_thread(until_exists, tmp_path / "token")
+    await asyncio.to_thread(until, (tmp_path / "token").exists)
     token = (tmp_path / "token").read_text()
     transport = httpx.ASGITransport(WaitRoute(runtime))
     async with httpx.AsyncClient(transport=transport, base_url="http://here") as client:

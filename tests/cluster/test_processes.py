@@ -7,43 +7,29 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import psutil  # type: ignore[import-untyped]  # it has no types
 import pytest
 
-from tests.cluster.conftest import APP
 from tests.support import cluster_app
 from tests.support.agents import completed
+from tests.support.clusters import APP, hosts_of
+from tests.support.loops import SECONDS
+from tests.support.processes import until
 from understudy import Runtime, approve
-from understudy.cluster import Cluster, ClusterStatus, HostPhase, Hosts, HostStatus
+from understudy.cluster import Cluster, HostPhase, Hosts
 from understudy.errors import CallLost, StoreUnavailable, UsageError
 
 pytestmark = [pytest.mark.slow, pytest.mark.faults]
-SECONDS = 60.0
 
 
 @pytest.fixture
 def cluster(database: str) -> Iterator[Cluster]:
     with Cluster(f"{APP}:desks", 2, store=database, sweep=0.5, drain_timeout=10) as started:
         yield started
-
-
-def hosts_of(cluster: Cluster) -> list[HostStatus]:
-    found: ClusterStatus = cluster.status().get(timeout=SECONDS)
-    return list(found.hosts)
-
-
-def until(condition: Callable[[], Any]) -> Any:
-    end = time.monotonic() + SECONDS
-    while not (found := condition()):
-        assert time.monotonic() < end, "it does not come true"
-        time.sleep(0.02)
-    return found
 
 
 def entered(path: Path) -> list[int]:

@@ -7,8 +7,7 @@ import re
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -16,16 +15,16 @@ from typing import Any
 import psutil  # type: ignore[import-untyped]  # it has no types
 import pytest
 
-from tests.cluster.conftest import APP, needs_ray
 from tests.support import cluster_app
 from tests.support.agents import completed
+from tests.support.clusters import APP, hosts_of, needs_ray
+from tests.support.processes import SECONDS, until
 from understudy import Runtime, approve
-from understudy.cluster import Cluster, ClusterStatus, HostPhase, Hosts, HostStatus
+from understudy.cluster import Cluster, ClusterStatus, HostPhase, Hosts
 from understudy.cluster.ray_engine import RayEngine
 from understudy.errors import UsageError
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]
-SECONDS = 100.0
 
 
 @pytest.fixture
@@ -41,19 +40,6 @@ def nodes() -> Iterator[Any]:
     finally:
         ray.shutdown()
         nodes.shutdown()
-
-
-def hosts_of(cluster: Cluster) -> list[HostStatus]:
-    found: ClusterStatus = cluster.status().get(timeout=SECONDS)
-    return list(found.hosts)
-
-
-def until(condition: Callable[[], Any]) -> Any:
-    end = time.monotonic() + SECONDS
-    while not (found := condition()):
-        assert time.monotonic() < end, "it does not come true"
-        time.sleep(0.02)
-    return found
 
 
 def test_hosts_are_placed_by_their_resources_and_wait_for_place(nodes: Any, database: str) -> None:

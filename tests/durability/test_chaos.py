@@ -11,7 +11,16 @@ import pytest
 
 from tests.support.durability import chaos
 from tests.support.durability.broken import BROKEN
-from tests.support.durability.checks import CHECKS, CONTROLS, Check, Row, Stage, checked, found_out
+from tests.support.durability.checks import (
+    CHECKS,
+    CONTROLS,
+    SUITE,
+    Check,
+    Row,
+    Stage,
+    checked,
+    found_out,
+)
 from tests.support.durability.forks import Forks
 
 pytestmark = [
@@ -19,6 +28,13 @@ pytestmark = [
     pytest.mark.faults,
     pytest.mark.skipif(sys.platform == "win32", reason="there is no fork"),
 ]
+SEED = 1
+
+
+@pytest.fixture(scope="session")
+def stage(forks: Forks) -> Stage:
+    """The undisturbed scenario."""
+    return Stage.of(forks, SUITE, SEED)
 
 
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.what)

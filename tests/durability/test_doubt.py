@@ -20,6 +20,7 @@ from tests.support.agents import (
     reloaded,
     results,
 )
+from tests.support.cut_off import Crash
 from tests.support.held_commits import turns
 from tests.support.loops import never, skip, soon, until
 from understudy import (
@@ -41,10 +42,6 @@ from understudy.errors import JournalFailed
 from understudy.events import ToolEnded
 from understudy.state.fold import replay
 from understudy.state.records import Record, Started, record_from_dict, record_to_dict
-
-
-class Crash(BaseException):
-    """The process goes away."""
 
 
 class Disk:
@@ -73,11 +70,6 @@ class Disk:
 
     def load(self) -> AgentState:
         return replay(record_from_dict(json.loads(line)) for line in self.lines)
-
-
-@pytest.fixture(params=["here", "elsewhere"])
-def stage(request: pytest.FixtureRequest) -> Stage:
-    return Stage(elsewhere=request.param == "elsewhere")
 
 
 class Bank:

@@ -23,7 +23,7 @@ from typing import Any
 import psutil  # type: ignore[import-untyped]  # it has no types
 import pytest
 
-from tests.cluster.conftest import new_database
+from tests.support.postgres import new_database
 
 pytestmark = [pytest.mark.slow, pytest.mark.faults]
 ROOT = Path(__file__).parents[2]

@@ -31,12 +31,11 @@ from understudy.journal.contracts import (
     Backend,
     Batch,
     FindsAgents,
+    FindsDue,
     FindsText,
-    IndexEntry,
     IndexStatus,
     LoadsParts,
     Owned,
-    StatusIndex,
     StoredAgent,
 )
 from understudy.state.records import Once
@@ -982,8 +981,8 @@ def seconds(number: float) -> datetime:
     return NOON + timedelta(seconds=number)
 
 
-def index_of(backend: Backend) -> StatusIndex:
-    assert isinstance(backend, StatusIndex)
+def index_of(backend: Backend) -> FindsDue:
+    assert isinstance(backend, FindsDue)
     return backend
 
 
@@ -1030,21 +1029,6 @@ def test_a_deleted_agent_is_not_due_and_neither_is_its_next_incarnation(backend:
     assert dues(backend) == []
     claim(backend)
     assert dues(backend) == []
-
-
-def test_a_due_time_that_is_noted_holds_only_for_the_records_that_it_follows_from(
-    backend: Backend,
-) -> None:
-    owned = agent_with(backend, "a", "one")
-    before = stored(backend)
-    with commit(backend):
-        index_of(backend).note_index(before, IndexEntry(OPEN, seconds(1)), None)
-    assert dues(backend) == [("a", seconds(1))]
-    with commit(backend):
-        backend.append(batch(owned, "two", first_seq=2, due=seconds(2)))
-        index_of(backend).note_index(before, IndexEntry(OPEN, seconds(3)), None)
-    assert dues(backend) == [("a", seconds(2))]
-    assert index_of(backend).unindexed("", 10) == []
 
 
 # ---------------------------------------------------- many changes, against a plain model

@@ -16,13 +16,14 @@ import pytest
 from fastmcp.client import Client as FastClient
 from fastmcp.client.transports import StdioTransport, StreamableHttpTransport
 from mcp import Client
-from starlette.requests import Request
 from typer.testing import CliRunner
 
 from tests.support.agents import by_turn, completed, interrupted
+from tests.support.plans import outcome_of
 from tests.support.programs import PIPE, started
+from tests.support.served_desk import APP, desk, pay, who
 from tests.support.web_server import served
-from understudy import Agent, Outcome, Runtime, UsageError, call, tool
+from understudy import Agent, Runtime, UsageError, call
 from understudy.cli.app import app as command
 from understudy.login import User
 from understudy.mcp.agents_server import agents_app, agents_server
@@ -31,26 +32,10 @@ from understudy.middleware import SubAgent
 ROOT = Path(__file__).parents[2]
 
 
-@tool(ask=True)
-def pay(amount: int) -> str:
-    """Pay."""
-    return f"paid {amount}"
-
-
-def desk() -> Agent:
-    return Agent("desk", by_turn(call("pay", {"amount": 3})), tools=[pay])
-
-
 @pytest.fixture
 def runtime() -> Iterator[Runtime]:
     with Runtime([desk()]) as running:
         yield running
-
-
-async def ended(runtime: Runtime, id: str) -> Outcome:
-    outcome = await runtime.get(id).outcome()
-    assert outcome is not None
-    return outcome
 
 
 def data_of(result: Any) -> Any:
@@ -64,7 +49,7 @@ async def test_a_program_lists_reads_and_writes(runtime: Runtime) -> None:
         sent = {"agent_id": "a", "text": "go", "agent": "desk", "message_id": "m1"}
         for _ in range(2):
             assert data_of(await client.call_tool("send_message", sent)) == {"message_id": "m1"}
-        interrupted(await ended(runtime, "a"))
+        interrupted(await outcome_of(runtime.get("a")))
         listed = data_of(await client.call_tool("list_agents", {}))
         assert [(row["id"], row["status"]) for row in listed["agents"]] == [("a", "interrupted")]
         (request,) = data_of(await client.call_tool("list_pending", {}))["requests"]
@@ -156,17 +141,6 @@ class Site:
         return FastClient(StreamableHttpTransport(f"{self.url}/mcp", headers=headers))
 
 
-PEOPLE = {
-    "ann": User("ann", frozenset({"read", "decide"})),
-    "bob": User("bob", frozenset({"read"})),
-}
-
-
-def who(request: Request) -> User | None:
-    """A login: who has the name as a token is it."""
-    return PEOPLE.get(request.headers.get("authorization", "").removeprefix("Bearer "))
-
-
 @pytest.fixture(scope="module")
 def site() -> Iterator[Site]:
     with Runtime([desk()]) as runtime:
@@ -204,7 +178,7 @@ async def test_a_person_who_is_logged_in_decides_in_their_name(site: Site) -> No
         assert still.request.id == request["id"]
         done = await client.call_tool("decide", given)
         assert json.loads(done.content[0].text)["by"] == "ann"
-    outcome = completed(await ended(site.runtime, "a"))
+    outcome = completed(await outcome_of(site.runtime.get("a")))
     (audit,) = outcome.state.decisions
     assert (audit.decision.type, audit.decision.by) == ("approve", "ann")
 
@@ -245,15 +219,6 @@ def test_decisions_that_no_person_would_take_are_refused(arguments: list[str], t
     result = CliRunner().invoke(command, ["mcp", "no.such:thing", *arguments])
     assert result.exit_code == 2
     assert told in result.stderr
-
-
-APP = """
-from tests.mcp.test_agents_server import desk
-from understudy import Runtime
-
-def runtime():
-    return Runtime([desk()], store="sqlite:///agents.db")
-"""
 
 
 @pytest.mark.slow

@@ -16,11 +16,19 @@ from fastmcp.client.transports.config import MCPConfigTransport
 from mcp import ClientSession
 from pydantic_ai.mcp import MCPToolset
 
-from tests.mcp import raw_server
-from tests.mcp.raw_server import Closed, RawServer, a_tool, text
-from tests.mcp.test_mcp_tools import SURE, Asking, Failing, agent_with, contents
-from tests.mcp.test_stdio import is_alive, lines
-from tests.support.agents import by_turn, completed, interrupted, reloaded
+from tests.support import raw_mcp_server
+from tests.support.agents import by_turn, completed, contents, desk, interrupted, reloaded
+from tests.support.processes import is_alive
+from tests.support.raw_mcp_server import (
+    SURE,
+    Asking,
+    Closed,
+    Failing,
+    RawServer,
+    a_tool,
+    lines,
+    text,
+)
 from understudy import Agent, Runtime, approve, call, respond
 from understudy.mcp import mcp_tools
 
@@ -55,7 +63,7 @@ def toolset(server: RawServer) -> MCPToolset[Any]:
 async def test_what_its_server_asks_is_asked_of_a_person(made: Any) -> None:
     server = Asking("Sure?")
     policy = {"pay": {"ask": False, "idempotent": True}}
-    agent = agent_with(await mcp_tools(made(server), id="shop", policy=policy), call("pay"))
+    agent = desk(call("pay"), tools=[*await mcp_tools(made(server), id="shop", policy=policy)])
     outcome = interrupted(await agent.execute("go"))
     (request,) = outcome.requests
     assert (request.payload["question"], request.schema) == ("Sure?", SURE)
@@ -71,7 +79,7 @@ async def test_a_client_with_a_handler_of_its_own_answers_by_it() -> None:
     server = Asking("Sure?")
     made = client(server, elicitation_handler=yes)
     tools = await mcp_tools(made, id="shop", policy={"pay": {"ask": False}})
-    state = completed(await agent_with(tools, call("pay")).execute("go")).state
+    state = completed(await desk(call("pay"), tools=[*tools]).execute("go")).state
     assert contents(state) == [("success", "paid")]
 
 
@@ -84,7 +92,7 @@ async def test_a_list_that_has_changed_is_noticed(made: Any) -> None:
 
     server = Failing(change)
     tools = await mcp_tools(made(server), id="shop", policy={"pay": {"ask": False}})
-    agent = agent_with(tools, call("pay"), call("pay"))
+    agent = desk(call("pay"), call("pay"), tools=[*tools])
     first, second = contents(completed(await agent.execute("go")).state)
     assert first == ("success", "paid")
     assert "has changed its tool 'pay'" in second[1]
@@ -96,7 +104,7 @@ async def test_a_lost_connection_is_opened_anew_and_leaves_one_doubt(made: Any) 
     server = Failing(Closed)
     policy = {"pay": {"ask": False, "on_unknown": "tell"}}
     tools = await mcp_tools(made(server), id="shop", policy=policy)
-    async with Runtime([agent_with(tools, call("pay"))]) as runtime:
+    async with Runtime([desk(call("pay"), tools=[*tools])]) as runtime:
         one = completed(await runtime.spawn("desk", id="a").run("go"))
         two = completed(await runtime.spawn("desk", id="b").run("go"))
     assert [contents(each.state)[0][0] for each in (one, two)] == ["interrupted", "success"]
@@ -115,7 +123,7 @@ def of_a_config(*arguments: str) -> Client[Any]:
 @pytest.mark.parametrize("made", [of_a_command, of_a_config])
 async def test_its_process_ends_with_the_runtime_and_not_before(made: Any, tmp_path: Path) -> None:
     log = tmp_path / "calls"
-    its = made("-S", "-E", raw_server.__file__, str(log), "dies_once")
+    its = made("-S", "-E", raw_mcp_server.__file__, str(log), "dies_once")
     tools = await mcp_tools(its, id="raw", policy={"dies_once": {"ask": False}})
     async with Runtime([Agent("a", by_turn(call("dies_once")), tools=[*tools])]) as runtime:
         ref = runtime.spawn("a")

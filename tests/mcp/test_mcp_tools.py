@@ -12,10 +12,9 @@ from mcp.server.mcpserver import MCPServer
 from mcp.server.mcpserver.resolve import Elicit, Resolve
 from pydantic import BaseModel
 
-from tests.mcp.raw_server import Closed, RawServer, a_tool, text
-from tests.support.agents import by_turn, completed, interrupted, reloaded, results
+from tests.support.agents import completed, contents, desk, interrupted, reloaded
+from tests.support.raw_mcp_server import SURE, Asking, Closed, Failing, RawServer, a_tool, text
 from understudy import (
-    Agent,
     AgentState,
     Runtime,
     UsageError,
@@ -40,14 +39,6 @@ def shop() -> RawServer:
 
 async def listed(server: RawServer, **options: Any) -> McpTools:
     return await mcp_tools(server.transport, id="shop", **options)
-
-
-def agent_with(tools: McpTools, *turns: Any) -> Agent:
-    return Agent("desk", by_turn(*turns), tools=[*tools])
-
-
-def contents(state: AgentState) -> list[tuple[str, Any]]:
-    return [(part.outcome, part.content) for part in results(state)]
 
 
 async def test_no_tool_of_a_server_that_is_not_trusted_runs_unasked_or_again() -> None:
@@ -88,7 +79,7 @@ async def test_the_policy_of_the_application_beats_what_a_server_says() -> None:
 async def test_a_person_sees_what_the_server_claims() -> None:
     tools = await listed(shop(), include=["look", "none"])
     turn = [call("look"), call("none")]
-    outcome = interrupted(await agent_with(tools, turn).execute("go"))
+    outcome = interrupted(await desk(turn, tools=[*tools]).execute("go"))
     look, none = (request.display for request in outcome.requests)
     assert look == "MCP server 'shop' says: readOnlyHint: true. It is not trusted."
     assert none == "MCP server 'shop' says nothing of what it does. It is not trusted."
@@ -97,7 +88,7 @@ async def test_a_person_sees_what_the_server_claims() -> None:
 async def test_a_call_has_its_key_and_its_answer_goes_to_the_model() -> None:
     server = shop()
     tools = await listed(server, trust=True, include=["add"])
-    agent = agent_with(tools, call("add", {"item": "kettle"}))
+    agent = desk(call("add", {"item": "kettle"}), tools=[*tools])
     outcome = completed(await agent.execute("go"))
     assert contents(outcome.state) == [("success", "done")]
     assert [given["arguments"] for given in server.calls] == [{"item": "kettle"}]
@@ -109,7 +100,7 @@ async def test_a_call_has_its_key_and_its_answer_goes_to_the_model() -> None:
 async def test_all_agents_of_a_runtime_share_one_connection_which_ends_with_it() -> None:
     server = shop()
     tools = await listed(server, trust=True, include=["add"])
-    async with Runtime([agent_with(tools, call("add"), call("add"))]) as runtime:
+    async with Runtime([desk(call("add"), call("add"), tools=[*tools])]) as runtime:
         assert (server.opened, server.closed) == (1, 1)
         runs = [runtime.spawn("desk", id=name).run("go") for name in "abc"]
         for run in runs:
@@ -120,7 +111,7 @@ async def test_all_agents_of_a_runtime_share_one_connection_which_ends_with_it()
 
 async def test_arguments_that_do_not_fit_do_not_reach_a_person_or_the_server() -> None:
     server = shop()
-    agent = agent_with(await listed(server), call("none", {"item": 3}))
+    agent = desk(call("none", {"item": 3}), tools=[*await listed(server)])
     outcome = completed(await agent.execute("go"))
     ((how, told),) = contents(outcome.state)
     assert how == "failed"
@@ -129,22 +120,6 @@ async def test_arguments_that_do_not_fit_do_not_reach_a_person_or_the_server() -
 
 
 # ------------------------------------------------------------------- errors and doubts
-
-
-class Failing(RawServer):
-    """Whose first calls do as they are told."""
-
-    def __init__(self, *how: Any, tool: dict[str, Any] | None = None) -> None:
-        super().__init__(tool or a_tool("pay"))
-        self.how = list(how)
-
-    async def answer(self, params: dict[str, Any]) -> Any:
-        how = self.how.pop(0) if self.how else text("paid")
-        if isinstance(how, type):
-            raise how
-        if callable(how):
-            return await how(self)
-        return how
 
 
 async def never_answers(server: RawServer) -> None:
@@ -158,7 +133,7 @@ async def wrong_id(server: RawServer) -> None:
 async def fire(server: RawServer, **policy: Any) -> AgentState:
     policy = {"ask": False, "on_unknown": "tell", **policy}
     tools = await listed(server, policy={"pay": policy})
-    return completed(await agent_with(tools, call("pay")).execute("go")).state
+    return completed(await desk(call("pay"), tools=[*tools]).execute("go")).state
 
 
 LOST: list[Any] = [
@@ -199,7 +174,7 @@ async def test_a_server_that_does_not_answer_leaves_a_doubt_when_the_limit_passe
 async def test_a_person_settles_the_doubt_of_a_call_by_default() -> None:
     server = Failing(Closed)
     tools = await listed(server, policy={"pay": {"ask": False}})
-    agent = agent_with(tools, call("pay"))
+    agent = desk(call("pay"), tools=[*tools])
     outcome = interrupted(await agent.execute("go"))
     (request,) = outcome.requests
     assert request.kind == "doubt"
@@ -231,10 +206,10 @@ async def test_a_server_that_cannot_be_reached_is_an_error_and_no_doubt() -> Non
     server = Failing()
     tools = await listed(server, policy={"pay": {"ask": False}})
     server.refuses = 1
-    agent = agent_with(tools, call("pay"), call("pay"))
+    agent = desk(call("pay"), call("pay"), tools=[*tools])
     state = completed(await agent.execute("go")).state
     (_, why), second = contents(state)
-    assert why == "ConnectionError: MCP server 'shop' cannot be reached: nobody listens"
+    assert why == "NotReached: MCP server 'shop' cannot be reached: nobody listens"
     assert second == ("success", "paid")
     assert state.doubts == {}
 
@@ -242,7 +217,7 @@ async def test_a_server_that_cannot_be_reached_is_an_error_and_no_doubt() -> Non
 async def test_a_connection_that_was_lost_between_calls_is_opened_anew_without_a_doubt() -> None:
     server = Failing(Closed)
     tools = await listed(server, policy={"pay": {"ask": False, "on_unknown": "tell"}})
-    async with Runtime([agent_with(tools, call("pay"))]) as runtime:
+    async with Runtime([desk(call("pay"), tools=[*tools])]) as runtime:
         one = completed(await runtime.spawn("desk", id="a").run("go"))
         two = completed(await runtime.spawn("desk", id="b").run("go"))
     assert [contents(each.state)[0][0] for each in (one, two)] == ["interrupted", "success"]
@@ -269,7 +244,7 @@ async def test_structured_content_texts_and_files_reach_the_model() -> None:
     ]
     server = Failing(*answers)
     tools = await listed(server, policy={"pay": {"ask": False}})
-    agent = agent_with(tools, *[call("pay")] * 5)
+    agent = desk(*[call("pay")] * 5, tools=[*tools])
     state = completed(await agent.execute("go")).state
     got = [content for _, content in contents(state)]
     assert got[0] == {"item": "kettle"}
@@ -295,10 +270,10 @@ def changed(tool: dict[str, Any]) -> list[dict[str, Any]]:
 @pytest.mark.parametrize("tool", changed(a_tool("none")))
 async def test_an_approval_is_void_where_the_server_has_changed_its_tool(tool: Any) -> None:
     server = RawServer(a_tool("none"))
-    outcome = interrupted(await agent_with(await listed(server), call("none")).execute("go"))
+    outcome = interrupted(await desk(call("none"), tools=[*await listed(server)]).execute("go"))
     (request,) = outcome.requests
     server.pages = [[tool]]
-    elsewhere = agent_with(await listed(server), call("none"))
+    elsewhere = desk(call("none"), tools=[*await listed(server)])
     again = interrupted(await elsewhere.resume(reloaded(outcome.state), {request.id: approve()}))
     assert again.requests[0].id != request.id
     assert server.calls == []
@@ -309,7 +284,7 @@ async def test_a_tool_that_has_changed_since_it_was_listed_is_not_called(tool: A
     server = RawServer(a_tool("none"))
     tools = await listed(server, policy={"none": {"ask": False}})
     server.pages = [[tool]]
-    outcome = completed(await agent_with(tools, call("none")).execute("go"))
+    outcome = completed(await desk(call("none"), tools=[*tools]).execute("go"))
     ((how, told),) = contents(outcome.state)
     assert how == "failed"
     assert "not called" in told
@@ -326,7 +301,7 @@ async def test_a_server_that_says_that_its_list_has_changed_is_asked_for_it() ->
         return text("paid")
 
     server.how = [change]
-    agent = agent_with(tools, call("pay"), call("pay"))
+    agent = desk(call("pay"), call("pay"), tools=[*tools])
     first, second = contents(completed(await agent.execute("go")).state)
     assert first == ("success", "paid")
     assert "has changed its tool 'pay'" in second[1]
@@ -417,7 +392,7 @@ async def test_names_that_no_provider_takes_are_changed() -> None:
     assert names[0] == "files_read_all"
     assert len(names[1]) == 64
     tools = await listed(server, trust=True, policy={"files/read.all": {"ask": False}})
-    await agent_with(tools, call("files_read_all")).execute("go")
+    await desk(call("files_read_all"), tools=[*tools]).execute("go")
     assert [given["name"] for given in server.calls] == ["files/read.all"]
 
 
@@ -457,7 +432,7 @@ async def test_an_agent_is_defined_without_a_connection_from_a_saved_list(tmp_pa
     loaded = load_mcp_tools(path, server.transport, id="shop", trust=True)
     assert server.opened == 0
     assert [t.fingerprint for t in loaded] == [t.fingerprint for t in tools]
-    outcome = completed(await agent_with(loaded, call("add")).execute("go"))
+    outcome = completed(await desk(call("add"), tools=[*loaded]).execute("go"))
     assert contents(outcome.state) == [("success", "done")]
     loaded.save(tmp_path / "again.json")
     assert (tmp_path / "again.json").read_bytes() == path.read_bytes()
@@ -491,30 +466,10 @@ def test_an_unknown_option_of_a_saved_list_is_named(tmp_path: Path) -> None:
 # ------------------------------------------------------------------------ what a server asks
 
 
-SURE = {"type": "object", "properties": {"sure": {"type": "boolean"}}, "required": ["sure"]}
-
-
-class Asking(RawServer):
-    """A server of before 2026, which asks in the middle of its call."""
-
-    def __init__(self, *questions: str) -> None:
-        super().__init__(a_tool("pay"))
-        self.questions = questions
-        self.told: list[Any] = []
-
-    async def answer(self, params: dict[str, Any]) -> dict[str, Any]:
-        for question in self.questions:
-            told = await self.ask(question, SURE)
-            self.told.append((question, told["action"], told.get("content")))
-            if told["action"] != "accept":
-                return text("given up")
-        return text("paid")
-
-
 async def test_what_a_server_asks_in_a_call_that_may_run_again_is_asked_of_a_person() -> None:
     server = Asking("Sure?", "Really?")
     tools = await listed(server, policy={"pay": {"ask": False, "idempotent": True}})
-    agent = agent_with(tools, call("pay"))
+    agent = desk(call("pay"), tools=[*tools])
     outcome: Any = await agent.execute("go")
     for question in ("Sure?", "Really?"):
         (request,) = interrupted(outcome).requests
@@ -537,7 +492,7 @@ async def test_what_a_server_asks_in_a_call_that_may_run_again_is_asked_of_a_per
 async def test_a_person_who_rejects_the_question_denies_the_call() -> None:
     server = Asking("Sure?")
     tools = await listed(server, policy={"pay": {"ask": False, "idempotent": True}})
-    agent = agent_with(tools, call("pay"))
+    agent = desk(call("pay"), tools=[*tools])
     outcome = interrupted(await agent.execute("go"))
     (request,) = outcome.requests
     ended = completed(await agent.resume(outcome.state, {request.id: reject("no")}))
@@ -581,7 +536,7 @@ async def test_stopping_a_runtime_in_a_call_leaves_no_task_and_no_connection() -
     server = Failing(wait)
     tools = await listed(server, policy={"pay": {"ask": False}})
     before = asyncio.all_tasks()
-    async with Runtime([agent_with(tools, call("pay"))], stop_timeout=0) as runtime:
+    async with Runtime([desk(call("pay"), tools=[*tools])], stop_timeout=0) as runtime:
         running = runtime.spawn("desk").run("go")
         await began.wait()
     with pytest.raises(Exception, match="stopped"):
@@ -615,7 +570,7 @@ def asking_of_2026() -> tuple[MCPServer, list[str]]:
 async def test_a_call_that_ends_with_a_question_is_made_again_with_the_answer() -> None:
     server, did = asking_of_2026()
     tools = await mcp_tools(server, id="bank", policy={"pay": {"ask": False}})
-    agent = agent_with(tools, call("pay"))
+    agent = desk(call("pay"), tools=[*tools])
     outcome = interrupted(await agent.execute("go"))
     (request,) = outcome.requests
     assert request.payload == {"server": "bank", "question": "Sure?"}

@@ -3,35 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.mcp import raw_server
+from tests.support import raw_mcp_server
 from tests.support.agents import by_turn, completed, interrupted, reloaded, results
+from tests.support.processes import is_alive
+from tests.support.raw_mcp_server import lines
 from understudy import Agent, Runtime, approve, call
 from understudy.mcp import McpTools, mcp_tools
 
 
 async def process(log: Path, tool: str, **policy: Any) -> McpTools:
-    command = [sys.executable, "-S", "-E", raw_server.__file__, str(log), tool]
+    command = [sys.executable, "-S", "-E", raw_mcp_server.__file__, str(log), tool]
     return await mcp_tools(command, id="raw", policy={tool: {"ask": False, **policy}})
-
-
-def lines(log: Path) -> list[list[str]]:
-    """The process and the key of each call."""
-    return [line.split() for line in log.read_text().splitlines()]
-
-
-def is_alive(pid: str) -> bool:
-    try:
-        os.kill(int(pid), 0)
-    except ProcessLookupError:
-        return False
-    return True
 
 
 async def test_a_server_that_dies_in_a_call_leaves_a_doubt_and_no_process(tmp_path: Path) -> None:

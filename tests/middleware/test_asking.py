@@ -27,7 +27,6 @@ from tests.support.loops import soon
 from tests.support.places import Place
 from understudy import (
     Agent,
-    AgentState,
     Decision,
     DecisionError,
     Failed,
@@ -58,11 +57,6 @@ from understudy.middleware import (
 )
 from understudy.models import ScriptedRequest
 from understudy.modes import Parallel, Sequential
-
-
-@pytest.fixture(params=["here", "elsewhere"])
-def stage(request: pytest.FixtureRequest) -> Stage:
-    return Stage(elsewhere=request.param == "elsewhere")
 
 
 class Before(Middleware):
@@ -811,14 +805,6 @@ async def test_an_import_asks_again_about_the_same_reply() -> None:
         assert after.id != before.id
         done = completed(await soon(there.resume({after.id: respond("yes")})))
         assert (asked, done.text, done.usage.requests) == ([0], "maybe: yes", 1)
-
-
-def test_a_state_of_before_has_no_question() -> None:
-    state = completed(Agent("a", by_turn("Hi.")).execute_sync("Hello.")).state
-    data = state.to_dict()
-    assert data["run"].pop("model_call") is None
-    assert data["run"].pop("answers") is None
-    assert AgentState.from_dict(data) == state
 
 
 async def test_a_message_withdraws_the_question_of_a_run_that_also_waits() -> None:

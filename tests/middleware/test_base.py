@@ -17,10 +17,10 @@ from pydantic_ai.messages import (
     ModelRequest,
     ModelResponse,
     TextPart,
-    ToolReturnPart,
     UserPromptPart,
 )
 
+from tests.support.agents import results
 from understudy import (
     Agent,
     AgentState,
@@ -52,15 +52,6 @@ from understudy.run.tool_call import ToolCall
 
 def note(text: str) -> str:
     return f"noted {text}"
-
-
-def returns(outcome: Outcome) -> list[ToolReturnPart]:
-    return [
-        part
-        for message in outcome.state.messages
-        for part in message.parts
-        if isinstance(part, ToolReturnPart)
-    ]
 
 
 def prompts(messages: Sequence[ModelMessage]) -> list[Any]:
@@ -260,7 +251,7 @@ def test_a_run_that_a_hook_failed_can_be_gone_on_with() -> None:
     failed = agent.execute_sync("go")
     outcome = Agent("a", model, tools=[note]).execute_sync("go on", state=failed.state)
     assert isinstance(outcome, Completed)
-    assert [part.outcome for part in returns(outcome)] == ["interrupted"]
+    assert [part.outcome for part in results(outcome.state)] == ["interrupted"]
 
 
 @pytest.mark.parametrize("answer", [None, "note", [3], 3])
@@ -275,7 +266,7 @@ def test_check_tool_calls_that_returns_no_list_of_requests_fails_the_run(answer:
     assert isinstance(outcome, Failed)
     assert isinstance(outcome.error, MiddlewareError)
     assert (outcome.error.hook, outcome.error.middleware) == ("check_tool_calls", "Sloppy")
-    assert [part.outcome for part in returns(outcome)] == ["interrupted"]
+    assert [part.outcome for part in results(outcome.state)] == ["interrupted"]
 
 
 # ------------------------------------------------------------------------- threads
@@ -623,7 +614,7 @@ def test_a_delta_that_does_not_fit_is_an_error_result_and_changes_nothing(
     """DESIGN 4: checked on change."""
     outcome = after_put({**delta, "other": 1})
     assert isinstance(outcome, Completed)
-    (part,) = returns(outcome)
+    (part,) = results(outcome.state)
     assert part.outcome == "failed"
     assert "Todos" in str(part.content)
     assert next(iter(delta)) in str(part.content)
@@ -633,7 +624,7 @@ def test_a_delta_that_does_not_fit_is_an_error_result_and_changes_nothing(
 def test_a_delta_of_a_part_of_a_typed_mapping_is_checked_as_it_will_be_merged() -> None:
     """T4, DESIGN 4: mappings merge deeply, so what the delta leaves out is there."""
     outcome = after_put({"plan": {"steps": 5}})
-    (part,) = returns(outcome)
+    (part,) = results(outcome.state)
     assert part.outcome == "success", part.content
     assert outcome.state.values["plan"] == {"goal": "none", "steps": 5}
 
@@ -709,16 +700,16 @@ def breaks() -> str:
 @pytest.mark.parametrize(("tool", "told"), [(refuses, "not yet"), (breaks, "no such order")])
 def test_wrapping_a_call_passes_the_tools_own_error_through(tool: Any, told: str) -> None:
     """DESIGN 4, T2: it is the tool's result, no failure of the middleware."""
-    results = []
+    ends = []
     for stack in ([], [Passes(), Passes()]):
         model = ScriptedModel([call(tool.__name__), "done"])
         outcome = Agent("a", model, tools=[tool], middleware=stack).execute_sync("go")
         assert isinstance(outcome, Completed)
-        (part,) = returns(outcome)
-        results.append((part.outcome, part.content))
-    assert results[0] == results[1]
-    assert results[0][0] == "failed"
-    assert told in str(results[0][1])
+        (part,) = results(outcome.state)
+        ends.append((part.outcome, part.content))
+    assert ends[0] == ends[1]
+    assert ends[0][0] == "failed"
+    assert told in str(ends[0][1])
 
 
 def test_wrapping_a_call_passes_the_tools_own_question_through() -> None:
@@ -728,7 +719,7 @@ def test_wrapping_a_call_passes_the_tools_own_question_through() -> None:
     interrupted = agent.execute_sync("go")
     assert isinstance(interrupted, Interrupted)
     outcome = agent.resume_sync(interrupted.state, interrupted.decide(respond("left")))
-    assert [part.content for part in returns(outcome)] == ["this: left"]
+    assert [part.content for part in results(outcome.state)] == ["this: left"]
 
 
 def test_a_wrapper_may_turn_the_tools_error_into_a_result() -> None:
@@ -743,7 +734,7 @@ def test_a_wrapper_may_turn_the_tools_error_into_a_result() -> None:
 
     model = ScriptedModel([call("breaks"), "done"])
     outcome = Agent("a", model, tools=[breaks], middleware=[Recovers()]).execute_sync("go")
-    (part,) = returns(outcome)
+    (part,) = results(outcome.state)
     assert (part.outcome, part.content) == ("success", "recovered: no such order")
 
 
@@ -811,7 +802,7 @@ def test_a_wrapper_that_fails_inside_another_one_fails_the_run_whatever_that_one
     assert isinstance(outcome.error, MiddlewareError)
     assert (outcome.error.hook, outcome.error.middleware) == ("wrap_tool_call", "Fails")
     assert len(ran) == entered
-    (part,) = returns(outcome)
+    (part,) = results(outcome.state)
     assert part.outcome == "interrupted"
     assert ("Not run" in str(part.content)) is not entered
 
@@ -842,7 +833,7 @@ def test_a_wrapper_may_answer_for_the_tool() -> None:
 
     model = ScriptedModel([call("act"), "done"])
     outcome = Agent("a", model, tools=[act], middleware=[Caches()]).execute_sync("go")
-    assert [part.content for part in returns(outcome)] == ["cached"]
+    assert [part.content for part in results(outcome.state)] == ["cached"]
     assert ran == []
 
 
@@ -860,13 +851,13 @@ def test_a_wrapper_may_change_the_arguments_and_they_are_validated() -> None:
     outcome = Agent(
         "a", noting(), tools=[note], middleware=[Changes({"text": "changed"})]
     ).execute_sync("go")
-    assert [part.content for part in returns(outcome)] == ["noted changed"]
+    assert [part.content for part in results(outcome.state)] == ["noted changed"]
 
     outcome = Agent("a", noting(), tools=[note], middleware=[Changes({"txt": 1})]).execute_sync(
         "go"
     )
     assert isinstance(outcome, Completed)
-    assert [part.outcome for part in returns(outcome)] == ["failed"]
+    assert [part.outcome for part in results(outcome.state)] == ["failed"]
 
 
 def test_arguments_that_a_wrapper_changes_in_place_reach_the_tool() -> None:
@@ -878,7 +869,7 @@ def test_arguments_that_a_wrapper_changes_in_place_reach_the_tool() -> None:
             return await next(call)
 
     agent = Agent("a", noting(), tools=[note], middleware=[Passes(), Changes(), Passes()])
-    assert [part.content for part in returns(agent.execute_sync("go"))] == ["noted changed"]
+    assert [part.content for part in results(agent.execute_sync("go").state)] == ["noted changed"]
 
 
 ITSELF: dict[str, Any] = {}
@@ -989,7 +980,7 @@ def test_prepare_adds_instructions_and_tools() -> None:
     assert isinstance(outcome, Completed)
     assert model.requests[0].instructions == "Be kind.\n\nNote all."
     assert model.requests[0].tools == ("breaks", "note")
-    assert [part.content for part in returns(outcome)] == ["noted x"]
+    assert [part.content for part in results(outcome.state)] == ["noted x"]
 
 
 @pytest.mark.parametrize(
@@ -1125,7 +1116,7 @@ def test_a_middleware_adds_to_what_became_of_an_agent(
 
     model = ScriptedModel([call("ask"), "done"])
     outcome = Agent("a", model, tools=[ask], middleware=[Keeps("outer")]).execute_sync("go")
-    (part,) = returns(outcome)
+    (part,) = results(outcome.state)
     assert (part.outcome, str(part.content)[-len(expected[1]) :]) == expected
 
 
@@ -1135,7 +1126,7 @@ def test_a_delta_that_is_no_mapping_is_an_error_below_a_middleware_too() -> None
 
     model = ScriptedModel([call("wrong"), "done"])
     outcome = Agent("a", model, tools=[wrong], middleware=[Keeps("outer")]).execute_sync("go")
-    (part,) = returns(outcome)
+    (part,) = results(outcome.state)
     assert part.outcome == "failed"
     assert "ToolResult(state=...)" in str(part.content)
     assert outcome.state.values == {}

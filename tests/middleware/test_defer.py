@@ -25,6 +25,7 @@ from tests.support.agents import (
 from tests.support.cut_off import Crash, Disk
 from tests.support.loops import soon
 from tests.support.places import Place
+from tests.support.plans import HOUR
 from understudy import (
     Agent,
     Defer,
@@ -48,7 +49,6 @@ from understudy.middleware import Fallback, Middleware, ModelInput, NextModelCal
 from understudy.models import ScriptedRequest
 from understudy.modes import Parallel, Sequential
 
-HOUR = 3600.0
 OPENS = datetime(2030, 1, 1, 13, tzinfo=timezone.utc)
 
 

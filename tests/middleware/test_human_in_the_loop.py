@@ -41,11 +41,6 @@ from understudy.run.tool_call import ToolCall
 ALL = ("approve", "edit", "reject", "respond")
 
 
-@pytest.fixture(params=["here", "elsewhere"])
-def stage(request: pytest.FixtureRequest) -> Stage:
-    return Stage(elsewhere=request.param == "elsewhere")
-
-
 class Shop:
     """Tools that tell what they really did."""
 

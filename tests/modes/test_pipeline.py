@@ -7,8 +7,8 @@ import re
 from typing import Any
 
 import pytest
-from pydantic_ai.messages import ToolReturnPart
 
+from tests.support.agents import results
 from tests.support.cut_off import Crash, Disk
 from understudy import (
     Agent,
@@ -51,15 +51,6 @@ async def look(run: Run) -> Outcome | None:
 
 async def end_here(run: Run) -> Outcome | None:
     return run.completed("ended by a step")
-
-
-def returns(outcome: Outcome) -> list[ToolReturnPart]:
-    return [
-        part
-        for message in outcome.state.messages
-        for part in message.parts
-        if isinstance(part, ToolReturnPart)
-    ]
 
 
 # ------------------------------------------------------------------------- making modes
@@ -200,7 +191,7 @@ def test_a_step_that_returns_an_outcome_ends_the_run_with_it() -> None:
     assert outcome.text == "ended by a step"
     assert outcome.state.run is not None
     assert outcome.state.run.over
-    assert [part.outcome for part in returns(outcome)] == ["interrupted"]
+    assert [part.outcome for part in results(outcome.state)] == ["interrupted"]
     assert len(model.requests) == 1
 
 
@@ -242,7 +233,7 @@ def test_a_step_that_raises_fails_the_run_naming_the_step(before: str) -> None:
     assert "no such thing" in str(outcome.error)
     assert isinstance(outcome.error.__cause__, LookupError)
     expected = {"call_llm": [], "execute_tools": ["interrupted"], "continue_or_finish": ["success"]}
-    assert [part.outcome for part in returns(outcome)] == expected[before]
+    assert [part.outcome for part in results(outcome.state)] == expected[before]
 
     after = Agent("a", ScriptedModel(["done"]), tools=[note]).execute_sync(
         "go on", state=outcome.state
@@ -294,7 +285,7 @@ def test_a_step_that_is_called_twice_changes_nothing(name: str) -> None:
     outcome = Agent("a", model, tools=[note], mode=mode).execute_sync("go")
     expected = Agent("a", plain, tools=[note]).execute_sync("go")
     assert isinstance(outcome, Completed)
-    assert [part.content for part in returns(outcome)] == ["noted x"]
+    assert [part.content for part in results(outcome.state)] == ["noted x"]
     assert len(outcome.state.messages) == len(expected.state.messages)
     assert len(model.requests) == len(plain.requests)
 

@@ -13,11 +13,12 @@ from typing import Any
 
 import pytest
 
-from tests.mcp.test_agents_server import desk, ended, who
 from tests.support.agents import by_turn, completed, interrupted, results
+from tests.support.plans import outcome_of
+from tests.support.served_desk import APP, desk, who
 from tests.support.web_server import held_port, served, wait_until_listening
-from understudy import Agent, Outcome, Runtime, approve, call, respond
-from understudy.mcp import McpTools, mcp_tools
+from understudy import Agent, Runtime, approve, call, respond
+from understudy.mcp import mcp_tools
 from understudy.mcp.agents_server import agents_app
 
 pytestmark = [pytest.mark.node, pytest.mark.slow]
@@ -63,21 +64,17 @@ def everything(request: pytest.FixtureRequest) -> Any:
     return [node(), EVERYTHING, "stdio"]
 
 
-async def outcome_of(tools: McpTools, *calls: Any) -> Outcome:
-    return await Agent("desk", by_turn(*calls), tools=[*tools]).execute("go")
-
-
 async def test_tools_of_a_server_that_has_everything(everything: Any) -> None:
     tools = await mcp_tools(everything, id="everything", trust=True)
     gates = {tool.name: tool.gate is not None for tool in tools}
     assert gates["echo"] is gates["get-sum"] is False
     assert "trigger-sampling-request" not in gates  # it gets no model
-    outcome = await outcome_of(
-        tools,
+    turns = by_turn(
         [call("echo", {"message": "hello"}), call("get-sum", {"a": "two", "b": 2})],
         [call("get-sum", {"a": 1, "b": 2}), call("get-tiny-image")],
         call("get-structured-content", {"location": "New York"}),
     )
+    outcome = await Agent("desk", turns, tools=[*tools]).execute("go")
     parts: list[Any] = results(completed(outcome).state)
     echo, wrong, added, image, structured = parts
     assert echo.content == "Echo: hello"
@@ -159,15 +156,6 @@ def data_of(answer: dict[str, Any]) -> Any:
     return json.loads(answer["content"][0]["text"])
 
 
-APP = """
-from tests.mcp.test_agents_server import desk
-from understudy import Runtime
-
-def runtime():
-    return Runtime([desk()], store="sqlite:///agents.db")
-"""
-
-
 def test_a_client_uses_the_agents_over_standard_streams(tmp_path: Path) -> None:
     (tmp_path / "served.py").write_text(APP, encoding="utf-8")
     server = {
@@ -216,5 +204,5 @@ async def test_a_client_decides_over_http_as_who_is_logged_in() -> None:
             assert "bob may not decide" in refused["content"][0]["text"]
             (decided,) = as_user("ann", decide)
             assert data_of(decided)["by"] == "ann"
-        (audit,) = completed(await ended(runtime, "a")).state.decisions
+        (audit,) = completed(await outcome_of(runtime.get("a"))).state.decisions
     assert (audit.decision.type, audit.decision.by) == ("approve", "ann")

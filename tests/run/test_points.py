@@ -25,6 +25,7 @@ from tests.support.agents import (
 )
 from tests.support.cut_off import Crash, Disk
 from tests.support.loops import soon
+from tests.support.plans import HOUR
 from understudy import (
     Agent,
     AgentState,
@@ -43,8 +44,6 @@ from understudy import (
 )
 from understudy.errors import Expired, UnknownToken, UsageError
 from understudy.modes import Parallel
-
-HOUR = 3600.0
 
 
 def waits(outcome: Outcome) -> Waiting:

@@ -17,7 +17,7 @@ from pydantic_ai.messages import (
 )
 from tenacity import AsyncRetrying, stop_after_attempt, wait_none
 
-from tests.support.agents import reloaded
+from tests.support.agents import reloaded, results
 from understudy import (
     Agent,
     AgentState,
@@ -39,15 +39,6 @@ from understudy import (
 from understudy.events import Event, ReplyEnded
 from understudy.middleware import Middleware, Prepared
 from understudy.models import ScriptedRequest
-
-
-def returns(outcome: Outcome) -> list[ToolReturnPart]:
-    return [
-        part
-        for message in outcome.state.messages
-        for part in message.parts
-        if isinstance(part, ToolReturnPart)
-    ]
 
 
 def note(text: str) -> str:
@@ -121,7 +112,7 @@ def test_a_run_over_its_limit_keeps_its_state_and_can_be_gone_on_with() -> None:
     model = ScriptedModel([*(call("note", {"text": str(n)}) for n in range(2)), "done"])
     agent = Agent("a", model, tools=[note], max_runs=2)
     failed = agent.execute_sync("go")
-    assert [part.content for part in returns(failed)] == ["noted 0", "noted 1"]
+    assert [part.content for part in results(failed.state)] == ["noted 0", "noted 1"]
     assert [m.kind for m in failed.state.messages] == [
         "request", "response", "request", "response", "request",
     ]  # fmt: skip
@@ -375,7 +366,7 @@ def test_a_failed_model_call_keeps_every_finished_turn_exactly_once() -> None:
     agent = Agent("a", model, tools=[note])
     outcome = agent.execute_sync("go")
     assert isinstance(outcome, Failed)
-    assert [part.content for part in returns(outcome)] == ["noted a", "noted b"]
+    assert [part.content for part in results(outcome.state)] == ["noted a", "noted b"]
     calls = [
         part.args_as_dict()["text"]
         for message in outcome.state.messages
@@ -386,7 +377,7 @@ def test_a_failed_model_call_keeps_every_finished_turn_exactly_once() -> None:
     assert len(outcome.state.messages) == 5
     after = agent.execute_sync("again", state=outcome.state)
     assert isinstance(after, Completed)
-    assert len(returns(after)) == 2
+    assert len(results(after.state)) == 2
 
 
 # ------------------------------------------------------------------------- R6: broken and cut
@@ -435,7 +426,7 @@ async def test_tool_calls_of_a_broken_reply_are_not_run_and_get_an_interrupted_r
     agent = Agent("a", model, tools=[act])
     _, outcome = await collected(agent, "go")
     assert isinstance(outcome, Failed)
-    assert [part.outcome for part in returns(outcome)] == ["interrupted", "interrupted"]
+    assert [part.outcome for part in results(outcome.state)] == ["interrupted", "interrupted"]
     after = await agent.execute("go on", state=outcome.state)
     assert isinstance(after, Completed)
     assert ran == []
@@ -471,7 +462,7 @@ async def test_tool_calls_of_a_reply_cut_by_its_length_are_not_run(streamed: boo
         outcome = await agent.execute("go")
     assert isinstance(outcome, Completed)
     assert ran == []
-    assert [part.outcome for part in returns(outcome)] == ["interrupted"]
+    assert [part.outcome for part in results(outcome.state)] == ["interrupted"]
     assert_valid(model.requests[-1])
 
 

@@ -10,9 +10,8 @@ from typing import Annotated, Any
 
 import pytest
 from pydantic import BaseModel, PlainSerializer
-from pydantic_ai.messages import ToolReturnPart
 
-from tests.support.agents import completed, interrupted, reloaded
+from tests.support.agents import completed, interrupted, reloaded, results
 from tests.support.loops import soon
 from understudy import (
     Agent,
@@ -71,15 +70,6 @@ def ended_by(outcome: Outcome) -> Any:
     return outcome.tool_result
 
 
-def returns(outcome: Outcome) -> list[ToolReturnPart]:
-    return [
-        part
-        for message in outcome.state.messages
-        for part in message.parts
-        if isinstance(part, ToolReturnPart)
-    ]
-
-
 def only(option: str, given: Any) -> dict[str, Any]:
     return {option: given}
 
@@ -127,7 +117,7 @@ def test_with_success_required_an_error_goes_back_to_the_model() -> None:
     assert not result.is_error
     assert result.value == Report(title="y")
     assert len(model.requests) == 2
-    assert [part.outcome for part in returns(outcome)] == ["failed", "success"]
+    assert [part.outcome for part in results(outcome.state)] == ["failed", "success"]
 
 
 def test_without_an_until_tool_no_tool_ends_the_run() -> None:
@@ -261,7 +251,7 @@ def test_all_calls_of_the_reply_are_executed_before_the_run_ends() -> None:
     outcome = Agent("a", model, tools=[finish, other, last]).execute_sync("go", until_tool="finish")
     assert ended_by(outcome).tool_name == "finish"
     assert ran == ["z"]
-    assert [part.tool_name for part in returns(outcome)] == ["other", "finish", "last"]
+    assert [part.tool_name for part in results(outcome.state)] == ["other", "finish", "last"]
 
 
 @BOTH_WAYS
@@ -288,7 +278,7 @@ def test_an_interrupt_in_the_same_reply_is_reported_first(option: str) -> None:
     outcome = agent.resume_sync(interrupted.state, interrupted.decide(respond("this one")))
     assert ended_by(outcome).value == "x"
     assert ran == ["x"]
-    assert [part.content for part in returns(outcome)] == ["x", "this one"]
+    assert [part.content for part in results(outcome.state)] == ["x", "this one"]
 
 
 def test_a_gate_on_a_sibling_is_reported_before_the_until_tool_runs() -> None:
@@ -502,7 +492,7 @@ def test_a_value_with_a_number_that_json_lacks_is_an_error_of_the_tool(
     model.requests.clear()
     outcome = agent.execute_sync("go")
     is_sent = not isinstance(value, ToolResult)  # else the model gets the content alone
-    assert [part.outcome for part in returns(outcome)] == ["failed" if is_sent else "success"]
+    assert [part.outcome for part in results(outcome.state)] == ["failed" if is_sent else "success"]
 
 
 @pytest.mark.parametrize(

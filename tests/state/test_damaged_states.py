@@ -17,7 +17,7 @@ from tests.support.frozen.walk import lost
 from understudy import Agent, AgentState, UsageError, approve, call
 from understudy.errors import SchemaVersionError
 
-DATA = Path(__file__).parent.parent / "data" / "v2"
+DATA = Path(__file__).parent.parent / "data" / "v1"
 STATES: list[dict[str, Any]] = [
     json.loads((DATA / "state.json").read_text()),
     *json.loads((DATA / "folded.json").read_text()).values(),
@@ -47,7 +47,7 @@ def at(data: Any, path: tuple[Any, ...]) -> Any:
 
 
 def check(mutated: dict[str, Any]) -> None:
-    """It is refused, or read as exactly what it is, with fields added since at their default."""
+    """It is refused, or read as exactly what it is."""
     before = deepcopy(mutated)
     try:
         state = AgentState.from_dict(mutated)
@@ -71,12 +71,6 @@ def as_float(digits: str) -> float | int:
 def test_each_field_of_a_stored_state_may_be_missing_without_a_change_of_meaning() -> None:
     fields = {(path[-2:-1], path[-1]): (index, path) for index, path in PLACES}
     for index, path in fields.values():
-        if path[-1] == "signals" and path[-3:-2] == ("results",):
-            continue  # workflows stored before version 1 lack it, and still load
-        if path[-1] == "at" and {"result", "ended_by", "signals", "overrides"} & set(path[-3:]):
-            continue  # records of version 1 had no time
-        if path[-1] in ("forced", "user_prompt"):
-            continue  # version 1 had none of these: without it the state means its default
         mutated = deepcopy(STATES[index])
         del at(mutated, path[:-1])[path[-1]]
         check(mutated)
@@ -117,23 +111,12 @@ def test_a_schema_version_that_is_no_number_from_1_is_refused(version: Any) -> N
         AgentState.from_dict({**AgentState().to_dict(), "schema_version": version})
 
 
-LATER = {"plans"}
-"""What was added since the first version: states from before are complete without it."""
-
-
-@pytest.mark.parametrize("key", sorted(AgentState().to_dict().keys() - LATER))
+@pytest.mark.parametrize("key", sorted(AgentState().to_dict()))
 def test_each_key_of_a_stored_state_is_required(key: str) -> None:
     data = AgentState().to_dict()
     del data[key]
     with pytest.raises(UsageError, match=key):
         AgentState.from_dict(data)
-
-
-@pytest.mark.parametrize("key", sorted(LATER))
-def test_a_state_from_before_a_key_was_added_is_read(key: str) -> None:
-    data = AgentState().to_dict()
-    del data[key]
-    assert AgentState.from_dict(data) == AgentState()
 
 
 @pytest.mark.parametrize("key", sorted(set(AgentState().to_dict()) - {"schema_version"}))

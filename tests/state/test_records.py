@@ -35,7 +35,7 @@ def test_a_record_is_made_from_its_fields_by_name_and_is_frozen(kind: Any) -> No
     with pytest.raises(TypeError):
         kind("x")
     with pytest.raises(TypeError):
-        kind(**dict.fromkeys(needed, "x"), unknown="x")
+        kind(**dict.fromkeys(needed, "x"), no_such_field="x")
 
 
 def test_a_record_goes_through_copies_pickle_and_json() -> None:

@@ -49,7 +49,7 @@ def _shared(state: AgentState) -> set[str]:
 
 
 _MOSTLY_EMPTY = {"sticky", "doubts", "queue", "message_ids", "children", "decisions", "_values"}
-_MOSTLY_EMPTY_OF_RUN = {"once", "ended_by", "signals", "overrides", "context"}
+_MOSTLY_EMPTY_OF_RUN = {"once", "ended_by", "signals", "overrides", "context", "not_kept"}
 
 
 async def test_an_agent_that_needs_none_of_them_has_no_collection_of_its_own() -> None:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta, timezone
 from typing import Any, TypeVar
 
+import pytest
 from pydantic_ai.messages import (
     ModelRequest,
     ModelResponse,
@@ -16,14 +17,17 @@ from pydantic_ai.messages import (
     UserPromptPart,
 )
 
+from tests.support.loops import soon
 from understudy import (
     Agent,
     AgentRef,
     AgentState,
     Completed,
     Decision,
+    Failed,
     Interrupted,
     Outcome,
+    Quarantined,
     ScriptedModel,
     Status,
     ToolContext,
@@ -47,6 +51,11 @@ def by_turn(*turns: Any) -> ScriptedModel:
         return turns[turn] if turn < len(turns) else "done"
 
     return ScriptedModel(reply)
+
+
+def desk(*turns: Any, **options: Any) -> Agent:
+    """An agent "desk" that replies these turns."""
+    return Agent("desk", by_turn(*turns), **options)
 
 
 def reloaded(state: AgentState) -> AgentState:
@@ -115,6 +124,11 @@ class Stage:
         return self.agent.resume_sync(self.carried(state), answers, **options)
 
 
+@pytest.fixture(params=["here", "elsewhere"])
+def stage(request: pytest.FixtureRequest) -> Stage:
+    return Stage(elsewhere=request.param == "elsewhere")
+
+
 class FakeClock:
     """A clock that stands still until it is told otherwise."""
 
@@ -143,6 +157,13 @@ def completed(outcome: Outcome) -> Completed:
     return outcome
 
 
+def quarantined(outcome: Outcome | None) -> Quarantined:
+    """The error of the outcome, whose agent must be in quarantine."""
+    assert isinstance(outcome, Failed), outcome
+    assert isinstance(outcome.error, Quarantined)
+    return outcome.error
+
+
 def results(state: AgentState) -> list[ToolReturnPart]:
     """Every tool result in the conversation, in order."""
     return [
@@ -152,6 +173,11 @@ def results(state: AgentState) -> list[ToolReturnPart]:
         for part in message.parts
         if isinstance(part, ToolReturnPart)
     ]
+
+
+def contents(state: AgentState) -> list[tuple[str, Any]]:
+    """How every tool call ended, and what the model was told."""
+    return [(part.outcome, part.content) for part in results(state)]
 
 
 def calls_made(state: AgentState) -> list[ToolCallPart]:
@@ -198,6 +224,12 @@ async def until_status(ref: AgentRef, *statuses: Status) -> Status:
     finally:
         subscription.close()
     raise AssertionError(f"{ref!r} is {ref.status()}, and tells no more")
+
+
+async def works_again(ref: AgentRef) -> None:
+    """It takes another run, and its conversation is whole."""
+    assert isinstance(await soon(ref.run("again")), Completed)
+    assert_valid_history(await soon(ref.state()))
 
 
 async def wake(ref: AgentRef) -> None:

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import datetime
+from typing import TypeVar
 
+import pytest
+
+from understudy.errors import StoreError
 from understudy.journal.codec import EncodedRecord, decode, encode
 from understudy.journal.contracts import (
     Backend,
@@ -20,15 +25,20 @@ from understudy.state.records import Once
 __all__ = [
     "agent_with",
     "append",
+    "append_batch",
     "batch",
     "claim",
     "commit",
     "ids",
     "loaded",
+    "meanwhile",
     "record",
+    "refused",
     "stored",
     "texts",
 ]
+
+T = TypeVar("T")
 
 
 def record(text: str = "x") -> EncodedRecord:
@@ -76,10 +86,14 @@ def append(
     index_status: IndexStatus = IndexStatus.OPEN,
     due: datetime | None = None,
 ) -> None:
+    append_batch(
+        backend, batch(owned, *texts, first_seq=first_seq, index_status=index_status, due=due)
+    )
+
+
+def append_batch(backend: Backend, added: Batch) -> None:
     with commit(backend):
-        backend.append(
-            batch(owned, *texts, first_seq=first_seq, index_status=index_status, due=due)
-        )
+        backend.append(added)
 
 
 def agent_with(
@@ -114,3 +128,19 @@ def ids(
 ) -> list[str]:
     found = backend.agents(index_statuses or None, after_id, limit)
     return [agent.agent_id for agent in found]
+
+
+def refused(backend: Backend, change: Callable[[], object]) -> type[Exception]:
+    """The error of a change; the rest of its transaction goes on."""
+    backend.begin()
+    with pytest.raises(StoreError) as caught:
+        change()
+    backend.commit()
+    return caught.type
+
+
+@contextmanager
+def meanwhile(work: Callable[[], T]) -> Iterator[Future[T]]:
+    """Do it in a thread of its own."""
+    with ThreadPoolExecutor(1) as pool:
+        yield pool.submit(work)

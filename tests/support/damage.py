@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import pytest
 
 from tests.support.agents import by_turn
 from understudy import Agent, Runtime, ToolContext, call, tool
+from understudy.actors.agent import message_ids
 from understudy.journal import DatabaseStore, checkpoint_writer
 from understudy.journal.contracts import Backend
 from understudy.middleware import Workspace
@@ -25,7 +28,7 @@ def _agents() -> list[Agent]:
         return str(await ctx.wait_for("shipped", timeout=9 * 86_400.0))
 
     def turns() -> list[object]:
-        return [call("pay", {"amount": 5}), "done"]
+        return [call("pay", {"amount": 5}), "done", "nothing more"]
 
     return [
         Agent("desk", by_turn(*turns()), tools=[pay]),
@@ -38,10 +41,13 @@ def fill(backend: Backend) -> None:
     """Run the agents of `IDS` in it, and one that is deleted."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(checkpoint_writer, "BYTES_PER_RECORD", 10**9)
+        for name, few in (("KEPT", 0), ("AT_ONCE", 1), ("KEPT_FOR", timedelta(0))):
+            patch.setattr(message_ids, name, few)
         store = DatabaseStore(backend, checkpoint_every=1)
         with Runtime(_agents(), store=store, feed=True) as runtime:
             runtime.spawn("gate", "asks").run("pay").get(timeout=60)
-            runtime.spawn("desk", "rests").run("pay").get(timeout=60)
+            runtime.spawn("desk", "rests").run("pay", message_id="m1").get(timeout=60)
+            runtime.get("rests").run("more", message_id="m2").get(timeout=60)
             runtime.spawn("depot", "waits").run("ship").get(timeout=60)
             Workspace.of(runtime.get("rests")).write("a.md", "text").get(timeout=60)
             runtime.schedule("rests", "daily", cron="0 9 * * *", input="go").get(timeout=60)

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
-__all__ = ["never", "own_tasks", "skip", "soon", "until"]
+__all__ = ["SECONDS", "never", "own_tasks", "skip", "soon", "until"]
 
 T = TypeVar("T")
 SECONDS = 60.0

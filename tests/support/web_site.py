@@ -31,6 +31,8 @@ from understudy.web import User, ui
 
 HOST = "http://localhost:8420"
 ALL: frozenset[Any] = frozenset({"read", "decide", "act", "admin"})
+TABS = ("", "/timeline", "/decisions", "/schedules", "/usage", "/state", "/files", "/history")
+"""Of the pages of an agent, as they end."""
 HOSTILE = (
     "<script>alert(1)</script>\" onmouseover=alert(2) x='javascript:alert(3)' "
     "hx-get=/evil \x1b[31mred \u202eltr </pre></textarea></style><img src=//evil.example/x>"

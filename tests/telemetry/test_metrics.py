@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from pydantic_ai.messages import ModelResponse
 
-from tests.actors.test_agent_hosts import host, opened
 from tests.support.agents import FakeClock, Held, by_turn, completed, interrupted
+from tests.support.hosts import host, opened
 from tests.support.inline_engine import Inline
 from tests.support.loops import soon
 from tests.support.otel import Told, attributes_of, id_of, parent_of

@@ -28,11 +28,6 @@ from understudy.modes.workflows.sequential import Sequential
 ALL = ("approve", "edit", "reject", "respond")
 
 
-@pytest.fixture(params=["here", "elsewhere"])
-def stage(request: pytest.FixtureRequest) -> Stage:
-    return Stage(elsewhere=request.param == "elsewhere")
-
-
 def payment(did: list[int], **options: Any) -> Tool:
     async def pay(amount: int) -> str:
         """Pay."""

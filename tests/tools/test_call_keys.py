@@ -165,7 +165,11 @@ def test_a_call_whose_key_cannot_be_made_does_not_run(
 def test_a_key_is_made_of_the_arguments_as_a_gate_sees_them(till: Till) -> None:
     seen: list[Any] = []
 
-    @tool(key=lambda a: seen.append(dict(a)) or f"{a['order']}", ask=True)
+    def key(arguments: Mapping[str, Any]) -> str:
+        seen.append(dict(arguments))
+        return str(arguments["order"])
+
+    @tool(key=key, ask=True)
     def pay(order: int, note: str = "no note") -> str:
         """Pay."""
         return "paid"
@@ -733,7 +737,9 @@ async def test_a_call_finds_its_key_again_after_a_crash_right_behind_it(
         assert till.paid == []
         request = asked(await go(runtime, "b", "two"))
         assert (beside(request), request.doubts[0].agent_id) == ([(5, "open")], "a")
-        completed(await soon(ref.outcome()))
+        outcome = await soon(ref.outcome())
+        assert outcome is not None
+        completed(outcome)
         assert till.paid == [("17", 5)]
 
 

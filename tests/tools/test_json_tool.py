@@ -38,11 +38,6 @@ ORDER: dict[str, Any] = {
 }
 
 
-@pytest.fixture(params=["here", "elsewhere"])
-def stage(request: pytest.FixtureRequest) -> Stage:
-    return Stage(elsewhere=request.param == "elsewhere")
-
-
 def ordering(did: list[Any], **options: Any) -> Tool:
     async def order(arguments: dict[str, Any]) -> str:
         did.append(arguments)

@@ -36,11 +36,6 @@ from understudy import (
 )
 
 
-@pytest.fixture(params=["here", "elsewhere"])
-def stage(request: pytest.FixtureRequest) -> Stage:
-    return Stage(elsewhere=request.param == "elsewhere")
-
-
 class Office:
     """Tools that ask, and tools that do not; `did` has every entry into a body."""
 

@@ -42,15 +42,6 @@ WAIT = 60
 """Seconds after which a thread that nobody meets gives up: only a failing test waits so long."""
 
 
-def returns(outcome: Outcome) -> list[ToolReturnPart]:
-    return [
-        part
-        for message in outcome.state.messages
-        for part in message.parts
-        if isinstance(part, ToolReturnPart)
-    ]
-
-
 def text(part: ToolReturnPart) -> str:
     return str(part.content)
 
@@ -82,7 +73,7 @@ async def test_async_tools_of_one_reply_run_beside_each_other_on_the_loop() -> N
 
     model = ScriptedModel([[call("meet", {"name": "a"}), call("meet", {"name": "b"})], "done"])
     outcome = await Agent("a", model, tools=[meet]).execute("go")
-    assert [text(part) for part in returns(outcome)] == ["a", "b"]
+    assert [text(part) for part in results(outcome.state)] == ["a", "b"]
     assert threads == {threading.get_ident()}
 
 
@@ -98,7 +89,7 @@ def test_plain_tools_of_one_reply_run_beside_each_other_in_threads() -> None:
 
     calls = [call("meet", {"name": name}) for name in "abc"]
     outcome = Agent("a", ScriptedModel([calls, "done"]), tools=[meet]).execute_sync("go")
-    assert [text(part) for part in returns(outcome)] == ["a", "b", "c"]
+    assert [text(part) for part in results(outcome.state)] == ["a", "b", "c"]
     assert len(threads) == 3
     assert threading.get_ident() not in threads
 
@@ -121,7 +112,7 @@ async def test_async_and_plain_tools_run_beside_each_other() -> None:
 
     model = ScriptedModel([[call("ask"), call("answer")], "done"])
     outcome = await Agent("a", model, tools=[ask, answer]).execute("go")
-    assert [text(part) for part in returns(outcome)] == ["ask", "answer"]
+    assert [text(part) for part in results(outcome.state)] == ["ask", "answer"]
 
 
 async def test_a_sequential_tool_runs_alone() -> None:
@@ -149,7 +140,7 @@ async def test_a_sequential_tool_runs_alone() -> None:
     outcome = await Agent("a", ScriptedModel([calls, "done"]), tools=[beside, alone]).execute("go")
     assert log[:6] == ["a begins", "a ends", "b begins", "b ends", "c begins", "c ends"]
     assert log[6:] == ["d begins", "e begins", "d ends", "e ends"]
-    assert [text(part) for part in returns(outcome)] == list("abcde")
+    assert [text(part) for part in results(outcome.state)] == list("abcde")
 
 
 async def test_results_are_recorded_in_call_order_as_one_message() -> None:
@@ -202,7 +193,7 @@ def test_a_plain_tool_sees_the_context_variables_of_its_caller() -> None:
         outcome, _ = run_once(who)
     finally:
         user.reset(token)
-    assert text(returns(outcome)[0]) == "ann"
+    assert text(results(outcome.state)[0]) == "ann"
 
 
 # ------------------------------------------------------------------------- T2
@@ -215,7 +206,7 @@ def add(a: int, b: int = 2) -> int:
 def test_arguments_reach_the_tool_converted_with_defaults_filled_in() -> None:
     """T2."""
     outcome, _ = run_once(add, '{"a": "1"}')
-    assert returns(outcome)[0].content == 3
+    assert results(outcome.state)[0].content == 3
 
 
 @pytest.mark.parametrize(
@@ -240,7 +231,7 @@ def test_invalid_arguments_are_an_error_result_and_the_tool_does_not_run(
 
     outcome, model = run_once(add, arguments)
     assert isinstance(outcome, Completed)
-    part = returns(outcome)[0]
+    part = results(outcome.state)[0]
     assert part.outcome == "failed"
     assert all(word in text(part) for word in told), part.content
     assert ran == []
@@ -252,7 +243,7 @@ def test_an_unknown_tool_is_an_error_result_that_names_the_known_ones() -> None:
     model = ScriptedModel([[call("ad", {"a": 1}), call("add", {"a": 1})], "done"])
     outcome = Agent("a", model, tools=[add]).execute_sync("go")
     assert isinstance(outcome, Completed)
-    wrong, right = returns(outcome)
+    wrong, right = results(outcome.state)
     assert wrong.outcome == "failed"
     assert "'ad'" in text(wrong)
     assert "add" in text(wrong).replace("'ad'", "")
@@ -273,7 +264,7 @@ def test_a_tool_that_raises_is_an_error_result_and_the_run_goes_on(function: Any
     outcome, model = run_once(function, {"kind": "x"})
     assert isinstance(outcome, Completed)
     assert outcome.text == "done"
-    part = returns(outcome)[0]
+    part = results(outcome.state)[0]
     assert part.outcome == "failed"
     assert "no such order" in text(part)
     assert "ValueError" in text(part)
@@ -291,7 +282,7 @@ def test_retry_tells_the_model_why_and_nothing_else() -> None:
     model = ScriptedModel([call("lookup", {"order": "x"}), call("lookup", {"order": "17"}), "done"])
     outcome = Agent("a", model, tools=[lookup]).execute_sync("go")
     assert isinstance(outcome, Completed)
-    first, second = returns(outcome)
+    first, second = results(outcome.state)
     assert (first.outcome, first.content) == ("failed", "give the number of the order")
     assert (second.outcome, second.content) == ("success", "found")
 
@@ -305,7 +296,7 @@ def test_retry_without_a_reason_asks_to_try_again() -> None:
     model = ScriptedModel([call("lookup"), "done"])
     outcome = Agent("a", model, tools=[lookup]).execute_sync("go")
     assert isinstance(outcome, Completed)
-    (part,) = returns(outcome)
+    (part,) = results(outcome.state)
     assert (part.outcome, part.content) == ("failed", "Try again.")
 
 
@@ -313,7 +304,7 @@ def test_a_tool_that_raises_leaves_its_siblings_alone() -> None:
     """T2."""
     model = ScriptedModel([[call("boom", {"kind": "x"}), call("add", {"a": 1})], "done"])
     outcome = Agent("a", model, tools=[boom, add]).execute_sync("go")
-    assert [part.outcome for part in returns(outcome)] == ["failed", "success"]
+    assert [part.outcome for part in results(outcome.state)] == ["failed", "success"]
 
 
 class Bomb(BaseException):
@@ -438,7 +429,7 @@ def test_whatever_a_validator_of_an_argument_raises_the_arguments_are_invalid(
     order.__annotations__["number"] = Annotated[int, AfterValidator(check)]
     outcome, _ = run_once(order, {"number": 1})
     assert isinstance(outcome, Completed)
-    (part,) = returns(outcome)
+    (part,) = results(outcome.state)
     assert part.outcome == "failed"
     assert text(part).startswith("Invalid arguments for 'order':")
     assert "far too odd" in text(part)
@@ -462,7 +453,7 @@ def test_a_context_may_name_the_type_of_its_deps() -> None:
 def test_the_context_is_optional() -> None:
     """T3."""
     outcome, _ = run_once(add, {"a": 1})
-    assert returns(outcome)[0].outcome == "success"
+    assert results(outcome.state)[0].outcome == "success"
 
 
 def test_a_context_that_is_not_the_first_parameter_is_an_error() -> None:
@@ -498,7 +489,7 @@ def test_the_model_cannot_shadow_the_context() -> None:
     real = object()
     outcome = Agent("a", model, tools=[look]).execute_sync("go", deps=real)
     assert isinstance(outcome, Completed)
-    assert [part.outcome for part in returns(outcome)] == ["success", "failed"]
+    assert [part.outcome for part in results(outcome.state)] == ["success", "failed"]
     ((ctx, deps),) = seen
     assert isinstance(ctx, ToolContext)
     assert ctx.deps is real
@@ -563,7 +554,7 @@ def test_emitting_without_subscribers_is_harmless() -> None:
         ctx.emit("x")
         return "a"
 
-    assert returns(run_once(loud)[0])[0].outcome == "success"
+    assert results(run_once(loud)[0].state)[0].outcome == "success"
 
 
 # ------------------------------------------------------------------------- T4
@@ -576,7 +567,7 @@ def test_content_is_for_the_model_and_the_value_stays_in_the_process() -> None:
         return ToolResult("one order found", value={"secret": "pin-47-11"})
 
     outcome, model = run_once(lookup)
-    assert returns(outcome)[0].content == "one order found"
+    assert results(outcome.state)[0].content == "one order found"
     assert "pin-47-11" not in str(model.requests[1].messages)
 
 
@@ -586,7 +577,7 @@ def test_a_returned_value_is_told_to_the_model() -> None:
     def lookup() -> dict[str, int]:
         return {"found": 1}
 
-    assert returns(run_once(lookup)[0])[0].content == {"found": 1}
+    assert results(run_once(lookup)[0].state)[0].content == {"found": 1}
 
 
 def put(delta: dict[str, Any]) -> ToolResult[str]:
@@ -679,7 +670,7 @@ def test_a_delta_that_cannot_be_stored_is_an_error_result_and_changes_nothing(de
 
     outcome, _ = run_once(wrong)
     assert isinstance(outcome, Completed)
-    assert returns(outcome)[0].outcome == "failed"
+    assert results(outcome.state)[0].outcome == "failed"
     assert outcome.state.values == {}
 
 
@@ -696,7 +687,7 @@ def test_an_idempotent_tool_that_takes_too_long_gets_an_error_naming_the_limit()
 
     outcome, _ = run_once(hang)
     assert isinstance(outcome, Completed)
-    part = returns(outcome)[0]
+    part = results(outcome.state)[0]
     assert part.outcome == "failed"
     assert "0.01" in text(part)
     assert outcome.state.doubts == {}
@@ -712,7 +703,7 @@ def test_any_other_tool_that_takes_too_long_is_in_doubt() -> None:
 
     outcome, _ = run_once(hang, {"order": "17"})
     assert isinstance(outcome, Completed)
-    part = returns(outcome)[0]
+    part = results(outcome.state)[0]
     assert part.outcome == "interrupted"
     assert "0.01" in text(part)
     assert "unknown" in text(part)
@@ -736,7 +727,7 @@ async def test_a_plain_tool_that_takes_too_long_does_not_hold_the_run_up() -> No
     finally:
         release.set()
     assert isinstance(outcome, Completed)
-    assert returns(outcome)[0].outcome == "interrupted"
+    assert results(outcome.state)[0].outcome == "interrupted"
 
 
 def test_a_tool_within_its_limit_is_not_disturbed() -> None:
@@ -746,7 +737,7 @@ def test_a_tool_within_its_limit_is_not_disturbed() -> None:
     async def quick() -> str:
         return "quick"
 
-    assert returns(run_once(quick)[0])[0].content == "quick"
+    assert results(run_once(quick)[0].state)[0].content == "quick"
 
 
 def test_a_timeout_error_of_the_tools_own_is_an_ordinary_error() -> None:
@@ -757,7 +748,7 @@ def test_a_timeout_error_of_the_tools_own_is_an_ordinary_error() -> None:
         raise TimeoutError("the shop did not answer")
 
     outcome, _ = run_once(fetch)
-    part = returns(outcome)[0]
+    part = results(outcome.state)[0]
     assert part.outcome == "failed"
     assert "the shop did not answer" in text(part)
     assert outcome.state.doubts == {}
@@ -773,7 +764,7 @@ def ids_of(outcome: Outcome) -> tuple[list[str], list[str]]:
         for part in message.parts
         if isinstance(part, ToolCallPart)
     ]
-    return calls, [part.tool_call_id for part in returns(outcome)]
+    return calls, [part.tool_call_id for part in results(outcome.state)]
 
 
 @pytest.mark.parametrize("identity", ["", "a/b", "/"])
@@ -787,8 +778,8 @@ def test_an_unusable_call_id_is_replaced_before_it_is_recorded(identity: str) ->
 
     model = ScriptedModel([call("look", id=identity), "done"])
     outcome = Agent("a", model, tools=[look]).execute_sync("go")
-    calls, results = ids_of(outcome)
-    assert calls == results == seen
+    calls, answered = ids_of(outcome)
+    assert calls == answered == seen
     assert calls[0]
     assert "/" not in calls[0]
     reply = model.requests[1].messages[1]
@@ -802,17 +793,17 @@ def test_a_call_id_that_occurs_twice_is_replaced() -> None:
     model = ScriptedModel([reply, call("add", {"a": 3}, id="same"), "done"])
     agent = Agent("a", model, tools=[add])
     outcome = agent.execute_sync("go")
-    calls, results = ids_of(outcome)
+    calls, answered = ids_of(outcome)
     assert calls[0] == "same"
     assert len(set(calls)) == 3
-    assert calls == results
-    assert [part.content for part in returns(outcome)] == [3, 4, 5]
+    assert calls == answered
+    assert [part.content for part in results(outcome.state)] == [3, 4, 5]
 
     imported = AgentState(messages=list(outcome.state.messages))
     model = ScriptedModel([call("add", {"a": 4}, id="same"), "done"])
-    calls, results = ids_of(Agent("a", model, tools=[add]).execute_sync("go", state=imported))
+    calls, answered = ids_of(Agent("a", model, tools=[add]).execute_sync("go", state=imported))
     assert len(set(calls)) == 4
-    assert calls == results
+    assert calls == answered
 
 
 def test_a_good_call_id_stays_as_it_is() -> None:
@@ -866,7 +857,7 @@ def test_a_rejected_call_is_denied_and_no_error() -> None:
     interrupted = agent.execute_sync("go")
     assert isinstance(interrupted, Interrupted)
     outcome = agent.resume_sync(interrupted.state, interrupted.decide(reject("too dear")))
-    assert returns(outcome)[0].outcome == "denied"
+    assert results(outcome.state)[0].outcome == "denied"
 
 
 def test_a_withdrawn_call_is_denied() -> None:
@@ -876,8 +867,8 @@ def test_a_withdrawn_call_is_denied() -> None:
     interrupted = agent.execute_sync("go")
     outcome = agent.execute_sync("never mind", state=interrupted.state)
     assert isinstance(outcome, Completed)
-    assert returns(outcome)[0].outcome == "denied"
-    assert "moved on" in text(returns(outcome)[0])
+    assert results(outcome.state)[0].outcome == "denied"
+    assert "moved on" in text(results(outcome.state)[0])
 
 
 def test_calls_that_the_end_of_the_run_overtook_are_interrupted() -> None:
@@ -890,7 +881,7 @@ def test_calls_that_the_end_of_the_run_overtook_are_interrupted() -> None:
     model = ScriptedModel([[call("add", {"a": 1}), call("add", {"a": 2})], "done"])
     outcome = Agent("a", model, tools=[add], middleware=[Faulty()]).execute_sync("go")
     assert isinstance(outcome, Failed)
-    assert [part.outcome for part in returns(outcome)] == ["interrupted", "interrupted"]
+    assert [part.outcome for part in results(outcome.state)] == ["interrupted", "interrupted"]
 
 
 async def test_a_call_that_was_started_when_the_run_ended_is_in_doubt() -> None:
@@ -912,7 +903,7 @@ async def test_a_call_that_was_started_when_the_run_ended_is_in_doubt() -> None:
     model = ScriptedModel([[call("add", {"a": 1}), call("pay")], "done"])
     outcome = await Agent("a", model, tools=[add, pay], middleware=[Faulty()]).execute("go")
     assert isinstance(outcome, Failed)
-    pay_part = returns(outcome)[1]
+    pay_part = results(outcome.state)[1]
     assert pay_part.outcome == "interrupted"
     assert "unknown" in text(pay_part)
     assert "pay" in [doubt.tool_name for doubt in outcome.state.doubts.values()]

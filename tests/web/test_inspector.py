@@ -18,6 +18,7 @@ from tests.support.web_demo import agents as demo_agents
 from tests.support.web_demo import filled
 from tests.support.web_site import (
     ALL,
+    TABS,
     Done,
     asked,
     client_of,
@@ -49,9 +50,6 @@ from understudy.web.views.outcome import outcome_of
 def note() -> str:
     """Note it."""
     return "noted"
-
-
-TABS = ("", "/timeline", "/decisions", "/schedules", "/usage", "/state", "/files", "/history")
 
 
 async def test_the_timeline_has_what_ran_side_by_side_what_failed_and_who_was_waited_for() -> None:

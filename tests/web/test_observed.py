@@ -10,9 +10,8 @@ import pytest
 
 from tests.support.loops import soon
 from tests.support.places import SqlitePlace
-from tests.support.web_site import Done, asked, desk, logged_in, refund, site_of
-from tests.web.test_inspector import TABS
-from tests.web.test_live import opened
+from tests.support.web_site import TABS, Done, asked, desk, logged_in, refund, site_of
+from tests.support.web_stream import opened
 from understudy import Observer, Runtime, UsageError, approve
 from understudy.web import ui
 from understudy.web.redaction import Redact

@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.postgres import Hosts, Server
 from tests.support.web_site import Done, asked, desk, logged_in, refund, rest, site_of
-from tests.web.test_live import opened
+from tests.support.web_stream import opened
 from understudy import Observer, Runtime, Status
 from understudy.journal import DatabaseStore
 from understudy.web import ui

@@ -27,7 +27,7 @@ from tests.support.web_site import (
     refund,
     site_of,
 )
-from tests.web.test_live import get
+from tests.support.web_stream import get
 from understudy import Runtime, Status, UsageError, call
 from understudy.middleware import Workspace
 from understudy.web import Auth, HideToken, TokenAuth, User, loopback_only, token_auth, ui

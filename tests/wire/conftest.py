@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.support.certificates import one_certificate
-from tests.wire.providers import PROVIDERS, WAYS, Provider, Way
+from tests.support.wire.providers import PROVIDERS, WAYS, Provider, Way
 
 __all__ = ["one_certificate"]
 

@@ -14,7 +14,7 @@ from pydantic_ai.models.wrapper import WrapperModel
 from pydantic_ai.profiles.openai import OpenAIModelProfile
 
 from tests.support.agents import completed, results
-from tests.wire.providers import (
+from tests.support.wire.providers import (
     ANTHROPIC,
     GOOGLE,
     OPENAI_CHAT,
@@ -25,8 +25,8 @@ from tests.wire.providers import (
     Way,
     run,
 )
-from tests.wire.script import Cut, Reply, wire_call
-from tests.wire.server import WireServer
+from tests.support.wire.script import Cut, Reply, wire_call
+from tests.support.wire.server import WireServer
 from understudy import Completed, Failed, ModelFailed, Outcome, ScriptedModel, StreamBroken, call
 from understudy.events import ToolStarted
 

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from tests.support.agents import assert_valid_history, completed
-from tests.wire.providers import PROVIDERS, Provider, Way, run
-from tests.wire.script import Reply, wire_call
-from tests.wire.server import WireServer
+from tests.support.wire.providers import PROVIDERS, Provider, Way, run
+from tests.support.wire.script import Reply, wire_call
+from tests.support.wire.server import WireServer
 from understudy import tool
 
 TOOL_KEYS = ("tools", "system", "instructions", "systemInstruction")

@@ -10,9 +10,9 @@ from pydantic import BaseModel
 from pydantic_ai.messages import ModelResponse
 
 from tests.support.agents import completed, results
-from tests.wire.providers import OPENAI_CHAT, Provider, Way, run
-from tests.wire.script import Reply, Thinking, Tokens, wire_call
-from tests.wire.server import WireServer
+from tests.support.wire.providers import OPENAI_CHAT, Provider, Way, run
+from tests.support.wire.script import Reply, Thinking, Tokens, wire_call
+from tests.support.wire.server import WireServer
 from understudy import (
     Agent,
     AgentState,

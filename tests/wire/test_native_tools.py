@@ -13,9 +13,9 @@ from pydantic_ai.native_tools import WebSearchTool
 from tests.support.agents import completed, interrupted, reloaded, results
 from tests.support.loops import soon
 from tests.support.places import Place
-from tests.wire.providers import ANTHROPIC, GOOGLE, OPENAI_RESPONSES, Provider, Way
-from tests.wire.script import Reply, Search, wire_call
-from tests.wire.server import WireServer
+from tests.support.wire.providers import ANTHROPIC, GOOGLE, OPENAI_RESPONSES, Provider, Way
+from tests.support.wire.script import Reply, Search, wire_call
+from tests.support.wire.server import WireServer
 from understudy import Agent, AgentState, Runtime, approve, tool
 from understudy.events import Event, NativeToolCalled, NativeToolReturned, ToolStarted
 

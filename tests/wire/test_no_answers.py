@@ -9,7 +9,7 @@ import pytest
 from pydantic_ai.messages import ModelResponse
 
 from tests.support.agents import completed, reloaded
-from tests.wire.providers import (
+from tests.support.wire.providers import (
     ANTHROPIC,
     AT_ONCE,
     GOOGLE,
@@ -20,8 +20,8 @@ from tests.wire.providers import (
     Way,
     run,
 )
-from tests.wire.script import Answer, RawBody, Reply, Thinking, wire_call
-from tests.wire.server import WireServer
+from tests.support.wire.script import Answer, RawBody, Reply, Thinking, wire_call
+from tests.support.wire.server import WireServer
 from understudy import Failed, ModelFailed, ModelRefused, Outcome
 from understudy.events import TextDelta
 

@@ -20,14 +20,14 @@ from pydantic_ai.messages import (
     ModelRequest,
     ModelResponse,
     SystemPromptPart,
-    ToolReturnPart,
 )
 from pydantic_ai.models.openai import OpenAIChatModel
 from pydantic_ai.profiles.openai import OpenAIModelProfile
 from pydantic_ai.providers.openai import OpenAIProvider
 
-from tests.wire.script import Answer, Cut, HttpError, Reply, WireCall, wire_call
-from tests.wire.server import WireServer
+from tests.support.agents import results
+from tests.support.wire.script import Answer, Cut, HttpError, Reply, WireCall, wire_call
+from tests.support.wire.server import WireServer
 from understudy import (
     Agent,
     AgentState,
@@ -182,16 +182,6 @@ def assert_well_formed(messages: list[dict[str, Any]]) -> None:
 
 def replies(state: AgentState) -> list[ModelResponse]:
     return [message for message in state.messages if isinstance(message, ModelResponse)]
-
-
-def results(state: AgentState) -> list[ToolReturnPart]:
-    return [
-        part
-        for message in state.messages
-        if isinstance(message, ModelRequest)
-        for part in message.parts
-        if isinstance(part, ToolReturnPart)
-    ]
 
 
 def text_of(events: list[Event], turn: int | None = None) -> str:

@@ -11,9 +11,9 @@ from pydantic_ai.models import Model
 from pydantic_ai.native_tools import WebSearchTool
 
 from tests.support.agents import assert_valid_history, completed
-from tests.wire.providers import ANTHROPIC, GOOGLE, Provider, Way, run
-from tests.wire.script import Reply, wire_call
-from tests.wire.server import WireServer
+from tests.support.wire.providers import ANTHROPIC, GOOGLE, Provider, Way, run
+from tests.support.wire.script import Reply, wire_call
+from tests.support.wire.server import WireServer
 from understudy import Agent, Failed, Outcome, UsageError, tool
 from understudy.events import Event
 from understudy.models.requirements import OutputMode

@@ -9,9 +9,9 @@ from contextlib import AsyncExitStack
 from pydantic_ai.messages import BinaryContent
 
 from tests.support.agents import completed, reloaded
-from tests.wire.providers import Provider, Way
-from tests.wire.script import Reply, wire_call
-from tests.wire.server import WireServer
+from tests.support.wire.providers import Provider, Way
+from tests.support.wire.script import Reply, wire_call
+from tests.support.wire.server import WireServer
 from understudy import Agent, AgentState, tool
 from understudy.events import Event
 

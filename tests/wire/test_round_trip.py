@@ -9,9 +9,9 @@ import pytest
 from pydantic_ai.messages import ModelResponse, ThinkingPart
 
 from tests.support.agents import completed, results
-from tests.wire.providers import AT_ONCE, Provider, Way, run
-from tests.wire.script import HttpError, Reply, Thinking, Tokens, wire_call
-from tests.wire.server import WireServer
+from tests.support.wire.providers import AT_ONCE, Provider, Way, run
+from tests.support.wire.script import HttpError, Reply, Thinking, Tokens, wire_call
+from tests.support.wire.server import WireServer
 from understudy import Failed, ModelFailed, tool
 from understudy.events import TextDelta
 

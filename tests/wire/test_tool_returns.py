@@ -9,9 +9,9 @@ from typing import Any
 from pydantic_ai.messages import BinaryContent, ToolReturn
 
 from tests.support.agents import completed, results
-from tests.wire.providers import Provider, Way, run
-from tests.wire.script import Reply, wire_call
-from tests.wire.server import WireServer
+from tests.support.wire.providers import Provider, Way, run
+from tests.support.wire.script import Reply, wire_call
+from tests.support.wire.server import WireServer
 from understudy import tool
 
 PIXEL = BinaryContent(b"\x89PNG\r\n\x1a\n one picture", media_type="image/png")

@@ -21,7 +21,7 @@ from pydantic_ai.messages import (
 from pydantic_ai.native_tools import WebSearchTool
 
 from tests.support.agents import calls_made, completed, reloaded, results
-from tests.wire.providers import (
+from tests.support.wire.providers import (
     ANTHROPIC,
     GOOGLE,
     OPENAI_CHAT,
@@ -31,8 +31,8 @@ from tests.wire.providers import (
     Way,
     run,
 )
-from tests.wire.script import Reply, Thinking, wire_call
-from tests.wire.server import WireServer
+from tests.support.wire.script import Reply, Thinking, wire_call
+from tests.support.wire.server import WireServer
 from understudy import Agent, Failed, MiddlewareError, ModelRefused, ScriptedModel, UsageError
 from understudy.events import TextDelta, ThinkingDelta
 from understudy.middleware import Middleware, ModelInput, Prepared, SubAgent

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import fields, is_dataclass
 from math import isfinite
 from typing import Any, TypeGuard
@@ -282,39 +282,51 @@ def checked_json(values: Mapping[str, Any], *, what: str, is_shown: bool = False
 
 
 def first_difference(
-    stored: Any, read: Any, path: str, is_needed: Callable[[str, str], bool]
+    stored: Any,
+    read: Any,
+    *,
+    is_foreign: Callable[[Mapping[str, Any]], bool],
+    foreign_names: Collection[str],
 ) -> str | None:
     """What of stored JSON was read as something else, with its path; None if nothing was.
 
     Args:
         stored: as it was stored.
         read: what was read of it, as it is stored now.
-        path: of both, for the message.
-        is_needed: by the path of an object and the name of a field, whether that must be stored.
+        is_foreign: whether an object is of a foreign class, which may get further fields.
+        foreign_names: the fields that foreign objects, and those inside them, must have; of the
+            others all are needed.
 
     """
-    where = f"at {path!r}" if path else "at its top"
-    if isinstance(stored, Mapping) and isinstance(read, dict):
-        for key, value in stored.items():
-            if key not in read:
-                return f"{where}, {shown(key)} is unknown"
-            change = first_difference(value, read[key], f"{path}.{key}" if path else key, is_needed)
-            if change is not None:
-                return change
-        missing = [key for key in read if key not in stored and is_needed(path, key)]
-        return f"{where}, {missing[0]!r} is missing" if missing else None
-    if isinstance(stored, (list, tuple)) and isinstance(read, list):
-        if len(stored) != len(read):
-            return f"{where}, {len(stored)} items are read as {len(read)}"
-        for index, (value, again) in enumerate(zip(stored, read, strict=True)):
-            change = first_difference(value, again, f"{path}.{index}", is_needed)
-            if change is not None:
-                return change
-        return None
-    same = stored == read and isinstance(stored, bool) is isinstance(read, bool)
-    if same or (_is_nonfinite(stored) and (read is None or read != read)):
-        return None
-    return f"{where}, {shown(stored)} is not a value that is stored there"
+
+    def difference(stored: Any, read: Any, path: str, inside: bool) -> str | None:
+        where = f"at {path!r}" if path else "at its top"
+        if isinstance(stored, Mapping) and isinstance(read, dict):
+            inside = inside or is_foreign(read)
+            for key, value in stored.items():
+                if key not in read:
+                    return f"{where}, {shown(key)} is unknown"
+                below = f"{path}.{key}" if path else key
+                change = difference(value, read[key], below, inside)
+                if change is not None:
+                    return change
+            missing = (key for key in read if key not in stored)
+            needed = next((key for key in missing if not inside or key in foreign_names), None)
+            return None if needed is None else f"{where}, {needed!r} is missing"
+        if isinstance(stored, (list, tuple)) and isinstance(read, list):
+            if len(stored) != len(read):
+                return f"{where}, {len(stored)} items are read as {len(read)}"
+            for index, (value, again) in enumerate(zip(stored, read, strict=True)):
+                change = difference(value, again, f"{path}.{index}", inside)
+                if change is not None:
+                    return change
+            return None
+        same = stored == read and isinstance(stored, bool) is isinstance(read, bool)
+        if same or (_is_nonfinite(stored) and (read is None or read != read)):
+            return None
+        return f"{where}, {shown(stored)} is not a value that is stored there"
+
+    return difference(stored, read, "", False)
 
 
 def _is_nonfinite(value: object) -> bool:

@@ -79,19 +79,13 @@ class DueClock:
         self._on_done: list[Callable[[], None]] = []
         self._is_open = False
         self._clock_fails = False
-        self.indexed: asyncio.Event = asyncio.Event()
-        """Set once the store's index says everything of agents of an older version, too."""
 
     # -------------------------------------------------------------------- life cycle
 
     def open(self) -> None:
         """Begin to tell, after the first `refresh`. What is due already is told at once."""
-        store = self._services.store
         self._is_open = True
-        if isinstance(store, DueStore):
-            self._start_task(self._index(store))
-        else:
-            self.indexed.set()
+        self._start_task(self.refresh())
         self._arm()
 
     def close(self) -> None:
@@ -144,30 +138,6 @@ class DueClock:
             and stored.agent_id not in self._telling
             and (slot is None or not slot.phase.has_run_task)
         )
-
-    async def _index(self, store: DueStore) -> None:
-        """Index the agents that an older version of this library has written."""
-        try:
-            await self._index_agents(store)
-        finally:
-            self.indexed.set()
-        await self.refresh()
-
-    async def index_others(self) -> None:
-        """Index what hosts of an older version have written, where hosts share the store."""
-        store = self._services.store
-        if self._services.shared_store is not None and isinstance(store, DueStore):
-            await self._index_agents(store)
-
-    async def _index_agents(self, store: DueStore) -> None:
-        try:
-            await store.index_agents()
-        except (asyncio.CancelledError, GeneratorExit):
-            raise
-        except BaseException as error:  # as above
-            logger.error(
-                "what agents of an older version wait for is not known: %s", text_of(error)
-            )
 
     # ------------------------------------------------------------------ what is known
 

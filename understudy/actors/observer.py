@@ -50,7 +50,7 @@ class Observer(StoreViews):
         UsageError: for any other store.
         StoreUnavailable, StoreBroken, StoreDamaged: by `with` and `async with`, if it cannot be
             read.
-        SchemaVersionError: by them, if another version of this library made the tables.
+        SchemaVersionError: by them, if the store has another format.
 
     """
 

@@ -330,7 +330,6 @@ class Runtime(StoreViews):
             self._call,
             loop,
             directory=self._agent_host.directory,
-            indexed=self._agent_host.dues.indexed,
         )
 
     async def _close(self, timeout: float | None) -> None:
@@ -447,7 +446,7 @@ class Runtime(StoreViews):
             Expired: by the future, if the wait is over without this answer, or its run cancelled.
             RecordRefused: by the future, if the value is too large.
             OwnedElsewhere: by the future, if the agent is in the memory of another runtime that
-                cannot be asked (`any_host=False`, or of an older version).
+                cannot be asked (`any_host=False`).
 
         """
         return self._answer_wait(token, resolved(value))
@@ -528,6 +527,7 @@ class Runtime(StoreViews):
         Raises:
             UsageError: for a bad id. The future raises it if there is an agent of this id, or the
                 data is not an export.
+            SchemaVersionError: by the future, if it is an export of another format.
 
         """
         if id is not None:

@@ -92,7 +92,6 @@ class Sweep:
         self._wait(jittered(self._seconds or DUES_SECONDS))
 
     async def _sweep_once(self) -> None:
-        await self._host.dues.index_others()
         await self._host.dues.refresh()
         await self.trim_feed()
         await self._delete_old_keys()

@@ -54,7 +54,7 @@ class WaitRoute:
     - 404 `unknown`: no wait has this token, whatever it looks like.
     - 410 `expired`: the wait is over without an answer.
     - 503: the store is away, or the agent is in the memory of another runtime that cannot be asked
-      (`any_host=False`, or of an older version): send it again later.
+      (`any_host=False`): send it again later.
 
     The token in the path is the secret, so nothing else is checked. Keep it out of logs.
 

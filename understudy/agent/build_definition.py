@@ -463,6 +463,16 @@ def _merge_tools(
                 "rename one with @tool(name=...)"
             )
         merged[tool.name] = tool
+    had: dict[str, str] = {}
+    for name, tool in merged.items():
+        for alias in tool.aliases:
+            other = alias if alias in merged else had.get(alias)
+            if other is not None:
+                raise UsageError(
+                    f"Agent {agent!r}: tools {name!r} and {other!r} both stand for {alias!r}, "
+                    f"which is an alias of {name!r}: a name goes on with one tool"
+                )
+            had[alias] = name
     return merged
 
 

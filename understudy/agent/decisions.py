@@ -110,19 +110,36 @@ def _checked(definition: AgentDefinition, request: Request, given: object) -> De
         )
         plain = checked_json({"value": decision.value}, what="respond(...)")
         arguments, completed = decision.arguments, None
+        _check_possible(definition, request, decision)
         if arguments is not None:
             arguments = checked_json(arguments, what="edit(...)")
             asker = _requester(definition, request)
             if asker is not None:  # else they are checked when the call is due
-                tool = asker.tools.get(request.tool_name)
-                if tool is None:
-                    raise InvalidArguments(f"agent {asker.name!r} has no such tool any more")
+                tool = asker.tool_of(request.tool_name)
+                assert tool is not None, "checked above"
                 completed = tool.made(arguments, tool.revalidate(arguments))
         return replace(decision, value=plain["value"], arguments=arguments, completed=completed)
     except (InvalidArguments, UsageError) as error:
         raise DecisionError(
             f"Request {request.id!r} ({request.about}): {error}", request_id=request.id
         ) from error
+
+
+def _check_possible(definition: AgentDefinition, request: Request, decision: Decision) -> None:
+    """Refuse to let a call run whose tool the agent does not have any more.
+
+    Raises:
+        InvalidArguments: if it lets such a call run.
+
+    """
+    if decision.type not in ("approve", "edit") or request.kind not in ("approval", "doubt"):
+        return
+    asker = _requester(definition, request)
+    if asker is not None and not request.question_key and asker.tool_of(request.tool_name) is None:
+        raise InvalidArguments(
+            f"agent {asker.name!r} has no tool {request.tool_name!r} any more, so the call cannot "
+            f"run: reject it, or give the tool that it is now aliases=[{request.tool_name!r}]"
+        )
 
 
 def _expired(request: Request) -> RequestExpired:

@@ -21,10 +21,10 @@ from understudy.modes.pipeline import run_pipeline
 from understudy.modes.steps.run_end import call_end_hooks, outcome_of
 from understudy.outcomes import Outcome
 from understudy.run.definition import AgentDefinition, ChildAgent, Gate, PauseWhen
-from understudy.run.ledger import ChildLedger
+from understudy.run.ledger import ChildLedger, end_run
 from understudy.run.run import Run
 from understudy.state.agent_state import AgentState
-from understudy.state.records import End, RunEnded, RunStarted
+from understudy.state.records import End, RunStarted
 from understudy.state.run_state import RunState
 from understudy.stopping import StopSignals
 
@@ -101,7 +101,7 @@ class NestedRuns:
             await call_end_hooks(run, run.stopped(signals), final=True)
         end = End(outcome="stopped", signals=signals.to_dict())
         ledger = ChildLedger(parent.ledger, key, child.run.agent)
-        ledger.record(RunEnded(end=end, at=parent.clock.now()))
+        end_run(ledger, end, parent.clock.now())
 
     async def ask_model(
         self, run: Run, key: str, messages: Any, model: Any, output_type: Any

@@ -30,7 +30,7 @@ from understudy.modes.steps.run_end import WITHDRAWN, call_end_hooks, end_of, ou
 from understudy.outcomes import Interrupted, Outcome, Paused
 from understudy.run.definition import AgentDefinition
 from understudy.run.instructions import render
-from understudy.run.ledger import Ledger, ledger_tree
+from understudy.run.ledger import Ledger, end_run, ledger_tree
 from understudy.run.run import Run
 from understudy.run.waits.answers import Answer, record_answer, resolved
 from understudy.run.waits.tokens import agent_of, hash_of
@@ -40,7 +40,6 @@ from understudy.state.records import (
     CancelRequested,
     End,
     Once,
-    RunEnded,
     RunStarted,
     Unpaused,
     Withdrawn,
@@ -262,7 +261,7 @@ class Runner:
         outcome = run.stopped(StopSignals((signal,)))
         with environment.codecs.applied(run.context, is_strict=False):
             await call_end_hooks(run, outcome, final=True)
-        ledger.record(RunEnded(end=end_of(run, outcome), at=environment.clock.now()))
+        end_run(ledger, end_of(run, outcome), environment.clock.now())
         ended = self.ended(ledger.state)  # before the wait, as in `run_pipeline`
         await ledger.durable()
         return ended
@@ -376,4 +375,4 @@ def withdraw_requests(ledger: Ledger) -> None:
 def withdraw(ledger: Ledger, clock: Clock) -> None:
     """Record that the open run ends because of a new message."""
     withdraw_requests(ledger)
-    ledger.record(RunEnded(end=End(outcome="withdrawn"), at=clock.now()))
+    end_run(ledger, End(outcome="withdrawn"), clock.now())

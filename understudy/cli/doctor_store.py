@@ -18,10 +18,9 @@ from understudy.cli.text import line, some
 
 LITTLE_SPACE = 200 * 1024 * 1024
 LARGE_WAL = 256 * 1024 * 1024
-# The tables of a version before have no `draining`.
+FORMAT: LiteralString = "SELECT version, library FROM"
 HOSTS: LiteralString = """
-SELECT h.name, h.lease_until < clock_timestamp(), count(a.key),
-    coalesce((to_jsonb(h) ->> 'draining')::boolean, false)
+SELECT h.name, h.lease_until < clock_timestamp(), count(a.key), h.draining
 FROM understudy.hosts h LEFT JOIN understudy.agents a ON a.owner = h.id AND NOT a.deleted
 GROUP BY h.id ORDER BY h.id"""
 
@@ -60,7 +59,7 @@ def _of_file(path: Path, *, quick: bool) -> Iterator[Check]:
         yield Check("file", "note", "this user cannot write it")
     try:
         with closing(sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True)) as connection:
-            yield Check("schema", "ok", _version(connection.execute("SELECT version FROM meta")))
+            yield Check("schema", "ok", _format(connection.execute(f"{FORMAT} meta")))
             if quick:
                 return
             found = [str(row[0]) for row in connection.execute("PRAGMA quick_check(5)")]
@@ -70,9 +69,10 @@ def _of_file(path: Path, *, quick: bool) -> Iterator[Check]:
     yield Check("database", "ok" if ok else "bad", "whole" if ok else "; ".join(found))
 
 
-def _version(rows: Any) -> str:
-    """The version of the tables. One that this library cannot read is refused before."""
-    return f"version {rows.fetchone()[0]}"
+def _format(rows: Any) -> str:
+    """The format of the store. One that this library cannot read is refused before."""
+    version, library = rows.fetchone()
+    return f"format {version}, made by understudy {library}"
 
 
 def _holder(database: Path) -> str:
@@ -106,7 +106,7 @@ def _of_postgres(store: str) -> Iterator[Check]:
     try:
         with psycopg.connect(store.replace("postgres://", "postgresql://", 1)) as connection:
             row = connection.execute("SELECT version(), clock_timestamp()").fetchone()
-            version = _version(connection.execute("SELECT version FROM understudy.schema_version"))
+            format = _format(connection.execute(f"{FORMAT} understudy.meta"))
             hosts = connection.execute(HOSTS).fetchall()
     except psycopg.Error as error:
         yield Check("database", "bad", text_of(error))
@@ -115,7 +115,7 @@ def _of_postgres(store: str) -> Iterator[Check]:
     yield Check("database", "ok", str(row[0]).partition(",")[0])
     offset = abs((SystemClock().now() - row[1]).total_seconds())
     yield Check("clock", "note" if offset > 5 else "ok", f"{offset:.1f} s from this machine's")
-    yield Check("schema", "ok", version)
+    yield Check("schema", "ok", format)
     living = [
         f"{line(name)} ({owns} agents{', draining' if draining else ''})"
         for name, is_over, owns, draining in hosts

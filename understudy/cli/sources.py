@@ -10,7 +10,6 @@ from datetime import datetime
 from types import TracebackType
 from typing import Any, Protocol
 
-from understudy._base.clock import SystemClock
 from understudy.actors import Observer
 from understudy.cli.api import Api, agent_path
 from understudy.cli.exits import ApiProblem
@@ -169,8 +168,7 @@ class ApiSource:
         self.api.close()
 
     def now(self) -> datetime:
-        told = self.api.get("").get("now")  # a server of an older version does not say it
-        return SystemClock().now() if told is None else datetime.fromisoformat(told)
+        return datetime.fromisoformat(self.api.get("")["now"])
 
     def agents(self, *, after: str | None, limit: int, **filters: Any) -> Found:
         data = self.api.get("/agents", after=after, limit=limit, **filters)

@@ -14,7 +14,7 @@
     │   ├── OtherAgent            the agent with this id has another definition
     │   ├── UnknownToken          no wait has this token
     │   ├── Expired               the wait is over: its answer comes too late
-    │   ├── SchemaVersionError    the stored data has a newer schema than this version reads
+    │   ├── SchemaVersionError    the stored data has a format that this version does not read
     │   ├── ForkedRuntime         the runtime belongs to the parent process of a fork
     │   └── WouldDeadlock         waiting here would block the event loop that has to answer
     ├── RunError                  why a run ended as `Failed`; a run never raises it

@@ -190,12 +190,16 @@ class AgentFailed(RunError):
 
     agent: str
     error: dict[str, Any]
+    did: str
+    """What the workflow has done, and what it may have done, as text; empty if nothing."""
 
-    def __init__(self, *, agent: str, error: Mapping[str, Any]) -> None:
+    def __init__(self, *, agent: str, error: Mapping[str, Any], did: str = "") -> None:
+        why = f"Agent {agent!r} failed: {error['type']}: {error['message']}"
         super().__init__(
-            f"Agent {agent!r} failed: {error['type']}: {error['message']}",
+            "\n".join(filter(None, (why, did))),
             agent=agent,
             error=dict(error),
+            did=did,
         )
 
 

@@ -87,7 +87,7 @@ class StoreDamaged(StoreBroken):
 class OwnedElsewhere(StoreError):
     """Another live runtime owns this agent, and cannot be asked: send to it there.
 
-    It is of a version that answers no others, or it or this one has `any_host=False`.
+    It or this one has `any_host=False`.
     """
 
     agent_id: str

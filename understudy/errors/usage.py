@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from understudy.errors.base import UnderstudyError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 
 class UsageError(UnderstudyError):
@@ -106,22 +109,67 @@ class MissingValue(UsageError):
 
 
 class SchemaVersionError(UsageError):
-    """Stored data has a schema version that this version of the library does not know."""
+    """Stored data has a format that this version of the library does not read; nothing is changed.
+
+    It is newer or older than those that it reads; or it has the same number, and was written before
+    that format was released, or after something was taken out of it.
+    """
 
     version: object
+    """Of its format; None where it does not say."""
     known: int
+    """The newest version of that which is read here."""
+    what: str
+    library: str
+    """The version of the library that wrote it; empty where it does not say."""
+    format: str
+    """The fingerprint of its format; empty where it does not say."""
+    differences: list[str]
+    """What is missing, or not known here."""
 
-    def __init__(self, *, version: object, known: int, what: str = "state") -> None:
+    def __init__(
+        self,
+        *,
+        version: object,
+        known: int,
+        what: str = "state",
+        library: str = "",
+        format: str = "",
+        differences: Sequence[str] = (),
+        can_upgrade: bool = False,
+    ) -> None:
+        by = f" by understudy {library} (format {version}, {format})" if library else ""
+        is_newer = version is not None and not (isinstance(version, int) and version <= known)
+        if can_upgrade:
+            text = (
+                f"This {what} has format {version!r}, older than {known}: open it once by a "
+                "Runtime of this understudy, which upgrades it."
+            )
+        elif is_newer:
+            text = (
+                f"This {what} was written{by} in format {version!r}, and this understudy reads "
+                f"formats up to {known}: upgrade understudy."
+            )
+        else:
+            text = (
+                f"This {what} was written{by} in another format than this understudy reads "
+                f"({_some(differences) or f'{version!r} instead of {known}'}): use it with the "
+                f"version that wrote it, or begin with another {what}."
+            )
         super().__init__(
-            f"This {what} has schema version {version!r}, but this understudy reads versions up to "
-            f"{known}: upgrade understudy, or read the {what} where it was written."
-            if not isinstance(version, int) or version > known
-            else f"This {what} has schema version {version!r}, older than {known}: open it once by "
-            "a Runtime of this understudy, which upgrades it.",
+            text,
             version=version,
             known=known,
             what=what,
+            library=library,
+            format=format,
+            differences=list(differences),
         )
+
+
+def _some(differences: Sequence[str]) -> str:
+    more = len(differences) - 3
+    return "; ".join([*differences[:3], *([f"and {more} more"] if more > 0 else [])])
 
 
 class UnknownAgent(UsageError):

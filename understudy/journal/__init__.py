@@ -22,7 +22,6 @@ if typing.TYPE_CHECKING:
         is_busy,
         is_waiting,
         rest_status,
-        standing_of,
     )
     from understudy.journal.lists import ListStore
     from understudy.journal.memory import MemoryJournal, MemoryStore
@@ -49,7 +48,7 @@ else:  # who has no store needs none of them
             "understudy.journal.feed": ["FeedStore"],
             "understudy.journal.index_status": [
                 *("has_next_run", "index_entry_of", "index_status_of", "is_busy", "is_waiting"),
-                *("rest_status", "standing_of"),
+                "rest_status",
             ],
             "understudy.journal.lists": ["ListStore"],
             "understudy.journal.memory": ["MemoryJournal", "MemoryStore"],
@@ -63,9 +62,6 @@ else:  # who has no store needs none of them
             "understudy.state.fold": ["replay"],
         },
     )
-
-Standing = IndexStatus
-"""The earlier name of `IndexStatus`."""
 
 __all__ = [
     "AgentFinder",
@@ -86,7 +82,6 @@ __all__ = [
     "Owned",
     "OwnedJournal",
     "Readable",
-    "Standing",
     "Store",
     "StoredAgent",
     "find_agent",
@@ -99,5 +94,4 @@ __all__ = [
     "load_latest",
     "replay",
     "rest_status",
-    "standing_of",
 ]

@@ -20,6 +20,7 @@ from understudy.interrupts import Request
 from understudy.journal.codec import EncodedRecord, decode, encode_again
 from understudy.state.agent_state import AgentState
 from understudy.state.next_due import notices_of
+from understudy.state.record_format import FORMAT_VERSION
 from understudy.state.records import Requested
 from understudy.state.run_state import NO_NOTICES, Notices
 from understudy.state.waits import Wait, has_waits, waits_of
@@ -47,7 +48,7 @@ class Ask:
     def encode(self) -> EncodedRecord:
         """The record that asks it, or the wait, as a store keeps it."""
         if isinstance(self.asked, Wait):
-            return EncodedRecord(self.kind, 1, _wait_adapter().dump_json(self.asked))
+            return EncodedRecord(self.kind, FORMAT_VERSION, _wait_adapter().dump_json(self.asked))
         return encode_again(Requested(request=self.asked, reply_size=self.reply_size))
 
 
@@ -130,7 +131,7 @@ class StoredAsk:
         """The request to a person, with the size of its reply.
 
         Raises:
-            SchemaVersionError: if a newer version of this library wrote it.
+            SchemaVersionError: if it has a later format.
             StoreDamaged: if it cannot be read.
 
         """
@@ -154,7 +155,7 @@ class StoredAsk:
         """The sleep or wait of a tool.
 
         Raises:
-            SchemaVersionError: if a newer version of this library wrote it.
+            SchemaVersionError: if it has a later format.
             StoreDamaged: if it cannot be read.
 
         """
@@ -162,8 +163,8 @@ class StoredAsk:
             raise self.damage
         found = self.asked
         if isinstance(found, EncodedRecord):
-            if found.version > 1:
-                raise SchemaVersionError(version=found.version, known=1, what="wait")
+            if found.version > FORMAT_VERSION:
+                raise SchemaVersionError(version=found.version, known=FORMAT_VERSION, what="wait")
             try:
                 found = _wait_adapter().validate_json(found.payload)
             except ValueError as error:

@@ -44,8 +44,6 @@ class BackendReader(Protocol):
         self, until: datetime, after: tuple[datetime, str] | None, limit: int
     ) -> list[StoredAgent]: ...
 
-    def unindexed(self, after_id: str, limit: int) -> list[StoredAgent]: ...
-
     def list_agents(
         self, query: AgentQuery, after: AgentKey | None, limit: int
     ) -> list[StoredAgent]: ...
@@ -98,9 +96,6 @@ class ReadsByReader:
         self, until: datetime, after: tuple[datetime, str] | None, limit: int
     ) -> list[StoredAgent]:
         return self._reader.due(until, after, limit)
-
-    def unindexed(self, after_id: str, limit: int) -> list[StoredAgent]:
-        return self._reader.unindexed(after_id, limit)
 
     def list_agents(
         self, query: AgentQuery, after: AgentKey | None, limit: int

@@ -1,13 +1,13 @@
 """Records as bytes: what a store keeps of each.
 
-A row names the version of the format that it is written in. Older rows are upgraded when they are
-read. A newer one is refused, because this version could misread it.
+A row names the version of the format that it is written in. Rows of earlier formats are upgraded
+when they are read. One of a later format is refused, because this version could misread it.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from functools import cache
 from typing import Any, NamedTuple, cast
 
@@ -22,19 +22,18 @@ from understudy._base.json_values import (
 from understudy.errors import RecordRefused, SchemaVersionError, StoreDamaged
 from understudy.journal.readable import readable_data
 from understudy.models.messages import messages_to_dicts
+from understudy.state.record_format import FORMAT_VERSION
 from understudy.state.records import Record, record_from_dict
 
-RECORD_VERSION = 1
-"""Of the format that this version writes."""
 MAX_RECORD_BYTES = 16 * 1024 * 1024
 """A larger record is refused before it is queued."""
 MAX_RECORD_DEPTH = 150
 """Of records but snapshots. A snapshot has some levels more around the same data, and is read up to
 200 levels."""
 
-Upgrade = Callable[[str, dict[str, Any]], dict[str, Any]]
-UPGRADES: Mapping[int, Upgrade] = {}
-"""How a record of version n becomes one of n + 1: by its kind and its data."""
+Upgrade = Callable[[dict[str, Any]], dict[str, Any]]
+UPGRADES: dict[int, Upgrade] = {}
+"""By n, how a record of format n becomes one of n + 1: by its data, with its kind."""
 
 
 class EncodedRecord(NamedTuple):
@@ -72,13 +71,13 @@ def encode(record: Record, *, max_bytes: int = MAX_RECORD_BYTES) -> EncodedRecor
         )
     if data is None:
         _read_back(record.kind, payload)
-    return EncodedRecord(record.kind, RECORD_VERSION, payload)
+    return EncodedRecord(record.kind, FORMAT_VERSION, payload)
 
 
 def encode_again(record: Record) -> EncodedRecord:
     """As `encode`, of what was a part of an accepted record: that it can be read is known."""
     payload = _adapter(cast("Any", type(record))).to_json(record, exclude_defaults=True)
-    return EncodedRecord(record.kind, RECORD_VERSION, payload)
+    return EncodedRecord(record.kind, FORMAT_VERSION, payload)
 
 
 def check_storable(records: Iterable[Record]) -> None:
@@ -102,26 +101,36 @@ def _read_back(kind: str, payload: bytes) -> None:
 
 
 def decode(stored: EncodedRecord) -> Record:
-    """The record that `encode` wrote, in this version or an earlier one.
+    """The record that `encode` wrote, in this format or an earlier one.
 
     Raises:
-        SchemaVersionError: if a newer version of this library wrote it.
+        SchemaVersionError: if it has a later format.
         StoreDamaged: if the bytes are not such a record.
 
     """
     try:
-        if stored.version > RECORD_VERSION:
-            raise SchemaVersionError(version=stored.version, known=RECORD_VERSION, what="record")
+        if stored.version > FORMAT_VERSION:
+            raise SchemaVersionError(version=stored.version, known=FORMAT_VERSION, what="record")
         data = cast("dict[str, Any]", from_json(stored.payload))
-        for version in range(stored.version, RECORD_VERSION):
-            data = UPGRADES[version](stored.kind, data)
-        return record_from_dict({"kind": stored.kind, **data})
+        return upgraded({"kind": stored.kind, **data}, stored.version)
     # Pydantic's validation errors are ValueErrors; the others are of JSON that is no object, of a
-    # version before the first one, and of a column that has become another type.
+    # format of which nothing is known, and of a column that has become another type.
     except (ValueError, TypeError, LookupError, RecursionError) as error:
         raise StoreDamaged(
             what=f"a record of kind {stored.kind!r}", cause=f"{type(error).__name__}: {error}"
         ) from error
+
+
+def upgraded(data: dict[str, Any], version: int) -> Record:
+    """The record of a `record_to_dict`, made in this format or an earlier one.
+
+    Raises:
+        ValueError, TypeError, LookupError: if it is no such record.
+
+    """
+    for earlier in range(version, FORMAT_VERSION):
+        data = UPGRADES[earlier](data)
+    return record_from_dict(data)
 
 
 def encode_messages(messages: Iterable[ModelMessage]) -> list[bytes]:

@@ -134,8 +134,7 @@ class StoredAgent:
     host: str | None
     """The runtime that owns it now; None = it may be claimed."""
     due: datetime | None = None
-    """When it has something to record by itself. None also where the index does not know that: see
-    `StatusIndex.unindexed`."""
+    """When it has something to record by itself; None if nothing is due."""
     agent_status: str = "idle"
     """A value of `Status`."""
     status_at: datetime | None = None
@@ -156,14 +155,14 @@ def stored_agent(row: tuple[Any, ...]) -> StoredAgent:
     agent_id, agent, incarnation, epoch, last_seq, floor, index_status, host, due, *told = row
     agent_status, status_at, run_version = told
     numbers = (incarnation, epoch, last_seq, floor)
-    texts = (agent_id, agent)
+    texts = (agent_id, agent, agent_status)
     if (
         index_status not in _INDEX_STATUSES
         or not all(isinstance(number, int) and 0 <= number < 1 << 63 for number in numbers)
         or floor > last_seq
         or not all(isinstance(text, str) and is_storable_text(text) for text in texts)
         or any(time is not None and time_of(time) is None for time in (due, status_at))
-        or not all(isinstance(text, str | None) for text in (agent_status, run_version))
+        or not isinstance(run_version, str | None)
     ):
         raise StoreDamaged(what=f"agent {agent_id!r}", cause=f"its row in the index is {row!r}")
     return StoredAgent(
@@ -176,7 +175,7 @@ def stored_agent(row: tuple[Any, ...]) -> StoredAgent:
         index_status=IndexStatus(index_status),
         host=host,
         due=time_of(due),
-        agent_status=agent_status or AGENT_STATUS[IndexStatus(index_status)],
+        agent_status=agent_status,
         status_at=time_of(status_at),
         run_version=run_version,
     )
@@ -240,11 +239,20 @@ def key_use(row: tuple[Any, ...]) -> KeyUse:
         StoreDamaged: if they cannot be what a store has written.
 
     """
-    *call, taken_at, done_at, is_left = row
+    agent_id, incarnation, call_key, tool_name, tool_call_id, taken_at, done_at, is_left = row
     taken, done = time_of(taken_at), time_of(done_at)
     if taken is None or (done_at is not None and done is None):
         raise StoreDamaged(what="the keys of calls", cause=f"a row is {row!r}")
-    return KeyUse(*call, taken, done, bool(is_left))
+    return KeyUse(
+        agent_id=agent_id,
+        incarnation=incarnation,
+        call_key=call_key,
+        tool_name=tool_name,
+        tool_call_id=tool_call_id,
+        taken_at=taken,
+        done_at=done,
+        is_left=bool(is_left),
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -355,7 +363,7 @@ class OpensToRead(Protocol):
 
         Raises:
             StoreUnavailable, StoreBroken, StoreDamaged: if it cannot be read.
-            SchemaVersionError: if another version of this library made the tables.
+            SchemaVersionError: if the store has another format.
 
         """
 
@@ -389,7 +397,7 @@ class Backend(Protocol):
 
         Raises:
             StoreInUse: if the database is for one runtime, and another one has it.
-            SchemaVersionError: if a newer version of this library made the tables.
+            SchemaVersionError: if the store has another format.
 
         """
 
@@ -527,13 +535,8 @@ class FindsText(Protocol):
 
 
 @runtime_checkable
-class StatusIndex(Protocol):
-    """An optional part of a backend: its index says more than an `IndexStatus`.
-
-    It keeps what each batch says of its agent, with the number of the newest record. An older
-    version of this library writes records without it: then the number is behind, and what the index
-    says does not hold.
-    """
+class FindsDue(Protocol):
+    """An optional part of a backend: it finds the agents that are due."""
 
     def due(
         self, until: datetime, after: tuple[datetime, str] | None, limit: int
@@ -547,33 +550,6 @@ class StatusIndex(Protocol):
             after: the due time and id of the last agent of the page before; None for the first.
             limit: how many at most.
 
-        """
-
-    def unindexed(self, after_id: str, limit: int) -> list[StoredAgent]:
-        """The reader's: agents of which the number is behind, by id, above `after_id`."""
-
-    def note_index(self, agent: StoredAgent, entry: IndexEntry, status_at: datetime | None) -> None:
-        """The writer's: set what the index says of an agent, whatever its owner.
-
-        It follows from the records. So it is set only if no other record was added since, and
-        nothing happens otherwise.
-
-        Args:
-            agent: as `unindexed` found it.
-            entry: what its records say.
-            status_at: when they say that its status changed last; None if they do not.
-
-        """
-
-
-@runtime_checkable
-class CountsHosts(Protocol):
-    """An optional part of a backend that hosts share: it tells whether others may fail to index."""
-
-    def hosts_so_far(self) -> int | None:
-        """The reader's: a number that grows with each host that opens the store.
-
-        None while a host of an older version may write, or where that is not known.
         """
 
 

@@ -21,6 +21,7 @@ from understudy.journal.committer import Change, Changes, CommitListener, Commit
 from understudy.journal.contracts import (
     Backend,
     Batch,
+    FindsDue,
     IndexEntry,
     IndexStatus,
     Journal,
@@ -30,12 +31,10 @@ from understudy.journal.contracts import (
     KeepsLostAttempts,
     LostAttempt,
     Owned,
-    StatusIndex,
     StoredAgent,
 )
 from understudy.journal.feed import FeedHint, FeedIndex, FeedKey, FeedPage
 from understudy.journal.hosts import HostedDefinition, SharesHosts
-from understudy.journal.index_upkeep import IndexUpkeep
 from understudy.journal.lease import Lease
 from understudy.journal.lists import AgentKey, AgentQuery, AskKey, AskQuery
 from understudy.journal.shared import (
@@ -240,10 +239,7 @@ class DatabaseStore:
         # Looked up once: to ask whether an object has a protocol takes as long as a record.
         self._feed = backend if isinstance(backend, FeedIndex) else None
         self._hosts = backend if isinstance(backend, SharesHosts) else None
-        self._index = backend if isinstance(backend, StatusIndex) else None
-        self._upkeep = None
-        if self._index is not None:
-            self._upkeep = IndexUpkeep(self._index, self.reader, self.load_latest, self._change)
+        self._dues = backend if isinstance(backend, FindsDue) else None
         self._opener = WorkerThreads(1, name="understudy-opener")
         self._left = TakenStates()
         self.shared: SharedStore | None = None
@@ -470,12 +466,12 @@ class DatabaseStore:
         return await self.reader.find_agents(agent_ids)
 
     async def due(self, until: datetime) -> AsyncIterator[StoredAgent]:
-        index = self._index
-        if index is None:
+        dues = self._dues
+        if dues is None:
             return
         after: tuple[datetime, str] | None = None
         while True:
-            page = await self.reader.read(partial(index.due, until, after, PAGE))
+            page = await self.reader.read(partial(dues.due, until, after, PAGE))
             for agent in page:
                 yield agent
             if len(page) < PAGE:
@@ -483,10 +479,6 @@ class DatabaseStore:
             last = page[-1]
             assert last.due is not None, "the index finds agents by their due times"
             after = (last.due, last.agent_id)
-
-    async def index_agents(self) -> None:
-        if self._upkeep is not None:
-            await self._upkeep.index_agents()
 
     async def list_agents(
         self, query: AgentQuery, after: AgentKey | None, limit: int

@@ -77,7 +77,7 @@ class StoredFeedRow:
         """The record; None: the agent was deleted.
 
         Raises:
-            SchemaVersionError: if a newer version of this library wrote it.
+            SchemaVersionError: if it has a later format.
             StoreDamaged: if it cannot be read.
 
         """

@@ -150,7 +150,3 @@ def rest_status(state: AgentState) -> str:
         by_user = highest is not None and highest.reason is StopReason.USER_REQUESTED
         return "cancelled" if by_user else "idle"
     return "failed" if end.outcome == "failed" else "idle"
-
-
-standing_of = index_status_of
-"""The earlier name of `index_status_of`."""

@@ -75,11 +75,7 @@ class ListIndex(Protocol):
         """Up to `limit` agents behind a key. A damaged row is listed as by `Backend.agents`."""
 
     def list_asks(self, query: AskQuery, after: AskKey | None, limit: int) -> list[StoredAsk]:
-        """Up to `limit` asks behind a key.
-
-        A damaged row is listed with its `damage`. Those of agents whose records an older version of
-        this library wrote last are left out: see `StatusIndex.unindexed`.
-        """
+        """Up to `limit` asks behind a key. A damaged row is listed with its `damage`."""
 
     def count_agents(self) -> Mapping[str, int]:
         """How many agents have each status."""

@@ -271,9 +271,6 @@ class MemoryStore:
             if agent_id in self._due:
                 yield _stored(agent_id, self._kept[agent_id])
 
-    async def index_agents(self) -> None:
-        return
-
     async def list_agents(
         self, query: AgentQuery, after: AgentKey | None, limit: int
     ) -> Sequence[StoredAgent]:

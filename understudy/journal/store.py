@@ -139,9 +139,6 @@ class DueStore(Protocol):
     def due(self, until: datetime) -> AsyncIterator[StoredAgent]:
         """The agents that are due by this time, by due time."""
 
-    async def index_agents(self) -> None:
-        """Index the agents whose records an older version of this library has written last."""
-
 
 @runtime_checkable
 class AgentFinder(Protocol):

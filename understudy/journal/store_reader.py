@@ -106,7 +106,7 @@ class StoreReader:
         Raises:
             UsageError: if this kind of database cannot be opened so.
             StoreUnavailable, StoreBroken, StoreDamaged: if it cannot be read.
-            SchemaVersionError: if another version of this library made the tables.
+            SchemaVersionError: if the store has another format.
 
         """
         if not isinstance(self._backend, OpensToRead):

@@ -17,6 +17,7 @@ from understudy._base.json_values import shown
 from understudy.errors import UsageError
 from understudy.mcp.connection import Address, Connection
 from understudy.mcp.http_client import MAX_ANSWER, HttpClient
+from understudy.mcp.listed_tool import NotReached
 from understudy.mcp.process import process_transport
 from understudy.mcp.reading import WatchedTransport
 
@@ -52,8 +53,8 @@ async def connect(server: Address) -> AsyncIterator[Connection]:
             raise failed
         return
     if isinstance(failed, TimeoutError):
-        raise ConnectionError(f"{server} did not answer within {CONNECT_SECONDS:g} seconds")
-    raise ConnectionError(f"{server} cannot be reached: {_why(failed)}") from failed
+        raise NotReached(f"{server} did not answer within {CONNECT_SECONDS:g} seconds")
+    raise NotReached(f"{server} cannot be reached: {_why(failed)}") from failed
 
 
 async def _session(connection: Connection, stack: AsyncExitStack) -> ClientSession:

@@ -15,7 +15,7 @@ from pydantic import TypeAdapter, ValidationError
 from understudy._base.error_texts import first_lines
 from understudy._base.json_values import digest
 from understudy.errors import UsageError
-from understudy.mcp.listed_tool import MAX_LISTED, MAX_PAGES, ListedTool, listed_tools
+from understudy.mcp.listed_tool import MAX_LISTED, MAX_PAGES, ListedTool, NotReached, listed_tools
 from understudy.tools import OutcomeUnknown, ToolFailed
 
 CALL_KEY = "understudy/call_key"
@@ -43,7 +43,7 @@ class Address(Protocol):
     headers: dict[str, str]
 
 
-class NotSent(ConnectionError):
+class NotSent(NotReached):
     """The connection was lost before the call was sent."""
 
 

@@ -20,6 +20,10 @@ Hint = Literal["readOnly", "destructive", "idempotent", "openWorld"]
 HINTS: tuple[Hint, ...] = ("readOnly", "destructive", "idempotent", "openWorld")
 
 
+class NotReached(ConnectionError):
+    """The server cannot be reached, or does not speak MCP: it was asked for nothing."""
+
+
 @dataclass(frozen=True, slots=True)
 class ListedTool:
     """A tool as a server lists it."""

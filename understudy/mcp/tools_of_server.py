@@ -15,10 +15,11 @@ from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_attempt,
 
 from understudy._base.json_values import checked_flag, checked_seconds, checked_text, digest, shown
 from understudy.errors import UsageError
-from understudy.mcp.listed_tool import MAX_DESCRIPTION, ListedTool
+from understudy.mcp.listed_tool import MAX_DESCRIPTION, ListedTool, NotReached
 from understudy.mcp.mcp_server import McpServer
 from understudy.tools import OutcomeUnknown, Tool, ToolContext
 from understudy.tools.effect_defaults import Undeclared
+from understudy.tools.effects import checked_errors
 from understudy.tools.predicates import checked_predicate
 
 FORMAT = 1
@@ -282,6 +283,10 @@ def _tool(server: McpServer, listed: ListedTool, given: _Options, own: Mapping[s
     if "read_only" in own or "idempotent" in own:  # it beats what the server says
         options |= {"read_only": False, "idempotent": False}
     options |= own
+    options["nothing_happened"] = (
+        NotReached,
+        *checked_errors(own.get("nothing_happened", ()), what=f"{server}: `nothing_happened`"),
+    )
     # What the server says of its tool is part of what a person approves.
     options["version"] = digest([server.id, listed.digest, options.get("version", "")])
     may_repeat = bool(options["read_only"] or options["idempotent"])

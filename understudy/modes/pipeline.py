@@ -27,9 +27,10 @@ from understudy.modes.steps.run_end import call_end_hooks, end_of
 from understudy.outcomes import Completed, Failed, Interrupted, Outcome, Paused, Stopped, Waiting
 from understudy.run.definition import ChildAgent, Pipeline
 from understudy.run.hooks import HookFailed
+from understudy.run.ledger import end_run
 from understudy.run.run import AttemptEnded, Run, inside_run
 from understudy.run.waits.dues import record_dues
-from understudy.state.records import Attempt, HooksRan, Once, RunEnded
+from understudy.state.records import Attempt, HooksRan, Once
 from understudy.stopping import StopSignal, StopSignals
 
 OUTCOMES = (Completed, Interrupted, Paused, Waiting, Stopped, Failed)
@@ -304,8 +305,8 @@ async def _end(run: Run, outcome: Completed | Stopped | Failed) -> Completed | S
     """Call `on_run_end` and record the end. A hook that fails here fails the run."""
     outcome = await call_end_hooks(run, outcome)
     try:
-        run.record(RunEnded(end=end_of(run, outcome), at=run.clock.now()))
+        end_run(run.ledger, end_of(run, outcome), run.clock.now())
     except RecordRefused as refused:  # its error, or its signals, are too large to be stored
         outcome = run.failed(refused)
-        run.record(RunEnded(end=end_of(run, outcome), at=run.clock.now()))
+        end_run(run.ledger, end_of(run, outcome), run.clock.now())
     return outcome

@@ -25,6 +25,7 @@ from understudy.outcomes import (
 from understudy.run.definition import ChildAgent, definition_of
 from understudy.run.run import AttemptEnded, Run
 from understudy.run.running_parts import RunningParts
+from understudy.state.done_calls import what_it_did
 from understudy.state.run_state import Call
 from understudy.tools import ToolFailed
 
@@ -114,13 +115,15 @@ def result_of_agent(outcome: Outcome, *, what: str) -> Any:
         case Completed(tool_result=result) if result is not None and not result.is_error:
             return result.content
         case Completed(tool_result=result) if result is not None:
-            raise ToolFailed(f"{what} ended by an error of {result.tool_name!r}: {result.content}")
+            why = f"{what} ended by an error of {result.tool_name!r}: {result.content}"
         case Failed(error=error):
-            raise ToolFailed(f"{what} failed: {error_text(error)}")
+            why = f"{what} failed: {error_text(error)}"
         case Stopped():
-            raise ToolFailed(f"{what} was not finished. {outcome.explain()}")
+            why = f"{what} was not finished. {outcome.explain()}"
         case _:
-            raise ToolFailed(f"{what} ended as {outcome!r}")
+            why = f"{what} ended as {outcome!r}"
+    # Else whoever ordered it orders it once more, and what it has paid is paid once more.
+    raise ToolFailed("\n".join(filter(None, (why, what_it_did(outcome.state)))))
 
 
 async def wait_for_parts(run: Run, call: Call) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal, Protocol
+from uuid import uuid4
 
 from pydantic import BaseModel
 from pydantic_ai.messages import ModelMessage
@@ -167,9 +168,22 @@ class AgentDefinition:
             return True
         return not self.mode.agents and self.model is not None
 
+    def tool_of(self, name: str) -> Tool | None:
+        """The tool of this name, or the one that had it before; None without."""
+        return self.tools.get(name) or self._tools_by_alias.get(name)
+
+    @cached_property
+    def _tools_by_alias(self) -> Mapping[str, Tool]:
+        return {alias: tool for tool in self.tools.values() for alias in tool.aliases}
+
     def untyped(self, text: str) -> str | None:
         """The output of a run whose final text was not read: None where it is of a type."""
         return None if self.output is not None and self.output.typed else text
+
+    @cached_property
+    def asked_by(self) -> str:
+        """Names this definition in this process: another one may have other gates."""
+        return uuid4().hex[:16]
 
     @cached_property
     def path(self) -> tuple[str, ...]:

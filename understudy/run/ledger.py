@@ -21,7 +21,8 @@ from understudy.journal.store import KeyJournal
 from understudy.state.agent_state import AgentState
 from understudy.state.files import StoredFile
 from understudy.state.fold import apply
-from understudy.state.records import ChildRecord, Record, Snapshot, stamp
+from understudy.state.folds.ends import closing_result
+from understudy.state.records import ChildRecord, End, Record, RunEnded, Snapshot, stamp
 from understudy.state.run_state import Call, is_child_of
 from understudy.state.shared_empties import no_list
 
@@ -124,6 +125,7 @@ class Ledger:
         "_state",
         "_unreported",
         "epoch",
+        "gates_asked",
         "host",
         "on_answer",
         "on_fence",
@@ -132,6 +134,8 @@ class Ledger:
 
     epoch: int
     """The epoch that it writes under; 0 where no other host could write."""
+    gates_asked: dict[str, int] | None
+    """By run id, the turn about which this process has asked its gates, where another one had."""
     host: str | None
     """The host that writes, of a store that hosts share; None elsewhere."""
     on_fence: tuple[Callable[[], None], ...]
@@ -159,6 +163,7 @@ class Ledger:
         host: str | None = None,
     ) -> None:
         self._state = state
+        self.gates_asked = None
         self._journal = journal
         self._owner_check = journal if isinstance(journal, _ChecksOwner) else None
         self._journal_checks = isinstance(journal, _ChecksRecords)
@@ -527,6 +532,32 @@ def open_calls(ledger: Ledger) -> Iterator[tuple[Ledger, Call]]:
         if run is not None and not run.over:
             for call in run.calls:
                 yield place, call
+
+
+def end_run(ledger: Ledger, end: End, at: datetime) -> None:
+    """Record that the run of this ledger has ended, behind the ends of the calls that it leaves.
+
+    Raises:
+        RecordRefused: if the end is too large to be stored; nothing is recorded then.
+
+    """
+    ended = RunEnded(end=end, at=at)
+    if any(_is_left(place, call) for place, call in open_calls(ledger)):
+        ledger.check(ended)
+        close_calls(ledger, at)
+    ledger.record(ended)
+
+
+def close_calls(ledger: Ledger, at: datetime) -> None:
+    """Record the ends of calls that were started and are left, also of agents inside this one."""
+    for place, call in reversed(list(open_calls(ledger))):  # those inside come first
+        if _is_left(place, call):
+            place.record(closing_result(place.state, call, at))
+
+
+def _is_left(place: Ledger, call: Call) -> bool:
+    run = place.state.run  # where no turn is open it is a model call that waits
+    return bool(call.attempts) and call.result is None and run is not None and run.turn is not None
 
 
 def calls_inside(ledger: Ledger, call: Call) -> Iterator[tuple[Ledger, Call]]:

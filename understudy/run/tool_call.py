@@ -88,6 +88,7 @@ class ToolCall:
         on_expiry: OnExpiry = "reject",
         timing: RequestTiming | None = None,
         doubts: tuple[DoubtfulCall, ...] = (),
+        asked_again: str = "",
         source: str = "",
     ) -> Request:
         """A request for a decision about this call, for `check_tool_calls` to return.
@@ -106,6 +107,7 @@ class ToolCall:
             on_expiry: what it counts as then: `"reject"`, or `"stop"`, which stops the whole run.
             timing: these four, checked already.
             doubts: calls of this tool whose outcome is unknown.
+            asked_again: why a person is asked once more; empty where that is not so.
             source: the name of the middleware; the pipeline sets it for returned requests.
 
         Raises:
@@ -117,6 +119,8 @@ class ToolCall:
         checked_text(source, what="request(source=...)", may_be_empty=True)
         run = self.run
         now: datetime = run.clock.now()
+        # A call that was made under an earlier name of the tool keeps that name.
+        fingerprint = self.tool.fingerprint_as(self.call.part.tool_name)
         timing = timing or request_timing(
             "request(...)",
             remind_after=remind_after,
@@ -135,22 +139,23 @@ class ToolCall:
             agent_path=run.agent_path,
             call_key=self.key,
             tool_call_id=self.tool_call_id,
-            tool_name=self.tool.name,
+            tool_name=self.call.part.tool_name,
             arguments=self.arguments,
             display=shown["display"],
             payload=shown["payload"],
             allowed=checked_allowed(allowed, what="request(allowed=...)", kind=kind),
             created_at=now,
             **timing.times_from(now),
-            fingerprint=self.tool.fingerprint,
+            fingerprint=fingerprint,
             digest=binding(
                 agent_id=run.agent_id,
                 run_id=run.run_id,
                 call=self.call,
-                fingerprint=self.tool.fingerprint,
+                fingerprint=fingerprint,
                 arguments=self.arguments,
             ),
             doubts=doubts,
+            asked_again=asked_again,
             source=source,
             context=run.root.current.context,
             schema=schema,

@@ -35,19 +35,19 @@ from understudy.state.next_due import next_due
 from understudy.state.plans import Plans, QueuedMessage, TakenMessage
 from understudy.state.run_state import RunState, is_child_of
 from understudy.state.shared_empties import no_items, no_list, with_item
-from understudy.state.stored_names import is_needed
+from understudy.state.stored_names import PYDANTIC_NAMES, is_pydantics
 from understudy.state.waits import Wait, waits_of
 
 SCHEMA_VERSION = 1
-_STORED_KEYS = ("run", "decisions", "sticky", "doubts", "queue", "message_ids", "status")
-_LATER_KEYS = ("plans", "files", "blobs", "earlier_costs", "has_archive", "held_keys")
-"""Without which a state is complete: it has the default of what was added since version 1."""
+_STORED_KEYS = ("run", "decisions", "sticky", "doubts", "queue", "message_ids", "status", "plans")
+_RARE_KEYS = ("files", "blobs", "earlier_costs", "has_archive", "held_keys")
+"""They are left out where the agent has none."""
 _KEYS = ("messages", "values", "children", *_STORED_KEYS)
-"""All of them are in every state that version 1 wrote."""
+"""They are in every stored state."""
 
 
 @dataclass(slots=True)
-class _Stored:
+class StoredState:
     """The part of a state that Pydantic converts; messages have a format of their own."""
 
     run: RunState | None
@@ -57,7 +57,7 @@ class _Stored:
     queue: dict[str, QueuedMessage]
     message_ids: dict[str, TakenMessage | None]
     status: str
-    plans: Plans | None = None
+    plans: Plans | None
     files: dict[str, StoredFile] | None = None
     blobs: dict[str, Base64Bytes] | None = None
     earlier_costs: Lines = ()
@@ -66,8 +66,8 @@ class _Stored:
 
 
 @cache
-def _stored() -> TypeAdapter[_Stored]:
-    return TypeAdapter(_Stored)
+def _stored() -> TypeAdapter[StoredState]:
+    return TypeAdapter(StoredState)
 
 
 class AgentState:
@@ -382,7 +382,7 @@ class AgentState:
         return self._dumped([])
 
     def _dumped(self, messages: list[dict[str, Any]]) -> dict[str, Any]:
-        stored = _Stored(
+        stored = StoredState(
             self.run,
             self.decisions,
             self.sticky,
@@ -419,14 +419,19 @@ class AgentState:
         """The state from its `to_dict`.
 
         Raises:
-            SchemaVersionError: if a newer version wrote it.
+            SchemaVersionError: if it has another format.
             UsageError: if it is not a stored state, incomplete or damaged; it names the place.
                 So is one of which anything would be left out or changed.
 
         """
         state = cls._read(data, "")
         try:
-            change = first_difference(dict(data), state.to_dict(), "", is_needed)
+            change = first_difference(
+                dict(data),
+                state.to_dict(),
+                is_foreign=is_pydantics,
+                foreign_names=PYDANTIC_NAMES,
+            )
         except Exception as error:
             raise UsageError(f"This stored AgentState is damaged: {reason(error)}") from error
         if change is not None:
@@ -466,7 +471,7 @@ class AgentState:
         state = cls.__new__(cls)
         place = "run"
         try:
-            keys = (*_STORED_KEYS, *(key for key in _LATER_KEYS if key in data))
+            keys = (*_STORED_KEYS, *(key for key in _RARE_KEYS if key in data))
             stored = _stored().validate_python({key: data[key] for key in keys})
             place = "messages"
             state.messages = Messages(messages_from_dicts(data[place]))

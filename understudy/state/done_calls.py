@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from pydantic_core import to_json
+
+from understudy.interrupts import DoubtfulCall
 
 MOST = 20
 """So many calls are kept of a run: the newest ones. The others are counted."""
@@ -61,12 +64,50 @@ class DoneCalls:
 NOTHING_DONE = DoneCalls()
 
 
+class RunWithDone(Protocol):
+    """What is needed of a `RunState`, which is defined above."""
+
+    @property
+    def run_id(self) -> str:
+        """Its id."""
+
+    @property
+    def done(self) -> DoneCalls:
+        """Its finished calls with effects."""
+
+
+class StateWithDone(Protocol):
+    """What is needed of an `AgentState`, which is defined above."""
+
+    @property
+    def run(self) -> RunWithDone | None:
+        """Its last run."""
+
+    @property
+    def doubts(self) -> Mapping[str, DoubtfulCall]:
+        """By call key, the calls whose outcome is unknown."""
+
+
 def _shortened(arguments: object) -> str:
     text = arguments if isinstance(arguments, str) else to_json(arguments or {}).decode()
     return text if len(text) <= MOST_CHARACTERS else f"{text[:MOST_CHARACTERS]}..."
 
 
-def told(done: DoneCalls, doubts: Sequence[tuple[str, str]] = ()) -> str:
+def what_it_did(state: StateWithDone) -> str:
+    """What the last run of this state has done, and what it may have done; empty if nothing."""
+    run = state.run
+    if run is None or not (run.done or state.doubts):
+        return ""
+    own = f"{run.run_id}."
+    doubts = [
+        (doubt.tool_name, doubt.arguments)
+        for key, doubt in state.doubts.items()
+        if key.startswith(own)
+    ]
+    return _listed(run.done, doubts)
+
+
+def _listed(done: DoneCalls, doubts: Sequence[tuple[str, object]]) -> str:
     """What was done, and what may have been, by tool: for a model or a person.
 
     Args:

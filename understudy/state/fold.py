@@ -15,7 +15,7 @@ from understudy.state.folds import agents, calls, ends, places, queue, replies, 
 from understudy.state.shared_empties import with_item
 from understudy.state.workflow_sharing import new_child
 
-FOLD_VERSION = 7
+FOLD_VERSION = 1
 """Of the states that records fold to here. A checkpoint of another version is not used: raise it
 where the same records fold to another state, or a state has another field."""
 

@@ -179,6 +179,8 @@ class Turn:
     """The error that broke the stream of the reply."""
     pause_checked: bool = False
     interrupts_checked: bool = False
+    asked_by: str = ""
+    """Where `interrupts_checked`: the process and the definition that have asked the gates."""
     propagated: bool = False
 
     @property
@@ -321,7 +323,7 @@ class RunState:
     told: str = ""
     """What the agent is told besides its own instructions: only of one that a call runs."""
     began: datetime | None = None
-    """When it started; None where it was stored before this was kept."""
+    """When it started."""
     host: str | None = None
     """Who made its last attempt, of a store that hosts share."""
     trace: str | None = None

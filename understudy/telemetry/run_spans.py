@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 from opentelemetry import context as otel_context
@@ -200,7 +201,7 @@ class RunSpans:
             c.CALL_ATTEMPT: call.attempts,
         }
         if self._content:
-            attributes[c.TOOL_ARGUMENTS] = guarded("content", "", call.part.args_as_json_str)
+            attributes[c.TOOL_ARGUMENTS] = guarded("content", "", partial(_arguments, call))
         span = self._tracer.start_span(f"{c.EXECUTE_TOOL} {name}", attributes=attributes)
         watch = CallSpan(span)
         token = otel_context.attach(set_span_in_context(span))
@@ -317,6 +318,12 @@ class CallSpan:
             _set_error(span, error, None)
         span.end()
         return error
+
+
+def _arguments(call: Call) -> str:
+    """The arguments that the call runs with, as JSON."""
+    made = call.arguments
+    return call.part.args_as_json_str() if made is None else to_json(made).decode()
 
 
 def _json(value: object) -> str:

@@ -7,7 +7,7 @@ from typing import Literal, cast, get_args
 
 from understudy._base.json_values import shown
 from understudy.errors import UsageError
-from understudy.tools.effects import Errors, checked_errors
+from understudy.tools.effects import CheckedErrors, checked_errors
 
 Undeclared = Literal["effects", "read_only"]
 """What it does to call a tool again that does not say it: it may harm, or it never harms."""
@@ -28,7 +28,7 @@ class EffectDefaults:
 
     undeclared: Undeclared | None = None
     """What holds for tools that do not say what it does to call them again."""
-    unknown_after: Errors = ()
+    unknown_after: CheckedErrors = ()
     """Errors after which nobody knows what a call did, besides those that all tools have."""
 
     @classmethod

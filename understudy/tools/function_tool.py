@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import inspect
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from typing import (
     Any,
@@ -28,7 +28,7 @@ from typing import (
 from pydantic import ConfigDict, TypeAdapter
 from pydantic.errors import PydanticSchemaGenerationError, PydanticUserError
 from pydantic_ai.tools import ToolDefinition
-from pydantic_core import PydanticSerializationError, from_json, to_json
+from pydantic_core import PydanticSerializationError, to_json
 from tenacity import AsyncRetrying
 
 from understudy._base.json_values import (
@@ -49,7 +49,7 @@ from understudy.errors import UsageError
 from understudy.state.records import Effect
 from understudy.tools.context import ToolContext
 from understudy.tools.effect_defaults import Undeclared, checked_undeclared
-from understudy.tools.effects import Errors, check_tables, checked_errors
+from understudy.tools.effects import CheckedErrors, Errors, check_tables, checked_errors
 from understudy.tools.gate_rule import GateRule, Rule, checked_rule
 from understudy.tools.key_rule import Key, KeyRule, OnRepeat, checked_key
 from understudy.tools.result import InvalidArguments, ToolResult
@@ -67,14 +67,16 @@ class Arguments(Protocol):
     definition: ToolDefinition
     """For the model."""
 
-    is_plain: bool
-    """Whether validated arguments always are what was given: no default, and nothing converts."""
-
     def validate(self, arguments: str | Mapping[str, Any] | None) -> dict[str, Any]:
         """As `Tool.validate`."""
 
     def canonical(self, checked: Mapping[str, Any]) -> dict[str, Any]:
         """As `Tool.canonical`."""
+
+    def made(
+        self, given: str | Mapping[str, Any] | None, checked: Mapping[str, Any]
+    ) -> dict[str, Any] | None:
+        """As `Tool.made`."""
 
     def bind(self, checked: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
         """As `Tool.bind`."""
@@ -100,6 +102,7 @@ class ToolOptions(TypedDict, total=False):
     timeout: float | None
     inline: bool
     on_unknown: OnUnknown | None
+    aliases: Sequence[str]
     version: str
     retry: AsyncRetrying | None
     display_text: DisplayText | None
@@ -154,6 +157,16 @@ def check_retry(name: str, retry: object, *, repeatable: bool) -> None:
         )
 
 
+def _checked_aliases(given: object, name: str) -> tuple[str, ...]:
+    what = f"Tool {name!r}: `aliases`"
+    if isinstance(given, str) or not isinstance(given, Sequence):
+        raise UsageError(f"{what} must be a list of names, such as ['pay'], got {shown(given)}")
+    aliases = tuple(checked_name(each) for each in given)
+    if name in aliases or len(set(aliases)) < len(aliases):
+        raise UsageError(f"{what}: name each name that it had before once, got {shown(given)}")
+    return aliases
+
+
 F = TypeVar("F", bound=Callable[..., Any])
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -195,6 +208,8 @@ class Tool(Generic[FunctionT_co]):
         inline: run a plain function on the event loop itself. Only for fast ones.
         on_unknown: who settles a call in doubt: `ask` a person, or `tell` the model that the
             outcome is unknown. By default tools that need approval ask.
+        aliases: names that the tool had before. Calls and approvals of these names that are open
+            go on with it; the model does not see them.
         version: part of what an approval is bound to; change it when the tool's meaning changes.
         retry: a Tenacity policy, by which a call that raises runs again before the model hears of
             it. For an idempotent tool. A wait of more than 5 seconds suspends the call: it costs
@@ -230,6 +245,7 @@ class Tool(Generic[FunctionT_co]):
         timeout: float | None = None,
         inline: bool = False,
         on_unknown: OnUnknown | None = None,
+        aliases: Sequence[str] = (),
         version: str = "",
         retry: AsyncRetrying | None = None,
         display_text: DisplayText | None = None,
@@ -267,10 +283,12 @@ class Tool(Generic[FunctionT_co]):
         )
         """What it does to call it again; None where the tool does not say."""
         what = f"Tool {self.name!r}"
-        self.nothing_happened: Errors = checked_errors(
+        self.nothing_happened: CheckedErrors = checked_errors(
             nothing_happened, what=f"{what}: `nothing_happened`"
         )
-        self.unknown_after: Errors = checked_errors(unknown_after, what=f"{what}: `unknown_after`")
+        self.unknown_after: CheckedErrors = checked_errors(
+            unknown_after, what=f"{what}: `unknown_after`"
+        )
         check_tables(self.nothing_happened, self.unknown_after, what=what)
         self.key: KeyRule | None = checked_key(
             key, on_repeat, key_kept, read_only=read_only, what=what
@@ -303,7 +321,8 @@ class Tool(Generic[FunctionT_co]):
         self.parameters: dict[str, Any] = self.definition.parameters_json_schema
         told = (self.name, self.description, self.parameters)
         check_text(told, what=f"Tool {self.name!r}: its name, description or schema")
-        self.fingerprint: str = digest([self.name, self.parameters, version])
+        self.fingerprint: str = self.fingerprint_as(self.name)
+        self.aliases: tuple[str, ...] = _checked_aliases(aliases, self.name)
         functools.update_wrapper(self, function, updated=())
 
     def _read_arguments(self, description: str | None) -> Arguments:
@@ -344,6 +363,10 @@ class Tool(Generic[FunctionT_co]):
         """
         return _SchemaTool(call, parameters, name=name, description=description, **options)
 
+    def fingerprint_as(self, name: str) -> str:
+        """What an approval is bound to, under this name of the tool: its own, or an alias."""
+        return digest([name, self.parameters, self.version])
+
     def __call__(self: Tool[Callable[P, R]], *args: P.args, **kwargs: P.kwargs) -> R:
         """Call the function itself, as a test would."""
         return self.function(*args, **kwargs)
@@ -382,8 +405,8 @@ class Tool(Generic[FunctionT_co]):
         """The arguments of a call for a record: every later look at the call begins with them.
 
         They are canonical: with the values of defaults, and converted. Where a type does not read
-        back what it writes (a secret, a validator that converts), they are what was given, with the
-        values of the defaults that it left out.
+        back what it writes (a secret, a validator that converts, an alias), they are what was
+        given, with the values of those left out defaults that can be read back.
 
         Args:
             given: what the model, or a person, wrote.
@@ -396,18 +419,7 @@ class Tool(Generic[FunctionT_co]):
             InvalidArguments: if they cannot be written as JSON.
 
         """
-        if self._arguments.is_plain:
-            return None
-        written = from_json(given or "{}") if isinstance(given, str | None) else dict(given)
-        canonical = self.canonical(checked)
-        if _is_equal(written, canonical):
-            return None
-        try:
-            if _is_equal(self.canonical(self.revalidate(canonical)), canonical):
-                return canonical
-        except InvalidArguments:
-            pass  # what it writes is no valid input of the tool
-        return {**{key: canonical[key] for key in canonical if key not in written}, **written}
+        return self._arguments.made(given, checked)
 
     def canonical(self, checked: Mapping[str, Any]) -> dict[str, Any]:
         """Validated arguments as JSON, in the form of the tool's schema.
@@ -473,11 +485,6 @@ class Tool(Generic[FunctionT_co]):
             )
         except (PydanticSchemaGenerationError, PydanticUserError):
             return None
-
-
-def _is_equal(one: dict[str, Any], other: dict[str, Any]) -> bool:
-    """Whether these are the same JSON: 1 and True, and 1 and 1.0, are not."""
-    return one == other and digest(one) == digest(other)
 
 
 class _SchemaTool(Tool[Callable[..., Any]]):

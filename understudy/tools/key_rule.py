@@ -73,8 +73,8 @@ def checked_key(
         )
     if read_only:
         raise UsageError(
-            f"{what}: use `key` (of equal calls only one just runs) or `read_only` (calling it again "
-            "never harms), not both"
+            f"{what}: use `key` (only one of equal calls just runs) or `read_only` (calling it "
+            "again never harms), not both"
         )
     if on_repeat not in (None, *get_args(OnRepeat)):
         raise UsageError(

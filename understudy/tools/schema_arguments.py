@@ -55,7 +55,6 @@ class SchemaArguments:
             parameters_json_schema=_checked_parameters(parameters, f"Tool {name!r}: `parameters`"),
             sequential=sequential,
         )
-        self.is_plain: bool = True  # nothing is converted, and no default is filled in
         hints, signature = hints_of(function, name)
         self.takes_context: bool = _takes_context(name, signature)
         self.returns: Any = return_type(hints.get("return", Any))
@@ -94,6 +93,9 @@ class SchemaArguments:
             raise InvalidArguments(
                 f"The arguments cannot be written as JSON: {text_of(error)}"
             ) from error
+
+    def made(self, given: str | Mapping[str, Any] | None, checked: Mapping[str, Any]) -> None:
+        """As `Tool.made`: nothing is converted, and no default is filled in."""
 
     def bind(self, checked: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
         """The arguments as one dict. It is a copy: a further attempt gets the same."""

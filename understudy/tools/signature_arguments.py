@@ -8,10 +8,11 @@ from typing import Any, cast
 
 from pydantic import ValidationError
 from pydantic_ai.tools import ToolDefinition
-from pydantic_core import to_json
+from pydantic_core import from_json, to_json
 
 from understudy._base.error_texts import error_text
-from understudy._base.json_values import read_json, text_of
+from understudy._base.json_values import digest, read_json, text_of
+from understudy.tools.made_arguments import Path, is_same_at, left_out, with_value
 from understudy.tools.result import InvalidArguments
 from understudy.tools.schema import (
     error_places,
@@ -54,7 +55,7 @@ class SignatureArguments:
         )
         self.definition: ToolDefinition = made.tool_def
         parameters = list(signature.parameters.values())[1 if self.takes_context else 0 :]
-        self.is_plain: bool = all(
+        self._is_plain = all(
             each.default is each.empty and is_plain(hints[each.name]) for each in parameters
         )
         self._validator = made.function_schema.validator
@@ -88,11 +89,52 @@ class SignatureArguments:
                 f"The arguments cannot be written as JSON: {text_of(error)}"
             ) from error
 
+    def made(
+        self, given: str | Mapping[str, Any] | None, checked: Mapping[str, Any]
+    ) -> dict[str, Any] | None:
+        """As `Tool.made`."""
+        if self._is_plain:
+            return None
+        written = from_json(given or "{}") if isinstance(given, str | None) else dict(given)
+        canonical = self.canonical(checked)
+        if _is_equal(written, canonical):
+            return None
+        if self._reads_back(canonical, (), checked) and _is_equal(
+            canonical, self.canonical(self._read_back(canonical))
+        ):
+            return canonical
+        made = written
+        for path, value in left_out(written, canonical):
+            filled = with_value(made, path, value)
+            if self._reads_back(filled, path, checked):
+                made = filled
+        return None if made is written else made
+
+    def _reads_back(
+        self, arguments: Mapping[str, Any], path: Path, checked: Mapping[str, Any]
+    ) -> bool:
+        """Whether these arguments are read as what was validated, at this path."""
+        try:
+            again = self._read_back(arguments)
+        except InvalidArguments:
+            return False
+        if self._single is not None:
+            return is_same_at((self._single, *path), again, checked)
+        return is_same_at(path, again, checked)
+
+    def _read_back(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        return self.validate(to_json(arguments).decode())
+
     def bind(self, checked: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
         """Validated arguments as positional and keyword arguments."""
         keywords = dict(checked)
         positional = [keywords.pop(name) for name in self._positional]
         return positional, keywords
+
+
+def _is_equal(one: dict[str, Any], other: dict[str, Any]) -> bool:
+    """Whether these are the same JSON: 1 and True, and 1 and 1.0, are not."""
+    return one == other and digest(one) == digest(other)
 
 
 def _ordered(value: Any) -> Any:

@@ -11,13 +11,13 @@ from contextlib import ExitStack, suppress
 import psycopg
 import pytest
 
-from tests.journal.postgres.test_hosting import OWNER
 from tests.support.agents import by_turn, completed, interrupted
 from tests.support.batches import append, batch, claim, commit, texts
+from tests.support.hosts import opened
 from tests.support.loops import soon, until
+from tests.support.owner import owner
 from tests.support.pgbouncer import Mode, PgBouncer, program
 from tests.support.postgres import Hosts, Server
-from tests.support.programs import PIPE, started
 from understudy import Agent, Observer, Runtime, ToolContext, approve, call, tool
 from understudy.errors import Fenced, OwnedElsewhere, StoreBroken, StoreUnavailable
 from understudy.journal.database_store import DatabaseStore
@@ -54,10 +54,6 @@ def pooler(postgres_url: str) -> Iterator[Pooler]:
 
 def host(hosts: Hosts, bouncer: PgBouncer, name: str) -> DatabaseStore:
     return DatabaseStore(hosts.new(name, url=bouncer.url, lease=10))
-
-
-def opened(store: DatabaseStore, *agents: Agent) -> Runtime:
-    return Runtime(agents, store=store, stop_timeout=0.001, idle_timeout=None, sweep=None)
 
 
 def settings(bouncer: PgBouncer, sessions: int = 3) -> set[tuple[object, ...]]:
@@ -145,10 +141,7 @@ def test_a_host_that_is_killed_behind_a_pooler_leaves_its_agents_to_others(
 ) -> None:
     """J50: as a process of its own."""
     bouncer = pooler()
-    command = ("-c", OWNER, bouncer.url, hosts.schema, "dead")
-    with started(*command, stdin=PIPE, stdout=PIPE) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == "owns\n"
+    with owner(bouncer.url, hosts.schema) as process:
         process.kill()
         process.wait()
         assert hosts.open("next", url=bouncer.url).end_dead_hosts() == 1

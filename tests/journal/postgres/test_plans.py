@@ -20,11 +20,11 @@ NOW = datetime(2026, 6, 1, tzinfo=timezone.utc)
 FAR = NOW + timedelta(days=365)
 _FILL = """
 INSERT INTO agents
-    (agent_id, agent, incarnation, epoch, last_seq, floor, standing, due, indexed_seq)
-SELECT 'far-' || lpad(n::text, 7, '0'), 'support', 1, 1, 5, 0, 'waits', %s + n, 5
+    (agent_id, definition, incarnation, epoch, last_seq, floor, index_status, due)
+SELECT 'far-' || lpad(n::text, 7, '0'), 'support', 1, 1, 5, 0, 'waits', %s + n
 FROM generate_series(1, %s) AS n"""
 _DUE_NOW = "UPDATE agents SET due = %s WHERE agent_id = 'far-0000777'"
-_OPEN_NOW = "UPDATE agents SET standing = 'open' WHERE agent_id = 'far-0000778'"
+_OPEN_NOW = "UPDATE agents SET index_status = 'open' WHERE agent_id = 'far-0000778'"
 
 
 @pytest.fixture
@@ -75,18 +75,6 @@ def test_a_sweep_looks_at_no_agent_that_is_due_later(hosts: Hosts, mode: str) ->
             assert sum(looked_at) <= 10, (what, looked_at, plan)
 
 
-def test_whether_older_hosts_may_write_is_known_without_a_look_at_agents(hosts: Hosts) -> None:
-    hosts.open("a")
-    ((told,),) = hosts.sql(f"EXPLAIN (VERBOSE, FORMAT JSON) {lease.HOSTS_SO_FAR}")
-    plan = told if isinstance(told, list) else json.loads(str(told))
-    tables = {
-        node["Relation Name"]
-        for node in nodes(plan[0]["Plan"])
-        if node.get("Schema") == hosts.schema
-    }
-    assert tables == {"hosts"}
-
-
 _EXPLAINED = """
 CREATE FUNCTION explained() RETURNS void LANGUAGE plpgsql AS $function$
 DECLARE plan json;
@@ -105,9 +93,9 @@ def test_who_leaves_looks_at_no_agent_at_rest(
     with psycopg.connect(hosts.url, autocommit=True) as db:
         db.execute(f"SET search_path TO {hosts.schema}".encode())
         db.execute(_FILL.encode(), [time_number(FAR), MANY])
-        db.execute(b"UPDATE agents SET standing = 'open' WHERE key % 20 = 0")
+        db.execute(b"UPDATE agents SET index_status = 'open' WHERE key % 20 = 0")
         db.execute("ANALYZE agents")
-        db.execute(b"UPDATE agents SET standing = 'rest' WHERE standing = 'open'")
+        db.execute(b"UPDATE agents SET index_status = 'rest' WHERE index_status = 'open'")
         db.execute("CREATE TABLE plans (plan json)")
         db.execute(_EXPLAINED.format(statement).encode())
         monkeypatch.setattr(lease, "TELL_LEFT", "SELECT explained(), %(told)s, %(id)s")

@@ -9,7 +9,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import LiteralString, TypeVar
 
@@ -18,6 +18,17 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.support.batches import (
+    append,
+    append_batch,
+    batch,
+    claim,
+    commit,
+    meanwhile,
+    record,
+    refused,
+    texts,
+)
 from tests.support.loops import soon
 from tests.support.postgres import Cutter, Hosts, Server
 from tests.support.programs import PIPE, started
@@ -33,104 +44,41 @@ from understudy.errors import (
     StoreUnavailable,
     UsageError,
 )
-from understudy.journal.codec import EncodedRecord
 from understudy.journal.contracts import Batch, IndexStatus, LostAttempt, Owned
 from understudy.journal.database_store import DatabaseStore
-from understudy.journal.postgres import schema
 from understudy.journal.postgres.backend import PostgresBackend
 from understudy.journal.postgres.errors import store_error
 
 T = TypeVar("T")
-OPEN = IndexStatus.OPEN
-
-
-def record(text: str = "x") -> EncodedRecord:
-    return EncodedRecord("once", 1, text.encode())
-
-
-def batch(
-    owned: Owned, *texts: str, seq: int | None = None, index_status: IndexStatus = OPEN
-) -> Batch:
-    return Batch(
-        agent_id=owned.agent_id,
-        incarnation=owned.incarnation,
-        epoch=owned.epoch,
-        first_seq=owned.last_seq + 1 if seq is None else seq,
-        records=tuple(map(record, texts)),
-        index_status=index_status,
-    )
-
-
-@contextmanager
-def commit(backend: PostgresBackend) -> Iterator[None]:
-    backend.begin()
-    yield
-    backend.commit()
-
-
-def claim(backend: PostgresBackend, agent_id: str = "x") -> Owned:
-    with commit(backend):
-        owned = backend.claim(agent_id, "support")
-    assert owned is not None
-    return owned
-
-
-def append(backend: PostgresBackend, added: Batch) -> None:
-    with commit(backend):
-        backend.append(added)
-
-
-def texts(backend: PostgresBackend, agent_id: str = "x") -> list[str]:
-    found = backend.load(agent_id, 0)
-    assert found is not None
-    return [each.payload.decode() for each in found.records]
-
-
-def refused(backend: PostgresBackend, change: Callable[[], object]) -> type[Exception]:
-    """The error of a change; the rest of its transaction goes on."""
-    backend.begin()
-    with pytest.raises(StoreError) as caught:
-        change()
-    backend.commit()
-    return caught.type
-
-
-@contextmanager
-def meanwhile(work: Callable[[], T]) -> Iterator[Future[T]]:
-    """Do it in a thread of its own."""
-    with ThreadPoolExecutor(1) as pool:
-        yield pool.submit(work)
-
-
 # ------------------------------------------------------------------- leases and takeover
 
 
 def test_an_agent_is_taken_over_when_the_lease_of_its_owner_has_ended(hosts: Hosts) -> None:
     """J6."""
     a, b = hosts.open("a"), hosts.open("b")
-    owned = claim(a)
-    append(a, batch(owned, "one"))
+    owned = claim(a, "x")
+    append(a, owned, "one")
     with pytest.raises(OwnedElsewhere, match="'a'"):
-        claim(b)
+        claim(b, "x")
     b.rollback()
     hosts.end_lease("a")
-    taken = claim(b)
+    taken = claim(b, "x")
     assert (taken.epoch, taken.last_seq) == (owned.epoch + 1, 1)
-    assert refused(a, lambda: a.append(batch(owned, "late", seq=2))) is Fenced
-    assert texts(b) == ["one"]
+    assert refused(a, lambda: a.append(batch(owned, "late", first_seq=2))) is Fenced
+    assert texts(b, "x") == ["one"]
 
 
 def test_a_short_lease_ends_by_itself(hosts: Hosts) -> None:
     """J6, J8: by the database's clock."""
     a, b = hosts.open("a"), hosts.open("b")
-    claim(a)
+    claim(a, "x")
     hosts.sql(
         "UPDATE hosts SET lease_until = clock_timestamp() + interval '0.3 s' WHERE name = 'a'"
     )
     taken = None
     while taken is None:  # a busy machine may let it pass before the first claim
         try:
-            taken = claim(b)
+            taken = claim(b, "x")
         except OwnedElsewhere:
             b.rollback()
     assert taken.epoch == 2
@@ -147,9 +95,9 @@ def test_a_renewed_lease_is_as_long_as_a_new_one(hosts: Hosts) -> None:
 def test_an_owner_that_was_paused_is_fenced_when_it_comes_back(hosts: Hosts) -> None:
     """J8: if another host has taken over meanwhile."""
     a, b = hosts.open("a"), hosts.open("b")
-    owned = claim(a)
+    owned = claim(a, "x")
     hosts.end_lease("a")
-    claim(b)
+    claim(b, "x")
     with pytest.raises(Fenced, match="the lease of 'a' ended"):
         a.renew()
     assert refused(a, lambda: a.claim("x", None)) is Fenced
@@ -162,11 +110,11 @@ def test_an_owner_that_was_paused_is_fenced_when_it_comes_back(hosts: Hosts) -> 
 def test_an_owner_whose_lease_ended_keeps_what_no_other_host_has_claimed(hosts: Hosts) -> None:
     """J6, J8: it claims nothing before it has renewed the lease."""
     a, b = hosts.open("a", lease=7777), hosts.open("b")
-    owned = claim(a)
+    owned = claim(a, "x")
     hosts.end_lease("a")
     assert refused(a, lambda: a.claim("y", "support")) is StoreUnavailable
     assert 7000 < a.renew() <= 7777
-    append(a, batch(owned, "one"))
+    append(a, owned, "one")
     assert refused(b, lambda: b.claim("x", None)) is OwnedElsewhere
     assert claim(a, "y").epoch == 1
 
@@ -174,7 +122,7 @@ def test_an_owner_whose_lease_ended_keeps_what_no_other_host_has_claimed(hosts: 
 def test_a_late_renewal_waits_for_a_claim_under_way_and_believes_it(hosts: Hosts) -> None:
     """J6, J8."""
     a, b = hosts.open("a"), hosts.open("b")
-    owned = claim(a)
+    owned = claim(a, "x")
     hosts.end_lease("a")
     b.begin()
     assert b.claim("x", None) is not None
@@ -189,7 +137,7 @@ def test_a_late_renewal_waits_for_a_claim_under_way_and_believes_it(hosts: Hosts
 def test_a_late_renewal_is_made_if_the_claim_under_way_fails(hosts: Hosts) -> None:
     """J6, J8."""
     a, b = hosts.open("a", lease=7777), hosts.open("b")
-    owned = claim(a)
+    owned = claim(a, "x")
     hosts.end_lease("a")
     b.begin()
     assert b.claim("x", None) is not None
@@ -197,17 +145,17 @@ def test_a_late_renewal_is_made_if_the_claim_under_way_fails(hosts: Hosts) -> No
         hosts.wait_for_a_lock()
         b.rollback()
         assert renewed.result(60) > 7000
-    append(a, batch(owned, "one"))
+    append(a, owned, "one")
 
 
 def test_a_fenced_host_that_is_opened_again_is_a_new_host(hosts: Hosts) -> None:
     a = hosts.open("a")
-    owned = claim(a)
+    owned = claim(a, "x")
     hosts.end_lease("a")
     a.open()
     assert a.renew() > 0
     assert refused(a, lambda: a.append(batch(owned, "late"))) is Fenced
-    assert claim(a).epoch == owned.epoch + 1
+    assert claim(a, "x").epoch == owned.epoch + 1
 
 
 def test_a_fenced_host_becomes_a_new_one_at_its_next_renewal(hosts: Hosts) -> None:
@@ -223,13 +171,13 @@ def test_a_fenced_host_becomes_a_new_one_at_its_next_renewal(hosts: Hosts) -> No
     assert refused(a, lambda: a.append(batch(owned, "late"))) is Fenced
     assert refused(a, lambda: a.append(batch(lost, "late"))) is Fenced
     assert refused(a, lambda: a.claim("lost", None)) is OwnedElsewhere
-    append(a, batch(claim(a, "x"), "one"))
+    append(a, claim(a, "x"), "one")
     assert texts(b, "x") == ["one"]
 
 
 def test_a_lease_that_ended_owns_nothing_even_before_it_is_taken_over(hosts: Hosts) -> None:
     a, b = hosts.open("a"), hosts.open("b")
-    claim(a)
+    claim(a, "x")
     hosts.end_lease("a")
     assert [agent.host for agent in b.agents(None, "", 9)] == [None]
     with commit(b):
@@ -239,9 +187,9 @@ def test_a_lease_that_ended_owns_nothing_even_before_it_is_taken_over(hosts: Hos
 def test_a_host_judged_dead_stays_dead_though_the_clock_be_set_back(hosts: Hosts) -> None:
     """J6: as if the end of the lease had come back into the future."""
     a, b = hosts.open("a"), hosts.open("b")
-    claim(a)
+    claim(a, "x")
     hosts.end_lease("a")
-    claim(b)
+    claim(b, "x")
     hosts.sql("UPDATE hosts SET lease_until = lease_until + interval '1 hour' WHERE name = 'a'")
     with pytest.raises(Fenced):
         a.renew()
@@ -253,7 +201,7 @@ def test_a_host_judged_dead_stays_dead_though_the_clock_be_set_back(hosts: Hosts
 def test_a_claim_waits_for_a_renewal_that_is_under_way_and_believes_it(hosts: Hosts) -> None:
     """J6: else both would win."""
     a, b = hosts.open("a"), hosts.open("b")
-    claim(a)
+    claim(a, "x")
     hosts.end_lease("a")
     b.begin()
     with hosts.connection() as heart:
@@ -269,7 +217,7 @@ def test_a_claim_waits_for_a_renewal_that_is_under_way_and_believes_it(hosts: Ho
 
 def test_a_renewal_under_way_that_fails_leaves_the_agent_to_the_claim(hosts: Hosts) -> None:
     a, b = hosts.open("a"), hosts.open("b")
-    claim(a)
+    claim(a, "x")
     hosts.end_lease("a")
     b.begin()
     with hosts.connection() as heart:
@@ -290,7 +238,7 @@ def test_of_two_claims_at_once_one_wins(hosts: Hosts, ends: str, *, known: bool)
     """J6."""
     a, b, c = (hosts.open(name) for name in "abc")
     if known:
-        owned = claim(c)
+        owned = claim(c, "x")
         with commit(c):
             c.release(owned)
     a.begin()
@@ -311,7 +259,7 @@ def test_of_two_claims_at_once_one_wins(hosts: Hosts, ends: str, *, known: bool)
 def test_a_takeover_waits_for_a_commit_under_way_and_goes_on_behind_it(hosts: Hosts) -> None:
     """J7: neither a gap nor a lost record."""
     a, b = hosts.open("a"), hosts.open("b")
-    owned = claim(a)
+    owned = claim(a, "x")
     a.begin()
     a.append(batch(owned, "one", "two"))
     hosts.end_lease("a")
@@ -323,13 +271,13 @@ def test_a_takeover_waits_for_a_commit_under_way_and_goes_on_behind_it(hosts: Ho
     assert taken is not None
     b.append(batch(taken, "three"))
     b.commit()
-    assert texts(b) == ["one", "two", "three"]
+    assert texts(b, "x") == ["one", "two", "three"]
 
 
 def test_a_commit_waits_for_a_takeover_under_way_and_is_fenced(hosts: Hosts) -> None:
     """J7."""
     a, b = hosts.open("a"), hosts.open("b")
-    owned = claim(a)
+    owned = claim(a, "x")
     hosts.end_lease("a")
     b.begin()
     b.claim("x", None)
@@ -339,12 +287,12 @@ def test_a_commit_waits_for_a_takeover_under_way_and_is_fenced(hosts: Hosts) -> 
         b.commit()
     assert isinstance(added.exception(), Fenced)
     a.commit()
-    assert texts(b) == []
+    assert texts(b, "x") == []
 
 
 def test_a_deletion_takes_what_was_committed_while_it_waited(hosts: Hosts) -> None:
     a, b = hosts.open("a"), hosts.open("b")
-    owned = claim(a)
+    owned = claim(a, "x")
     a.begin()
     a.append(batch(owned, "one"))
     hosts.end_lease("a")
@@ -354,19 +302,19 @@ def test_a_deletion_takes_what_was_committed_while_it_waited(hosts: Hosts) -> No
         a.commit()
     assert deleted.result()
     b.commit()
-    assert claim(b).last_seq == 0
-    assert texts(b) == []
+    assert claim(b, "x").last_seq == 0
+    assert texts(b, "x") == []
 
 
 def test_a_refused_claim_holds_up_neither_the_owner_nor_its_heartbeat(hosts: Hosts) -> None:
     a, b = hosts.open("a"), hosts.open("b")
-    owned = claim(a)
+    owned = claim(a, "x")
     b.begin()
     with pytest.raises(OwnedElsewhere):
         b.claim("x", None)
     with pytest.raises(OwnedElsewhere):
         b.delete("x")
-    append(a, batch(owned, "one"))  # a lock would make it wait, and then fail
+    append(a, owned, "one")  # a lock would make it wait, and then fail
     assert a.renew() > 0
     b.commit()
 
@@ -376,11 +324,11 @@ def test_a_host_suspended_in_the_middle_of_a_commit_does_not_keep_agents_locked(
     hosts: Hosts,
 ) -> None:
     b, a = hosts.open("b"), hosts.open("a", lease=2)
-    claim(a)
+    claim(a, "x")
     a.begin()
     a.claim("x", None)
     hosts.end_lease("a")
-    assert claim(b).epoch == 2  # waits until the server has thrown the first one out
+    assert claim(b, "x").epoch == 2  # waits until the server has thrown the first one out
     with pytest.raises(StoreUnavailable):
         a.commit()
     a.rollback()
@@ -466,7 +414,7 @@ def test_a_takeover_does_not_wait_for_an_owner_that_is_stopped_in_a_commit(hosts
         b = hosts.open("b")
         while True:
             try:
-                taken = claim(b)
+                taken = claim(b, "x")
             except OwnedElsewhere:  # until its lease is over
                 b.rollback()
             else:
@@ -477,7 +425,7 @@ def test_a_takeover_does_not_wait_for_an_owner_that_is_stopped_in_a_commit(hosts
 def test_lost_attempts_are_those_of_one_run_and_end_with_their_agent(hosts: Hosts) -> None:
     """J10: whoever was fenced says so, whoever owns the agent now."""
     a, b = hosts.open("a"), hosts.open("b")
-    claim(b)
+    claim(b, "x")
     for run, number in (("r1", 1), ("r1", 2), ("r1", 2)):
         a.begin()
         a.note_lost_attempt("x", LostAttempt(run, number))
@@ -535,7 +483,7 @@ class Fighter(threading.Thread):
             try:
                 news[agent] = owned, seq = self.owned.get(agent) or self.claim(agent)
                 text = f"{self.name}-{number}"
-                self.backend.append(batch(owned, text, seq=seq))
+                self.backend.append(batch(owned, text, first_seq=seq))
                 news[agent], written[agent] = (owned, seq + 1), text
             except (OwnedElsewhere, StoreUnavailable):
                 pass  # another host's; or its own lease is not renewed yet
@@ -581,7 +529,7 @@ def test_hosts_that_fight_for_agents_never_write_in_a_stale_epoch(hosts: Hosts) 
         assert fighter.error is None, repr(fighter.error)
     for agent in agents:
         rows = hosts.sql(
-            "SELECT seq, r.epoch, convert_from(payload, 'UTF8') FROM records r"
+            "SELECT seq, r.epoch, convert_from(payload, 'UTF8')::json->>'value' FROM records r"
             " JOIN agents a ON a.key = r.agent WHERE agent_id = %s ORDER BY seq",
             agent,
         )
@@ -607,11 +555,11 @@ def test_many_batches_are_added_at_once_and_each_gets_its_own_answer(hosts: Host
         answers = a.append_all(
             [
                 batch(stolen, "late"),
-                batch(y, "one", seq=7),
+                batch(y, "one", first_seq=7),
                 batch(x, "one", "two"),
                 batch(z, "one"),
-                batch(x, "three", seq=3, index_status=IndexStatus.WAITS),
-                batch(z, index_status=IndexStatus.REST, seq=2),
+                batch(x, "three", first_seq=3, index_status=IndexStatus.WAITS),
+                batch(z, index_status=IndexStatus.REST, first_seq=2),
             ]
         )
     kinds = [type(answer) for answer in answers]
@@ -659,7 +607,7 @@ def test_batches_added_at_once_fare_as_if_added_one_by_one(
                 epoch=epochs[f"{way}-{agent_id}"].epoch - 1 + epoch,
                 first_seq=seq,
                 records=tuple(record(f"{n}-{k}") for k in range(count)),
-                index_status=OPEN,
+                index_status=IndexStatus.OPEN,
             )
             for n, (agent_id, seq, epoch, count) in enumerate(given)
         ]
@@ -687,9 +635,9 @@ def test_a_crash_of_the_server_loses_nothing_that_was_committed(postgres_server:
     """J16."""
     hosts = Hosts(postgres_server.url)
     a, lazy = hosts.open("a"), hosts.open("lazy", durability="off")
-    owned = claim(a)
-    kept, lost = batch(owned, "one"), batch(owned, "two", seq=2)
-    append(a, kept)
+    owned = claim(a, "x")
+    kept, lost = batch(owned, "one"), batch(owned, "two", first_seq=2)
+    append_batch(a, kept)
     a.begin()
     a.append(lost)
     epoch = claim(lazy, "y").epoch
@@ -699,12 +647,12 @@ def test_a_crash_of_the_server_loses_nothing_that_was_committed(postgres_server:
             change()
     a.rollback()
     postgres_server.start()
-    assert texts(a) == ["one"]  # the reader connects anew by itself, and so does the heart
+    assert texts(a, "x") == ["one"]  # the reader connects anew by itself, and so does the heart
     assert a.renew() > 0
     a.reconnect()
     assert (a.is_committed(kept), a.is_committed(lost)) == (True, False)
-    append(a, lost)
-    assert texts(a) == ["one", "two"]
+    append_batch(a, lost)
+    assert texts(a, "x") == ["one", "two"]
     lazy.reconnect()
     # J7: an epoch that was given away is never given again, though commits may be lost.
     assert claim(lazy, "y").epoch == epoch + 1
@@ -714,7 +662,7 @@ def test_a_crash_of_the_server_loses_nothing_that_was_committed(postgres_server:
 def test_closing_raises_nothing_though_the_server_is_gone(postgres_server: Server) -> None:
     hosts = Hosts(postgres_server.url)
     a = hosts.open("a")
-    owned = claim(a)
+    owned = claim(a, "x")
     a.begin()
     a.append(batch(owned, "one"))
     postgres_server.crash()
@@ -728,7 +676,7 @@ def test_closing_raises_nothing_though_the_server_is_gone(postgres_server: Serve
 def test_a_commit_whose_answer_was_lost_is_known_to_be_made(hosts: Hosts, cutter: Cutter) -> None:
     """J16."""
     a = hosts.open("a", url=cutter.url)
-    added = batch(claim(a), "one")
+    added = batch(claim(a, "x"), "one")
     a.begin()
     a.append(added)
     cutter.lose_the_next_answer()
@@ -743,7 +691,7 @@ def test_a_commit_whose_answer_was_lost_is_known_to_be_made(hosts: Hosts, cutter
 def test_a_change_whose_answer_was_lost_is_known_to_be_undone(hosts: Hosts, cutter: Cutter) -> None:
     """J16."""
     a = hosts.open("a", url=cutter.url)
-    added = batch(claim(a), "one")
+    added = batch(claim(a, "x"), "one")
     a.begin()
     cutter.lose_the_next_answer()
     with pytest.raises(StoreUnavailable):
@@ -751,14 +699,14 @@ def test_a_change_whose_answer_was_lost_is_known_to_be_undone(hosts: Hosts, cutt
     a.rollback()
     a.reconnect()
     assert not a.is_committed(added)
-    append(a, added)
-    assert texts(a) == ["one"]
+    append_batch(a, added)
+    assert texts(a, "x") == ["one"]
 
 
 def test_reading_back_waits_for_a_transaction_that_is_not_settled(hosts: Hosts) -> None:
     """J16: else it would be denied, and made a moment later."""
     a, b = hosts.open("a"), hosts.open("b")
-    added = batch(claim(a), "one")
+    added = batch(claim(a, "x"), "one")
     a.begin()
     a.append(added)
     with meanwhile(lambda: b.is_committed(added)) as told:
@@ -774,11 +722,11 @@ def test_a_server_that_freezes_is_unavailable_and_can_be_used_when_it_thaws(
 ) -> None:
     hosts = Hosts(postgres_server.url)
     a = hosts.open("a", patience=1, lease=5)
-    owned = claim(a)
+    owned = claim(a, "x")
     a.load("x", 0)
     a.renew()
     act: Callable[[], object] = {
-        "writer": lambda: append(a, batch(owned, "one")),
+        "writer": lambda: append(a, owned, "one"),
         "heart": a.renew,
         "reader": lambda: a.load("x", 0),
     }[whose]
@@ -789,48 +737,48 @@ def test_a_server_that_freezes_is_unavailable_and_can_be_used_when_it_thaws(
             a.rollback()
             a.reconnect()
         act()  # the others connect anew by themselves
-    assert texts(a) == (["one"] if whose == "writer" else [])
+    assert texts(a, "x") == (["one"] if whose == "writer" else [])
     hosts.close()
 
 
 def test_connections_that_the_server_ends_are_made_anew(hosts: Hosts) -> None:
     a = hosts.open("a")
-    owned = claim(a)
+    owned = claim(a, "x")
     end = (
         "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid()"
         " AND application_name = 'understudy a' AND datname = current_database()"
     )
     assert len(hosts.sql(end)) == 3
     assert a.renew() > 0
-    assert texts(a) == []
+    assert texts(a, "x") == []
     a.begin()
     with pytest.raises(StoreUnavailable):
         a.append(batch(owned, "one"))
     a.rollback()
     a.reconnect()
-    append(a, batch(owned, "one"))
-    assert texts(a) == ["one"]
+    append(a, owned, "one")
+    assert texts(a, "x") == ["one"]
 
 
 def test_a_read_that_fails_before_it_is_sent_leaves_the_reader_as_it_was(hosts: Hosts) -> None:
     """Its transaction is of one moment: left open, all later reads would be of that moment."""
     a = hosts.open("a")
-    owned = claim(a)
+    owned = claim(a, "x")
     with pytest.raises(OverflowError):
         a.load("x", 1 << 70)
-    append(a, batch(owned, "one"))
-    assert texts(a) == ["one"]
+    append(a, owned, "one")
+    assert texts(a, "x") == ["one"]
 
 
 def test_closing_gives_up_all_at_once_even_on_a_connection_that_was_lost(hosts: Hosts) -> None:
     a, b = hosts.open("a"), hosts.open("b")
-    claim(a)
+    claim(a, "x")
     hosts.sql(
         "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
         " WHERE application_name = 'understudy a'"
     )
     a.close()
-    assert claim(b).epoch == 2
+    assert claim(b, "x").epoch == 2
 
 
 # ------------------------------------------------------------------------------- opening
@@ -849,51 +797,25 @@ def test_several_hosts_may_open_a_new_store_at_once(new_hosts: Hosts) -> None:
 
 def test_hosts_that_ended_long_ago_are_forgotten_and_own_nothing(hosts: Hosts) -> None:
     a = hosts.open("a")
-    claim(a)
+    claim(a, "x")
     hosts.sql("UPDATE hosts SET lease_until = clock_timestamp() - interval '2 days'")
     b = hosts.open("b")
     assert hosts.sql("SELECT name FROM hosts") == [("b",)]
-    assert claim(b).epoch == 2
+    assert claim(b, "x").epoch == 2
     with pytest.raises(Fenced):
         a.renew()
 
 
-def test_tables_of_a_newer_version_are_left_alone(hosts: Hosts) -> None:
-    hosts.open("a").close()
-    hosts.sql("UPDATE schema_version SET version = 99")
-    with pytest.raises(SchemaVersionError, match="99"):
-        hosts.open("b")
-
-
-def test_tables_of_an_older_version_are_upgraded_with_what_they_hold(
-    new_hosts: Hosts, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    a = new_hosts.open("a")
-    append(a, batch(claim(a), "one"))
-    steps = (*schema.UPGRADES, ("ALTER TABLE agents ADD COLUMN note text DEFAULT 'old'",))
-    monkeypatch.setattr(schema, "UPGRADES", steps)
-    b = new_hosts.open("b")
-    assert new_hosts.sql("SELECT agent_id, note FROM agents") == [("x", "old")]
-    assert texts(b) == ["one"]
-    b.close()
-    b.open()
-    monkeypatch.undo()
-    with pytest.raises(SchemaVersionError):
-        new_hosts.open("c")
-
-
-def test_an_upgrade_that_fails_leaves_the_tables_as_they_were(
-    new_hosts: Hosts, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    a = new_hosts.open("a")
-    steps = (*schema.UPGRADES, ("ALTER TABLE agents ADD COLUMN note text", "SELECT 1/0"))
-    monkeypatch.setattr(schema, "UPGRADES", steps)
-    with pytest.raises(StoreBroken, match="division by zero"):
-        new_hosts.open("b")
-    monkeypatch.undo()
-    claim(new_hosts.open("c"))
-    claim(a, "y")
-    assert new_hosts.sql("SELECT version FROM schema_version") == [(len(schema.UPGRADES),)]
+def test_tables_of_another_program_are_left_alone(new_hosts: Hosts) -> None:
+    """J96: its schema may be shared, but not the names of tables."""
+    with psycopg.connect(new_hosts.url, autocommit=True) as other:
+        other.execute(f"CREATE SCHEMA {new_hosts.schema}".encode())
+    new_hosts.sql("CREATE TABLE records (note text)")
+    with pytest.raises(SchemaVersionError, match="the table 'meta' is missing") as refused:
+        new_hosts.open("a")
+    assert "the column 'records.note' is not known" in refused.value.differences
+    tables = "SELECT table_name FROM information_schema.tables WHERE table_schema = %s"
+    assert new_hosts.sql(tables, new_hosts.schema) == [("records",)]
 
 
 # -------------------------------------------------------------------------------- errors
@@ -918,7 +840,7 @@ TROUBLE = {
 def test_trouble_in_the_server_is_told_with_its_remedy(hosts: Hosts, code: str) -> None:
     """J16."""
     a = hosts.open("a")
-    owned = claim(a)
+    owned = claim(a, "x")
     hosts.sql(
         "CREATE FUNCTION fail() RETURNS trigger LANGUAGE plpgsql AS"
         f" $$BEGIN RAISE EXCEPTION 'trouble' USING ERRCODE = '{code}'; END$$"
@@ -932,13 +854,13 @@ def test_trouble_in_the_server_is_told_with_its_remedy(hosts: Hosts, code: str) 
     assert "trouble" in str(caught.value)
     a.rollback()
     hosts.sql("DROP TRIGGER fail ON records")
-    append(a, batch(owned, "one"))
-    assert texts(a) == ["one"]
+    append(a, owned, "one")
+    assert texts(a, "x") == ["one"]
 
 
 def test_a_transaction_that_failed_is_never_told_to_be_committed(hosts: Hosts) -> None:
     a = hosts.open("a")
-    owned = claim(a)
+    owned = claim(a, "x")
     hosts.sql("ALTER TABLE records RENAME TO elsewhere")
     a.begin()
     with pytest.raises(StoreBroken, match="dropped or renamed"):
@@ -1000,7 +922,7 @@ def test_a_user_without_rights_is_told_so_and_needs_none_to_create_what_exists(
         with pytest.raises(StoreBroken, match="rights"):
             new_hosts.open("a", url=url)
         new_hosts.sql(f"CREATE SCHEMA {new_hosts.schema} AUTHORIZATION {user}")
-        claim(new_hosts.open("a", url=url))
+        claim(new_hosts.open("a", url=url), "x")
     finally:
         new_hosts.close()
         new_hosts.sql(f"DROP ROLE {user}")
@@ -1030,7 +952,7 @@ def test_a_server_that_is_not_there_is_unavailable() -> None:
 
 def test_a_gap_in_the_records_is_told_as_damage(hosts: Hosts) -> None:
     a = hosts.open("a")
-    append(a, batch(claim(a), "one", "two", "three"))
+    append(a, claim(a, "x"), "one", "two", "three")
     hosts.sql("DELETE FROM records WHERE seq = 2")
     with pytest.raises(StoreDamaged, match="'x'"):
         a.load("x", 0)
@@ -1041,8 +963,8 @@ def test_a_gap_in_the_records_is_told_as_damage(hosts: Hosts) -> None:
 def test_a_damaged_row_is_told_in_a_list_and_hides_no_other(hosts: Hosts) -> None:
     """J16."""
     a = hosts.open("a")
-    append(a, batch(claim(a), "one"))
-    append(a, batch(claim(a, "y"), "two"))
+    append(a, claim(a, "x"), "one")
+    append(a, claim(a, "y"), "two")
     hosts.sql("UPDATE agents SET epoch = -1 WHERE agent_id = 'x'")
     x, y = a.agents(None, "", 9)
     assert isinstance(x.damage, StoreDamaged)
@@ -1125,7 +1047,7 @@ def test_a_store_that_closes_while_a_reader_reconnects_leaves_no_connection(
     hosts: Hosts, cutter: Cutter
 ) -> None:
     a = hosts.open("a", url=cutter.url)
-    append(a, batch(claim(a), "one"))
+    append(a, claim(a, "x"), "one")
     with ThreadPoolExecutor(1) as reader:
         with cutter.holding_connections() as is_asked:
             cutter.lose_the_next_answer()

@@ -9,16 +9,17 @@ from typing import Any
 
 import pytest
 
-from tests.journal.postgres.test_postgres import (
+from tests.support.batches import (
     append,
+    append_batch,
     batch,
     claim,
     commit,
     meanwhile,
     refused,
+    stored,
     texts,
 )
-from tests.support.batches import stored
 from tests.support.postgres import Cutter, Hosts
 from understudy.errors import Fenced, OwnedElsewhere
 from understudy.journal.contracts import Batch, IndexStatus, Owned
@@ -55,7 +56,7 @@ def open_host(hosts: Hosts, ears: Ears, name: str, *, lease: float = 60.0) -> Po
 
 
 def at_rest(owned: Owned, *texts: str, seq: int | None = None) -> Batch:
-    added = batch(owned, *texts, seq=seq, index_status=REST)
+    added = batch(owned, *texts, first_seq=seq, index_status=REST)
     return replace(added, takeable=True)
 
 
@@ -80,45 +81,38 @@ def test_an_agent_at_rest_is_taken_from_its_living_owner_who_is_told(
 ) -> None:
     """J6."""
     a, b = open_host(hosts, ears, "a"), open_host(hosts, ears, "b")
-    owned = claim(a)
-    append(a, at_rest(owned, "one"))
+    owned = claim(a, "x")
+    append_batch(a, at_rest(owned, "one"))
     taken = take(b)
     assert (taken.last_seq, taken.epoch) == (1, owned.epoch + 1)
     assert next_of(ears, "a") == ("taken", taken.epoch, "x")
-    assert refused(a, lambda: a.append(batch(owned, "late", seq=2))) is Fenced
-    append(b, batch(taken, "two"))
-    assert texts(a) == ["one", "two"]
+    assert refused(a, lambda: a.append(batch(owned, "late", first_seq=2))) is Fenced
+    append(b, taken, "two")
+    assert texts(a, "x") == ["one", "two"]
     assert stored(a, "x").host == "b"
 
 
 def test_an_agent_of_which_something_goes_on_is_not_taken(hosts: Hosts, ears: Ears) -> None:
     """J6: its row says so, whatever it waits for."""
     a, b = open_host(hosts, ears, "a"), open_host(hosts, ears, "b")
-    owned = claim(a)
+    owned = claim(a, "x")
     assert refused(b, lambda: b.take("x", "support")) is OwnedElsewhere
     for seq, status in enumerate(IndexStatus, start=1):
-        append(a, batch(owned, "more", seq=seq, index_status=status))
+        append(a, owned, "more", first_seq=seq, index_status=status)
         assert refused(b, lambda: b.take("x", "support")) is OwnedElsewhere
 
 
 def test_an_agent_is_not_taken_from_a_host_that_does_not_listen(hosts: Hosts, ears: Ears) -> None:
-    """J6: it may be of a version that does not know that it can lose an agent."""
+    """J6: it would not hear that it has lost the agent."""
     deaf, b = hosts.open("deaf"), open_host(hosts, ears, "b")
-    append(deaf, at_rest(claim(deaf), "one"))
-    assert refused(b, lambda: b.take("x", "support")) is OwnedElsewhere
-
-
-def test_what_an_older_version_has_written_last_is_not_taken(hosts: Hosts, ears: Ears) -> None:
-    a, b = open_host(hosts, ears, "a"), open_host(hosts, ears, "b")
-    append(a, at_rest(claim(a), "one"))
-    hosts.sql("UPDATE agents SET last_seq = 2")
+    append_batch(deaf, at_rest(claim(deaf, "x"), "one"))
     assert refused(b, lambda: b.take("x", "support")) is OwnedElsewhere
 
 
 def test_a_claim_takes_nothing_from_a_living_owner(hosts: Hosts, ears: Ears) -> None:
     """What a host looks for by itself, such as a due, does not move agents."""
     a, b = open_host(hosts, ears, "a"), open_host(hosts, ears, "b")
-    append(a, at_rest(claim(a), "one"))
+    append_batch(a, at_rest(claim(a, "x"), "one"))
     assert refused(b, lambda: b.claim("x", "support")) is OwnedElsewhere
 
 
@@ -127,25 +121,25 @@ def test_a_take_that_waits_for_an_append_judges_what_that_has_written(
 ) -> None:
     """J6: in the statement that takes, and not before it."""
     a, b = open_host(hosts, ears, "a"), open_host(hosts, ears, "b")
-    owned = claim(a)
-    append(a, at_rest(owned, "one"))
+    owned = claim(a, "x")
+    append_batch(a, at_rest(owned, "one"))
     a.begin()
-    a.append(batch(owned, "goes on", seq=2))
+    a.append(batch(owned, "goes on", first_seq=2))
     b.begin()
     with meanwhile(lambda: b.take("x", "support")) as taken:
         hosts.wait_for_a_lock()
         a.commit()
     assert isinstance(taken.exception(), OwnedElsewhere)
     b.rollback()
-    append(a, batch(owned, "two", seq=3))
+    append(a, owned, "two", first_seq=3)
 
 
 def test_a_take_that_waits_for_an_append_of_an_agent_that_rests_goes_on_behind_it(
     hosts: Hosts, ears: Ears
 ) -> None:
     a, b = open_host(hosts, ears, "a"), open_host(hosts, ears, "b")
-    owned = claim(a)
-    append(a, at_rest(owned, "one"))
+    owned = claim(a, "x")
+    append_batch(a, at_rest(owned, "one"))
     a.begin()
     a.append(at_rest(owned, "two", seq=2))
     b.begin()
@@ -162,25 +156,25 @@ def test_a_take_that_waits_for_an_append_of_an_agent_that_rests_goes_on_behind_i
 def test_an_append_that_waits_for_a_take_is_fenced(hosts: Hosts, ears: Ears) -> None:
     """J7."""
     a, b = open_host(hosts, ears, "a"), open_host(hosts, ears, "b")
-    owned = claim(a)
-    append(a, at_rest(owned, "one"))
+    owned = claim(a, "x")
+    append_batch(a, at_rest(owned, "one"))
     b.begin()
     b.take("x", "support")
     a.begin()
-    with meanwhile(lambda: a.append(batch(owned, "late", seq=2))) as added:
+    with meanwhile(lambda: a.append(batch(owned, "late", first_seq=2))) as added:
         hosts.wait_for_a_lock()
         b.commit()
     assert isinstance(added.exception(), Fenced)
     a.commit()
-    assert texts(b) == ["one"]
+    assert texts(b, "x") == ["one"]
 
 
 def test_of_two_hosts_that_take_at_once_one_after_the_other_has_the_agent(
     hosts: Hosts, ears: Ears
 ) -> None:
     a, b, c = (open_host(hosts, ears, name) for name in "abc")
-    owned = claim(a)
-    append(a, at_rest(owned, "one"))
+    owned = claim(a, "x")
+    append_batch(a, at_rest(owned, "one"))
     b.begin()
     first = b.take("x", "support")
     c.begin()
@@ -196,10 +190,10 @@ def test_of_two_hosts_that_take_at_once_one_after_the_other_has_the_agent(
 
 def test_an_agent_at_rest_is_deleted_though_another_host_owns_it(hosts: Hosts, ears: Ears) -> None:
     a, b = open_host(hosts, ears, "a"), open_host(hosts, ears, "b")
-    owned = claim(a)
-    append(a, batch(owned, "one"))
+    owned = claim(a, "x")
+    append(a, owned, "one")
     assert refused(b, lambda: b.take_to_delete("x")) is OwnedElsewhere
-    append(a, at_rest(owned, "two", seq=2))
+    append_batch(a, at_rest(owned, "two", seq=2))
     with commit(b):
         assert b.take_to_delete("x")
     assert next_of(ears, "a").kind == "taken"
@@ -228,7 +222,7 @@ def test_of_each_agent_as_many_calls_are_read_before_more_of_one(hosts: Hosts, e
     """J70: and none of those in hand, of agents with much in hand, or that would only wait."""
     a, b = open_host(hosts, ears, "a"), open_host(hosts, ears, "b")
     for id in ("x", "y"):
-        append(a, batch(claim(a, id), "one"))
+        append(a, claim(a, id), "one")
     xs = post(b, "run", "run", "send", "cancel", agent_id="x")
     ys = post(b, "run", agent_id="y")
     assert [each.id for each in a.posted(wanted(limit=2))] == [xs[0], ys[0]]
@@ -241,7 +235,7 @@ def test_of_each_agent_as_many_calls_are_read_before_more_of_one(hosts: Hosts, e
 
 def test_a_call_is_posted_found_by_the_owner_and_answered(hosts: Hosts, ears: Ears) -> None:
     a, b = open_host(hosts, ears, "a"), open_host(hosts, ears, "b")
-    append(a, batch(claim(a), "one"))
+    append(a, claim(a, "x"), "one")
     one, two = post(b, "run", "cancel")
     assert one < two
     assert next_of(ears, "a") == ("posted", 0, "x")
@@ -267,7 +261,7 @@ def test_of_a_reply_and_a_call_that_is_taken_back_one_wins(
     hosts: Hosts, ears: Ears, first: str
 ) -> None:
     a, b = open_host(hosts, ears, "a"), open_host(hosts, ears, "b")
-    append(a, batch(claim(a), "one"))
+    append(a, claim(a, "x"), "one")
     (id,) = post(b, "run")
 
     def reply() -> None:
@@ -293,27 +287,27 @@ def test_of_a_reply_and_a_call_that_is_taken_back_one_wins(
 
 def test_nothing_is_posted_to_whoever_does_not_own_it_any_more(hosts: Hosts, ears: Ears) -> None:
     a, b = open_host(hosts, ears, "a"), open_host(hosts, ears, "b")
-    owned = claim(a)
-    append(a, batch(owned, "one"))
+    owned = claim(a, "x")
+    append(a, owned, "one")
     assert post(b, "run", incarnation=2) == []
     with commit(a):
         a.release(owned)
     assert post(b, "run") == []
     deaf = hosts.open("deaf")
-    claim(deaf)
+    claim(deaf, "x")
     assert post(b, "run") == []
 
 
 def test_a_call_whose_commit_was_not_answered_is_posted_once(hosts: Hosts, ears: Ears) -> None:
     a, b = open_host(hosts, ears, "a"), open_host(hosts, ears, "b")
-    append(a, batch(claim(a), "one"))
+    append(a, claim(a, "x"), "one")
     assert post(b, "run") == post(b, "run")
     assert len(a.posted(wanted())) == 1
 
 
 def test_a_call_that_is_done_once_at_most_is_begun_by_one_attempt(hosts: Hosts, ears: Ears) -> None:
     a, b = open_host(hosts, ears, "a"), open_host(hosts, ears, "b")
-    append(a, batch(claim(a), "one"))
+    append(a, claim(a, "x"), "one")
     (id,) = post(b, "notify")
     with commit(a):
         assert a.begin_post(id, "first")
@@ -328,11 +322,11 @@ def test_a_call_that_is_done_once_at_most_is_begun_by_one_attempt(hosts: Hosts, 
 
 def test_a_claim_says_that_calls_wait_for_the_agent(hosts: Hosts, ears: Ears) -> None:
     a, b = open_host(hosts, ears, "a"), open_host(hosts, ears, "b")
-    append(a, batch(claim(a), "one"))
+    append(a, claim(a, "x"), "one")
     post(b, "run")
     hosts.end_lease("a")
     assert b.orphans(10) == [("x", "support")]
-    assert claim(b).has_posts
+    assert claim(b, "x").has_posts
     assert b.orphans(10) == []
     assert [each.kind for each in b.posted(wanted("x"))] == ["run"]
     assert b.posted(wanted("y")) == []
@@ -340,8 +334,8 @@ def test_a_claim_says_that_calls_wait_for_the_agent(hosts: Hosts, ears: Ears) ->
 
 def test_a_release_tells_those_who_wait_to_look(hosts: Hosts, ears: Ears) -> None:
     a, b = open_host(hosts, ears, "a"), open_host(hosts, ears, "b")
-    owned = claim(a)
-    append(a, batch(owned, "one"))
+    owned = claim(a, "x")
+    append(a, owned, "one")
     (id,) = post(b, "run")
     with commit(a):
         a.release(owned)
@@ -354,8 +348,8 @@ def test_who_leaves_says_so_if_it_was_given_a_run_just_then(hosts: Hosts, ears: 
     gives, leaves, _ = (open_host(hosts, ears, name) for name in ("gives", "leaves", "stays"))
     with commit(leaves):
         leaves.register([HostedDefinition(agent="support", fingerprint="f")])
-    owned = claim(gives)
-    append(gives, batch(owned, "one"))
+    owned = claim(gives, "x")
+    append(gives, owned, "one")
     with commit(gives):
         gives.release(owned)
     gives.begin()
@@ -372,8 +366,8 @@ def test_who_leaves_says_so_if_it_was_given_a_run_just_then(hosts: Hosts, ears: 
 def test_who_leaves_says_so_if_something_is_posted_to_its_agents(hosts: Hosts, ears: Ears) -> None:
     """J70: who has posted it may be gone as well, and look for it no more."""
     asks, leaves, _ = (open_host(hosts, ears, name) for name in ("asks", "leaves", "stays"))
-    owned = claim(leaves)
-    append(leaves, batch(owned, "one", index_status=REST))
+    owned = claim(leaves, "x")
+    append(leaves, owned, "one", index_status=REST)
     assert post(asks, "send")
     asks.close()
     leaves.close()
@@ -396,11 +390,11 @@ def test_what_waits_for_an_agent_that_is_deleted_is_answered_and_not_done_to_the
 ) -> None:
     """J7."""
     a, b = open_host(hosts, ears, "a"), open_host(hosts, ears, "b")
-    append(a, batch(claim(a), "one"))
+    append(a, claim(a, "x"), "one")
     run, delete = post(b, "run", "delete")
     with commit(a):
         a.delete("x")
-    again = claim(a)
+    again = claim(a, "x")
     assert (again.incarnation, again.has_posts) == (2, False)
     states = b.post_states([run, delete])
     assert b"UnknownAgent" in (states[run].reply or b"")
@@ -412,7 +406,7 @@ def test_an_ear_whose_connection_is_cut_listens_again_and_says_that_it_may_have_
     hosts: Hosts, ears: Ears
 ) -> None:
     a, b = open_host(hosts, ears, "a"), open_host(hosts, ears, "b")
-    append(a, batch(claim(a), "one"))
+    append(a, claim(a, "x"), "one")
     hosts.sql(CUT_EARS)
     assert ears["a"].get(timeout=60) is None
     post(b, "run")
@@ -447,13 +441,13 @@ def test_a_host_that_lost_its_lease_is_another_one_that_listens_as_well(
     hosts: Hosts, ears: Ears
 ) -> None:
     a, b = open_host(hosts, ears, "a"), open_host(hosts, ears, "b")
-    claim(a)
+    claim(a, "x")
     hosts.end_lease("a")
-    claim(b)
+    claim(b, "x")
     with pytest.raises(Fenced):
         a.renew()
     a.renew()
     owned = claim(a, "y")
-    append(a, replace(batch(owned, "one"), takeable=True))
+    append_batch(a, at_rest(owned, "one"))
     take(b, "y")
     assert next_of(ears, "a").kind == "taken"

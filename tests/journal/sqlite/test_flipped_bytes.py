@@ -96,7 +96,6 @@ def looks(path: Path) -> Iterator[Callable[[], object]]:
     yield lambda: looking.agents(None, "", 9)
     yield lambda: looking.agents(set(IndexStatus), "", 9)
     yield lambda: looking.due(NOON, None, 9)
-    yield lambda: looking.unindexed("", 9)
     for query in (
         AgentQuery(),
         AgentQuery(prefix="r"),
@@ -259,8 +258,8 @@ DAMAGED = [
     ("agents", "last_seq = 99", "'asks'"),
     ("agents", "floor = 99", "'asks'"),
     ("agents", "no = 99", "'asks'"),
-    ("agents", "standing = 'rexx'", "'asks'"),
-    ("agents", "agent = CAST(x'ff' AS TEXT)", "'asks'"),
+    ("agents", "index_status = 'rexx'", "'asks'"),
+    ("agents", "definition = CAST(x'ff' AS TEXT)", "'asks'"),
     ("agents", "due = -9223372036854775807", "'asks'"),
     ("agents", "status_at = 9223372036854775807", "'asks'"),
     ("records", "version = 0", "record 1 of agent 'asks'"),
@@ -305,7 +304,7 @@ async def test_a_row_of_the_feed_whose_text_is_damaged_hides_no_other(
 async def test_an_agent_with_an_unknown_status_is_counted_as_it_is_listed(
     whole: bytes, tmp_path: Path
 ) -> None:
-    """By a newer version, or damaged: it is left out nowhere."""
+    """It is damaged, and left out nowhere."""
     path = laid(tmp_path, whole)
     for word in ("rexx", "passive"):
         with closing(sqlite3.connect(path)) as other, other:
@@ -315,15 +314,3 @@ async def test_an_agent_with_an_unknown_status_is_counted_as_it_is_listed(
             counts = await soon(observer.count())
         assert len(listed) == len(IDS)
         assert {status: n for status, n in counts.items() if n} == Counter(listed)
-
-
-def test_tables_of_a_version_before_the_first_are_damaged(whole: bytes, tmp_path: Path) -> None:
-    path = laid(tmp_path, whole)
-    with closing(sqlite3.connect(path)) as other, other:
-        other.execute("UPDATE meta SET version = -1")
-    for host in (
-        SqliteBackend(str(path), host="here").open,
-        SqliteBackend(str(path), host="x").open,
-    ):
-        with pytest.raises(StoreDamaged, match="version is -1"):
-            host()

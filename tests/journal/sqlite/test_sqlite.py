@@ -23,11 +23,9 @@ from typing import IO, Any, cast
 import pytest
 
 from tests.support.batches import agent_with, append, batch, claim, commit, ids, stored, texts
-from tests.support.frozen.places import DATA
 from tests.support.programs import PIPE, Started, started
 from understudy.errors import (
     Fenced,
-    SchemaVersionError,
     StoreBroken,
     StoreDamaged,
     StoreError,
@@ -38,7 +36,6 @@ from understudy.errors import (
 from understudy.journal.codec import EncodedRecord, decode
 from understudy.journal.contracts import Batch, Durability, IndexStatus, Owned
 from understudy.journal.sqlite.backend import SqliteBackend
-from understudy.journal.sqlite.schema import SCHEMA_VERSION, make_tables
 
 PAGE = 4096
 
@@ -774,8 +771,8 @@ def _decodable(path: Path) -> None:
 @pytest.mark.parametrize(
     "damage",
     [
-        "UPDATE agents SET standing = 'rexx' WHERE id = 'a'",
-        "UPDATE agents SET agent = CAST(x'ff' AS TEXT)",
+        "UPDATE agents SET index_status = 'rexx' WHERE id = 'a'",
+        "UPDATE agents SET definition = CAST(x'ff' AS TEXT)",
         "UPDATE agents SET last_seq = 4000000000000000000, floor = 3999999999999999997",
         "UPDATE agents SET no = 9000000000000000000 WHERE id = 'a'",
         "UPDATE records SET payload = CAST('[]' AS BLOB)",
@@ -835,46 +832,7 @@ def test_a_database_of_another_program_is_left_alone(path: Path) -> None:
     assert path.read_bytes() == before
 
 
-def test_tables_of_a_newer_version_are_refused_and_left_alone(path: Path) -> None:
-    with opened(path):
-        pass
-    with closing(sqlite3.connect(path)) as other, other:
-        other.execute("UPDATE meta SET version = 99")
-    acts: list[Callable[[], object]] = [
-        SqliteBackend(str(path), host="here").open,
-        lambda: SqliteBackend(str(path), host="looking").load("a", 0),
-    ]
-    for act in acts:
-        with pytest.raises(SchemaVersionError) as caught:
-            act()
-        assert caught.value.facts == {"version": 99, "known": SCHEMA_VERSION, "what": "database"}
-
-
-def test_a_reader_of_older_tables_says_what_to_do(path: Path) -> None:
-    """Only a runtime may change them."""
-    shutil.copy(DATA / "v1" / "store.sqlite", path)
-    reading = SqliteBackend(str(path), host="looking")
-    with pytest.raises(SchemaVersionError, match="open it once"):
-        reading.load("desk", 0)
-    with opened(path):
-        pass
-    assert reading.load("desk", 0) is not None
-    reading.close()
-
-
-def test_when_an_agent_of_older_tables_is_due_is_found_out_from_its_records(path: Path) -> None:
-    with opened(path) as backend:
-        append(backend, claim(backend, "a"), "one", index_status=IndexStatus.WAITS)
-        append(backend, claim(backend, "b"), "one", index_status=IndexStatus.OPEN)
-    with closing(sqlite3.connect(path)) as older, older:
-        older.execute("UPDATE agents SET last_seq = last_seq, indexed_seq = 0, due = 5")
-    with opened(path) as backend:
-        assert backend.due(datetime(9999, 1, 1, tzinfo=timezone.utc), None, 10) == []
-        found = backend.unindexed("", 10)
-        assert [(agent.agent_id, agent.due) for agent in found] == [("a", None), ("b", None)]
-
-
-@pytest.mark.parametrize("damage", ["epoch = -1", "agent = CAST(x'ff' AS TEXT)"])
+@pytest.mark.parametrize("damage", ["epoch = -1", "definition = CAST(x'ff' AS TEXT)"])
 def test_a_damaged_row_of_the_index_of_dues_is_told_and_hides_no_other(
     path: Path, damage: str
 ) -> None:
@@ -905,45 +863,6 @@ def test_a_due_time_that_is_none_is_told_as_damage_of_its_row(path: Path) -> Non
         a, b = backend.agents(None, "", 9)
         assert isinstance(a.damage, StoreDamaged)
         assert b.damage is None
-
-
-def _version(connection: sqlite3.Connection) -> int:
-    (version,) = connection.execute("SELECT version FROM meta").fetchone()
-    return int(version)
-
-
-def test_older_tables_are_brought_up_step_by_step_in_one_transaction(path: Path) -> None:
-    with opened(path) as backend:
-        append(backend, claim(backend), "one")
-    now = SCHEMA_VERSION
-    steps = {
-        now: ["ALTER TABLE agents ADD COLUMN note TEXT"],
-        now + 1: ["UPDATE agents SET note = 'new'"],
-    }
-    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
-        connection.execute("BEGIN IMMEDIATE")
-        make_tables(connection, version=now + 2, upgrades=steps)
-        connection.execute("COMMIT")
-        assert _version(connection) == now + 2
-        assert connection.execute("SELECT id, note FROM agents").fetchall() == [("a", "new")]
-
-
-def test_an_upgrade_that_fails_leaves_the_older_tables(path: Path) -> None:
-    with opened(path):
-        pass
-    now = SCHEMA_VERSION
-    steps = {
-        now: ["ALTER TABLE agents ADD COLUMN note TEXT"],
-        now + 1: ["UPDATE nothing SET x = 1"],
-    }
-    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
-        connection.execute("BEGIN IMMEDIATE")
-        with pytest.raises(sqlite3.OperationalError):
-            make_tables(connection, version=now + 2, upgrades=steps)
-        connection.execute("ROLLBACK")
-        assert _version(connection) == now
-    with opened(path) as backend:
-        append(backend, claim(backend), "one")
 
 
 def test_an_sqlite_that_is_too_old_is_told(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -1048,7 +967,7 @@ def test_what_is_due_is_found_at_the_same_cost_among_many_far_dues(path: Path) -
             backend.append(
                 replace(batch(owned, "two", first_seq=2), due=now, agent_status="waiting")
             )
-    columns = "agent, incarnation, epoch, last_seq, floor, standing, mark, deleted, indexed_seq"
+    columns = "definition, incarnation, epoch, last_seq, floor, index_status, mark, deleted"
     fill = f"""
         WITH RECURSIVE n(i) AS (SELECT ? UNION ALL SELECT i + 1 FROM n WHERE i < ?)
         INSERT INTO agents (id, due, status, {columns})

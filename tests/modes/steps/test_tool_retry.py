@@ -17,8 +17,9 @@ from tenacity import (
 )
 
 from tests.support.agents import by_turn, completed, results, until_status
+from tests.support.left_out import LeftOut
 from tests.support.loops import soon, until
-from tests.support.plans import HOUR, kinds, left_after
+from tests.support.plans import HOUR, kinds, left_after, outcome_of
 from understudy import (
     Agent,
     AgentRef,
@@ -38,6 +39,7 @@ from understudy import (
 )
 from understudy.journal import MemoryStore, replay
 from understudy.middleware import Middleware
+from understudy.modes.steps.tool_call import body
 from understudy.tools import ToolFailed
 
 HOURLY = AsyncRetrying(wait=wait_fixed(HOUR), stop=stop_after_attempt(4))
@@ -76,10 +78,6 @@ async def to_the_end(ref: AgentRef, clock: SimulatedClock) -> Outcome | None:
         await until(lambda: outcome.done() or ref.status() is Status.WAITING)
         await soon(clock.advance(HOUR))
     return await outcome
-
-
-async def outcome_of(ref: AgentRef) -> Outcome | None:
-    return await soon(ref.outcome())
 
 
 async def test_a_short_wait_is_made_in_memory() -> None:
@@ -161,6 +159,19 @@ async def test_without_a_runtime_the_caller_goes_on() -> None:
     await soon(clock.advance(HOUR))
     paid(await agent.resume(waiting.state, clock=clock))
     assert len(payments.keys) == 2
+
+
+@pytest.mark.slow
+async def test_a_call_that_is_not_retried_is_noticed(
+    left_out: LeftOut, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """J28."""
+    await left_out(
+        lambda: monkeypatch.setattr(
+            body, "with_retries", lambda _run, _call, _policy, body, _: body()
+        ),
+        lambda _: test_without_a_runtime_the_caller_goes_on(),
+    )
 
 
 @pytest.mark.parametrize("error", [Retry("try b"), ToolFailed("not so"), ValueError("wrong")])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -545,22 +545,6 @@ def test_a_run_that_a_tool_ended_says_so() -> None:
     """W3."""
     told = exits().execute_sync("go").explain()
     assert told == "Completed after 1 model call: a tool that it called ended it."
-
-
-def test_states_of_workflows_that_were_stored_before_still_load() -> None:
-    """J: a field that is newer than the data has a default."""
-    outcome = Agent("flow", mode=Sequential([says("a", "a")])).execute_sync("go")
-    data = json.loads(json.dumps(outcome.state.to_dict()))
-
-    def without(given: Any) -> Any:
-        if isinstance(given, Mapping):
-            old = {key: without(value) for key, value in given.items()}
-            if "escalated" in old and "agent" in old and "outcome" in old:
-                assert old.pop("signals") is None
-            return old
-        return [without(item) for item in given] if isinstance(given, list) else given
-
-    assert type(outcome.state).from_dict(without(data)) == outcome.state
 
 
 def test_a_sequence_in_a_task_of_a_looping_agent_has_no_loop_around_it() -> None:

@@ -20,10 +20,10 @@ SELECT FROM inbox i WHERE i.reply IS NULL OR EXISTS (
     SELECT FROM hosts h WHERE h.id = i.asker AND h.lease_until > clock_timestamp())"""
 """The reply to an asker who died is kept for an hour: who was only stopped comes for it."""
 BUSY = """
-SELECT a.agent_id, a.standing, a.takeable, a.status, h.name
+SELECT a.agent_id, a.index_status, a.takeable, a.status, h.name
 FROM agents a LEFT JOIN hosts h ON h.id = a.owner AND h.lease_until > clock_timestamp()
 WHERE a.agent_id LIKE %s AND NOT a.deleted
-    AND (a.standing <> 'rest' OR (NOT a.takeable AND h.id IS NOT NULL))"""
+    AND (a.index_status <> 'rest' OR (NOT a.takeable AND h.id IS NOT NULL))"""
 """Agents of which something goes on. A host that dies between the end of a run and the status that
 follows leaves one that is at rest, and that everybody may claim: it has no owner."""
 TOO_LATE = ("AlreadyDecided", "NotInterrupted")

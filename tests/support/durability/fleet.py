@@ -32,7 +32,7 @@ SOON = 60.0
 """Seconds after which what is waited for does not come."""
 
 LISTENING = """
-SELECT a.pid FROM pg_stat_activity a JOIN hosts h ON a.query = format('LISTEN "%%s"', h.ear)
+SELECT a.pid FROM pg_stat_activity a JOIN hosts h ON a.query = format('LISTEN "%%s"', h.channel)
 WHERE h.name = coalesce(%s::text, h.name)"""
 """The connections on which hosts, or this one, listen."""
 
@@ -417,8 +417,8 @@ class Fleet:
                     continue
                 if time.monotonic() > since + self._soon:
                     rows = self.find(
-                        "SELECT agent_id, standing, status, takeable, owner FROM agents"
-                        " WHERE standing <> 'rest' OR NOT takeable"
+                        "SELECT agent_id, index_status, status, takeable, owner FROM agents"
+                        " WHERE index_status <> 'rest' OR NOT takeable"
                     )
                     inbox = self.find("SELECT id, agent, kind, asker, begun, reply FROM inbox")
                     raise Stuck(

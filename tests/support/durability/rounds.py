@@ -80,7 +80,7 @@ def _halted(callers: Callers) -> Script:
     halted, other = callers.prompt("halt"), callers.prompt("do")
     run = callers.run(owner, "t", halted)
     yield callers.is_entered(halted)
-    yield lambda: bool(fleet.find("SELECT FROM agents WHERE standing = 'waits'"))
+    yield lambda: bool(fleet.find("SELECT FROM agents WHERE index_status = 'waits'"))
     ((epoch,),) = fleet.find("SELECT epoch FROM agents")
     sent = callers.send(asker, "t", other)
     yield from fleet.told(sent)
@@ -400,4 +400,4 @@ def is_posted(fleet: Fleet) -> bool:
 
 def may_be_taken(fleet: Fleet) -> bool:
     """Whether the index says of the agent that nothing of it goes on: its status comes last."""
-    return bool(fleet.find("SELECT FROM agents WHERE takeable AND indexed_seq = last_seq"))
+    return bool(fleet.find("SELECT FROM agents WHERE takeable"))

@@ -18,6 +18,7 @@ import pytest
 from tests.support.agents import by_turn, until_status
 from tests.support.durability.broken_hosts import replaced
 from tests.support.loops import SECONDS, soon
+from tests.support.plans import HOUR
 from tests.support.postgres import Hosts
 from understudy import (
     Agent,
@@ -38,7 +39,6 @@ from understudy.middleware import HumanInTheLoop
 
 __all__ = ["BROKEN", "FACTS", "ORDERS", "Order", "same_due"]
 
-HOUR = 3600.0
 FACTS = {
     "sleep": "point_answered",
     "expiry": "decided",

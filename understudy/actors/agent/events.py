@@ -112,7 +112,7 @@ class AgentEvent:
     at: datetime | None = None
     """When it was recorded, by the runtime's clock.
 
-    None for events that are not stored, and for those from before records had times.
+    None for events that are not stored, and for records without a time.
     """
 
     def to_dict(self) -> dict[str, Any]:

@@ -76,11 +76,6 @@ class AgentInfo:
             "damage": None if self.damage is None else str(self.damage),
         }
 
-    @property
-    def standing(self) -> IndexStatus:
-        """The earlier name of `index_status`."""
-        return self.index_status
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PendingRequest:

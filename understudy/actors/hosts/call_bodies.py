@@ -216,13 +216,9 @@ def _message(
             change = PlanChange(data["action"], data["id"], wanted, at, data["message_id"])
             return ChangePlans(change, future)
         case "resume":
-            return Resume(
-                _posted(data["decisions"]), future, data["expect"], data.get("context", {})
-            )
+            return Resume(data["decisions"], future, data["expect"], data.get("context", {}))
         case "decide":
-            return Decide(
-                _posted(data["decisions"]), data["expect"], future, data.get("context", {})
-            )
+            return Decide(data["decisions"], data["expect"], future, data.get("context", {}))
         case "cancel":
             signal = StopSignal.from_dict(data["signal"])
             return Cancel(signal, future, data["run_id"], on_run, data.get("message_id"))
@@ -333,16 +329,6 @@ def _decisions(decisions: object) -> Data:
             "interrupted.decide(approve(), ...) makes one from decisions in request order"
         )
     return {str(id): _decision(id, decision) for id, decision in decisions.items()}
-
-
-def _posted(decisions: Data) -> Data:
-    """The decisions as they were posted. An older version left out the value of `respond(None)`."""
-    return {
-        id: {"value": None, **decision}
-        if isinstance(decision, dict) and decision.get("type") == "respond"
-        else decision
-        for id, decision in decisions.items()
-    }
 
 
 def _decision(request_id: object, decision: object) -> Any:

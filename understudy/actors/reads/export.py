@@ -19,20 +19,15 @@ from understudy.errors import (
     UsageError,
 )
 from understudy.journal import IndexStatus, Readable, Store, index_entry_of, load_latest
+from understudy.journal.codec import UPGRADES, upgraded
 from understudy.journal.store import BlobJournal, BlobStore, HostStore, MessageStore
+from understudy.journal.store_format import library_version
 from understudy.state.blobs import check_kept
 from understudy.state.fold import replay
-from understudy.state.records import (
-    Imported,
-    MessagesArchived,
-    Record,
-    record_from_dict,
-    record_to_dict,
-)
+from understudy.state.record_format import FORMAT_VERSION, record_format
+from understudy.state.records import Imported, MessagesArchived, Record, record_to_dict
 
 logger: logging.Logger = logging.getLogger(__name__)
-
-EXPORT_VERSION = 1
 
 
 async def export(store: Readable, agent_id: str) -> dict[str, Any]:
@@ -59,7 +54,9 @@ async def export(store: Readable, agent_id: str) -> dict[str, Any]:
         runs = await store.message_runs(agent_id)
     files = {hash: b64encode(kept).decode() for hash, kept in blobs.items()}
     return {
-        "export_version": EXPORT_VERSION,
+        "export_version": FORMAT_VERSION,
+        "format": record_format(),
+        "library": library_version(),
         "agent_id": agent_id,
         "agent": loaded.agent.agent,
         "incarnation": loaded.agent.incarnation,
@@ -77,16 +74,12 @@ async def import_(
 
     Raises:
         UsageError: if there is an agent of this id, or the data is not an export.
-        SchemaVersionError: if a newer version exported it.
+        SchemaVersionError: if it has another format.
 
     """
-    version = data.get("export_version") if isinstance(data, Mapping) else None
-    if version is None:
-        raise UsageError("This is not an exported agent: it has no 'export_version'")
-    if version != EXPORT_VERSION:
-        raise SchemaVersionError(version=version, known=EXPORT_VERSION, what="export")
+    version = _checked_version(data)
     try:
-        records: list[Record] = [record_from_dict(record) for record in data["records"]]
+        records: list[Record] = [upgraded(record, version) for record in data["records"]]
         name, before = str(data["agent"]), str(data["agent_id"])
         if data.get("message_runs"):
             records.append(MessagesArchived(runs=dict(data["message_runs"]), at=clock.now()))
@@ -103,6 +96,26 @@ async def import_(
             f"There is an agent {id!r} already: import this one under another id, or delete it"
         )
     return id, await _append(store, id, name, [*records, imported], blobs)
+
+
+def _checked_version(data: Mapping[str, Any]) -> int:
+    """The version of the format of an export that can be read here."""
+    version = data.get("export_version") if isinstance(data, Mapping) else None
+    if version is None:
+        raise UsageError("This is not an exported agent: it has no 'export_version'")
+    format, library = str(data.get("format", "")), str(data.get("library", ""))
+    differences = [] if format == record_format() else ["its records are of another form"]
+    is_earlier = type(version) is int and version in UPGRADES
+    if not is_earlier and (version != FORMAT_VERSION or differences):
+        raise SchemaVersionError(
+            version=version,
+            known=FORMAT_VERSION,
+            what="export",
+            library=library,
+            format=format,
+            differences=differences,
+        )
+    return int(version)
 
 
 async def mark_restored(store: Store, clock: Clock) -> None:

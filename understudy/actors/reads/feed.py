@@ -58,9 +58,8 @@ class _Place:
         self.feed = feed
         self.key: FeedKey = (xid, no)
         self.part = part
-        self.mark: str | None = mark
-        """Of the row of the last event that was told; empty where that is none, at the floor; None
-        where it is not known, as cursors did not have it before."""
+        self.mark = mark
+        """Of the row of the last event that was told; empty where that is none, at the floor."""
 
     def is_in(self, page: FeedPage) -> bool:
         """Whether it is a place in the feed that a page behind it was read from.
@@ -72,8 +71,6 @@ class _Place:
         """
         if page.feed != self.feed or self.key < page.floor:
             return False
-        if self.mark is None:
-            return True
         if self.part:
             return bool(page.rows) and page.rows[0].mark == self.mark
         return self.key == page.floor or (page.mark == self.mark and page.mark != "")
@@ -310,13 +307,8 @@ class Feed:
         return self._place_of(self._last) or begun
 
     def _place_of(self, cursor: object) -> _Place | None:
-        key = self._cursors.key(cursor, *_CURSOR, added=1)
-        if key is None:
-            return None
-        place = _Place(*key)
-        if len(key) < len(_CURSOR):
-            place.mark = None
-        return place
+        key = self._cursors.key(cursor, *_CURSOR)
+        return None if key is None else _Place(*key)
 
     def _next(self, place: _Place, end: _Place | None) -> Future[_Read]:
         """The next events, or none after some time; where it goes on, and where it ends."""
@@ -381,8 +373,7 @@ class Feed:
         )
 
     def _cursor(self, place: _Place) -> str:
-        mark = () if place.mark is None else (place.mark,)
-        return self._cursors.cursor((place.feed, *place.key, place.part, *mark))
+        return self._cursors.cursor((place.feed, *place.key, place.part, place.mark))
 
 
 def _events_of(row: StoredFeedRow) -> Iterator[FedEvent]:

@@ -177,13 +177,12 @@ class Cursors:
         text = json.dumps([self._name, self._filters, *key], separators=(",", ":"))
         return base64.urlsafe_b64encode(text.encode()).decode().rstrip("=")
 
-    def key(self, after: object, *types: type, added: int = 0) -> tuple[Any, ...] | None:
+    def key(self, after: object, *types: type) -> tuple[Any, ...] | None:
         """The key behind which a page begins.
 
         Args:
             after: the cursor.
             types: of the values of a key.
-            added: so many of the last ones may be missing: cursors of before did not have them.
 
         Raises:
             UsageError: if this is no cursor, or one of another list.
@@ -207,8 +206,7 @@ class Cursors:
                 f"`after` is a cursor of {self._name}() with other filters: pass on the `after` "
                 "of a page with the same ones"
             )
-        wanted = types[: max(len(key), len(types) - added)]
-        if name != self._name or not _are(key, wanted):
+        if name != self._name or not _are(key, types):
             raise UsageError(f"`after` must be a cursor, got {shown(after)}: {remedy}")
         return tuple(key)
 
@@ -377,7 +375,7 @@ class Lists:
             index = await self._index()
             found = dict(await index.count_agents())
             counts: dict[Status, int] = {status: found.pop(status.value, 0) for status in _STATUSES}
-            for word in found:  # of a newer version, or damaged: as the list shows these agents
+            for word in found:  # damaged: as the list shows these agents
                 async for stored in self._with_status(word):
                     counts[self._info(stored).status] += 1
             return counts
@@ -395,7 +393,7 @@ class Lists:
         raise UsageError(f"`version` must be a fingerprint here: {OTHER!r} is of a runtime alone")
 
     async def _ready(self) -> None:
-        """Wait until the index of the store can be believed."""
+        """Wait until the index of the store says what callers know already."""
 
     def _info(self, stored: StoredAgent) -> AgentInfo:
         return info_of(stored)
@@ -424,7 +422,6 @@ class RuntimeLists(Lists):
     Args:
         store, call, loop: as of `Lists`.
         directory: the agents of the runtime.
-        indexed: set once the store has indexed what an older version has written.
 
     """
 
@@ -435,17 +432,14 @@ class RuntimeLists(Lists):
         loop: asyncio.AbstractEventLoop,
         *,
         directory: Directory,
-        indexed: asyncio.Event,
     ) -> None:
         super().__init__(store, call, loop)
         self._directory = directory
-        self._indexed = indexed
 
     def _versions(self) -> tuple[str, ...]:
         return tuple(sorted(self._directory.fingerprints()))
 
     async def _ready(self) -> None:
-        await self._indexed.wait()
         for slot in self._directory.slots():
             # Race: this against the commit of an agent that has just come to rest. Who has seen its
             # status finds in the list what it waits for
@@ -501,7 +495,7 @@ class RuntimeLists(Lists):
             if child is None:
                 return None
             definition = child.definition
-        return definition.tools.get(request.tool_name)
+        return definition.tool_of(request.tool_name)
 
 
 def _agent_key(stored: StoredAgent, query: AgentQuery) -> tuple[int | str, ...]:

@@ -17,9 +17,9 @@ DELETE FROM asks k USING unnest(%s::int8[], %s::text[]) AS gone (agent, id)
 WHERE k.agent = gone.agent AND k.id = gone.id"""
 
 INSERT_ASKS = """
-INSERT INTO asks (agent, id, name, kind, tool, asked_at, expires_at, reminders, escalations,
+INSERT INTO asks (agent, id, definition, kind, tool, asked_at, expires_at, reminders, escalations,
     version, payload)
-SELECT n.agent, n.id, a.agent, n.kind, n.tool, n.asked_at, n.expires_at, n.reminders,
+SELECT n.agent, n.id, a.definition, n.kind, n.tool, n.asked_at, n.expires_at, n.reminders,
     n.escalations, n.version, n.payload
 FROM unnest(%s::int8[], %s::text[], %s::text[], %s::text[], %s::int8[], %s::int8[], %s::int4[],
     %s::int4[], %s::int4[], %s::bytea[]) WITH ORDINALITY AS n (agent, id, kind, tool, asked_at,
@@ -31,8 +31,8 @@ UPDATE asks k SET reminders = n.reminders, escalations = n.escalations
 FROM unnest(%s::int8[], %s::text[], %s::int4[], %s::int4[]) AS n (agent, id, reminders, escalations)
 WHERE k.agent = n.agent AND k.id = n.id"""
 
-SET_ASKING = """
-UPDATE agents a SET asking = n.asking FROM unnest(%s::int8[], %s::int4[]) AS n (agent, asking)
+SET_ASK_COUNT = """
+UPDATE agents a SET ask_count = n.asks FROM unnest(%s::int8[], %s::int4[]) AS n (agent, asks)
 WHERE a.key = n.agent"""
 
 
@@ -47,19 +47,19 @@ def put_asks(fetch: Fetch, asks: Mapping[int, Sequence[Ask]]) -> None:
     gone: Rows = []
     new: Rows = []
     told: Rows = []
-    asking: Rows = []
+    counts: Rows = []
     for key, now in asks.items():
         changed = changes(stored[key], now)
         gone += [(key, id) for id in changed.gone]
         new += [(key, *_columns(ask)) for ask in changed.new]
         told += [(key, ask.id, ask.told.reminders, ask.told.escalations) for ask in changed.told]
         if changed.gone or changed.new:
-            asking.append((key, len(now)))
+            counts.append((key, len(now)))
     for query, rows in (
         (DELETE_ANSWERED, gone),
         (INSERT_ASKS, new),
         (UPDATE_ASKS, told),
-        (SET_ASKING, asking),
+        (SET_ASK_COUNT, counts),
     ):
         if rows:
             fetch(query, [list(column) for column in zip(*rows, strict=True)])

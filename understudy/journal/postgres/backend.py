@@ -34,11 +34,9 @@ from understudy.journal.contracts import (
     LEASE,
     Batch,
     Durability,
-    IndexEntry,
     LostAttempt,
     Owned,
     Refusal,
-    StoredAgent,
     StoredRecords,
     check_durability,
     check_lease,
@@ -63,7 +61,7 @@ DRIFT = 1e-4
 
 
 class PostgresBackend(ReadsByReader):
-    """A `Backend` with connections of its writer, its reader, its heartbeat and its ear.
+    """A `Backend` with connections of its writer, its reader, its heartbeat and its listener.
 
     Those but the writer reconnect by themselves; the writer does so in `reconnect`. A
     pooler in between must pool sessions. `lease` and `patience` are in seconds; see `__init__`.
@@ -119,18 +117,18 @@ class PostgresBackend(ReadsByReader):
         self._doubt = 0.0
         """By how many seconds that may be wrong, as of `_measured`."""
         self._measured = 0.0
-        *self._connections, self._ears_connection = make_connections(
+        *self._connections, self._listener_connection = make_connections(
             url, host=host, schema=schema, durability=durability, lease=lease, patience=patience
         )
         writer, reader, self._heartbeat = self._connections
-        self._ear: NotifyListener | None = None
+        self._listener: NotifyListener | None = None
         self._hosting = Hosting()
         self._writer = PostgresWriter(
             writer, name=host, keep_claims=not self._durable, hosting=self._hosting
         )
         self._reader: PostgresReader = PostgresReader(reader)
         self._watchdog = Watchdog(
-            [*self._connections, self._ears_connection], min(1.0, lease / 4, patience / 4)
+            [*self._connections, self._listener_connection], min(1.0, lease / 4, patience / 4)
         )
 
     @property
@@ -144,7 +142,7 @@ class PostgresBackend(ReadsByReader):
     def listen(self, told: Told | None) -> None:
         from understudy.journal.postgres.sharing.notify import NotifyListener
 
-        self._ear = None if told is None else NotifyListener(self._ears_connection, told)
+        self._listener = None if told is None else NotifyListener(self._listener_connection, told)
 
     # ------------------------------------------------------------ opening and closing
 
@@ -156,7 +154,7 @@ class PostgresBackend(ReadsByReader):
         Raises:
             StoreUnavailable: if the server cannot be reached, or is not ready.
             StoreBroken: if it refuses; the error says what to do.
-            SchemaVersionError: if a newer version of this library made the tables.
+            SchemaVersionError: if the store has another format.
 
         """
         from understudy.journal.postgres.connection import check_sessions
@@ -176,8 +174,8 @@ class PostgresBackend(ReadsByReader):
             for each in (writer, reader):
                 each.set_up()
             heartbeat.connect()
-            if self._ear is not None:
-                self._ear.start()
+            if self._listener is not None:
+                self._listener.start()
             check_server(writer, durable=self._durable)
             prepare_schema(writer, self._schema)
             with heartbeat.use() as connection:
@@ -211,7 +209,7 @@ class PostgresBackend(ReadsByReader):
 
     def _become_host(self) -> float:
         """Insert a new host, the owner of later claims. Returns the seconds of its lease."""
-        channel = self._ear.channel if self._ear is not None else None
+        channel = self._listener.channel if self._listener is not None else None
         values = [self._host, channel, self._lease]
         before = suspend_aware_seconds()
         ((host_id, seconds, there, self._writer.keeps_feed),) = self._heartbeat.run_repeatable(
@@ -232,8 +230,8 @@ class PostgresBackend(ReadsByReader):
         If the server cannot be reached, other hosts get the agents when the lease ends.
         """
         self._writer.rollback()
-        if self._ear is not None:
-            self._ear.stop()
+        if self._listener is not None:
+            self._listener.stop()
         host_id, self._writer.host_id = self._writer.host_id, None
         if host_id is not None:
             try:
@@ -426,9 +424,6 @@ class PostgresBackend(ReadsByReader):
     def delete(self, agent_id: str) -> bool:
         return self._writer.delete(agent_id)
 
-    def note_index(self, agent: StoredAgent, entry: IndexEntry, status_at: datetime | None) -> None:
-        self._writer.note_index(agent, entry, status_at)
-
     @property
     def keeps_feed(self) -> bool:
         return self._writer.keeps_feed
@@ -486,9 +481,6 @@ class PostgresBackend(ReadsByReader):
 
     def lost_attempts(self, agent_id: str, run_id: str) -> frozenset[int]:
         return self._reader.lost_attempts(agent_id, run_id)
-
-    def hosts_so_far(self) -> int | None:
-        return self._reader.hosts_so_far()
 
 
 def _leave(connection: PsycopgConnection, values: dict[str, Any]) -> None:

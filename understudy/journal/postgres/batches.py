@@ -62,8 +62,8 @@ def add_batches(
     accepted: dict[int, int] = dict(fetch(sql.ADD, values))
     asks = {
         keys[place - 1]: batches[place - 1].asks
-        for place, asking in accepted.items()
-        if asking or batches[place - 1].asks
+        for place, ask_count in accepted.items()
+        if ask_count or batches[place - 1].asks
     }
     if asks:
         put_asks(fetch, asks)
@@ -122,7 +122,7 @@ def columns_of(batches: Sequence[Batch], keys: Sequence[int], own_id: int) -> di
         "epochs": [batch.epoch for batch in batches],
         "befores": [batch.first_seq - 1 for batch in batches],
         "last_seqs": [batch.last_seq for batch in batches],
-        "standings": [batch.index_status.value for batch in batches],
+        "index_statuses": [batch.index_status.value for batch in batches],
         "dues": [NO_TIME if batch.due_number is None else batch.due_number for batch in batches],
         "statuses": [batch.status_word for batch in batches],
         "run_versions": [batch.run_version for batch in batches],

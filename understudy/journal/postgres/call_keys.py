@@ -51,7 +51,7 @@ LEAVE = """
 UPDATE call_keys SET kept_until = taken_at + kept WHERE agent = %s AND kept_until IS NULL"""
 HAS_OLD = "SELECT EXISTS (SELECT FROM call_keys WHERE kept_until <= %s)"
 DELETE_OLD = "DELETE FROM call_keys WHERE kept_until <= %s"
-KEY_SECRET = "SELECT secret FROM key_secret"  # noqa: S105  # it is in the table
+OF_STORE = "SELECT key_secret FROM meta"
 
 
 def uses(fetch: Fetch, key_hash: str, at: datetime) -> list[KeyUse]:

@@ -1,7 +1,7 @@
 """The connections to PostgreSQL: made, kept from hanging, and made again.
 
-Each is for one thread: the writer's, the reader's, the heartbeat's and the ear's. Imported only
-where psycopg is installed.
+Each is for one thread: the writer's, the reader's, the heartbeat's and the listener's. Imported
+only where psycopg is installed.
 """
 
 from __future__ import annotations
@@ -309,7 +309,7 @@ class Watchdog:
 def make_connections(
     url: str, *, host: str, schema: str, durability: str, lease: float, patience: float
 ) -> tuple[PostgresConnection, PostgresConnection, PostgresConnection, PostgresConnection]:
-    """The writer's, the reader's, the heartbeat's and the ear's, not connected yet.
+    """The writer's, the reader's, the heartbeat's and the listener's, not connected yet.
 
     The arguments are those of `PostgresBackend`.
 

@@ -23,7 +23,6 @@ from understudy.journal.contracts import (
 from understudy.journal.feed import FeedKey, FeedPage, stored_feed_row
 from understudy.journal.lists import AgentKey, AgentQuery, AskKey, AskQuery, ids_from, listed_ask
 from understudy.journal.postgres import call_keys, checkpoint_sql, feed_sql, sql
-from understudy.journal.postgres.sharing import lease
 from understudy.journal.postgres.sql import Fetch, Rows
 from understudy.journal.postgres.writer import is_storable_id
 
@@ -102,7 +101,7 @@ class PostgresReader:
         return dict(self.fetch(sql.MESSAGE_RUNS, {"agent_id": agent_id, "ids": wanted}))
 
     def key_secret(self) -> bytes:
-        ((found,),) = self.fetch(call_keys.KEY_SECRET, [])
+        ((found,),) = self.fetch(call_keys.OF_STORE, [])
         return bytes(found)
 
     def has_old_keys(self, before: datetime) -> bool:
@@ -132,12 +131,6 @@ class PostgresReader:
         first = (NO_TIME, "") if after is None else (time_number(after[0]), after[1])
         return self._listed(sql.DUE, [time_number(until), *first, limit])
 
-    def unindexed(self, after_id: str, limit: int) -> list[StoredAgent]:
-        return self._listed(sql.UNINDEXED, [after_id, limit])
-
-    def hosts_so_far(self) -> int | None:
-        return next((count for (count,) in self.fetch(lease.HOSTS_SO_FAR, [])), None)
-
     def list_agents(
         self, query: AgentQuery, after: AgentKey | None, limit: int
     ) -> list[StoredAgent]:
@@ -146,14 +139,14 @@ class PostgresReader:
         for condition, value in (
             (" AND a.agent_id < %s", ids.end),
             (" AND a.status = %s", query.status),
-            (" AND a.agent = %s", query.agent),
+            (" AND a.definition = %s", query.agent),
             (" AND a.run_version = %s", query.version),
         ):
             if value is not None:
                 where += condition
                 values.append(value)
         if query.version is not None or query.not_versions is not None:
-            where += " AND a.run_version IS NOT NULL AND a.indexed_seq = a.last_seq"
+            where += " AND a.run_version IS NOT NULL"
         if query.not_versions is not None:
             where += " AND a.run_version <> ALL(%s)"
             values.append(list(query.not_versions))
@@ -173,7 +166,7 @@ class PostgresReader:
 
     def list_asks(self, query: AskQuery, after: AskKey | None, limit: int) -> list[StoredAsk]:
         where, values = "", list[Any]([query.kind])
-        for column, value in (("tool", query.tool), ("name", query.agent)):
+        for column, value in (("tool", query.tool), ("definition", query.agent)):
             if value is not None:
                 where += f" AND k.{column} = %s"
                 values.append(value)

@@ -22,8 +22,7 @@ SELECT a.incarnation, a.epoch, a.deleted, a.owner, h.name,
     CASE WHEN h.lease_until > '-infinity' THEN h.lease_until > clock_timestamp() END,
     (SELECT lease_until > clock_timestamp() FROM hosts
         WHERE id = %s AND lease_until > '-infinity'),
-    CASE a.indexed_seq WHEN a.last_seq THEN a.run_version END,
-    a.takeable AND a.indexed_seq = a.last_seq AND h.ear IS NOT NULL
+    a.run_version, a.takeable AND h.channel IS NOT NULL
 FROM (VALUES (%s::text)) AS requested (agent_id)
 LEFT JOIN agents a USING (agent_id) LEFT JOIN hosts h ON h.id = a.owner"""
 """Who owns an agent, whether that lease and our own hold (null: it is lost), and whether it may be
@@ -32,31 +31,32 @@ writes nor its heartbeat
 (test_a_refused_claim_holds_up_neither_the_owner_nor_its_heartbeat)."""
 
 INSERT_AGENT = """
-INSERT INTO agents (agent_id, agent, owner) VALUES (%s, %s, %s)
-ON CONFLICT (agent_id) DO NOTHING RETURNING incarnation, epoch, last_seq, agent, key, false, null"""
+INSERT INTO agents (agent_id, definition, owner) VALUES (%s, %s, %s)
+ON CONFLICT (agent_id) DO NOTHING
+RETURNING incarnation, epoch, last_seq, definition, key, false, null"""
 
 _TAKEABLE = """
-    AND (NOT %(take)s OR (takeable AND indexed_seq = last_seq))"""
+    AND (NOT %(take)s OR takeable)"""
 """Judged in the statement that takes, which waits for an append under way and judges its row
 (test_a_take_that_waits_for_an_append_judges_what_that_has_written)."""
 
 _TELL_LOSER = """
-    (SELECT pg_notify(ear, %(told)s) IS NULL FROM hosts WHERE id = %(owner)s AND %(take)s)"""
+    (SELECT pg_notify(channel, %(told)s) IS NULL FROM hosts WHERE id = %(owner)s AND %(take)s)"""
 """Evaluated for a row that changes: only from a host that listens is anything taken."""
 
 CLAIM = f"""
 UPDATE agents SET owner = %(own_id)s, epoch = epoch + 1, deleted = false,
-    agent = CASE WHEN deleted THEN %(agent)s ELSE agent END,
+    definition = CASE WHEN deleted THEN %(agent)s ELSE definition END,
     incarnation = incarnation + deleted::integer
 WHERE agent_id = %(agent_id)s AND epoch = %(epoch)s AND incarnation = %(incarnation)s
     AND owner IS NOT DISTINCT FROM %(owner)s AND deleted = %(deleted)s{_TAKEABLE}
-RETURNING incarnation, epoch, last_seq, agent, key,
+RETURNING incarnation, epoch, last_seq, definition, key,
     EXISTS (SELECT FROM inbox i WHERE i.agent = agents.key AND i.reply IS NULL),{_TELL_LOSER}"""  # noqa: S608 - of constants
 
 DELETE_AGENT = f"""
-UPDATE agents SET owner = NULL, deleted = true, last_seq = 0, floor = 0, standing = 'rest',
-    due = NULL, indexed_seq = 0, status = 'idle', status_at = NULL, asking = 0, run_version = NULL,
-    takeable = false
+UPDATE agents SET owner = NULL, deleted = true, last_seq = 0, floor = 0,
+    index_status = 'rest', due = NULL, status = 'idle', status_at = NULL, ask_count = 0,
+    run_version = NULL, takeable = false
 WHERE agent_id = %(agent_id)s AND epoch = %(epoch)s AND incarnation = %(incarnation)s
     AND owner IS NOT DISTINCT FROM %(owner)s AND NOT deleted{_TAKEABLE}
 RETURNING key,{_TELL_LOSER}"""  # noqa: S608 - of constants
@@ -102,9 +102,8 @@ _PLACE = "array_position(%(keys)b::int8[], a.key)"
 ADD = f"""
 WITH held AS (
     UPDATE agents a SET last_seq = (%(last_seqs)b::int8[])[{_PLACE}],
-        standing = (%(standings)b::text[])[{_PLACE}],
+        index_status = (%(index_statuses)b::text[])[{_PLACE}],
         due = nullif((%(dues)b::int8[])[{_PLACE}], {NO_TIME}),
-        indexed_seq = (%(last_seqs)b::int8[])[{_PLACE}],
         takeable = (%(takeables)b::bool[])[{_PLACE}],
         status = (%(statuses)b::text[])[{_PLACE}],
         run_version = (%(run_versions)b::text[])[{_PLACE}],
@@ -116,11 +115,11 @@ WITH held AS (
         AND a.incarnation = (%(incarnations)b::int8[])[{_PLACE}]
         AND a.epoch = (%(epochs)b::int8[])[{_PLACE}]
         AND a.last_seq = (%(befores)b::int8[])[{_PLACE}]
-    RETURNING {_PLACE} AS place, a.asking
+    RETURNING {_PLACE} AS place, a.ask_count
 ), kept AS ({_INSERT}
     WHERE (SELECT count(*) FROM held) = cardinality(%(keys)b::int8[])
 )
-SELECT place, asking FROM held"""  # noqa: S608 - of the constants above
+SELECT place, ask_count FROM held"""  # noqa: S608 - of the constants above
 """Which batches may be added, counted from 1, and how many rows of `asks` their agents have; if all
 may, it adds them. Without a join: a planner
 that knows neither table nor arrays would compare each row with each. The rows are locked in the
@@ -160,7 +159,7 @@ SELECT l.numbers FROM lost_attempts l JOIN agents a ON a.key = l.agent
 WHERE a.agent_id = %s AND l.run = %s"""
 
 SETTLED_AGENT = """
-SELECT incarnation, epoch, last_seq, standing, takeable FROM agents WHERE agent_id = %s
+SELECT incarnation, epoch, last_seq, index_status, takeable FROM agents WHERE agent_id = %s
 FOR SHARE"""
 """Waits until a transaction of ours, left behind by a lost connection, is settled."""
 
@@ -170,12 +169,9 @@ FROM records r JOIN agents a ON a.key = r.agent
 WHERE a.agent_id = %s AND r.seq BETWEEN %s AND %s ORDER BY r.seq"""
 
 AGENT_COLUMNS = """
-SELECT a.agent_id, a.agent, a.incarnation, a.epoch, a.last_seq, a.floor, a.standing,
-    CASE WHEN h.lease_until > clock_timestamp() THEN h.name END,
-    CASE a.indexed_seq WHEN a.last_seq THEN a.due END,
-    CASE a.indexed_seq WHEN a.last_seq THEN a.status END,
-    CASE a.indexed_seq WHEN a.last_seq THEN a.status_at END,
-    CASE a.indexed_seq WHEN a.last_seq THEN a.run_version END"""
+SELECT a.agent_id, a.definition, a.incarnation, a.epoch, a.last_seq, a.floor, a.index_status,
+    CASE WHEN h.lease_until > clock_timestamp() THEN h.name END, a.due, a.status, a.status_at,
+    a.run_version"""
 _COLUMNS = f"""{AGENT_COLUMNS}
 FROM agents a LEFT JOIN hosts h ON h.id = a.owner WHERE NOT a.deleted"""
 
@@ -194,20 +190,15 @@ def agents_of(statuses: frozenset[IndexStatus]) -> str:
     """
     words = ", ".join(sorted(f"'{status.value}'" for status in statuses))
     return (
-        f"{_COLUMNS} AND a.standing IN ({words}) AND a.agent_id > %s ORDER BY a.agent_id LIMIT %s"
+        f"{_COLUMNS} AND a.index_status IN ({words}) AND a.agent_id > %s"
+        " ORDER BY a.agent_id LIMIT %s"
     )
 
 
 DUE = (
     f"{_COLUMNS} AND a.due IS NOT NULL AND a.due <= %s AND (a.due, a.agent_id) > (%s, %s)"
-    " AND a.indexed_seq = a.last_seq ORDER BY a.due, a.agent_id LIMIT %s"
+    " ORDER BY a.due, a.agent_id LIMIT %s"
 )
-UNINDEXED = (
-    f"{_COLUMNS} AND a.agent_id > %s AND a.indexed_seq <> a.last_seq ORDER BY a.agent_id LIMIT %s"
-)
-NOTE_INDEX = """
-UPDATE agents SET indexed_seq = last_seq, due = %s, status = %s, status_at = %s, run_version = %s
-WHERE agent_id = %s AND incarnation = %s AND last_seq = %s AND NOT deleted RETURNING key"""
 
 FIND_IN_ORDER = """
 SELECT set_config(name, 'off', true)
@@ -219,10 +210,10 @@ LISTED_AGENTS = _COLUMNS
 """Conditions, an order and a limit follow."""
 COUNTED_AGENTS = "SELECT status, count(*) FROM agents WHERE NOT deleted GROUP BY status"
 LISTED_ASKS = """
-SELECT k.no, a.agent_id, k.name, k.kind, k.tool, k.asked_at, k.expires_at, k.reminders,
+SELECT k.no, a.agent_id, k.definition, k.kind, k.tool, k.asked_at, k.expires_at, k.reminders,
     k.escalations, k.version, k.payload
 FROM asks k JOIN agents a ON a.key = k.agent
-WHERE NOT a.deleted AND a.indexed_seq = a.last_seq AND k.kind = %s"""
+WHERE NOT a.deleted AND k.kind = %s"""
 """Conditions, an order and a limit follow."""
 
 RECORDS = """

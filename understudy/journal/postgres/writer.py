@@ -19,19 +19,15 @@ from understudy.journal.call_keys import KeyTaking, KeyUse
 from understudy.journal.checkpoints import Checkpoint
 from understudy.journal.codec import EncodedRecord
 from understudy.journal.contracts import (
-    AGENT_STATUS,
     Batch,
-    IndexEntry,
     IndexStatus,
     LostAttempt,
     Owned,
     Refusal,
-    StoredAgent,
     time_number,
 )
 from understudy.journal.hosts import HostedDefinition
 from understudy.journal.postgres import call_keys, checkpoint_sql, feed_sql, sql
-from understudy.journal.postgres.asks import put_asks
 from understudy.journal.postgres.batches import add_batches, columns_of, split
 from understudy.journal.postgres.sharing import inbox, lease
 from understudy.journal.postgres.sharing.hosts import Hosting
@@ -292,14 +288,6 @@ class PostgresWriter:
                 self._delete_checkpoint(key)
                 return True
         raise _contended(agent_id)
-
-    def note_index(self, agent: StoredAgent, entry: IndexEntry, status_at: datetime | None) -> None:
-        due, at = (None if time is None else time_number(time) for time in (entry.due, status_at))
-        status = entry.agent_status or AGENT_STATUS[entry.status]
-        agent_is = [agent.agent_id, agent.incarnation, agent.last_seq]
-        told = [due, status, at, entry.run_version]
-        for (key,) in self.fetch(sql.NOTE_INDEX, [*told, *agent_is]):
-            put_asks(self.fetch, {key: entry.asks})
 
     def turn_feed(self, on: bool) -> None:
         if on:

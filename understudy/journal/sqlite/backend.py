@@ -30,10 +30,8 @@ from understudy.journal.checkpoints import Checkpoint
 from understudy.journal.contracts import (
     Batch,
     Durability,
-    IndexEntry,
     Owned,
     Refusal,
-    StoredAgent,
     check_durability,
 )
 from understudy.journal.sqlite import call_keys, checkpoints, feed, writer
@@ -264,9 +262,6 @@ class SqliteBackend(ReadsByReader):
         existed = self._run(writer.delete, agent_id, self._mark)
         self._marked |= existed
         return existed
-
-    def note_index(self, agent: StoredAgent, entry: IndexEntry, status_at: datetime | None) -> None:
-        self._run(writer.note_index, agent, entry, status_at)
 
     def turn_feed(self, on: bool) -> None:
         self._run(feed.turn, on)

@@ -106,5 +106,5 @@ def delete_old(db: sqlite3.Connection, before: datetime) -> None:
 
 def secret(db: sqlite3.Connection) -> bytes:
     """See `KeepsKeys.key_secret`."""
-    ((found,),) = db.execute("SELECT secret FROM key_secret").fetchall()
+    ((found,),) = db.execute("SELECT key_secret FROM meta").fetchall()
     return bytes(found)

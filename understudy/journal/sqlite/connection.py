@@ -6,10 +6,10 @@ import os
 import sqlite3
 from pathlib import Path
 
-from understudy.errors import SchemaVersionError, StoreBroken, StoreDamaged
+from understudy.errors import StoreBroken, StoreDamaged
 from understudy.journal.contracts import Durability
 from understudy.journal.sqlite.errors import read_only
-from understudy.journal.sqlite.schema import SCHEMA_VERSION, check_tables
+from understudy.journal.sqlite.schema import check_tables, check_tables_to_read
 
 _PATIENCE = 0.05
 """Seconds that SQLite waits for a lock. After that the store retries."""
@@ -23,7 +23,7 @@ def connect_writer(
     """A connection that writes, in WAL mode. A missing file is made.
 
     Raises:
-        SchemaVersionError: if a newer version of this library made its tables.
+        SchemaVersionError: if it has another format.
         StoreBroken: if it is a folder, cannot be written, or belongs to another program.
         sqlite3.Error: for all else that SQLite refuses.
 
@@ -57,7 +57,7 @@ def connect_reader(path: str) -> sqlite3.Connection:
     """A connection that changes nothing, and makes no file.
 
     Raises:
-        SchemaVersionError: if another version of this library made the tables.
+        SchemaVersionError: if it has another format.
         StoreBroken: if there is no such file, it is a folder, or belongs to another program.
         StoreDamaged: if it is empty.
         sqlite3.Error: for all else that SQLite refuses.
@@ -77,11 +77,8 @@ def connect_reader(path: str) -> sqlite3.Connection:
         check_same_thread=False,
     )
     try:
-        version = check_tables(connection)
-        if version == 0:
+        if not check_tables_to_read(connection):
             raise StoreDamaged(what=f"the SQLite file {path!r}", cause="it is empty")
-        if version != SCHEMA_VERSION:  # a runtime upgrades it; who reads changes nothing
-            raise SchemaVersionError(version=version, known=SCHEMA_VERSION, what="database")
     except BaseException:
         connection.close()
         raise

@@ -10,22 +10,22 @@ from understudy.journal.contracts import FeedRow, time_number
 from understudy.journal.feed import DELETED, FeedKey, FeedPage, stored_feed_row
 
 _ADD = """
-    INSERT INTO feed (agent_id, name, seq, at, kind, version, payload)
+    INSERT INTO feed (agent_id, definition, seq, at, kind, version, payload)
     VALUES (?, ?, ?, ?, ?, ?, ?)
 """
 _DELETED = f"""
-    INSERT INTO feed (agent_id, name, seq, at, kind, version, payload)
-    SELECT id, agent, 0, ?, '{DELETED}', 1, x'' FROM agents WHERE id = ?
+    INSERT INTO feed (agent_id, definition, seq, at, kind, version, payload)
+    SELECT id, definition, 0, ?, '{DELETED}', 1, x'' FROM agents WHERE id = ?
 """  # noqa: S608 - of a constant
 _READ = """
-    SELECT 0, no, agent_id, name, seq, at, kind, version, payload FROM feed
+    SELECT 0, no, agent_id, definition, seq, at, kind, version, payload FROM feed
     WHERE no > ? ORDER BY no LIMIT ?
 """
 _NAMED = """
-    SELECT 0, no, agent_id, name, seq, at, kind, version, x'' FROM feed WHERE no = ?
+    SELECT 0, no, agent_id, definition, seq, at, kind, version, x'' FROM feed WHERE no = ?
 """
 _STATE = """
-    SELECT feed, floor, coalesce((SELECT max(no) FROM feed), 0) FROM feed_state WHERE is_on
+    SELECT feed, feed_floor, coalesce((SELECT max(no) FROM feed), 0) FROM meta WHERE feed_on
 """
 # The last row to go: before a time, or behind the newest ones.
 _LAST = """
@@ -38,7 +38,7 @@ _LAST = """
 
 def is_on(db: sqlite3.Connection) -> bool:
     """Whether the store keeps a feed."""
-    return bool(db.execute("SELECT is_on FROM feed_state").fetchone()[0])
+    return bool(db.execute("SELECT feed_on FROM meta").fetchone()[0])
 
 
 def add(db: sqlite3.Connection, agent_id: str, rows: Sequence[FeedRow]) -> None:
@@ -61,16 +61,16 @@ def add_deletion(db: sqlite3.Connection, agent_id: str, at: datetime) -> None:
 def turn(db: sqlite3.Connection, on: bool) -> None:
     """See `FeedIndex.turn_feed`."""
     if on:
-        db.execute("UPDATE feed_state SET is_on = 1")
+        db.execute("UPDATE meta SET feed_on = 1")
         return
     db.execute("DELETE FROM feed")
-    db.execute("UPDATE feed_state SET is_on = 0, floor = 0")
+    db.execute("UPDATE meta SET feed_on = 0, feed_floor = 0")
     rename(db)
 
 
 def rename(db: sqlite3.Connection) -> None:
     """Make it another feed: the cursors of before are answered by a gap."""
-    db.execute("UPDATE feed_state SET feed = lower(hex(randomblob(8)))")
+    db.execute("UPDATE meta SET feed = lower(hex(randomblob(8)))")
 
 
 def trim(db: sqlite3.Connection, before: datetime, keep: int) -> None:
@@ -79,7 +79,7 @@ def trim(db: sqlite3.Connection, before: datetime, keep: int) -> None:
     (newest,) = db.execute("SELECT coalesce(max(no), 0) FROM feed").fetchone()
     last = min(last, newest - 1)
     if db.execute("DELETE FROM feed WHERE no <= ?", (last,)).rowcount:
-        db.execute("UPDATE feed_state SET floor = ?", (last,))
+        db.execute("UPDATE meta SET feed_floor = ?", (last,))
 
 
 def read(db: sqlite3.Connection, after: FeedKey | None, limit: int) -> FeedPage | None:

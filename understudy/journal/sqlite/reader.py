@@ -35,20 +35,17 @@ MOST_VALUES = 500
 """Parameters of one statement. Some builds of SQLite take 999."""
 
 _AGENT = """
-    SELECT no, id, agent, incarnation, epoch, last_seq, floor, standing,
-        (SELECT host FROM meta WHERE meta.tenure = agents.tenure),
-        CASE indexed_seq WHEN last_seq THEN due END,
-        CASE indexed_seq WHEN last_seq THEN status END,
-        CASE indexed_seq WHEN last_seq THEN status_at END,
-        CASE indexed_seq WHEN last_seq THEN run_version END
+    SELECT no, id, definition, incarnation, epoch, last_seq, floor, index_status,
+        (SELECT host FROM meta WHERE meta.tenure = agents.tenure), due, status, status_at,
+        run_version
     FROM agents WHERE NOT deleted AND
 """
 # The asks come first: SQLite takes the tables of a CROSS JOIN in this order.
 _ASK = """
-    SELECT k.no, a.id, k.name, k.kind, k.tool, k.asked_at, k.expires_at, k.reminders, k.escalations,
-        k.version, k.payload
+    SELECT k.no, a.id, k.definition, k.kind, k.tool, k.asked_at, k.expires_at, k.reminders,
+        k.escalations, k.version, k.payload
     FROM asks k CROSS JOIN agents a ON a.no = k.agent
-    WHERE NOT a.deleted AND a.indexed_seq = a.last_seq AND k.kind = ?
+    WHERE NOT a.deleted AND k.kind = ?
 """
 _RECORDS = """
     SELECT kind, version, payload FROM records WHERE id BETWEEN ? AND ? ORDER BY id
@@ -206,7 +203,7 @@ class SqliteReader:
             return [listed_agent(row[1:]) for row in rows]
         # One walk along the index for each status. For several at once SQLite would sort all agents
         # with them, again for every page.
-        query = f"{_AGENT} standing = ? AND id > ? ORDER BY id LIMIT ?"
+        query = f"{_AGENT} index_status = ? AND id > ? ORDER BY id LIMIT ?"
         with _Snapshot(connection):
             found = [
                 listed_agent(row[1:])
@@ -230,18 +227,10 @@ class SqliteReader:
     def due(
         self, until: datetime, after: tuple[datetime, str] | None, limit: int
     ) -> list[StoredAgent]:
-        """See `StatusIndex.due`."""
+        """See `FindsDue.due`."""
         first = (NO_TIME, "") if after is None else (time_number(after[0]), after[1])
-        where = (
-            "due IS NOT NULL AND due <= ? AND (due, id) > (?, ?) AND indexed_seq = last_seq "
-            "ORDER BY due, id LIMIT ?"
-        )
+        where = "due IS NOT NULL AND due <= ? AND (due, id) > (?, ?) ORDER BY due, id LIMIT ?"
         return self._listed_where(where, (time_number(until), *first, limit))
-
-    def unindexed(self, after_id: str, limit: int) -> list[StoredAgent]:
-        """See `StatusIndex.unindexed`."""
-        where = "id > ? AND indexed_seq <> last_seq ORDER BY id LIMIT ?"
-        return self._listed_where(where, (after_id, limit))
 
     def list_agents(
         self, query: AgentQuery, after: AgentKey | None, limit: int
@@ -252,14 +241,14 @@ class SqliteReader:
         for condition, value in (
             ("id < ?", ids.end),
             ("status = ?", query.status),
-            ("agent = ?", query.agent),
+            ("definition = ?", query.agent),
             ("run_version = ?", query.version),
         ):
             if value is not None:
                 where.append(condition)
                 values.append(value)
         if query.version is not None or query.not_versions is not None:
-            where.append("run_version IS NOT NULL AND indexed_seq = last_seq")
+            where.append("run_version IS NOT NULL")
         if query.not_versions is not None:
             where.append(f"run_version NOT IN ({', '.join('?' * len(query.not_versions))})")
             values += query.not_versions
@@ -278,7 +267,7 @@ class SqliteReader:
     def list_asks(self, query: AskQuery, after: AskKey | None, limit: int) -> list[StoredAsk]:
         """See `ListIndex.list_asks`."""
         where, values = "", list[Any]([query.kind])
-        for column, value in (("tool", query.tool), ("name", query.agent)):
+        for column, value in (("tool", query.tool), ("definition", query.agent)):
             if value is not None:
                 where += f" AND k.{column} = ?"
                 values.append(value)

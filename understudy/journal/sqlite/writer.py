@@ -13,19 +13,11 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from sys import intern
 
 from understudy.errors import Fenced, StoreConflict, StoreDamaged, StoreError
 from understudy.journal.asks import Ask, changes
-from understudy.journal.contracts import (
-    AGENT_STATUS,
-    Batch,
-    IndexEntry,
-    Owned,
-    StoredAgent,
-    time_number,
-)
+from understudy.journal.contracts import Batch, Owned, time_number
 from understudy.journal.lists import NEVER
 from understudy.journal.sqlite import blobs, call_keys, checkpoints, feed
 from understudy.journal.sqlite.lock import Watermark
@@ -33,37 +25,32 @@ from understudy.journal.sqlite.schema import SEQ_BITS
 
 _CLAIM_EXISTING = """
     UPDATE agents SET epoch = epoch + 1, tenure = ? WHERE id = ? AND NOT deleted
-    RETURNING agent, incarnation, epoch, last_seq
+    RETURNING definition, incarnation, epoch, last_seq
 """
 _CLAIM_NEW = """
-    INSERT INTO agents (id, agent, incarnation, epoch, last_seq, floor, standing, tenure, mark,
-        deleted) VALUES (?, ?, 1, 1, 0, 0, 'rest', ?, ?, 0)
-    ON CONFLICT (id) DO UPDATE SET agent = excluded.agent, incarnation = incarnation + 1,
-        epoch = epoch + 1, last_seq = 0, floor = 0, standing = 'rest', tenure = excluded.tenure,
-        mark = excluded.mark, deleted = 0, due = NULL, indexed_seq = 0, status = 'idle',
-        status_at = NULL, run_version = NULL
-    RETURNING agent, incarnation, epoch, last_seq
+    INSERT INTO agents (id, definition, tenure, mark) VALUES (?, ?, ?, ?)
+    ON CONFLICT (id) DO UPDATE SET definition = excluded.definition, incarnation = incarnation + 1,
+        epoch = epoch + 1, last_seq = 0, floor = 0, index_status = 'rest', tenure = excluded.tenure,
+        mark = excluded.mark, deleted = 0, due = NULL, status = 'idle', status_at = NULL,
+        run_version = NULL
+    RETURNING definition, incarnation, epoch, last_seq
 """
 _FIND = """
-    SELECT no, asking, standing, due, status, run_version FROM agents
+    SELECT no, ask_count, index_status, due, status, run_version FROM agents
     WHERE id = ? AND epoch = ? AND incarnation = ? AND last_seq = ? AND NOT deleted
 """
 # Most batches change neither status nor due time: then their indexes are not written.
-_ADD = "UPDATE agents SET last_seq = ?1, mark = ?2, indexed_seq = ?1 WHERE no = ?3"
+_ADD = "UPDATE agents SET last_seq = ?1, mark = ?2 WHERE no = ?3"
 _ADD_WITH_ENTRY = """
-    UPDATE agents SET last_seq = ?1, mark = ?2, indexed_seq = ?1, standing = ?4, due = ?5,
-        status = ?6, run_version = ?7,
+    UPDATE agents SET last_seq = ?1, mark = ?2, index_status = ?4, due = ?5, status = ?6,
+        run_version = ?7,
         status_at = CASE WHEN ?8 OR status <> ?6 OR last_seq = 0 THEN ?9 ELSE status_at END
     WHERE no = ?3
 """
-_NOTE_INDEX = """
-    UPDATE agents SET indexed_seq = last_seq, due = ?, status = ?, status_at = ?, run_version = ?
-    WHERE id = ? AND incarnation = ? AND last_seq = ? AND NOT deleted RETURNING no
-"""
 _NEW_ASK = """
-    INSERT INTO asks (agent, id, name, kind, tool, asked_at, expires_at, reminders, escalations,
-        version, payload)
-    SELECT ?, ?, agent, ?, ?, ?, ?, ?, ?, ?, ? FROM agents WHERE no = ?
+    INSERT INTO asks (agent, id, definition, kind, tool, asked_at, expires_at, reminders,
+        escalations, version, payload)
+    SELECT ?, ?, definition, ?, ?, ?, ?, ?, ?, ?, ? FROM agents WHERE no = ?
 """
 _RECORD = "INSERT INTO records (id, epoch, version, kind, payload) VALUES (?, ?, ?, ?, ?)"
 _DELETE_RECORDS = "DELETE FROM records WHERE id BETWEEN ? AND ?"
@@ -101,7 +88,7 @@ def append(db: sqlite3.Connection, batch: Batch, mark: int) -> int:
     row = db.execute(_FIND, agent_is).fetchone()
     if row is None:
         raise _refusal(db, batch)
-    no, asking, *stored = row
+    no, ask_count, *stored = row
     entry = [batch.index_status.value, batch.due_number, batch.status_word, batch.run_version]
     numbers = (last + len(batch.records), mark, no)
     if last and not batch.status_noted and stored == entry:
@@ -115,7 +102,7 @@ def append(db: sqlite3.Connection, batch: Batch, mark: int) -> int:
         for n, record in enumerate(batch.records)
     ]
     db.executemany(_RECORD, rows)
-    if asking or batch.asks:
+    if ask_count or batch.asks:
         _put_asks(db, no, batch.asks)
     if batch.blobs:
         blobs.add(db, no, batch.blobs)
@@ -125,18 +112,6 @@ def append(db: sqlite3.Connection, batch: Batch, mark: int) -> int:
     if batch.key_ends:
         call_keys.end(db, no, batch)
     return int(no)
-
-
-def note_index(
-    db: sqlite3.Connection, agent: StoredAgent, entry: IndexEntry, status_at: datetime | None
-) -> None:
-    """See `StatusIndex.note_index`."""
-    due, at = (None if time is None else time_number(time) for time in (entry.due, status_at))
-    status = entry.agent_status or AGENT_STATUS[entry.status]
-    agent_is = (agent.agent_id, agent.incarnation, agent.last_seq)
-    row = db.execute(_NOTE_INDEX, (due, status, at, entry.run_version, *agent_is)).fetchone()
-    if row is not None:
-        _put_asks(db, row[0], entry.asks)
 
 
 def _put_asks(db: sqlite3.Connection, no: int, asks: Sequence[Ask]) -> None:
@@ -155,7 +130,7 @@ def _put_asks(db: sqlite3.Connection, no: int, asks: Sequence[Ask]) -> None:
         [(ask.told.reminders, ask.told.escalations, no, ask.id) for ask in told],
     )
     if gone or new:
-        db.execute("UPDATE agents SET asking = ? WHERE no = ?", (len(asks), no))
+        db.execute("UPDATE agents SET ask_count = ? WHERE no = ?", (len(asks), no))
 
 
 def _columns(ask: Ask) -> tuple[object, ...]:
@@ -207,7 +182,7 @@ def release(db: sqlite3.Connection, owned: Owned) -> bool:
 def delete(db: sqlite3.Connection, agent_id: str, mark: int) -> bool:
     """See `Backend.delete`. The row stays, as the tombstone."""
     row = db.execute(
-        "UPDATE agents SET deleted = 1, tenure = NULL, mark = ?, due = NULL, asking = 0, "
+        "UPDATE agents SET deleted = 1, tenure = NULL, mark = ?, due = NULL, ask_count = 0, "
         "run_version = NULL WHERE id = ? AND NOT deleted RETURNING no",
         (mark, agent_id),
     ).fetchone()
@@ -226,7 +201,7 @@ def delete(db: sqlite3.Connection, agent_id: str, mark: int) -> bool:
 def is_committed(db: sqlite3.Connection, batch: Batch) -> bool:
     """See `Backend.is_committed`."""
     row = db.execute(
-        "SELECT no, last_seq, standing FROM agents WHERE id = ? AND incarnation = ? "
+        "SELECT no, last_seq, index_status FROM agents WHERE id = ? AND incarnation = ? "
         "AND NOT deleted",
         (batch.agent_id, batch.incarnation),
     ).fetchone()
@@ -247,7 +222,7 @@ def is_committed(db: sqlite3.Connection, batch: Batch) -> bool:
 _MARKS = """
     SELECT coalesce(max(mark), 0),
         min(mark) FILTER (
-            WHERE NOT deleted AND (standing NOT IN ('rest', 'queued') OR due IS NOT NULL))
+            WHERE NOT deleted AND (index_status NOT IN ('rest', 'queued') OR due IS NOT NULL))
     FROM agents
 """
 

@@ -8,6 +8,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 from collections.abc import Sequence
 from dataclasses import replace
@@ -22,9 +23,13 @@ from understudy.modes.steps.tool_call.arguments import (
     answers_match,
     as_tool_call,
     doubts_about,
+    effect_of,
     prepare,
+    record_request,
     request_again,
+    stricter,
 )
+from understudy.modes.steps.tool_call.earlier_calls import earlier_calls
 from understudy.modes.steps.tool_call.gates import requests_about
 from understudy.modes.steps.tool_call.results import failed_result
 from understudy.outcomes import Outcome
@@ -32,12 +37,15 @@ from understudy.run.hooks import HookFailed
 from understudy.run.run import Run
 from understudy.run.tool_call import ToolCall
 from understudy.state.records import Decided, InterruptsChecked, PauseChecked, Paused
-from understudy.state.run_state import Turn
+from understudy.state.run_state import Call, Turn
 from understudy.state.waits import has_waits, is_woken
 from understudy.tools import InvalidArguments
 
 if TYPE_CHECKING:
     from understudy.modes.steps.tool_call.call_keys import KeyLook
+
+ASKED_BY_NOW = "No gate asked about this call when it was made. One does now."
+"""Of a request that gates of today make."""
 
 
 async def check_pause(run: Run) -> Outcome | None:
@@ -73,10 +81,17 @@ async def check_interrupts(run: Run) -> Outcome | None:
     turn = run.current.turn
     if turn is None or turn.propagated or turn.cut or not turn.calls:
         return None
-    gates = run.definition.hooks.check_tool_calls or run.gates or run.parent or run.state.doubts
-    gates = gates or (run.definition.has_keys and _has_keyed_call(run, turn))
+    gates = (
+        run.definition.hooks.check_tool_calls
+        or run.gates
+        or run.parent
+        or run.state.doubts
+        or (run.definition.has_keys and _has_keyed_call(run, turn))
+    )
     if gates and not turn.interrupts_checked and not turn.has_all_results:
         await _request_decisions(run, turn)
+    elif gates and turn.interrupts_checked and not turn.has_all_results:
+        await _ask_gates_of_today(run, turn)
     if not turn.has_requests:
         return None
     _request_changed_again(run, turn)
@@ -114,7 +129,7 @@ async def _request_decisions(run: Run, turn: Turn) -> None:
     all_ready: dict[str, ReadyCall] = {}
     made: dict[str, dict[str, Any]] = {}
     for call in turn.calls.values():
-        if call.result is not None or call.requests:
+        if call.result is not None or call.requests or _is_doubt(run, call):
             continue  # a call with requests already, as one in doubt, keeps them
         ready = prepare(run, call)
         try:
@@ -147,7 +162,9 @@ async def _request_decisions(run: Run, turn: Turn) -> None:
         own = [request for request in requests if request.call_key == key]
         if doubts and not own:
             own = [tool_call.request()]
-        recorded.extend(replace(request, doubts=doubts) if doubts else request for request in own)
+        if own:
+            earlier = earlier_calls(run, all_ready[key])
+            recorded += [replace(each, doubts=doubts, earlier=earlier) for each in own]
         if not doubts:  # while a call of the tool is in doubt, each call needs a new decision
             decided.extend(_kept_decisions(run, own))
     run.record(
@@ -156,15 +173,57 @@ async def _request_decisions(run: Run, turn: Turn) -> None:
             requests=tuple(recorded),
             decided=tuple(decided),
             arguments=made or None,
+            asked_by=run.definition.asked_by,
         )
     )
 
 
 def _has_keyed_call(run: Run, turn: Turn) -> bool:
     """Whether a tool says by a key which calls are equal to one of the reply."""
-    tools = run.definition.tools
-    called = (tools.get(call.part.tool_name) for call in turn.calls.values())
+    called = (run.definition.tool_of(call.part.tool_name) for call in turn.calls.values())
     return any(tool is not None and tool.key is not None for tool in called)
+
+
+async def _ask_gates_of_today(run: Run, turn: Turn) -> None:
+    """Ask the gates again about calls that another process, or another definition, has asked about.
+
+    A deploy may have changed them since. What a gate asks now and did not ask then is asked of a
+    person before the call starts, or continues. What it asked then stays: the stricter of then and
+    now counts. Nothing is recorded where the verdict is the same.
+    """
+    ledger = run.root.ledger
+    asked = ledger.gates_asked or {}
+    if turn.asked_by == run.definition.asked_by or asked.get(run.run_id) == turn.index:
+        return
+    ledger.gates_asked = {**asked, run.run_id: turn.index}
+    calls: dict[str, ToolCall] = {}
+    ready_calls: dict[str, ReadyCall] = {}
+    for call in turn.calls.values():
+        has_approval = any(request.kind == "approval" for request in call.requests.values())
+        if call.result is not None or call.pending_requests or has_approval or _is_doubt(run, call):
+            continue  # who was asked stays asked; a doubt is put to a person, or the model is told
+        with contextlib.suppress(InvalidArguments):
+            ready = prepare(run, call)
+            if isinstance(ready, ReadyCall):
+                calls[call.key], ready_calls[call.key] = as_tool_call(run, ready), ready
+    requests = await requests_about(run, list(calls.values())) if calls else []
+    for request in requests:
+        ready = ready_calls[request.call_key]
+        doubts = doubts_about(run, ready)
+        again = replace(
+            request, doubts=doubts, earlier=earlier_calls(run, ready), asked_again=ASKED_BY_NOW
+        )
+        record_request(run, again, made=ready.made)
+        for decision in () if doubts else _kept_decisions(run, [again]):
+            run.record(decision)
+
+
+def _is_doubt(run: Run, call: Call) -> bool:
+    """Whether the call was cut off, and is not to run again."""
+    tool = run.definition.tool_of(call.part.tool_name)
+    if not call.running or tool is None:
+        return call.running
+    return call.copied_from or stricter(call.effect, effect_of(run, tool)) == "effects"
 
 
 def _kept_decisions(run: Run, requests: Sequence[Request]) -> list[Decided]:
@@ -174,13 +233,17 @@ def _kept_decisions(run: Run, requests: Sequence[Request]) -> list[Decided]:
     """
     decided = []
     for request in requests:
-        sticky = run.state.sticky.get(request.tool_name)
+        tool = run.definition.tool_of(request.tool_name)
+        names = (request.tool_name, *(tool.aliases if tool is not None else ()))
+        kept = [run.state.sticky[name] for name in names if name in run.state.sticky]
+        sticky = kept[0] if kept else None
         if (
             sticky is not None
+            and tool is not None
             and request.kind == "approval"
             and sticky.agent_id == request.agent_id
             and sticky.source == request.source
-            and sticky.fingerprint == request.fingerprint
+            and sticky.fingerprint == tool.fingerprint_as(sticky.tool_name)
             and sticky.decision.type in request.allowed
         ):
             decided.append(
@@ -206,4 +269,4 @@ def _request_changed_again(run: Run, turn: Turn) -> None:
             continue  # it cannot run at all: execute_tools records the error
         tool_call = as_tool_call(run, ready)
         if not answers_match(run, call, ready.tool, tool_call.arguments):
-            request_again(run, tool_call)
+            request_again(run, ready)

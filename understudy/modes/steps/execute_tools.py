@@ -30,13 +30,14 @@ from understudy.modes.steps.tool_call.results import (
 from understudy.outcomes import Outcome
 from understudy.run.ledger import calls_inside
 from understudy.run.run import Run
-from understudy.state.folds.ends import IN_DOUBT, MOVED_ON, WAITED
+from understudy.state.folds.ends import IN_DOUBT, MOVED_ON, MOVED_ON_INSIDE, in_part
 from understudy.state.records import Propagated, Result
 from understudy.state.run_state import Call, Turn, is_child_of
 from understudy.state.waits import woken_calls
 
 CRASHED = "it was cut off before its result was recorded"
 STOPPED = "Not run: another call of the same reply asked the run to stop."
+STOPPED_INSIDE = "another call of the same reply asked the run to stop"
 CUT_OFF = "Not executed: the reply that asked for this call was cut off before its end."
 
 
@@ -115,7 +116,7 @@ def _waits(run: Run, call: Call) -> bool:
     """Whether the call was started and is suspended, and may go on beside others."""
     if not call.attempts or call.running or call.result is not None or call.pending_requests:
         return False
-    tool = run.definition.tools.get(call.part.tool_name)
+    tool = run.definition.tool_of(call.part.tool_name)
     return tool is None or not tool.sequential
 
 
@@ -144,7 +145,7 @@ async def _close_unfinished(run: Run, turn: Turn) -> None:
         doubt = next(
             (r.payload["reason"] for r in call.pending_requests if r.kind == "doubt"), None
         )
-        text = WAITED if call.points else STOPPED
+        text = in_part(run.state, call, STOPPED_INSIDE) if call.attempts else STOPPED
         if doubt is not None:
             text = IN_DOUBT.format(reason=doubt)
         await end_agents_of(run, call.key)
@@ -155,7 +156,7 @@ async def _close_unfinished(run: Run, turn: Turn) -> None:
 async def _release(run: Run, call: Call) -> ReadyCall | None:
     """The call if it is to run now; else None, and what is known of it is recorded."""
     if call.running:
-        tool = run.definition.tools.get(call.part.tool_name)
+        tool = run.definition.tool_of(call.part.tool_name)
         limit = run.current.once.get(LIMIT_PASSED + call.key)
         effect = "effects" if tool is None else stricter(call.effect, effect_of(run, tool))
         may_repeat = effect != "effects" and not call.copied_from
@@ -172,7 +173,8 @@ async def _release(run: Run, call: Call) -> ReadyCall | None:
             return None
     if call.withdrawn:
         await end_agents_of(run, call.key)
-        part = make_part(run, call, MOVED_ON, "denied")
+        text = in_part(run.state, call, MOVED_ON_INSIDE) if call.attempts else MOVED_ON
+        part = make_part(run, call, text, "denied")
         run.record(Result(call_key=call.key, part=part))
         return None
     decided = _decided_result(run, call) if call.requests else None

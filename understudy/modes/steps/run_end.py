@@ -12,6 +12,7 @@ from understudy.errors import JournalFailed, error_from_dict
 from understudy.outcomes import Completed, Failed, Stopped, ToolCallResult
 from understudy.run.definition import AgentDefinition
 from understudy.run.hooks import HookFailed
+from understudy.run.ledger import close_calls
 from understudy.run.run import Run, inside_run
 from understudy.state.agent_state import AgentState
 from understudy.state.records import End, Once
@@ -133,6 +134,7 @@ async def end_agents_of(run: Run, call_key: str) -> None:
     if run.state.children:
         for child in _open_children(run, call_key):
             await call_end_hooks(child, child.stopped(_CALL_ENDED), final=True)
+            close_calls(child.ledger, run.clock.now())
 
 
 _CALL_ENDED = withdrawn_by("the call that it was for ended without it")

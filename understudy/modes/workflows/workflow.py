@@ -17,6 +17,7 @@ from understudy.modes.steps.check_stop import end_by
 from understudy.outcomes import Failed, Interrupted, Outcome, Paused, Stopped, Waiting
 from understudy.run.definition import ChildAgent, definition_of
 from understudy.run.run import ESCALATED, Run
+from understudy.state.done_calls import what_it_did
 from understudy.state.records import SubRunEnded
 from understudy.state.workflow_progress import AgentResult, Progress
 
@@ -151,7 +152,8 @@ def _ending_of(outcome: Outcome) -> Literal["completed", "failed", "stopped"]:
 def failure(run: Run, result: AgentResult) -> Failed:
     """The outcome of a workflow that fails because an agent of it failed."""
     assert result.error is not None, "a failed agent has an error"
-    error = AgentFailed(agent=result.agent, error=result.error)
+    did = what_it_did(run.state)
+    error = AgentFailed(agent=result.agent, error=result.error, did=did)
     error.__cause__ = error_from_dict(result.error)
     return run.failed(error)
 

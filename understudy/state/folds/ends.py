@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import datetime
-from typing import Any
+from typing import Any, cast
 
 from pydantic_ai.messages import ModelRequest, ModelRequestPart, ToolReturnPart, UserPromptPart
 
@@ -23,8 +23,11 @@ IN_DOUBT = (
     "taken effect. Do not repeat it; tell the user, or check by other means."
 )
 CHILD_STOPPED = "The agent that this call ran was stopped before it had finished."
-WAITED = "Not finished: the run ended while this call waited. What it had done before stands."
+LOOKED_UP = "No answer: the run ended before this call had one. It only looks something up."
+IN_PART = "Ran in part: {why}. What it had done before stands"
+ENDED = "the run ended before it was finished"
 MOVED_ON = "Not run: the user moved on instead of answering whether this call may run."
+MOVED_ON_INSIDE = "the user moved on instead of answering what it asked"
 
 
 def run_ended(state: AgentState, record: r.RunEnded) -> None:
@@ -77,27 +80,71 @@ def end_children(state: AgentState, call_key: str) -> None:
         add_decisions_and_doubts(state, child)
 
 
-def _closing_part(state: AgentState, call: Call, record: r.RunEnded) -> ToolReturnPart:
-    """The result part of a call that the end of the run finds open, or its own result."""
-    if call.result is not None:
-        return call.result.part
+def closing_result(state: AgentState, call: Call, at: datetime) -> r.Result:
+    """The result of a call that was started, and that the end of its run finds without one."""
     inside = any(is_child_of(key, call.key) for key in state.children)
+    doubt, outcome = None, "interrupted"
     if inside and (call.effect != "effects" or not call.running):
-        content, moved_on = _why_child_stopped(state, call), False
+        content = _with_done(state, call, _why_child_stopped(state, call))
+    elif call.running and call.effect == "read_only":
+        content = LOOKED_UP
     elif call.running:
-        reason = "the run ended before it answered"
-        state.doubts = with_item(state.doubts, call.key, doubtful_call(call, reason))
-        content, moved_on = IN_DOUBT.format(reason=reason), False
+        doubt = "the run ended before it answered"
+        content = IN_DOUBT.format(reason=doubt)
+    elif call.withdrawn:
+        content, outcome = in_part(state, call, MOVED_ON_INSIDE), "denied"
     else:
-        moved_on = call.withdrawn
-        content = MOVED_ON if moved_on else WAITED if call.points else NOT_RUN
+        content = in_part(state, call, ENDED)
+    return r.Result(call_key=call.key, part=_part(call, content, outcome, at), doubt=doubt, at=at)
+
+
+def in_part(state: AgentState, call: Call, why: str) -> str:
+    """What a model is told of a call whose body was entered, and that is not finished."""
+    return _with_done(state, call, f"{IN_PART.format(why=why)}.")
+
+
+def _with_done(state: AgentState, call: Call, text: str) -> str:
+    done = done_by_call(state, call)
+    return f"{text} It had done this: {done}." if done else text
+
+
+def done_by_call(state: AgentState, call: Call) -> str:
+    """What a call has done by itself and by the agents that it runs; empty if nothing is known."""
+    parts = [
+        f"{name!r} once"
+        for name, point in call.points.items()
+        if point.kind == "once" and point.answer is not None
+    ]
+    for key, child in state.children.items():
+        if is_child_of(key, call.key) and child.run is not None:
+            parts += [f"{each.tool_name}({each.arguments})" for each in child.run.done.newest]
+            if child.run.done.others:
+                parts.append(f"and {child.run.done.others} calls before these")
+    return ", ".join(parts)
+
+
+def _part(call: Call, content: str, outcome: str, at: datetime) -> ToolReturnPart:
     return ToolReturnPart(
         tool_name=call.part.tool_name,
         content=content,
         tool_call_id=call.part.tool_call_id,
-        timestamp=record.at,
-        outcome="denied" if moved_on else "interrupted",
+        timestamp=at,
+        outcome=cast("Any", outcome),
     )
+
+
+def _closing_part(state: AgentState, call: Call, record: r.RunEnded) -> ToolReturnPart:
+    """The result part of a call that the end of the run finds open, or its own result."""
+    if call.result is not None:
+        return call.result.part
+    if not call.attempts:
+        if call.withdrawn:
+            return _part(call, MOVED_ON, "denied", record.at)
+        return _part(call, NOT_RUN, "interrupted", record.at)
+    result = closing_result(state, call, record.at)
+    if result.doubt is not None:
+        state.doubts = with_item(state.doubts, call.key, doubtful_call(call, result.doubt))
+    return result.part
 
 
 def _end_keys(state: AgentState, turn: Turn, record: r.RunEnded) -> None:

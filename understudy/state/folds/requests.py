@@ -20,6 +20,8 @@ def requested(state: AgentState, record: r.Requested) -> None:
         call.drop_request(replaced)
         call.decisions.pop(replaced, None)
     call.requests = with_item(call.requests, record.request.id, record.request)
+    if call.running and record.request.asked_again:
+        call.unknown = True  # it was cut off, and runs again if a person lets it
     call.running = False
     if record.call_arguments is not None:
         call.arguments = record.call_arguments
@@ -29,7 +31,8 @@ def requested(state: AgentState, record: r.Requested) -> None:
 
 
 def interrupts_checked(state: AgentState, record: r.InterruptsChecked) -> None:
-    open_turn(state).interrupts_checked = True
+    turn = open_turn(state)
+    turn.interrupts_checked, turn.asked_by = True, record.asked_by
     for request in record.requests:
         call = find_call(state, request.call_key)
         call.requests = with_item(call.requests, request.id, request)
@@ -67,6 +70,8 @@ def decided(state: AgentState, record: r.Decided) -> None:
     call = call_of_request(state, record.request_id)
     request, decision = call.requests[record.request_id], record.decision
     call.decisions = with_item(call.decisions, record.request_id, decision)
+    if decision.edited is not None:
+        call.arguments = decision.edited
     if request.question_key:
         _answered(open_run(state), request, decision)
     decided = DecisionRecord(

@@ -79,6 +79,8 @@ class InterruptsChecked(Timed):
     arguments: dict[str, dict[str, Any]] | None = None
     """By call key, the arguments of the call where they are not as the model wrote them: with the
     values of defaults, converted by the tool's types."""
+    asked_by: str = ""
+    """The process and the definition that have asked: see `AgentDefinition.asked_by`."""
     kind: Literal["interrupts_checked"] = "interrupts_checked"
 
 

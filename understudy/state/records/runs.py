@@ -69,9 +69,9 @@ class Attempt(Timed):
     reply_lost: bool = False
     """The attempt before it may have ended in the middle of a reply of the model."""
     host: str | None = None
-    """Who makes it, of a store that hosts share; None elsewhere, and in older records."""
+    """Who makes it, of a store that hosts share; None elsewhere."""
     trace: str | None = None
-    """The W3C traceparent of its span; None where it has none, and in older records."""
+    """The W3C traceparent of its span; None where it has none."""
     kind: Literal["attempt"] = "attempt"
 
 

@@ -11,7 +11,7 @@ class Timed:
     """A record that the ledger gives its time, in the moment in which it is recorded."""
 
     at: datetime | None = field(default=None, compare=False)
-    """None in data from before records had it, and of a record that another one holds.
+    """None before it is recorded, and of a record that another one holds.
 
     Not compared: the same signal at another time is the same signal.
     """

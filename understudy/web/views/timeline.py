@@ -94,7 +94,7 @@ class _Reader:
         at, path, detail = entry.at, entry.agent_path, entry.detail
         run, call = entry.run_id or "", entry.call_key or ""
         if at is None:
-            return  # recorded before records had times
+            return  # its record has no time
         depth = 2 * (len(path) - 1)
         match entry.what:
             case "run_started":

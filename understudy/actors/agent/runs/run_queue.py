@@ -148,7 +148,7 @@ def _waits_its_turn(slot: AgentSlot, given: RunRequest | Send) -> bool:
     if run is None or slot.phase.has_run_task or not given.was_elsewhere:
         return False
     since = run.suspended_since
-    if since is None:  # its host went away before it said so, or is of an older version
+    if since is None:  # its host went away before it said so
         since = min((request.created_at for request in slot.state.requests), default=None)
     sent = None if message is None else message.timestamp
     return since is not None and sent is not None and sent < since

@@ -39,13 +39,13 @@ RETURNING id"""
 LOCK_DEFINITIONS = "SELECT pg_advisory_xact_lock(x'756e64657274'::bigint)"
 """Numbers are given in the order of the commits: the one that comes later gets the higher one."""
 REGISTER = """
-INSERT INTO definitions (agent, fingerprint, version, needs, continues_older)
+INSERT INTO definitions (name, fingerprint, version, needs, continues_older)
 VALUES (%(agent)s, %(fingerprint)s, %(version)s, %(needs)s::text[], %(continues_older)s)
-ON CONFLICT (agent, fingerprint) DO UPDATE SET version = excluded.version,
+ON CONFLICT (name, fingerprint) DO UPDATE SET version = excluded.version,
     needs = excluded.needs, continues_older = excluded.continues_older
 RETURNING no"""
 REGISTERED = """
-SELECT no FROM definitions WHERE agent = %(agent)s AND fingerprint = %(fingerprint)s
+SELECT no FROM definitions WHERE name = %(agent)s AND fingerprint = %(fingerprint)s
     AND version = %(version)s AND needs = %(needs)s::text[]
     AND continues_older = %(continues_older)s"""
 SET_DEFINITIONS = "UPDATE hosts SET definitions = %s::bigint[] WHERE id = %s"
@@ -53,13 +53,13 @@ SET_DRAINING = "UPDATE hosts SET draining = true WHERE id = %s"
 
 FITTING_HOST = """
 SELECT h.id, h.name FROM hosts h JOIN definitions d ON d.no = ANY(h.definitions)
-WHERE h.lease_until > clock_timestamp() AND h.ear IS NOT NULL AND NOT h.draining
-    AND h.id <> %(own_id)s AND (d.agent = %(agent)s AND d.needs <@ h.labels
+WHERE h.lease_until > clock_timestamp() AND h.channel IS NOT NULL AND NOT h.draining
+    AND h.id <> %(own_id)s AND (d.name = %(agent)s AND d.needs <@ h.labels
     AND (%(run_version)s::text IS NULL OR d.fingerprint = %(run_version)s OR (d.continues_older
         AND coalesce((d.version, d.no) > (SELECT r.version, r.no FROM definitions r
-            WHERE r.agent = d.agent AND r.fingerprint = %(run_version)s), true)))
-    OR d.agent = '*' AND %(made_needs)s::text[] <@ h.labels)
-ORDER BY d.agent = '*', d.version DESC, d.no DESC, random() LIMIT 1
+            WHERE r.name = d.name AND r.fingerprint = %(run_version)s), true)))
+    OR d.name = '*' AND %(made_needs)s::text[] <@ h.labels)
+ORDER BY d.name = '*', d.version DESC, d.no DESC, random() LIMIT 1
 FOR KEY SHARE OF h SKIP LOCKED"""
 """Another living host that may run an agent, with the newest definition that there is.
 
@@ -70,7 +70,7 @@ agent, and sees that agent then; who comes later finds another host
 IS_NEWER = """
 SELECT coalesce((SELECT (version, no) FROM definitions WHERE no = %(no)s) >
     (SELECT (version, no) FROM definitions
-        WHERE agent = %(agent)s AND fingerprint = %(run_version)s), true)"""
+        WHERE name = %(agent)s AND fingerprint = %(run_version)s), true)"""
 """Whether a definition is newer than the one that has begun a run. One that no host has registered
 was there before hosts did."""
 

@@ -17,15 +17,15 @@ from understudy.journal.shared import (
 )
 
 TELL_OWNER = """
-SELECT pg_notify(ear, %s) FROM hosts WHERE id = %s AND ear IS NOT NULL"""
+SELECT pg_notify(channel, %s) FROM hosts WHERE id = %s AND channel IS NOT NULL"""
 """A hint: the host that gets it looks into the tables."""
 
 SEND = """
-SELECT pg_notify(ear, text) FROM (
-    SELECT h.ear, s.text
+SELECT pg_notify(channel, text) FROM (
+    SELECT h.channel, s.text
     FROM unnest(%(ids)s::bigint[], %(texts)s::text[]) WITH ORDINALITY AS s (host, text, place)
     JOIN hosts h ON h.id = s.host OR (s.host IS NULL AND h.id IS DISTINCT FROM %(own_id)s)
-    WHERE h.ear IS NOT NULL AND h.lease_until > clock_timestamp()
+    WHERE h.channel IS NOT NULL AND h.lease_until > clock_timestamp()
     ORDER BY s.place
 ) listeners"""
 """To hosts, or to all but this one."""
@@ -33,16 +33,16 @@ SELECT pg_notify(ear, text) FROM (
 PLACE = """
 SELECT a.incarnation, a.epoch, a.last_seq, a.owner,
     CASE WHEN h.lease_until > clock_timestamp() THEN h.name END,
-    h.ear IS NOT NULL, a.takeable AND a.indexed_seq = a.last_seq, a.agent
+    h.channel IS NOT NULL, a.takeable, a.definition
 FROM agents a LEFT JOIN hosts h ON h.id = a.owner WHERE a.agent_id = %s AND NOT a.deleted"""
 
 EPOCHS = "SELECT agent_id, epoch FROM agents WHERE agent_id = ANY(%s) AND NOT deleted"
 
 POST = """
 WITH place AS (
-    SELECT a.key, a.incarnation, h.ear FROM agents a JOIN hosts h ON h.id = a.owner
+    SELECT a.key, a.incarnation, h.channel FROM agents a JOIN hosts h ON h.id = a.owner
     WHERE a.agent_id = %(agent_id)s AND a.incarnation = %(incarnation)s AND NOT a.deleted
-        AND h.lease_until > clock_timestamp() AND h.ear IS NOT NULL
+        AND h.lease_until > clock_timestamp() AND h.channel IS NOT NULL
 ), rows AS (
     INSERT INTO inbox (agent, incarnation, nonce, kind, body, asker)
     SELECT place.key, place.incarnation, n.nonce, n.kind, n.body, %(own_id)s
@@ -51,12 +51,12 @@ WITH place AS (
     ON CONFLICT (nonce) DO UPDATE SET nonce = excluded.nonce
     RETURNING id
 )
-SELECT id, (SELECT pg_notify(ear, %(told)s) IS NULL FROM place) FROM rows ORDER BY id"""
+SELECT id, (SELECT pg_notify(channel, %(told)s) IS NULL FROM place) FROM rows ORDER BY id"""
 """No rows where no living host that listens owns the agent by now."""
 
 TELL_ASKERS = """
-SELECT pg_notify(h.ear, %s) FROM hosts h
-WHERE h.ear IS NOT NULL AND h.id IN (
+SELECT pg_notify(h.channel, %s) FROM hosts h
+WHERE h.channel IS NOT NULL AND h.id IN (
     SELECT i.asker FROM inbox i JOIN agents a ON a.key = i.agent
     WHERE a.agent_id = %s AND i.reply IS NULL)"""
 """The agent is released, or deleted: who has posted to it looks at once."""
@@ -95,20 +95,20 @@ REPLY = """
 WITH replied AS (
     UPDATE inbox SET reply = %(reply)s WHERE id = %(id)s AND reply IS NULL RETURNING asker
 )
-SELECT pg_notify(h.ear, %(told)s) FROM hosts h JOIN replied ON h.id = replied.asker
-WHERE h.ear IS NOT NULL"""
+SELECT pg_notify(h.channel, %(told)s) FROM hosts h JOIN replied ON h.id = replied.asker
+WHERE h.channel IS NOT NULL"""
 
 POST_STATES = """
 SELECT i.id, i.reply, i.begun IS NOT NULL,
     a.owner IS NULL OR h.lease_until IS NULL OR h.lease_until <= clock_timestamp(),
-    a.takeable AND a.indexed_seq = a.last_seq, a.epoch
+    a.takeable, a.epoch
 FROM inbox i JOIN agents a ON a.key = i.agent LEFT JOIN hosts h ON h.id = a.owner
 WHERE i.id = ANY(%s)"""
 
 RETELL = """
-SELECT pg_notify(h.ear, %s || a.agent_id)
+SELECT pg_notify(h.channel, %s || a.agent_id)
 FROM inbox i JOIN agents a ON a.key = i.agent JOIN hosts h ON h.id = a.owner
-WHERE i.id = %s AND h.ear IS NOT NULL"""
+WHERE i.id = %s AND h.channel IS NOT NULL"""
 
 REMOVE_POSTS = "DELETE FROM inbox WHERE id = ANY(%s) AND reply IS NOT NULL"
 
@@ -127,7 +127,7 @@ DELETE FROM inbox i WHERE i.reply IS NOT NULL
 """No caller waits for them any more. A host that has lost its lease may."""
 
 ORPHANS = """
-SELECT DISTINCT a.agent_id, a.agent FROM inbox i
+SELECT DISTINCT a.agent_id, a.definition FROM inbox i
 JOIN agents a ON a.key = i.agent AND a.incarnation = i.incarnation
 LEFT JOIN hosts h ON h.id = a.owner
 WHERE i.reply IS NULL AND NOT a.deleted AND NOT coalesce(h.lease_until > clock_timestamp(), false)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 INSERT_HOST = """
-INSERT INTO hosts (name, ear, lease_until)
+INSERT INTO hosts (name, channel, lease_until)
 VALUES (%s, %s, clock_timestamp() + make_interval(secs => %s))
 RETURNING id, extract(epoch FROM lease_until - clock_timestamp())::float8,
     extract(epoch FROM clock_timestamp())::float8, (SELECT is_on FROM feed_state)"""
@@ -16,9 +16,9 @@ DELETE_HOST = "DELETE FROM hosts WHERE id = %(id)s"
 """Waits for who gives an agent to this host just now (`FITTING_HOST` has locked its row)."""
 
 TELL_LEFT = """
-SELECT pg_notify(h.ear, %(told)s) FROM hosts h
-WHERE h.ear IS NOT NULL AND h.lease_until > clock_timestamp() AND (EXISTS (
-    SELECT FROM agents a WHERE a.standing IN ('open', 'queued', 'suspect')
+SELECT pg_notify(h.channel, %(told)s) FROM hosts h
+WHERE h.channel IS NOT NULL AND h.lease_until > clock_timestamp() AND (EXISTS (
+    SELECT FROM agents a WHERE a.index_status IN ('open', 'queued', 'suspect')
         AND NOT a.deleted AND (a.owner IS NULL OR a.owner = %(id)s)
 ) OR EXISTS (
     SELECT FROM agents a
@@ -82,10 +82,3 @@ WHERE id = %s AND lease_until <= clock_timestamp() RETURNING id"""
 """Mark a host as expired, if its lease has ended. It waits for a renewal under way and then checks
 again. A later renewal finds the mark, even if the clock was set back
 (test_a_host_judged_dead_stays_dead_though_the_clock_be_set_back)."""
-
-HOSTS_SO_FAR = """
-SELECT last_value FROM pg_sequences
-WHERE schemaname = current_schema() AND sequencename = 'hosts_id_seq' AND NOT EXISTS (
-    SELECT FROM hosts WHERE ear IS NULL AND place IS NULL AND lease_until > '-infinity')"""
-"""Null or no row where a host of the version before may write: it says neither how it is reached
-nor where it runs. Null also for a user who may not read the sequence."""

@@ -1,6 +1,7 @@
-"""The ear: a connection on which a host hears what others tell it. Imported where psycopg is.
+"""`NotifyListener`: a connection on which a host hears what others tell it.
 
-All that it hears are hints. While it is away nothing is wrong, only later.
+Imported where psycopg is installed. All that it hears are hints: while it is away nothing is wrong,
+only later.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ class NotifyListener:
         self._stopped = threading.Event()
         self._connection.open()
         self._thread = threading.Thread(
-            target=self._run, args=(self._stopped,), name="understudy-ear", daemon=True
+            target=self._run, args=(self._stopped,), name="understudy-listener", daemon=True
         )
         self._thread.start()
 

@@ -62,7 +62,7 @@ class DeltaEmitter:
 
     def _announce(self, index: int, tool_name: str) -> None:
         run = self._run
-        tool = run.definition.tools.get(tool_name)
+        tool = run.definition.tool_of(tool_name)
         text = tool.display_text if tool is not None else None
         run.emit(
             ToolCallAnnounced(

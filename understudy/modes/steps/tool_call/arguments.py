@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +16,10 @@ from understudy.state.folds.ends import doubtful_call
 from understudy.state.records import Effect, Requested
 from understudy.state.run_state import Call
 from understudy.tools import InvalidArguments, Tool
+from understudy.tools.made_arguments import left_out, with_value
+
+CHANGED = "The call, or its tool, is not what was decided about."
+"""Of a request that takes the place of one whose decision does not hold any more."""
 
 
 @quickly_made
@@ -35,19 +38,17 @@ class ReadyCall:
 
 def prepare(run: Run, call: Call) -> ReadyCall | str:
     """The call as it would run now, or the error text for the model."""
-    tool = run.definition.tools.get(call.part.tool_name)
+    tool = run.definition.tool_of(call.part.tool_name)
     if tool is None:
         known = ", ".join(run.definition.tools) or "none"
         return f"Unknown tool {call.part.tool_name!r}. Available tools: {known}"
     try:
-        edited = _edited_arguments(call) if call.decisions else None
-        if edited is not None:
-            checked = tool.revalidate(edited)
-            return ReadyCall(call, tool, checked, edited=tool.canonical(checked))
-        if call.arguments is not None:
-            return ReadyCall(call, tool, tool.revalidate(call.arguments))
-        checked = tool.validate(call.part.args)
-        return ReadyCall(call, tool, checked, made=tool.made(call.part.args, checked))
+        if call.arguments is None:
+            checked = tool.validate(call.part.args)
+            return ReadyCall(call, tool, checked, made=tool.made(call.part.args, checked))
+        checked = tool.revalidate(call.arguments)
+        edited = tool.canonical(checked) if _is_edited(call) else None
+        return ReadyCall(call, tool, checked, edited, tool.made(call.arguments, checked))
     except InvalidArguments as error:
         return f"Invalid arguments for {call.part.tool_name!r}:\n{error}"
 
@@ -70,11 +71,8 @@ def effect_of(run: Run, tool: Tool) -> Effect:
     return "read_only" if covered else "effects"
 
 
-def _edited_arguments(call: Call) -> dict[str, Any] | None:
-    for decision in reversed(call.decisions.values()):
-        if decision.type == "edit":
-            return decision.edited
-    return None
+def _is_edited(call: Call) -> bool:
+    return any(decision.type == "edit" for decision in call.decisions.values())
 
 
 def canonical(ready: ReadyCall) -> dict[str, Any]:
@@ -97,6 +95,7 @@ def as_tool_call(run: Run, ready: ReadyCall) -> ToolCall:
 
 def answers_match(run: Run, call: Call, tool: Tool, arguments: dict[str, Any]) -> bool:
     """Whether every decision about this call was made for exactly this call, tool and arguments."""
+    fingerprint = tool.fingerprint_as(call.part.tool_name)  # it may have had another name
     for request in call.requests.values():
         if request.question_key:
             continue  # the middleware that asked decides what an answer is for
@@ -104,12 +103,12 @@ def answers_match(run: Run, call: Call, tool: Tool, arguments: dict[str, Any]) -
             agent_id=run.agent_id,
             run_id=run.run_id,
             call=call,
-            fingerprint=tool.fingerprint,
+            fingerprint=fingerprint,
             arguments=request.arguments,
         )
         intact = (
             request.digest == expected
-            and request.fingerprint == tool.fingerprint
+            and request.fingerprint == fingerprint
             and request.agent_id == run.agent_id
             and request.run_id == run.run_id
             and request.call_key == call.key
@@ -120,7 +119,7 @@ def answers_match(run: Run, call: Call, tool: Tool, arguments: dict[str, Any]) -
         decided = request.arguments
         if decision is not None and decision.edited is not None:
             try:
-                decided = tool.canonical(tool.revalidate(decision.edited))
+                decided = tool.canonical(tool.revalidate(_completed(decision.edited, arguments)))
             except InvalidArguments:
                 return False
         if not intact or digest(decided) != digest(arguments):
@@ -128,9 +127,21 @@ def answers_match(run: Run, call: Call, tool: Tool, arguments: dict[str, Any]) -
     return True
 
 
-def request_again(run: Run, call: ToolCall) -> None:
+def _completed(edited: dict[str, Any], arguments: dict[str, Any]) -> dict[str, Any]:
+    """What a person wrote, with what was made for the call where they left something out.
+
+    It is complete already, unless only a tool knows the agent that made the call: its arguments are
+    not known where the decision is recorded.
+    """
+    for path, value in left_out(edited, arguments):
+        edited = with_value(edited, path, value)
+    return edited
+
+
+def request_again(run: Run, ready: ReadyCall) -> None:
     """Replace each request about a call by a new one, which shows what would run now."""
-    for request in list(call.call.requests.values()):
+    call = as_tool_call(run, ready)
+    for request in list(ready.call.requests.values()):
         if request.question_key:
             continue
         fresh = call.request(
@@ -141,29 +152,9 @@ def request_again(run: Run, call: ToolCall) -> None:
             schema=request.schema,
             timing=request.timing,
             doubts=request.doubts,
+            asked_again=CHANGED,
         )
-        record_request(run, fresh, (request.id,), made=_as_shown(call))
-
-
-def _as_shown(call: ToolCall) -> dict[str, Any] | None:
-    """The arguments that a person is shown, as those of the call from now on; None if they are.
-
-    Sometimes they cannot be read back from that form (a validator that converts, a secret). Then
-    the call keeps its own; right before the body `answers_match` compares how they look.
-    """
-    if digest(call.arguments) == digest(call.call.made_arguments):
-        return None
-    try:
-        again = call.tool.canonical(call.tool.revalidate(call.arguments))
-    except InvalidArguments:
-        return None  # the shown form is no valid input of the tool
-    return call.arguments if digest(again) == digest(call.arguments) else None
-
-
-def record_requests_about(run: Run, call: ToolCall, requests: Sequence[Request]) -> None:
-    """Record requests about a call whose arguments a middleware has changed."""
-    for request in requests:
-        record_request(run, request, made=_as_shown(call))
+        record_request(run, fresh, (request.id,), made=ready.made)
 
 
 def doubts_about(run: Run, ready: ReadyCall) -> tuple[DoubtfulCall, ...]:
@@ -202,7 +193,7 @@ def _same_key(run: Run, ready: ReadyCall, doubt: DoubtfulCall) -> bool:
     The store knows it, too; but not of a call with which the agent was imported, nor of one that
     was started before its tool had a key.
     """
-    tool, other = ready.tool, run.definition.tools.get(doubt.tool_name)
+    tool, other = ready.tool, run.definition.tool_of(doubt.tool_name)
     if tool.key is None or other is None or other.key is None:
         return False
     with contextlib.suppress(InvalidArguments, UsageError):

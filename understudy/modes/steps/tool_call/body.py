@@ -14,7 +14,6 @@ from understudy.errors import Fenced
 from understudy.modes.steps.tool_call.arguments import (
     ReadyCall,
     answers_match,
-    as_tool_call,
     canonical,
     effect_of,
 )
@@ -38,9 +37,20 @@ from understudy.state.records import Once, Settled, Started
 from understudy.state.run_state import Call
 
 
-def record_started(run: Run, ready: ReadyCall, key_hash: str | None = None) -> None:
-    """Record that the call is about to run, with the key that it has taken for that."""
+def record_started(
+    run: Run, ready: ReadyCall, key_hash: str | None = None, *, goes_on: bool = False
+) -> None:
+    """Record that the call is about to run.
+
+    Args:
+        run: of the call.
+        ready: the call.
+        key_hash: of the key that it has taken for that.
+        goes_on: whether this process has started it before, with the same arguments.
+
+    """
     call = ready.call
+    arguments = ready.made or (call.arguments if call.attempts == 0 else None)
     run.record(
         Started(
             call_key=call.key,
@@ -49,7 +59,7 @@ def record_started(run: Run, ready: ReadyCall, key_hash: str | None = None) -> N
             attempt=call.attempts + 1,
             effect=effect_of(run, ready.tool),
             epoch=run.ledger.epoch,
-            arguments=ready.made if call.arguments is None else None,
+            arguments=None if goes_on else arguments,
             key_hash=key_hash,
         )
     )
@@ -61,7 +71,7 @@ def tried(run: Run, ready: ReadyCall) -> Awaitable[Any]:
         return _body(run, ready)
 
     async def begin_again() -> None:
-        record_started(run, ready)
+        record_started(run, ready, goes_on=True)
         await run.durable()
 
     body = partial(_body, run, ready)
@@ -80,7 +90,7 @@ async def _body(run: Run, ready: ReadyCall) -> Any:
     # A middleware may have changed the arguments that a person approved
     # (test_arguments_changed_behind_the_approval_are_asked_again).
     if call.requests and not answers_match(run, call, tool, canonical(ready)):
-        raise NeedsDecision(as_tool_call(run, ready))
+        raise NeedsDecision(ready)
     positional, keywords = tool.bind(ready.checked)
     if tool.takes_context:
         positional.insert(0, make_context(run, call))

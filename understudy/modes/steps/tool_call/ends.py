@@ -12,7 +12,7 @@ from understudy.modes.steps.tool_call.arguments import ReadyCall, effect_of
 from understudy.run.child_calls import CallSuspended
 from understudy.run.run import AttemptEnded, Run
 from understudy.run.tool_call import ToolCall
-from understudy.state.run_state import Call, is_child_of
+from understudy.state.folds.ends import done_by_call
 from understudy.stopping import StopAgent, StopSignal, StopSignals
 from understudy.tools import InvalidArguments, OutcomeUnknown, Retry, ToolFailed
 from understudy.tools.effects import Known, what_is_known
@@ -25,9 +25,9 @@ class CallEnded(BaseException):
 class NeedsDecision(CallEnded):
     """What is about to run is not what was approved, or needs an approval now."""
 
-    def __init__(self, call: ToolCall, requests: Sequence[Request] = ()) -> None:
+    def __init__(self, ready: ReadyCall, requests: Sequence[Request] = ()) -> None:
         super().__init__()
-        self.call = call
+        self.ready = ready
         self.requests = requests
 
 
@@ -134,23 +134,10 @@ def doubt_after(run: Run, ready: ReadyCall, error: BaseException) -> InDoubt | N
         return InDoubt(f"it raised {error_text(error)}, which leaves open what it did", error)
     if all(isinstance(leaf, (Retry, ToolFailed, InvalidArguments)) for leaf in leaves):
         return None
-    done = done_inside(run, call)
+    done = done_by_call(run.state, call)
     if done:
         return InDoubt(f"it raised {error_text(error)} after it had done this: {done}", error)
     return None
-
-
-def done_inside(run: Run, call: Call) -> str:
-    """What a call has done by itself and by the agents that it runs, as text; empty if nothing."""
-    parts = [
-        f"{name!r} once"
-        for name, point in call.points.items()
-        if point.kind == "once" and point.answer is not None
-    ]
-    for key, child in run.state.children.items():
-        if is_child_of(key, call.key) and child.run is not None and child.run.done:
-            parts += [f"{each.tool_name}({each.arguments})" for each in child.run.done.newest]
-    return ", ".join(parts)
 
 
 def _leaves(error: BaseException) -> Iterator[BaseException]:

@@ -55,7 +55,7 @@ def _is_about(run: Run, request: Request, call: ToolCall) -> bool:
         agent_id=run.agent_id,
         run_id=run.run_id,
         call=call.call,
-        fingerprint=call.tool.fingerprint,
+        fingerprint=call.tool.fingerprint_as(call.call.part.tool_name),
         arguments=request.arguments,
     )
     return request.digest == expected and digest(request.arguments) == digest(call.arguments)

@@ -13,7 +13,7 @@ from understudy.modes.steps.run_end import end_agents_of
 from understudy.modes.steps.tool_call.arguments import (
     ReadyCall,
     effect_of,
-    record_requests_about,
+    record_request,
     request_again,
 )
 from understudy.modes.steps.tool_call.body import tried
@@ -112,9 +112,10 @@ async def _result(run: Run, ready: ReadyCall, cancelled: Callable[[], bool]) -> 
     except ToolHalt as ended:
         return halt_result(run, ready, ended.halt)
     except NeedsDecision as ended:
-        record_requests_about(run, ended.call, ended.requests)
+        for request in ended.requests:
+            record_request(run, request, made=ended.ready.made)
         if not ended.requests:
-            request_again(run, ended.call)
+            request_again(run, ended.ready)
         return None
     except HookAsks as ended:
         try:

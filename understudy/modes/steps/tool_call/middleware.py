@@ -32,6 +32,7 @@ from understudy.modes.steps.tool_call.results import make_part
 from understudy.run.hooks import Hook, HookFailed
 from understudy.run.run import Run
 from understudy.run.tool_call import ToolCall
+from understudy.state.folds.ends import in_part
 from understudy.state.records import Result
 from understudy.state.run_state import Call
 
@@ -55,7 +56,7 @@ async def call_through_hooks(run: Run, ready: ReadyCall) -> Any:
             if entered and effect_of(run, ready.tool) == "effects":
                 raise InDoubt("a middleware asked for it once more, which may repeat its effect")
             if entered:
-                record_started(run, ready)
+                record_started(run, ready, goes_on=True)
                 await run.durable()
             entered = True
             return await tried(run, await _as_changed(run, ready, before, call))
@@ -154,14 +155,15 @@ async def _as_changed(run: Run, ready: ReadyCall, before: bytes, call: ToolCall)
     """The call as the middleware passes it on; with other arguments it may need an approval."""
     if to_json(call.arguments) == before:
         return ready
-    changed = ReadyCall(ready.call, ready.tool, ready.tool.revalidate(call.arguments))
+    checked = ready.tool.revalidate(call.arguments)
+    made = ready.tool.made(call.arguments, checked) or call.arguments
+    changed = ReadyCall(ready.call, ready.tool, checked, made=made)
     if ready.tool.key is not None:
         _check_same_key(ready, changed)
     if is_own(ready.call):
-        tool_call = as_tool_call(run, changed)
-        requests = await requests_about(run, [tool_call])
+        requests = await requests_about(run, [as_tool_call(run, changed)])
         if requests:
-            raise NeedsDecision(tool_call, requests)
+            raise NeedsDecision(changed, requests)
     return changed
 
 
@@ -177,7 +179,8 @@ def _check_same_key(ready: ReadyCall, changed: ReadyCall) -> None:
 
 
 def record_not_run(run: Run, call: Call) -> None:
-    part = make_part(
-        run, call, "Not run: a middleware failed before it was started.", "interrupted"
-    )
+    text = "Not run: a middleware failed before it was started."
+    if call.attempts > 1:
+        text = in_part(run.state, call, "a middleware failed before it was continued")
+    part = make_part(run, call, text, "interrupted")
     run.record(Result(call_key=call.key, part=part))

@@ -28,7 +28,7 @@ from understudy.run.child_calls import result_of_agent
 from understudy.run.file_edits import FileEdits
 from understudy.run.run import Run
 from understudy.state.agent_state import merged
-from understudy.state.folds.ends import IN_DOUBT
+from understudy.state.folds.ends import IN_DOUBT, in_part
 from understudy.state.records import Result
 from understudy.state.run_state import Call
 from understudy.stopping import StopSignal
@@ -84,6 +84,9 @@ def denied_result(run: Run, call: Call, request: Request, decision: Decision) ->
         reason = "a person found that this call took no effect, and decided that it must not run."
     else:
         reason = "a person decided that this call must not run."
+    if call.attempts and request.kind != "doubt":  # it has asked, or waits: its body was entered
+        why = "nobody answered it in time" if decision.by == EXPIRY else "a person rejected it"
+        reason = in_part(run.state, call, why)
     if decision.message:
         reason += f" They say: {decision.message!r}"
     text = f"Denied: {reason}\nDo not try the same call again."

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from tests.wire.script import HttpError, Kind, Reply, WireCall, WireEvent
+from tests.support.wire.script import HttpError, Kind, Reply, WireCall, WireEvent
 
 FINISH = {
     "stop": "STOP",

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from pydantic_ai.models import Model
 
-from tests.wire.server import WireServer
+from tests.support.wire.server import WireServer
 from understudy import Agent, AgentState, Outcome
 from understudy.events import Event
 from understudy.models.messages import UserInput

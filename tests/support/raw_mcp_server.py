@@ -11,6 +11,7 @@ import os
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 SCHEMA = {"type": "object", "properties": {"item": {"type": "string"}}}
@@ -143,6 +144,47 @@ class RawServer:
 
 class Closed(Exception):
     """The server ends in the middle of a call."""
+
+
+class Failing(RawServer):
+    """Whose first calls do as they are told."""
+
+    def __init__(self, *how: Any, tool: dict[str, Any] | None = None) -> None:
+        super().__init__(tool or a_tool("pay"))
+        self.how = list(how)
+
+    async def answer(self, params: dict[str, Any]) -> Any:
+        how = self.how.pop(0) if self.how else text("paid")
+        if isinstance(how, type):
+            raise how
+        if callable(how):
+            return await how(self)
+        return how
+
+
+SURE = {"type": "object", "properties": {"sure": {"type": "boolean"}}, "required": ["sure"]}
+
+
+class Asking(RawServer):
+    """A server of before 2026, which asks in the middle of its call."""
+
+    def __init__(self, *questions: str) -> None:
+        super().__init__(a_tool("pay"))
+        self.questions = questions
+        self.told: list[Any] = []
+
+    async def answer(self, params: dict[str, Any]) -> dict[str, Any]:
+        for question in self.questions:
+            told = await self.ask(question, SURE)
+            self.told.append((question, told["action"], told.get("content")))
+            if told["action"] != "accept":
+                return text("given up")
+        return text("paid")
+
+
+def lines(log: Path) -> list[list[str]]:
+    """The process and the key of each call that a server as a process has had."""
+    return [line.split() for line in log.read_text().splitlines()]
 
 
 def main(log: str, tool: str) -> None:

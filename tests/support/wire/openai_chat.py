@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from tests.wire.script import HttpError, Reply, WireCall, WireEvent, in_threes
+from tests.support.wire.script import HttpError, Reply, WireCall, WireEvent, in_threes
 
 FINISH = {
     "stop": "stop",

@@ -15,8 +15,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
 from typing import Any, Protocol, Self, cast
 
-from tests.wire import anthropic_messages, google_content, openai_chat, openai_responses
-from tests.wire.script import Answer, HttpError, RawBody, Reply, WireEvent, sent
+from tests.support.wire import anthropic_messages, google_content, openai_chat, openai_responses
+from tests.support.wire.script import Answer, HttpError, RawBody, Reply, WireEvent, sent
 
 EXHAUSTED = 418
 """Answered when the script has no reply left: no client tries this status again."""

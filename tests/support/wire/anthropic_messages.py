@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from tests.wire.script import HttpError, Reply, WireEvent, in_threes
+from tests.support.wire.script import HttpError, Reply, WireEvent, in_threes
 
 FINISH = {
     "stop": "end_turn",

@@ -1,0 +1,71 @@
+"""The defaults that the arguments of a call leave out: where they are, and their values."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from pydantic_core import from_json, to_json
+
+Path = tuple[str | int, ...]
+"""The keys and positions that lead to a value in arguments."""
+
+
+def left_out(written: object, canonical: object, above: Path = ()) -> Iterator[tuple[Path, Any]]:
+    """What the canonical arguments have and the written ones do not, at any depth.
+
+    Args:
+        written: by the model, or by a person.
+        canonical: the same, with the values of defaults.
+        above: where both are.
+
+    Yields:
+        The path and the canonical value of each argument, or field, that is left out.
+
+    """
+    if isinstance(written, dict) and isinstance(canonical, dict):
+        for key, value in canonical.items():
+            if key in written:
+                yield from left_out(written[key], value, (*above, key))
+            else:
+                yield (*above, key), value
+    elif isinstance(written, list) and isinstance(canonical, list):
+        for index, (one, other) in enumerate(zip(written, canonical, strict=False)):
+            yield from left_out(one, other, (*above, index))
+
+
+def with_value(arguments: Mapping[str, Any], path: Path, value: Any) -> dict[str, Any]:
+    """A copy of the arguments with the value at this path, whose last key they do not have."""
+    # By way of JSON: two places may have one object, which a deep copy keeps.
+    copied: dict[str, Any] = from_json(to_json(arguments))
+    inside: Any = copied
+    for key in path[:-1]:
+        inside = inside[key]
+    inside[path[-1]] = value
+    return copied
+
+
+def is_same_at(path: Path, one: object, other: object) -> bool:
+    """Whether two validated arguments have the same Python value at this path.
+
+    Not as JSON: two different secrets are written alike. What has no equality of its own is taken
+    to be the same where it is of the same class.
+    """
+    try:
+        for key in path:
+            one, other = _inside(one, key), _inside(other, key)
+        return bool(one == other) or (
+            type(one) is type(other) and type(one).__eq__ is object.__eq__
+        )
+    except Exception:  # the type keeps it elsewhere, or its own code raises
+        return False
+
+
+def _inside(value: Any, key: str | int) -> Any:
+    """What a validated value has under a key of its JSON."""
+    if isinstance(value, (dict, list, tuple)):
+        return value[key]  # type: ignore[index]
+    for name, field in getattr(type(value), "model_fields", {}).items():
+        if key in (field.serialization_alias, field.alias):
+            return getattr(value, name)
+    return getattr(value, str(key))
