@@ -531,7 +531,10 @@ def _simple(record: r.Record) -> Iterator[tuple[What, dict[str, Any]]]:
         case r.TokenMade():
             yield "token_made", {"call_key": record.call_key, "detail": {"name": record.name}}
         case r.Settled():
-            yield "settled", {"call_key": record.call_key, "detail": {"how": record.how}}
+            settled: dict[str, Any] = {"how": record.how}
+            if not record.happened:
+                settled["happened"] = False
+            yield "settled", {"call_key": record.call_key, "detail": settled}
         case r.Paused():
             yield "paused", {"detail": {"reason": record.reason}}
         case r.Unpaused():

@@ -159,9 +159,16 @@ def dismiss(*, by: str | None = None, note: str | None = None) -> Decision:
     return Decision(type="dismiss", by=by, note=note)
 
 
+CallStatus = Literal["in_doubt", "open", "done"]
+"""What is known of a call that another one equals. `open`: it is under way."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DoubtfulCall:
-    """A call that was started and whose outcome is unknown."""
+    """A call that was started and whose outcome is unknown.
+
+    In `Request.doubts` also one that has the same key (`@tool(key=)`), whatever its `status`.
+    """
 
     call_key: str
     tool_name: str
@@ -170,6 +177,9 @@ class DoubtfulCall:
     reason: str
     token_hashes: tuple[str, ...] = ()
     """Of the tokens for its waits that have no answer: one by them settles the doubt."""
+    agent_id: str = ""
+    """Of another agent whose call has the same key (`@tool(key=)`); empty for the agent's own."""
+    status: CallStatus = "in_doubt"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -227,7 +237,8 @@ class Request:
     source: str = ""
     """The middleware that made the request."""
     doubts: tuple[DoubtfulCall, ...] = ()
-    """Earlier calls of this tool whose outcome is unknown: check them before you approve."""
+    """Earlier calls of this tool whose outcome is unknown, and calls with the same key: check them
+    before you approve. An approval holds for this call beside these."""
     earlier: tuple[EarlierCall, ...] = ()
     """Equal calls that were made before, newest first: look whether this one repeats them."""
     asked_again: str = ""

@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 
 from tests.support.agents import by_turn
-from understudy import Agent, Runtime, ToolContext, call
+from understudy import Agent, Runtime, ToolContext, call, tool
 from understudy.actors.agent import message_ids
 from understudy.journal import DatabaseStore, checkpoint_writer
 from understudy.journal.contracts import Backend
@@ -20,6 +20,7 @@ IDS = ("asks", "rests", "waits")
 
 
 def _agents() -> list[Agent]:
+    @tool(key=lambda a: f"{a['amount']}", on_repeat="allow")
     def pay(amount: int) -> str:
         return f"paid {amount}"
 

@@ -88,6 +88,24 @@ class FaultyBackend:
     def message_runs(self, *args: Any) -> Any:
         return self.__getattr__("message_runs")(*args)
 
+    def key_secret(self, *args: Any) -> Any:
+        return self.__getattr__("key_secret")(*args)
+
+    def key_uses(self, *args: Any) -> Any:
+        return self.__getattr__("key_uses")(*args)
+
+    def take_key(self, *args: Any) -> Any:
+        return self.__getattr__("take_key")(*args)
+
+    def free_key(self, *args: Any) -> Any:
+        return self.__getattr__("free_key")(*args)
+
+    def has_old_keys(self, *args: Any) -> Any:
+        return self.__getattr__("has_old_keys")(*args)
+
+    def delete_old_keys(self, *args: Any) -> Any:
+        return self.__getattr__("delete_old_keys")(*args)
+
     def load_latest(self, *args: Any) -> Any:
         return self.__getattr__("load_latest")(*args)
 

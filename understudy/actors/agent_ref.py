@@ -595,7 +595,7 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
         self._post(RecordFact(Revoked(tool_name=tool), future))
         return future
 
-    def settle(self, call_key: str, *, how: str) -> Future[None]:
+    def settle(self, call_key: str, *, how: str, happened: bool = True) -> Future[None]:
         """Settle the doubt about a call: it is known now what the call did.
 
         A call that waits for its check goes on: the model is told `how`, and the check is not asked
@@ -606,14 +606,18 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
         Args:
             call_key: the call in doubt; `state.doubts_in_tree` lists them.
             how: what was found out, for the record.
+            happened: whether the call took effect, or may have. It decides about calls with the
+                same key (`@tool(key=)`): for them the call counts as done, or as if it never was.
 
         Raises:
             UsageError: if `how` is not text, or not valid Unicode.
 
         """
         checked_text(how, what="`how`", may_be_empty=True)
+        checked_flag(happened, what="`happened`")
         future: Future[None] = self._future()
-        self._post(RecordFact(Settled(call_key=call_key, how=how), future))
+        settled = Settled(call_key=call_key, how=how, happened=happened)
+        self._post(RecordFact(settled, future))
         return future
 
     # --------------------------------------------------------------- Pykka's calls

@@ -23,7 +23,7 @@ from understudy.actors.reads.feed import FeedOptions
 from understudy.errors import JournalFailed, OwnedElsewhere
 from understudy.journal import IndexStatus, StoredAgent, index_status_of
 from understudy.journal.feed import FeedStore
-from understudy.journal.store import HostStore
+from understudy.journal.store import HostStore, KeyStore
 from understudy.loop_actors.future import Future
 from understudy.outcomes import Outcome
 
@@ -94,6 +94,7 @@ class Sweep:
     async def _sweep_once(self) -> None:
         await self._host.dues.refresh()
         await self.trim_feed()
+        await self._delete_old_keys()
         if self._seconds is not None:
             await self._continue_what_is_left()
 
@@ -125,6 +126,12 @@ class Sweep:
         if self._feed is not None and isinstance(services.store, FeedStore):
             before = self._feed.before(services.clock.now())
             await services.store.trim_feed(before, self._feed.events)
+
+    async def _delete_old_keys(self) -> None:
+        """Delete the keys of calls that were done so long ago that they count no longer."""
+        services = self._host.services
+        if isinstance(services.store, KeyStore):
+            await services.store.delete_old_keys(services.clock.now())
 
     async def _continue_what_is_left(self) -> None:
         """As `recover`, for agents whose definition is known here, ever less often for each."""

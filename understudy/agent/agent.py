@@ -608,7 +608,9 @@ class Agent(BaseAgent[DepsT_contra, OutputT_co]):
         ledger.record(Revoked(tool_name=tool))
         return ledger.state
 
-    def settle(self, state: AgentState, call_key: str, *, how: str) -> AgentState:
+    def settle(
+        self, state: AgentState, call_key: str, *, how: str, happened: bool = True
+    ) -> AgentState:
         """The state without the doubt about this call, once it is known what it did.
 
         While a call is in doubt, each call of its tool needs a decision. The calls in doubt are in
@@ -619,17 +621,19 @@ class Agent(BaseAgent[DepsT_contra, OutputT_co]):
             state: with the doubt.
             call_key: the call in doubt.
             how: what was found out, for the record.
+            happened: whether the call took effect, or may have; see `AgentRef.settle`.
 
         Raises:
             UsageError: if this call is not in doubt, or `how` is not text that can be stored.
 
         """
         checked_text(how, what="`how`", may_be_empty=True)
+        checked_flag(happened, what="`happened`")
         if call_key not in (doubts := state.doubts_in_tree):
             known = ", ".join(map(repr, doubts)) or "none"
             raise UsageError(f"Call {call_key!r} is not in doubt; in doubt are: {known}")
         ledger = Ledger(state.copied())
-        ledger.record(Settled(call_key=call_key, how=how))
+        ledger.record(Settled(call_key=call_key, how=how, happened=happened))
         return ledger.state
 
     def display(self, messages: Sequence[ModelMessage]) -> list[ModelMessage]:

@@ -148,11 +148,14 @@ def settle(
     call_key: Annotated[str, typer.Argument(metavar="CALL", help="`show` lists calls in doubt.")],
     how: Annotated[str, typer.Option("--how", help="What was found out, for the record.")],
     *,
+    undone: Annotated[
+        bool, typer.Option("--undone", help="It took no effect: an equal call may run.")
+    ] = False,
     where: Where,
     out: Output,
 ) -> None:
     """Say what a call in doubt did: it is known now."""
-    body = {"call_key": call_key, "how": how}
+    body = {"call_key": call_key, "how": how, "happened": not undone}
     _post(id, "/settle", body, where, out, "the doubt is settled")
 
 

@@ -128,7 +128,10 @@ def request_text(request: Mapping[str, Any]) -> str:
         if request.get(name) is not None:
             lines += _block(name, request[name])
     for doubt in request.get("doubts") or ():
-        title, settled = f"in doubt: {line(doubt['reason'])}", doubt.get("settled")
+        what = {"open": "under way", "done": "done before"}.get(doubt["status"], "in doubt")
+        of = f", {_name(doubt['tool_name'])} of {_name(doubt['agent_id'])}"
+        title = f"{what}{of if doubt['agent_id'] else ''}: {line(doubt['reason'])}"
+        settled = doubt.get("settled")
         if settled:
             title = f"settled since: {line(settled['how'])} (was {title})"
         lines += _block(title, doubt["arguments"])

@@ -9,6 +9,7 @@ from datetime import datetime
 from typing import Any, Protocol
 
 from understudy.errors import Fenced, StoreError, UsageError
+from understudy.journal.call_keys import KeyEnd, KeyTaking, KeyUse
 from understudy.journal.checkpoint_writer import CheckpointJob, CheckpointWriter
 from understudy.journal.codec import MAX_RECORD_BYTES, EncodedRecord, encode
 from understudy.journal.committer import Committer
@@ -23,8 +24,10 @@ from understudy.journal.contracts import (
 from understudy.journal.feed import MAY_BE_TOLD, FeedStore, feed_row
 from understudy.journal.lease import Lease
 from understudy.journal.store_reader import Loaded
+from understudy.journal.stored_keys import StoredKeys
 from understudy.journal.taken_states import TakenState
 from understudy.state.agent_state import AgentState
+from understudy.state.held_keys import keys_in_tree
 from understudy.state.records import MessagesArchived, Record, StatusNoted
 
 LoadBlobs = Callable[[str, Collection[str]], Awaitable[Mapping[str, bytes]]]
@@ -84,7 +87,16 @@ def _agent_of(
 class _Pending:
     """Records on their way to the committer's thread, and what goes with them."""
 
-    __slots__ = ("at", "blobs", "entry", "feed", "message_runs", "records", "status_noted")
+    __slots__ = (
+        "at",
+        "blobs",
+        "entry",
+        "feed",
+        "key_ends",
+        "message_runs",
+        "records",
+        "status_noted",
+    )
 
     def __init__(self) -> None:
         self.records: list[EncodedRecord] = []
@@ -95,6 +107,7 @@ class _Pending:
         self.feed: tuple[FeedRow, ...] = ()
         self.blobs: dict[str, bytes] | None = None
         self.message_runs: dict[str, str] | None = None
+        self.key_ends: tuple[KeyEnd, ...] = ()
         self.entry: IndexEntry = _AT_REST
         """What the index says of the agent after them."""
 
@@ -104,6 +117,7 @@ class _Pending:
         self.at, self.entry = later.at or self.at, later.entry
         self.status_noted |= later.status_noted
         self.feed += later.feed
+        self.key_ends += later.key_ends
         if later.blobs is not None:
             self.blobs = {**(self.blobs or {}), **later.blobs}
         if later.message_runs is not None:
@@ -129,6 +143,8 @@ class JournalEnvironment:
     """So many records lie between two checkpoints; 0 = write none."""
     load_blobs: LoadBlobs | None = None
     """Loads bytes of an agent's files; None where the backend keeps none."""
+    keys: StoredKeys | None = None
+    """The keys of calls; None where the backend keeps none."""
 
 
 class AgentJournal:
@@ -157,6 +173,7 @@ class AgentJournal:
         "_durable",
         "_environment",
         "_failure",
+        "_keys",
         "_owned",
         "_queued",
         "_taken_seq",
@@ -191,6 +208,9 @@ class AgentJournal:
         self._queued: _Pending | None = None
         self._taken_seq = owned.last_seq
         self._checkpoints: CheckpointWriter | None = None
+        self._keys: set[str] | None = None
+        """The calls whose keys are noted when they are over, by call key; None where none of the
+        agent's has ever had one."""
 
     # ------------------------------------------------------------------- on the loop
 
@@ -210,6 +230,8 @@ class AgentJournal:
         # All of them before one is kept: what one refuses, none may be part of.
         encoded = [encode(record, max_bytes=limit) for record in records]
         buffer = self._buffer or self._new_buffer()
+        if self._keys is not None:
+            self._note_keys(buffer)  # of the records before: these are not folded yet
         for record, kept in zip(records, encoded, strict=True):
             buffer.records.append(kept)
             self._appended += 1
@@ -250,6 +272,62 @@ class AgentJournal:
             row = feed_row(self._owned.agent, self._appended, record, kept)
             if row is not None:
                 buffer.feed += (row,)
+
+    # The keys of calls. Which call has one follows from the state, and what becomes of it is in the
+    # commit of the record by which it does.
+
+    def follow_keys(self) -> None:
+        """As `KeyJournal.follow_keys`."""
+        if self._keys is None:
+            held = keys_in_tree(self._agent.ledger_state())
+            self._keys = {call_key for call_key, each in held.items() if not each.is_done}
+
+    def _note_keys(self, buffer: _Pending) -> None:
+        """Note which of the calls are over that had a key."""
+        known, held = self._keys, keys_in_tree(self._agent.ledger_state())
+        self._keys = {call_key for call_key, each in held.items() if not each.is_done}
+        if known is not None and (over := known - self._keys):
+            ends = (KeyEnd(call_key, is_done=call_key in held) for call_key in sorted(over))
+            buffer.key_ends += tuple(ends)
+
+    async def key_hash(self, key: str) -> str:
+        """As `KeyJournal.key_hash`."""
+        return await self._check_keeps_keys().key_hash(key)
+
+    async def key_uses(self, key_hash: str, at: datetime) -> Sequence[KeyUse]:
+        """As `KeyJournal.key_uses`."""
+        self._push()
+        return await self._check_keeps_keys().uses(key_hash, at)
+
+    async def take_key(self, taking: KeyTaking) -> Sequence[KeyUse]:
+        """As `KeyJournal.take_key`."""
+        keys = self._check_keeps_keys()
+        if self._failure is not None:
+            raise self._failure
+        self.follow_keys()
+        self._push()  # the reply that has made the call is in this commit, or in one before
+        found = await keys.take(self._owned, taking)
+        if self._failure is not None:
+            raise self._failure
+        return found
+
+    async def free_key(self, key_hash: str, use: KeyUse) -> None:
+        """As `KeyJournal.free_key`."""
+        self._push()
+        await self._check_keeps_keys().free(key_hash, use)
+
+    async def state_of_use(self, use: KeyUse) -> AgentState | None:
+        """As `KeyJournal.state_of_use`."""
+        return await self._check_keeps_keys().state_of(use)
+
+    def _check_keeps_keys(self) -> StoredKeys:
+        keys = self._environment.keys
+        if keys is None:
+            raise UsageError(
+                "the store of this runtime keeps no keys of calls, and a tool has `key`: see "
+                "`KeepsKeys`"
+            )
+        return keys
 
     def check(self, record: Record, *, spare: int = 0) -> None:
         """Raise `RecordRefused` if the record, with `spare` bytes more, could not be stored."""
@@ -354,6 +432,8 @@ class AgentJournal:
                 return
             buffer = _Pending()
         buffer.entry = self._agent.index_entry()
+        if self._keys is not None:
+            self._note_keys(buffer)
         job: CheckpointJob | None = None
         if self._checkpoints is not None and self._appended >= self._checkpoints.due:
             job = self._checkpoints.next(self.owned, self._agent.ledger_state())
@@ -394,6 +474,7 @@ class AgentJournal:
             run_version=entry.run_version,
             blobs=queued.blobs,
             message_runs=queued.message_runs,
+            key_ends=queued.key_ends,
         )
         self._taken_seq = batch.last_seq
         return batch

@@ -28,6 +28,10 @@ class BackendReader(Protocol):
         self, agent_id: str, message_ids: Collection[str] | None
     ) -> Mapping[str, str]: ...
 
+    def key_secret(self) -> bytes: ...
+
+    def has_old_keys(self, before: datetime) -> bool: ...
+
     def has_text(self, agent_id: str, kinds: Sequence[str], text: str) -> bool: ...
 
     def agents(
@@ -70,6 +74,12 @@ class ReadsByReader:
 
     def message_runs(self, agent_id: str, message_ids: Collection[str] | None) -> Mapping[str, str]:
         return self._reader.message_runs(agent_id, message_ids)
+
+    def key_secret(self) -> bytes:
+        return self._reader.key_secret()
+
+    def has_old_keys(self, before: datetime) -> bool:
+        return self._reader.has_old_keys(before)
 
     def has_text(self, agent_id: str, kinds: Sequence[str], text: str) -> bool:
         return self._reader.has_text(agent_id, kinds, text)

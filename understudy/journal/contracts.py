@@ -12,6 +12,7 @@ from typing import Any, Literal, NamedTuple, Protocol, TypeAlias, get_args, runt
 from understudy._base.json_values import is_storable_text, is_time_span, shown, storable_text
 from understudy.errors import Fenced, StoreConflict, StoreDamaged, UsageError
 from understudy.journal.asks import Ask
+from understudy.journal.call_keys import KeyEnd, KeyTaking, KeyUse
 from understudy.journal.checkpoints import Checkpoint
 from understudy.journal.codec import EncodedRecord
 from understudy.state.records import Record
@@ -231,6 +232,29 @@ def listed_agent(row: tuple[Any, ...]) -> StoredAgent:
         )
 
 
+def key_use(row: tuple[Any, ...]) -> KeyUse:
+    """The call of a database's row that has a key: its columns in the order of the fields.
+
+    Raises:
+        StoreDamaged: if they cannot be what a store has written.
+
+    """
+    agent_id, incarnation, call_key, tool_name, tool_call_id, taken_at, done_at, is_left = row
+    taken, done = time_of(taken_at), time_of(done_at)
+    if taken is None or (done_at is not None and done is None):
+        raise StoreDamaged(what="the keys of calls", cause=f"a row is {row!r}")
+    return KeyUse(
+        agent_id=agent_id,
+        incarnation=incarnation,
+        call_key=call_key,
+        tool_name=tool_name,
+        tool_call_id=tool_call_id,
+        taken_at=taken,
+        done_at=done,
+        is_left=bool(is_left),
+    )
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredRecords:
     """The records of one agent above some number, in order, without a gap."""
@@ -283,6 +307,8 @@ class Batch:
     """Bytes of files that its records name, by hash, of a backend that `KeepsBlobs`."""
     message_runs: Mapping[str, str] | None = None
     """As of `MessagesArchived.runs`, of its records; of a backend that `IndexesMessages`."""
+    key_ends: tuple[KeyEnd, ...] = ()
+    """What becomes of keys by its records; of a backend that `KeepsKeys`."""
     blobs_in_use: Collection[str] = ()
     """Of a snapshot: the hashes of those that it needs. The others of the agent are deleted."""
 
@@ -598,3 +624,47 @@ class IndexesMessages(Protocol):
 
     def message_runs(self, agent_id: str, message_ids: Collection[str] | None) -> Mapping[str, str]:
         """The reader's: by message id, the run that took it, of these; None = of all."""
+
+
+@runtime_checkable
+class KeepsKeys(Protocol):
+    """An optional part of a backend: it keeps which calls have taken a key, of all agents.
+
+    `append` does what `Batch.key_ends` says of the agent's own: a key is given back, or its call is
+    done, and the key is kept for the time that it was taken with. `compact` keeps all. `delete`
+    keeps those of calls that are done. Those that calls still have are left then: they are kept for
+    that time, from when they were taken.
+    """
+
+    def key_secret(self) -> bytes:
+        """The reader's: the secret that the store was made with. It is never shown."""
+
+    def key_uses(self, key_hash: str, at: datetime) -> list[KeyUse]:
+        """The writer's: the calls that have a key, in the order in which they took it.
+
+        Those whose time is over at `at` are left out.
+        """
+
+    def take_key(self, owned: Owned, taking: KeyTaking) -> list[KeyUse] | None:
+        """The writer's: take a key for a call, as `may_take` says.
+
+        A call has one key: what it took before is given back. It waits for nobody: hosts that wait
+        for each other's transactions would stand still with whichever of them does.
+
+        Returns:
+            Empty if the call has the key now; else the calls that have it, as by `key_uses`. None
+            if another host is about to take the key: try again.
+
+        Raises:
+            Fenced: if the agent has another epoch or incarnation by now, or was deleted.
+
+        """
+
+    def free_key(self, key_hash: str, use: KeyUse) -> None:
+        """The writer's: give back the key of a call that is over, unless it is done or left."""
+
+    def has_old_keys(self, before: datetime) -> bool:
+        """The reader's: whether there are keys whose time was over before."""
+
+    def delete_old_keys(self, before: datetime) -> None:
+        """The writer's: delete those."""

@@ -27,6 +27,7 @@ from understudy.journal.contracts import (
     Journal,
     KeepsBlobs,
     KeepsCheckpoints,
+    KeepsKeys,
     KeepsLostAttempts,
     LostAttempt,
     Owned,
@@ -51,6 +52,7 @@ from understudy.journal.shared import (
 )
 from understudy.journal.store import hashes_of
 from understudy.journal.store_reader import PAGE, Loaded, StoreReader
+from understudy.journal.stored_keys import StoredKeys
 from understudy.journal.taken_states import TakenStates
 from understudy.state.blobs import in_use
 from understudy.state.records import Record
@@ -229,6 +231,9 @@ class DatabaseStore:
         self._journals: JournalEnvironment  # as the committer; there is none before
         self.reader: StoreReader = StoreReader(backend, patience=patience)
         self._load_blobs = self.reader.load_blobs if isinstance(backend, KeepsBlobs) else None
+        self._keys = None
+        if isinstance(backend, KeepsKeys):
+            self._keys = StoredKeys(backend, self.reader, self._change, patience=patience)
         self.feed_hint: FeedHint = FeedHint()
         self.feed_clock: Clock = SystemClock()
         # Looked up once: to ask whether an object has a protocol takes as long as a record.
@@ -278,6 +283,7 @@ class DatabaseStore:
             feed=self,
             checkpoint_every=self._checkpoint_every,
             load_blobs=self._load_blobs,
+            keys=self._keys,
         )
 
         def begin() -> None:
@@ -430,6 +436,11 @@ class DatabaseStore:
     ) -> Mapping[str, str]:
         """As `MessageStore.message_runs`."""
         return await self.reader.message_runs(agent_id, message_ids)
+
+    async def delete_old_keys(self, before: datetime) -> None:
+        """As `KeyStore.delete_old_keys`."""
+        if self._keys is not None:
+            await self._keys.delete_old(before)
 
     async def has_text(self, agent_id: str, kinds: Sequence[str], text: str) -> bool:
         return await self.reader.has_text(agent_id, kinds, text)

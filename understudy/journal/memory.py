@@ -9,6 +9,7 @@ from datetime import datetime
 from understudy._base.clock import Clock, SystemClock
 from understudy.errors import Fenced, StoreConflict
 from understudy.journal.asks import StoredAsk
+from understudy.journal.call_keys import KeyEnd, KeyTaking, KeyUse, key_hash
 from understudy.journal.checkpoint_writer import CHECKPOINT_EVERY
 from understudy.journal.checkpoints import KeptMessages, WokenState
 from understudy.journal.contracts import (
@@ -23,10 +24,12 @@ from understudy.journal.feed import FeedHint, FeedKey, FeedPage
 from understudy.journal.lists import AgentKey, AgentQuery, AskKey, AskQuery
 from understudy.journal.memory_feed import MemoryFeed
 from understudy.journal.memory_index import MemoryIndex
+from understudy.journal.memory_keys import MemoryKeys
 from understudy.journal.store import hashes_of
 from understudy.journal.store_reader import Loaded
 from understudy.state.agent_state import AgentState
 from understudy.state.blobs import in_use
+from understudy.state.held_keys import keys_in_tree
 from understudy.state.records import MessagesArchived, Record, StatusNoted
 
 LAST_RECORDS: int = CHECKPOINT_EVERY // 4
@@ -91,6 +94,7 @@ class MemoryStore:
         self.feed_hint: FeedHint = FeedHint()
         self.feed_clock: Clock = SystemClock()
         self._feed: MemoryFeed | None = None
+        self._keys = MemoryKeys()
         self._changed: set[str] = set()
         """The agents whose rows in the index are behind: who lists brings them up to date."""
 
@@ -115,6 +119,7 @@ class MemoryStore:
                 kept.agent, kept.deleted = agent, False
                 kept.incarnation += 1
         kept.epoch += 1
+        self._keys.let_go(agent_id)  # of an activation that was cut off
         self._changed.add(agent_id)
         return Owned(
             agent_id=agent_id,
@@ -125,6 +130,7 @@ class MemoryStore:
         )
 
     async def release(self, owned: Owned, lost: LostAttempt | None = None) -> bool:
+        self._keys.let_go(owned.agent_id)
         kept = self._kept[owned.agent_id]
         if kept.live_entry is not None:
             kept.entry, kept.live_entry = kept.live_entry(), None
@@ -144,7 +150,7 @@ class MemoryStore:
         kept = self._kept[owned.agent_id]
         kept.live_entry = index_entry
         self._note_due(owned.agent_id, None)
-        return MemoryAgentJournal(kept, owned, self._appended)
+        return MemoryAgentJournal(kept, owned, self._appended, self)
 
     def _appended(self, owned: Owned, seq: int, records: Sequence[Record]) -> None:
         self._changed.add(owned.agent_id)  # the records are folded after this
@@ -241,6 +247,7 @@ class MemoryStore:
             return False
         kept.deleted, kept.floor, kept.records, kept.left = True, 0, [], None
         kept.blobs, kept.message_runs = {}, {}
+        self._keys.leave(agent_id)
         kept.epoch += 1
         kept.entry, kept.live_entry, kept.status_at = _AT_REST, None, None
         self._changed.add(agent_id)
@@ -249,6 +256,14 @@ class MemoryStore:
             self._feed.add_deletion(agent_id, kept.agent, self.feed_clock.now())
             self.feed_hint.tell()
         return True
+
+    @property
+    def call_keys(self) -> MemoryKeys:
+        """The keys of calls."""
+        return self._keys
+
+    async def delete_old_keys(self, before: datetime) -> None:
+        self._keys.delete_old(before)
 
     async def due(self, until: datetime) -> AsyncIterator[StoredAgent]:
         by_due = sorted((due, agent_id) for agent_id, due in self._due.items() if due <= until)
@@ -330,18 +345,23 @@ def _stored(agent_id: str, kept: _AgentRecords, entry: IndexEntry | None = None)
 class MemoryAgentJournal:
     """The journal in which the owner of one agent writes in a `MemoryStore`."""
 
-    __slots__ = ("_kept", "_on_append", "_owned", "_state")
+    __slots__ = ("_held", "_kept", "_on_append", "_owned", "_state", "_store")
 
     def __init__(
         self,
         kept: _AgentRecords,
         owned: Owned,
         on_append: Callable[[Owned, int, Sequence[Record]], None],
+        store: MemoryStore,
     ) -> None:
         self._kept = kept
         self._owned = owned
         self._on_append = on_append
+        self._store = store
         self._state: Callable[[], AgentState] | None = None
+        self._held: set[str] | None = None
+        """The calls whose keys are noted when they are over, by call key; None where none of the
+        agent's has ever had one."""
 
     @property
     def owned(self) -> Owned:
@@ -354,6 +374,8 @@ class MemoryAgentJournal:
     def append(self, records: Sequence[Record]) -> None:
         if self._kept.epoch != self._owned.epoch:
             raise Fenced(agent_id=self._owned.agent_id, why="it was claimed again")
+        if self._held is not None:
+            self._note_keys()  # of the records before: these are not folded yet
         self._on_append(self._owned, self._kept.last_seq + 1, records)
         self._kept.records.extend(records)
         for record in records:
@@ -361,6 +383,49 @@ class MemoryAgentJournal:
                 self._kept.status_at = record.at
             elif type(record) is MessagesArchived:
                 self._kept.message_runs.update(record.runs)
+
+    def follow_keys(self) -> None:
+        """As `KeyJournal.follow_keys`."""
+        if self._held is None:
+            keys, owned = self._store.call_keys, self._owned
+            # Race: the actor has died between a record and the next one, which would have noted
+            # what became of a key.
+            self._held = keys.held_by(owned.agent_id, owned.incarnation)
+            keys.note[owned.agent_id] = self._note_keys
+
+    def _note_keys(self) -> None:
+        """Note which of the calls are over that had a key. The next look is told of it."""
+        assert self._state is not None, "an agent that is in memory has one"
+        known, held, owned = self._held or set(), keys_in_tree(self._state()), self._owned
+        self._held = {call_key for call_key, each in held.items() if not each.is_done}
+        ends = [KeyEnd(each, is_done=each in held) for each in known - self._held]
+        if ends:
+            at = self._kept.records[-1].at
+            self._store.call_keys.end(owned.agent_id, owned.incarnation, ends, at)
+
+    async def key_hash(self, key: str) -> str:
+        """As `KeyJournal.key_hash`."""
+        return key_hash(key, self._store.call_keys.secret)
+
+    async def key_uses(self, key_hash: str, at: datetime) -> Sequence[KeyUse]:
+        """As `KeyJournal.key_uses`."""
+        return self._store.call_keys.uses(key_hash, at)
+
+    async def take_key(self, taking: KeyTaking) -> Sequence[KeyUse]:
+        """As `KeyJournal.take_key`."""
+        self.follow_keys()
+        return self._store.call_keys.take(self._owned.agent_id, self._owned.incarnation, taking)
+
+    async def free_key(self, key_hash: str, use: KeyUse) -> None:
+        """As `KeyJournal.free_key`."""
+        self._store.call_keys.free(key_hash, use)
+
+    async def state_of_use(self, use: KeyUse) -> AgentState | None:
+        """As `KeyJournal.state_of_use`."""
+        loaded = await self._store.load_latest(use.agent_id)
+        if loaded is None or loaded.agent.incarnation != use.incarnation:
+            return None
+        return loaded.folded()
 
     def keep_blobs(self, blobs: Mapping[str, bytes]) -> None:
         """As `BlobJournal.keep_blobs`."""

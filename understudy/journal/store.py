@@ -8,6 +8,7 @@ from datetime import datetime
 from functools import cache
 from typing import Protocol, cast, runtime_checkable
 
+from understudy.journal.call_keys import KeyTaking, KeyUse
 from understudy.journal.contracts import (
     IndexEntry,
     IndexStatus,
@@ -212,6 +213,47 @@ class BlobJournal(Protocol):
 
     async def load_blobs(self, hashes: Collection[str]) -> Mapping[str, bytes]:
         """Those of them that are kept."""
+
+
+@runtime_checkable
+class KeyStore(Protocol):
+    """An optional part of a store: it keeps the keys of calls, of all agents."""
+
+    async def delete_old_keys(self, before: datetime) -> None:
+        """Delete the keys of calls whose time was over before."""
+
+
+@runtime_checkable
+class KeyJournal(Protocol):
+    """An optional part of a journal: calls of its agent take keys, which are of the whole store.
+
+    See `understudy.journal.call_keys`.
+    """
+
+    @property
+    def owned(self) -> Owned:
+        """As of `OwnedJournal`."""
+
+    def follow_keys(self) -> None:
+        """From now on, what the records say becomes of the keys of calls is in their commits.
+
+        It is called where an agent wakes that has keys, and follows from `take_key`.
+        """
+
+    async def key_hash(self, key: str) -> str:
+        """The hash under which the store keeps a key."""
+
+    async def key_uses(self, key_hash: str, at: datetime) -> Sequence[KeyUse]:
+        """As `KeepsKeys.key_uses`, after all that was appended so far."""
+
+    async def take_key(self, taking: KeyTaking) -> Sequence[KeyUse]:
+        """Take the key for a call, durably; if it is empty, the call has it, else these have."""
+
+    async def free_key(self, key_hash: str, use: KeyUse) -> None:
+        """As `KeepsKeys.free_key`, after all that was appended so far."""
+
+    async def state_of_use(self, use: KeyUse) -> AgentState | None:
+        """The state of the agent whose call has a key; None if it is gone, or cannot be read."""
 
 
 @runtime_checkable

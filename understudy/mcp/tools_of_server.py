@@ -28,16 +28,8 @@ MAX_TOOLS = 1_000
 OPTIONS = frozenset(
     (
         *("ask", "read_only", "idempotent", "undeclared", "nothing_happened", "unknown_after"),
-        *(
-            "check",
-            "check_after",
-            "on_unknown",
-            "timeout",
-            "sequential",
-            "retry",
-            "display_text",
-            "version",
-        ),
+        *("key", "on_repeat", "key_kept", "check", "check_after"),
+        *("on_unknown", "timeout", "sequential", "retry", "display_text", "version"),
     )
 )
 """Of a tool: what `policy` may set."""

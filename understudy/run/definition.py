@@ -151,6 +151,11 @@ class AgentDefinition:
         children = (*self.mode.agents, *self.children.values())
         return self.needs_cost or any(each.definition.needs_cost_inside for each in children)
 
+    @cached_property
+    def has_keys(self) -> bool:
+        """Whether a tool of it says by a key which calls are equal."""
+        return any(tool.key is not None for tool in self.tools.values())
+
     @property
     def default_prices(self) -> Prices | None:
         """By which its replies are priced where nobody has said by which."""

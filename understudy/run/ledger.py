@@ -17,6 +17,7 @@ from understudy.errors import JournalFailed, RecordRefused, UsageError
 from understudy.events import Event, events_of
 from understudy.journal.codec import check_storable
 from understudy.journal.contracts import Journal
+from understudy.journal.store import KeyJournal
 from understudy.state.agent_state import AgentState
 from understudy.state.files import StoredFile
 from understudy.state.fold import apply
@@ -298,6 +299,24 @@ class Ledger:
             )
         return {hash: kept[hash] for hash in hashes}
 
+    @property
+    def key_journal(self) -> KeyJournal | None:
+        """The journal, by which calls take keys; None where there is no store.
+
+        Raises:
+            UsageError: if the store keeps no keys.
+
+        """
+        journal = self._journal
+        if isinstance(journal, KeyJournal):
+            return journal
+        if self._owner_check is None:
+            return None
+        raise UsageError(
+            f"A tool has `key`, and the store of {journal!r} keeps no keys of calls: see "
+            "`journal.store.KeyJournal`"
+        )
+
     def keep_blobs(self, blobs: Mapping[str, bytes]) -> None:
         """Keep the bytes of files that the record before names, in the same commit."""
         if isinstance(self._journal, _KeepsBlobs):
@@ -459,6 +478,10 @@ class ChildLedger(Ledger):
 
     async def load_blobs(self, hashes: Collection[str]) -> Mapping[str, bytes]:
         return await self._parent.load_blobs(hashes)
+
+    @property
+    def key_journal(self) -> KeyJournal | None:
+        return self._parent.key_journal
 
     def keep_blobs(self, blobs: Mapping[str, bytes]) -> None:
         self._parent.keep_blobs(blobs)

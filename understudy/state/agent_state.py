@@ -30,6 +30,7 @@ from understudy.models.messages import (
 from understudy.state.blobs import dumped_blobs
 from understudy.state.costs import Cost, Lines, adding, below, complete
 from understudy.state.files import StoredFile
+from understudy.state.held_keys import HeldKey
 from understudy.state.next_due import next_due
 from understudy.state.plans import Plans, QueuedMessage, TakenMessage
 from understudy.state.run_state import RunState, is_child_of
@@ -39,7 +40,7 @@ from understudy.state.waits import Wait, waits_of
 
 SCHEMA_VERSION = 1
 _STORED_KEYS = ("run", "decisions", "sticky", "doubts", "queue", "message_ids", "status", "plans")
-_RARE_KEYS = ("files", "blobs", "earlier_costs", "has_archive")
+_RARE_KEYS = ("files", "blobs", "earlier_costs", "has_archive", "held_keys")
 """They are left out where the agent has none."""
 _KEYS = ("messages", "values", "children", *_STORED_KEYS)
 """They are in every stored state."""
@@ -61,6 +62,7 @@ class StoredState:
     blobs: dict[str, Base64Bytes] | None = None
     earlier_costs: Lines = ()
     has_archive: bool = False
+    held_keys: dict[str, HeldKey] | None = None
 
 
 @cache
@@ -93,6 +95,7 @@ class AgentState:
         "files",
         "has_archive",
         "left",
+        "held_keys",
         "message_ids",
         "messages",
         "plans",
@@ -145,6 +148,9 @@ class AgentState:
     """
     earlier_costs: Lines
     """What the requests of earlier runs cost, from the first run on that was priced."""
+    held_keys: dict[str, HeldKey]
+    """The keys of calls (`@tool(key=)`) that are open or in doubt, or that the run has done, by
+    call key."""
 
     def __init__(
         self, messages: Iterable[ModelMessage] = (), values: Mapping[str, Any] | None = None
@@ -156,6 +162,7 @@ class AgentState:
         self.run = None
         self.decisions = no_list()
         self.sticky = self.doubts = self.queue = self.message_ids = no_items()
+        self.held_keys = no_items()
         self.status = "idle"
         self.plans = None
         self.files = None
@@ -305,6 +312,7 @@ class AgentState:
         twin.decisions = self.decisions and list(self.decisions)
         twin.sticky = self.sticky and dict(self.sticky)
         twin.doubts = self.doubts and dict(self.doubts)
+        twin.held_keys = self.held_keys and dict(self.held_keys)
         twin.queue = self.queue and dict(self.queue)
         twin.message_ids = self.message_ids and dict(self.message_ids)
         twin.status, twin.plans = self.status, self.plans
@@ -395,6 +403,7 @@ class AgentState:
             self.files,
             earlier_costs=self.earlier_costs,
             has_archive=self.has_archive,
+            held_keys=self.held_keys or None,
         )
         data = cast("dict[str, Any]", _stored().dump_python(stored, mode="json"))
         del data["blobs"]
@@ -406,6 +415,8 @@ class AgentState:
             del data["has_archive"]
         if self.left:
             data["left"] = {key: child.to_dict() for key, child in self.left.items()}
+        if not self.held_keys:
+            del data["held_keys"]
         return {
             "schema_version": SCHEMA_VERSION,
             "messages": messages,
@@ -491,6 +502,7 @@ class AgentState:
         if state.run is not None:
             state.run.share_empties()
         state.sticky, state.doubts = stored.sticky or no_items(), stored.doubts or no_items()
+        state.held_keys = stored.held_keys or no_items()
         state.queue = stored.queue or no_items()
         state.message_ids = stored.message_ids or no_items()
         state.status, state.plans = stored.status, stored.plans

@@ -79,7 +79,9 @@ def merge_child(state: AgentState, child: AgentState) -> None:
 
 
 def add_decisions_and_doubts(state: AgentState, child: AgentState) -> None:
-    """Keep what an agent that has ended leaves: what was decided, and what is in doubt."""
+    """Keep what an agent that has ended leaves: what was decided, what is in doubt, and keys."""
     state.decisions = with_added(state.decisions, *child.decisions)
     for key, doubt in child.doubts.items():
         state.doubts = with_item(state.doubts, key, doubt)
+    for key, held in child.held_keys.items():
+        state.held_keys = with_item(state.held_keys, key, held)

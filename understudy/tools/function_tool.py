@@ -10,6 +10,7 @@ import functools
 import inspect
 import re
 from collections.abc import Callable, Mapping, Sequence
+from datetime import timedelta
 from typing import (
     Any,
     Concatenate,
@@ -51,6 +52,7 @@ from understudy.tools.context import ToolContext
 from understudy.tools.effect_defaults import Undeclared, checked_undeclared
 from understudy.tools.effects import CheckedErrors, Errors, check_tables, checked_errors
 from understudy.tools.gate_rule import GateRule, Rule, checked_rule
+from understudy.tools.key_rule import Key, KeyRule, OnRepeat, checked_key
 from understudy.tools.result import InvalidArguments, ToolResult
 from understudy.tools.schema import is_async
 from understudy.tools.signature_arguments import SignatureArguments
@@ -97,6 +99,9 @@ class ToolOptions(TypedDict, total=False):
     unknown_after: Errors
     check: Check | None
     check_after: Sequence[float] | None
+    key: Key | None
+    on_repeat: OnRepeat | None
+    key_kept: timedelta | float | None
     timeout: float | None
     inline: bool
     on_unknown: OnUnknown | None
@@ -200,6 +205,16 @@ class Tool(Generic[FunctionT_co]):
         check_after: seconds from the call's last sign of life to each question: by default 60, 120,
             600, 1800 and 3600. After the last one a person is asked, or with `on_unknown="tell"`
             the model is told. `DidNotHappen` does not count before 60 seconds.
+        key: what makes calls equal, whatever else their arguments say, such as
+            `lambda a: f"refund:{a['order_id']}"`: a plain function of the arguments that returns
+            text. Of equal calls one runs at a time, over all agents of the store; what becomes of
+            the others, a person decides, and `on_repeat`. Of such a tool only `Retry`, `ToolFailed`
+            and `nothing_happened` prove that a call did nothing.
+        on_repeat: what becomes of a call where an equal one is done. `"ask"`: a person decides,
+            which is the default. `"refuse"`: it does not run, and the model is told why. `"allow"`:
+            it runs.
+        key_kept: for how long a call that is done counts so: days, or a timedelta; 90 days by
+            default.
         timeout: seconds after which the result is an error, or the call is in doubt where the tool
             is not idempotent.
         inline: run a plain function on the event loop itself. Only for fast ones.
@@ -238,6 +253,9 @@ class Tool(Generic[FunctionT_co]):
         unknown_after: Errors = (),
         check: Check | None = None,
         check_after: Sequence[float] | None = None,
+        key: Key | None = None,
+        on_repeat: OnRepeat | None = None,
+        key_kept: timedelta | float | None = None,
         timeout: float | None = None,
         inline: bool = False,
         on_unknown: OnUnknown | None = None,
@@ -291,6 +309,13 @@ class Tool(Generic[FunctionT_co]):
         self.check, self.check_after = checked_check(
             check, check_after, read_only=read_only, what=what
         )
+        self.key: KeyRule | None = checked_key(
+            key, on_repeat, key_kept, read_only=read_only, what=what
+        )
+        """What makes calls equal; None where only the same arguments do."""
+        self.is_known_to_have_effects: bool = self.check is not None or self.key is not None
+        """Whether its author thinks that it has effects: then only its own words prove that nothing
+        happened, and what is said of undeclared tools does not cover it."""
         self.timeout = timeout
         self.inline = inline
         self.on_unknown = on_unknown

@@ -59,6 +59,8 @@ class SettleBody(Body):
 
     call_key: str
     how: str
+    happened: bool = True
+    """Whether it took effect, or may have."""
 
 
 class RevokeBody(Body):
@@ -168,7 +170,8 @@ async def settle(visit: Visit) -> dict[str, Any]:
 
 
 async def _settle(visit: Visit, body: SettleBody) -> dict[str, Any]:
-    await visit.wait(visit.ref.settle(body.call_key, how=f"{body.how} ({visit.user.name})"))
+    how = f"{body.how} ({visit.user.name})"
+    await visit.wait(visit.ref.settle(body.call_key, how=how, happened=body.happened))
     return {"id": visit.agent_id}
 
 
@@ -276,7 +279,7 @@ async def by_form(visit: Visit, name: str, form: Form) -> str:
             await begun(visit.ref.retry(run_id=form.get("run_id") or None))
             return "retried"
         case "settle":
-            await _settle(visit, _checked(SettleBody, form, "call_key", "how"))
+            await _settle(visit, _checked(SettleBody, form, "call_key", "how", "happened"))
             return "settled"
         case "revoke":
             await _revoke(visit, _checked(RevokeBody, form, "tool"))

@@ -18,6 +18,7 @@ import pytest
 
 from tests.support.batches import batch, commit
 from tests.support.damage import IDS, fill
+from tests.support.kept_keys import taking
 from tests.support.loops import soon
 from understudy import Observer, Status
 from understudy.errors import SchemaVersionError, StoreDamaged, StoreError, UnknownAgent, UsageError
@@ -112,6 +113,8 @@ def looks(path: Path) -> Iterator[Callable[[], object]]:
     ):
         yield partial(asks, ask)
     yield looking.count_agents
+    yield looking.key_secret
+    yield lambda: looking.has_old_keys(NOON)
     yield feed
     yield looking.close
     backend = SqliteBackend(str(path), host="here", durability="off")
@@ -126,6 +129,9 @@ def looks(path: Path) -> Iterator[Callable[[], object]]:
             added = batch(owned, "more")
             with commit(backend):
                 backend.append(added)
+            again = taking("one", "5", secret=backend.key_secret(), passes_done=True)
+            with commit(backend):
+                backend.take_key(owned, again)
             backend.is_committed(added)
             with commit(backend):
                 backend.delete("waits")

@@ -56,6 +56,7 @@ from understudy.state.blobs import pack
 from understudy.state.costs import CostLine
 from understudy.state.files import FileChange
 from understudy.state.fold import replay
+from understudy.state.held_keys import HeldKey
 from understudy.state.plans import Occurrence, Plans, QueuedMessage, Schedule, TakenMessage
 from understudy.state.run_state import (
     Call,
@@ -76,6 +77,7 @@ __all__ = [
     "ARCHIVED",
     "DELETED",
     "LOST_ATTEMPTS",
+    "START",
     "sample_errors",
     "sample_names",
     "sample_state",
@@ -226,7 +228,7 @@ def error() -> dict[str, Any]:
     return e.StepFailed(step="call_llm", cause="ValueError: no").to_dict()
 
 
-def doubt(key: str, token_hashes: tuple[str, ...] = ("e2" * 32,)) -> DoubtfulCall:
+def doubt(key: str, token_hashes: tuple[str, ...] = ("e2" * 32,), **fields: Any) -> DoubtfulCall:
     return DoubtfulCall(
         call_key=key,
         tool_name="pay",
@@ -234,6 +236,7 @@ def doubt(key: str, token_hashes: tuple[str, ...] = ("e2" * 32,)) -> DoubtfulCal
         arguments={"n": 9},
         reason="cut off",
         token_hashes=token_hashes,
+        **fields,
     )
 
 
@@ -261,7 +264,10 @@ def request(id: str, key: str, kind: str = "approval", **fields: Any) -> Request
         "source": "HumanInTheLoop",
         "schema": {"type": "string", "enum": ["yes", "no"]},
         "question_key": "may I",
-        "doubts": (doubt("run-0.0.0"), doubt("run-0.0.1", token_hashes=())),
+        "doubts": (
+            doubt("run-0.0.0"),
+            doubt("run-0.0.1", token_hashes=(), agent_id="other", status="done"),
+        ),
         "context": {"tenant": "acme"},
     }
     return Request(**{**given, **fields})
@@ -500,10 +506,11 @@ def _results() -> Iterator[r.Record]:
     yield r.Settled(
         call_key=key(4), how="late answer", token_hash="1" * 64, answer="rejected", reason="no"
     )
+    yield r.Settled(call_key=key(4), how="not paid", happened=False)
     yield r.Result(call_key=key(5), part=returned(5, outcome="denied"))
-    yield start(6)
+    yield start(6, key_hash="e3" * 32)
     yield r.Result(call_key=key(6), part=returned(6, outcome="interrupted"), doubt="still open")
-    yield start(7)
+    yield start(7, key_hash="e4" * 32)
     yield r.Result(call_key=key(7), part=returned(7), signal=signal(StopReason.STOP_REQUESTED))
     for number in (8, 9, 10):
         yield r.Result(call_key=key(number), part=returned(number, outcome="failed"))
@@ -826,6 +833,10 @@ def _state(run: RunState) -> AgentState:
         )
     }
     state.doubts = {"run-0.0.0": doubt("run-0.0.0")}
+    held = HeldKey(
+        key_hash="e5" * 32, tool_name="pay", tool_call_id="call_9", at=at(30), is_copied=True
+    )
+    state.held_keys = {"run-0.0.0": held, "run-0.0.1": replace(held, is_done=True)}
     waiting = QueuedMessage(
         "m3", rich_question(), steer=True, self_sent=True, due=at(44), occurrence=occurrence()
     )

@@ -12,6 +12,8 @@ import sqlite3
 import subprocess
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +27,7 @@ from tests.support.frozen.samples import (
     BLOBS,
     DELETED,
     LOST_ATTEMPTS,
+    START,
     sample_errors,
     sample_names,
     sample_state,
@@ -33,6 +36,7 @@ from tests.support.frozen.walk import plain
 from tests.support.postgres import Server
 from understudy.actors import Runtime
 from understudy.journal import DatabaseStore, Owned, index_entry_of
+from understudy.journal.call_keys import KeyEnd, KeyTaking
 from understudy.journal.checkpoints import (
     KeptMessages,
     after_writing,
@@ -44,6 +48,7 @@ from understudy.journal.contracts import (
     Backend,
     Batch,
     KeepsCheckpoints,
+    KeepsKeys,
     KeepsLostAttempts,
     LostAttempt,
 )
@@ -53,11 +58,13 @@ from understudy.journal.postgres.backend import PostgresBackend
 from understudy.journal.sqlite.backend import SqliteBackend
 from understudy.state.agent_state import AgentState
 from understudy.state.fold import apply
+from understudy.state.held_keys import keys_in_tree
 from understudy.state.records import MessagesArchived, Record, StatusNoted
 
 HOST = "frozen-host:1"
 DATABASE = "f0f1f2f3f4f5f6f7"
 FEED = "e0e1e2e3e4e5e6e7"
+SECRET = b"d0d1d2d3d4d5d6d7"
 FLOOR = 4
 """So many records of the archived agent were replaced by its snapshot."""
 
@@ -108,6 +115,7 @@ def _fill(backend: Backend) -> None:
             backend.compact(_batch(owned, state, records.pop(0)))
             owned = _after(owned, 1)
         owned = _append(backend, owned, state, *records)
+        _take_keys(backend, owned, state, records[-1])
         seq = owned.last_seq
         kept = KeptMessages(None, seq, 0, 0)
         head = dump_head(state, after_writing(kept, len(state.messages)))
@@ -126,6 +134,27 @@ def _fill(backend: Backend) -> None:
     _append(backend, gone, AgentState(), *AGENTS["queued"]())
     assert backend.delete(DELETED)
     backend.commit()
+
+
+def _take_keys(backend: Backend, owned: Owned, state: AgentState, last: Record) -> None:
+    """Take the keys that the state has, and end those of calls that are done."""
+    assert isinstance(backend, KeepsKeys)
+    held = keys_in_tree(state)
+    for call_key, each in held.items():
+        taking = KeyTaking(
+            key_hash=each.key_hash,
+            call_key=call_key,
+            tool_name=each.tool_name,
+            tool_call_id=each.tool_call_id,
+            at=START,
+            kept=timedelta(days=90),
+            passes=[use.call for use in backend.key_uses(each.key_hash, START)],
+        )
+        assert backend.take_key(owned, taking) == []
+    ends = tuple(KeyEnd(call_key, True) for call_key, each in held.items() if each.is_done)
+    if ends:
+        nothing = replace(_batch(owned, state, last), records=(), feed=(), blobs=None)
+        backend.append(replace(nothing, message_runs=None, at=START, key_ends=ends))
 
 
 def _append(backend: Backend, owned: Owned, state: AgentState, *records: Record) -> Owned:
@@ -190,7 +219,7 @@ def _write_sqlite(path: Path) -> None:
         backend.close()
     with closing(sqlite3.connect(path)) as connection, connection:
         connection.execute("UPDATE meta SET database = ?", [DATABASE])
-        connection.execute("UPDATE meta SET feed = ?", [FEED])
+        connection.execute("UPDATE meta SET feed = ?, key_secret = ?", [FEED, SECRET])
     with closing(sqlite3.connect(path)) as connection:
         connection.execute("PRAGMA journal_mode = WAL")
     _remove(scratch)
@@ -215,6 +244,7 @@ def _write_postgres(path: Path) -> None:
                     " pid = 17, started = 4711, channel = 'understudy_1'"
                 )
                 connection.execute("UPDATE understudy.feed_state SET feed = %s", [FEED])
+                connection.execute("UPDATE understudy.meta SET key_secret = %s", [SECRET])
                 connection.execute(
                     "INSERT INTO understudy.inbox (agent, incarnation, nonce, kind, body, asker,"
                     " asked_at, begun, reply) SELECT key, incarnation, 'once', 'notify', '{}', 1,"

@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Any
 from understudy._base.clock import suspend_aware_seconds, wall_seconds
 from understudy.errors import Fenced, StoreError, StoreUnavailable, UsageError
 from understudy.journal.backend_reads import ReadsByReader
+from understudy.journal.call_keys import KeyTaking, KeyUse
 from understudy.journal.checkpoints import Checkpoint
 from understudy.journal.codec import EncodedRecord
 from understudy.journal.contracts import (
@@ -440,6 +441,18 @@ class PostgresBackend(ReadsByReader):
 
     def write_checkpoint(self, owned: Owned, checkpoint: Checkpoint) -> None:
         self._writer.write_checkpoint(owned, checkpoint)
+
+    def key_uses(self, key_hash: str, at: datetime) -> list[KeyUse]:
+        return self._writer.key_uses(key_hash, at)
+
+    def take_key(self, owned: Owned, taking: KeyTaking) -> list[KeyUse] | None:
+        return self._writer.take_key(owned, taking)
+
+    def free_key(self, key_hash: str, use: KeyUse) -> None:
+        self._writer.free_key(key_hash, use)
+
+    def delete_old_keys(self, before: datetime) -> None:
+        self._writer.delete_old_keys(before)
 
     def is_committed(self, batch: Batch) -> bool:
         return self._writer.is_committed(batch)

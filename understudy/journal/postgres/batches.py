@@ -7,7 +7,7 @@ from typing import Any
 
 from understudy.errors import Fenced, StoreConflict
 from understudy.journal.contracts import NO_TIME, Batch, Refusal, time_number
-from understudy.journal.postgres import feed_sql, sql
+from understudy.journal.postgres import call_keys, feed_sql, sql
 from understudy.journal.postgres.asks import put_asks
 from understudy.journal.postgres.sql import Fetch
 
@@ -74,6 +74,8 @@ def add_batches(
         runs = batches[place - 1].message_runs
         if runs is not None:
             fetch(sql.ADD_MESSAGE_RUNS, [keys[place - 1], [*runs], [*runs.values()]])
+        if batches[place - 1].key_ends:
+            call_keys.end(fetch, keys[place - 1], batches[place - 1])
     told = [batches[place - 1] for place in sorted(accepted) if batches[place - 1].feed]
     if told:
         fetch(feed_sql.ADD_TO_FEED, _feed_columns(told))

@@ -22,7 +22,7 @@ from understudy.journal.contracts import (
 )
 from understudy.journal.feed import FeedKey, FeedPage, stored_feed_row
 from understudy.journal.lists import AgentKey, AgentQuery, AskKey, AskQuery, ids_from, listed_ask
-from understudy.journal.postgres import checkpoint_sql, feed_sql, sql
+from understudy.journal.postgres import call_keys, checkpoint_sql, feed_sql, sql
 from understudy.journal.postgres.sql import Fetch, Rows
 from understudy.journal.postgres.writer import is_storable_id
 
@@ -99,6 +99,14 @@ class PostgresReader:
             return {}
         wanted = None if message_ids is None else [id for id in message_ids if is_storable_id(id)]
         return dict(self.fetch(sql.MESSAGE_RUNS, {"agent_id": agent_id, "ids": wanted}))
+
+    def key_secret(self) -> bytes:
+        ((found,),) = self.fetch(call_keys.OF_STORE, [])
+        return bytes(found)
+
+    def has_old_keys(self, before: datetime) -> bool:
+        ((found,),) = self.fetch(call_keys.HAS_OLD, [time_number(before)])
+        return bool(found)
 
     def has_text(self, agent_id: str, kinds: Sequence[str], text: str) -> bool:
         if not is_storable_id(agent_id):

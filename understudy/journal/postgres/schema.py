@@ -23,11 +23,12 @@ UPGRADES: dict[int, Sequence[str]] = {}
 
 TABLES = Tables(
     "PostgreSQL database",
-    # It has one row, which says what wrote the store.
+    # It has one row, which says what wrote the store. `key_secret` is that of the hashes of keys.
     """CREATE TABLE meta (
         version integer NOT NULL,
         library text NOT NULL,
-        format text NOT NULL
+        format text NOT NULL,
+        key_secret bytea NOT NULL
     )""",
     # A row is updated in place while its page has room: a heartbeat leaves no dead rows. `channel`
     # is the one on which the host listens; null: it is never taken from, and nothing is posted to
@@ -195,6 +196,26 @@ TABLES = Tables(
         run_id text NOT NULL,
         PRIMARY KEY (agent, message_id)
     )""",
+    # Which calls have a key (`@tool(key=)`), by its hash. `place` is the order in which the calls
+    # took it: the second one by a person's word, or behind one that is done. `done_at` is null
+    # until a call is done. `kept_until` is null while it is open or in doubt; with a null `done_at`
+    # its agent was deleted meanwhile.
+    """CREATE TABLE call_keys (
+        hash bytea NOT NULL,
+        place integer NOT NULL,
+        agent bigint NOT NULL,
+        incarnation bigint NOT NULL,
+        call_key text NOT NULL,
+        tool text NOT NULL,
+        tool_call_id text NOT NULL,
+        taken_at bigint NOT NULL,
+        kept bigint NOT NULL,
+        done_at bigint,
+        kept_until bigint,
+        PRIMARY KEY (hash, place),
+        UNIQUE (agent, incarnation, call_key)
+    )""",
+    "CREATE INDEX call_keys_by_end ON call_keys (kept_until) WHERE kept_until IS NOT NULL",
     upgrades=UPGRADES,
 )
 
@@ -212,7 +233,10 @@ WHERE n.nspname = %s AND t.relkind IN ('r', 'p') AND c.attnum > 0 AND NOT c.atti
 made while we waited for its lock (test_several_hosts_may_open_a_new_store_at_once)."""
 
 SAID = "SELECT version, library, format FROM meta"
-FIRST_ROW = "INSERT INTO meta (version, library, format) VALUES (%s, %s, %s)"
+FIRST_ROW = """
+INSERT INTO meta (version, library, format, key_secret)
+VALUES (%s, %s, %s, uuid_send(gen_random_uuid()) || uuid_send(gen_random_uuid()))"""
+"""A uuid of the server has 122 random bits."""
 NEXT_FORMAT = "UPDATE meta SET version = %s, library = %s, format = %s"
 
 

@@ -15,6 +15,7 @@ from understudy.errors import (
     StoreError,
     StoreUnavailable,
 )
+from understudy.journal.call_keys import KeyTaking, KeyUse
 from understudy.journal.checkpoints import Checkpoint
 from understudy.journal.codec import EncodedRecord
 from understudy.journal.contracts import (
@@ -26,7 +27,7 @@ from understudy.journal.contracts import (
     time_number,
 )
 from understudy.journal.hosts import HostedDefinition
-from understudy.journal.postgres import checkpoint_sql, feed_sql, sql
+from understudy.journal.postgres import call_keys, checkpoint_sql, feed_sql, sql
 from understudy.journal.postgres.batches import add_batches, columns_of, split
 from understudy.journal.postgres.sharing import inbox, lease
 from understudy.journal.postgres.sharing.hosts import Hosting
@@ -283,6 +284,7 @@ class PostgresWriter:
                 self.fetch(sql.DELETE_ASKS, [key])
                 self.fetch(sql.DELETE_BLOBS, [key, []])
                 self.fetch(sql.DELETE_MESSAGE_RUNS, [key])
+                self.fetch(call_keys.LEAVE, [key])
                 self._delete_checkpoint(key)
                 return True
         raise _contended(agent_id)
@@ -301,6 +303,18 @@ class PostgresWriter:
 
     def trim_feed(self, before: datetime, keep: int) -> None:
         self.fetch(feed_sql.TRIM_FEED, [time_number(before), keep])
+
+    def key_uses(self, key_hash: str, at: datetime) -> list[KeyUse]:
+        return call_keys.uses(self.fetch, key_hash, at)
+
+    def take_key(self, owned: Owned, taking: KeyTaking) -> list[KeyUse] | None:
+        return call_keys.take(self.fetch, self.own_id, owned, taking)
+
+    def free_key(self, key_hash: str, use: KeyUse) -> None:
+        call_keys.free(self.fetch, key_hash, use)
+
+    def delete_old_keys(self, before: datetime) -> None:
+        self.fetch(call_keys.DELETE_OLD, [time_number(before)])
 
     def write_checkpoint(self, owned: Owned, checkpoint: Checkpoint) -> None:
         values = {

@@ -25,6 +25,7 @@ from understudy.errors import (
     UsageError,
 )
 from understudy.journal.backend_reads import ReadsByReader
+from understudy.journal.call_keys import KeyTaking, KeyUse
 from understudy.journal.checkpoints import Checkpoint
 from understudy.journal.contracts import (
     Batch,
@@ -33,7 +34,7 @@ from understudy.journal.contracts import (
     Refusal,
     check_durability,
 )
-from understudy.journal.sqlite import checkpoints, feed, writer
+from understudy.journal.sqlite import call_keys, checkpoints, feed, writer
 from understudy.journal.sqlite.connection import connect_writer
 from understudy.journal.sqlite.errors import UNREADABLE, damaged, is_io_error, store_error
 from understudy.journal.sqlite.lock import SidecarLock, Watermark
@@ -274,6 +275,18 @@ class SqliteBackend(ReadsByReader):
 
     def write_checkpoint(self, owned: Owned, checkpoint: Checkpoint) -> None:
         self._run(checkpoints.write, owned, checkpoint)
+
+    def key_uses(self, key_hash: str, at: datetime) -> list[KeyUse]:
+        return self._run(call_keys.uses, key_hash, at)
+
+    def take_key(self, owned: Owned, taking: KeyTaking) -> list[KeyUse]:
+        return self._run(call_keys.take, owned, taking)
+
+    def free_key(self, key_hash: str, use: KeyUse) -> None:
+        self._run(call_keys.free, key_hash, use)
+
+    def delete_old_keys(self, before: datetime) -> None:
+        self._run(call_keys.delete_old, before)
 
     def is_committed(self, batch: Batch) -> bool:
         return self._run(writer.is_committed, batch)

@@ -23,7 +23,7 @@ from understudy.journal.contracts import (
 )
 from understudy.journal.feed import FeedKey, FeedPage
 from understudy.journal.lists import AgentKey, AgentQuery, AskKey, AskQuery, ids_from, listed_ask
-from understudy.journal.sqlite import blobs, checkpoints, feed
+from understudy.journal.sqlite import blobs, call_keys, checkpoints, feed
 from understudy.journal.sqlite.connection import connect_reader
 from understudy.journal.sqlite.errors import UNREADABLE, damaged, is_undecodable, store_error
 from understudy.journal.sqlite.lock import SidecarLock
@@ -158,6 +158,14 @@ class SqliteReader:
             return {id: run_id for rows in found for id, run_id in rows}
 
         return self._read(read)
+
+    def key_secret(self) -> bytes:
+        """See `KeepsKeys.key_secret`."""
+        return self._read(call_keys.secret)
+
+    def has_old_keys(self, before: datetime) -> bool:
+        """See `KeepsKeys.has_old_keys`."""
+        return self._read(lambda db: call_keys.has_old(db, before))
 
     def has_text(self, agent_id: str, kinds: Sequence[str], text: str) -> bool:
         """See `FindsText.has_text`."""

@@ -21,7 +21,8 @@ UPGRADES: dict[int, Sequence[str]] = {}
 
 TABLES = Tables(
     "SQLite file",
-    # `version`, `library` and `format` say what wrote the file.
+    # `version`, `library` and `format` say what wrote the file. `key_secret` is that of the hashes
+    # of keys.
     """CREATE TABLE meta (
         only INTEGER PRIMARY KEY CHECK (only = 1),
         version INTEGER NOT NULL,
@@ -33,7 +34,8 @@ TABLES = Tables(
         restored_mark INTEGER NOT NULL,
         feed_on INTEGER NOT NULL,
         feed TEXT NOT NULL,
-        feed_floor INTEGER NOT NULL
+        feed_floor INTEGER NOT NULL,
+        key_secret BLOB NOT NULL
     ) STRICT""",
     # A row is never deleted: after a deletion it is the tombstone, which keeps the epoch.
     # `definition` is the name of the agent's. `tenure` is the one in which the agent was claimed
@@ -135,6 +137,26 @@ TABLES = Tables(
         run_id TEXT NOT NULL,
         PRIMARY KEY (agent, message_id)
     ) STRICT, WITHOUT ROWID""",
+    # Which calls have a key (`@tool(key=)`), by its hash. `agent` is the `no` of the agent. `place`
+    # is the order in which the calls took it: the second one by a person's word, or behind one that
+    # is done. `done_at` is null until a call is done. `kept_until` is null while it is open or in
+    # doubt; with a null `done_at` its agent was deleted meanwhile.
+    """CREATE TABLE call_keys (
+        hash BLOB NOT NULL,
+        place INTEGER NOT NULL,
+        agent INTEGER NOT NULL,
+        incarnation INTEGER NOT NULL,
+        call_key TEXT NOT NULL,
+        tool TEXT NOT NULL,
+        tool_call_id TEXT NOT NULL,
+        taken_at INTEGER NOT NULL,
+        kept INTEGER NOT NULL,
+        done_at INTEGER,
+        kept_until INTEGER,
+        PRIMARY KEY (hash, place),
+        UNIQUE (agent, incarnation, call_key)
+    ) STRICT, WITHOUT ROWID""",
+    "CREATE INDEX call_keys_by_end ON call_keys (kept_until) WHERE kept_until IS NOT NULL",
     f"PRAGMA application_id = {_APPLICATION}",
     upgrades=UPGRADES,
 )
@@ -144,8 +166,9 @@ _COLUMNS = """
 _SAID = "SELECT version, library, format FROM meta"
 _FIRST_ROW = """
     INSERT INTO meta (only, version, library, format, database, tenure, restored_mark, feed_on,
-        feed, feed_floor)
-    VALUES (1, ?, ?, ?, lower(hex(randomblob(8))), 0, -1, 0, lower(hex(randomblob(8))), 0)
+        feed, feed_floor, key_secret)
+    VALUES (1, ?, ?, ?, lower(hex(randomblob(8))), 0, -1, 0, lower(hex(randomblob(8))), 0,
+        randomblob(32))
 """
 _NEXT_FORMAT = "UPDATE meta SET version = ?, library = ?, format = ?"
 

@@ -19,7 +19,7 @@ from understudy.errors import Fenced, StoreConflict, StoreDamaged, StoreError
 from understudy.journal.asks import Ask, changes
 from understudy.journal.contracts import Batch, Owned, time_number
 from understudy.journal.lists import NEVER
-from understudy.journal.sqlite import blobs, checkpoints, feed
+from understudy.journal.sqlite import blobs, call_keys, checkpoints, feed
 from understudy.journal.sqlite.lock import Watermark
 from understudy.journal.sqlite.schema import SEQ_BITS
 
@@ -109,6 +109,8 @@ def append(db: sqlite3.Connection, batch: Batch, mark: int) -> int:
     if batch.message_runs:
         taken = [(no, *run) for run in batch.message_runs.items()]
         db.executemany("INSERT OR IGNORE INTO message_runs VALUES (?, ?, ?)", taken)
+    if batch.key_ends:
+        call_keys.end(db, no, batch)
     return int(no)
 
 
@@ -192,6 +194,7 @@ def delete(db: sqlite3.Connection, agent_id: str, mark: int) -> bool:
     checkpoints.delete(db, row[0])
     blobs.delete(db, row[0])
     db.execute("DELETE FROM message_runs WHERE agent = ?", (row[0],))
+    call_keys.leave(db, row[0])
     return True
 
 

@@ -12,7 +12,7 @@ import contextlib
 import inspect
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from understudy._base.error_texts import error_text
 from understudy._base.json_values import storable_text
@@ -41,6 +41,9 @@ from understudy.state.records import Decided, InterruptsChecked, PauseChecked, P
 from understudy.state.run_state import Call, Turn
 from understudy.state.waits import has_waits, is_woken
 from understudy.tools import InvalidArguments
+
+if TYPE_CHECKING:
+    from understudy.modes.steps.tool_call.call_keys import KeyLook
 
 ASKED_BY_NOW = "No gate asked about this call when it was made. One does now."
 """Of a request that gates of today make."""
@@ -79,7 +82,13 @@ async def check_interrupts(run: Run) -> Outcome | None:
     turn = run.current.turn
     if turn is None or turn.propagated or turn.cut or not turn.calls:
         return None
-    gates = run.definition.hooks.check_tool_calls or run.gates or run.parent or run.state.doubts
+    gates = (
+        run.definition.hooks.check_tool_calls
+        or run.gates
+        or run.parent
+        or run.state.doubts
+        or (run.definition.has_keys and _has_keyed_call(run, turn))
+    )
     if gates and not turn.interrupts_checked and not turn.has_all_results:
         await _request_decisions(run, turn)
     elif gates and turn.interrupts_checked and not turn.has_all_results:
@@ -137,11 +146,23 @@ async def _request_decisions(run: Run, turn: Turn) -> None:
         except InvalidArguments as error:
             failure = str(error)
         run.record(failed_result(run, call, failure))
+    looks: dict[str, KeyLook] = {}
+    if run.definition.has_keys and _has_keyed_call(run, turn):
+        from understudy.modes.steps.tool_call.call_keys import look_at_keys  # few tools have one
+
+        looks = await look_at_keys(run, all_ready)
+        for key, look in looks.items():
+            if look.refusal is not None:
+                del calls[key]
+                run.record(failed_result(run, all_ready[key].call, look.refusal))
     requests = await requests_about(run, list(calls.values())) if calls else []
     recorded: list[Request] = []
     decided: list[Decided] = []
     for key, tool_call in calls.items():
         doubts = doubts_about(run, all_ready[key])
+        if key in looks:
+            known = {doubt.call_key for doubt in doubts}
+            doubts += tuple(each for each in looks[key].others if each.call_key not in known)
         own = [request for request in requests if request.call_key == key]
         if doubts and not own:
             own = [tool_call.request()]
@@ -159,6 +180,12 @@ async def _request_decisions(run: Run, turn: Turn) -> None:
             asked_by=run.definition.asked_by,
         )
     )
+
+
+def _has_keyed_call(run: Run, turn: Turn) -> bool:
+    """Whether a tool says by a key which calls are equal to one of the reply."""
+    called = (run.definition.tool_of(call.part.tool_name) for call in turn.calls.values())
+    return any(tool is not None and tool.key is not None for tool in called)
 
 
 async def _ask_gates_of_today(run: Run, turn: Turn) -> None:

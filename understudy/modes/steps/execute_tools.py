@@ -79,7 +79,7 @@ async def execute_tools(run: Run) -> Outcome | None:
             break
         if current.signals and _has_stop_signal(turn):
             group = [item for item in group if item.call.running]
-        batch = _record_starts(run, group)
+        batch = await _record_starts(run, group)
         if not batch:
             continue
         # Race: a crash after the body was entered and before that was durable would let the next
@@ -138,12 +138,16 @@ def _waiting_beside(run: Run, turn: Turn, batch: list[ReadyCall]) -> dict[str, C
     return {k: c for k, c in turn.calls.items() if k not in now and _waits(run, c)}
 
 
-def _record_starts(run: Run, ready: list[ReadyCall]) -> list[ReadyCall]:
+async def _record_starts(run: Run, ready: list[ReadyCall]) -> list[ReadyCall]:
     """Record that these calls start; but those that have to wait for a person.
 
     One in doubt whose check is to be asked does not start.
     """
     batch = [item for item in ready if item.call.check or not blocked_by_doubt(run, item)]
+    if run.definition.has_keys and any(item.tool.key is not None for item in batch):
+        from understudy.modes.steps.tool_call.call_keys import start_with_keys  # few tools have one
+
+        return await start_with_keys(run, batch)
     for item in batch:
         if item.call.check is None:
             record_started(run, item)
@@ -297,7 +301,7 @@ async def _woken(
         if running.is_woken(call.key, _woken_in(run, call)):
             del waiting[call.key]
             released.append(await _release(run, call))
-    batch = _record_starts(run, [item for item in released if item is not None])
+    batch = await _record_starts(run, [item for item in released if item is not None])
     if batch:
         await run.durable()
     return batch

@@ -35,6 +35,8 @@ def imported(state: AgentState, record: r.Imported) -> None:
     for each in state.whole_tree:
         for key, doubt in each.doubts.items():
             each.doubts[key] = replace(doubt, token_hashes=())
+        for key, held in each.held_keys.items():
+            each.held_keys[key] = replace(held, is_copied=True)
         run = each.run
         if run is None:
             continue

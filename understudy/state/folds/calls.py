@@ -7,8 +7,15 @@ from dataclasses import replace
 from understudy.state import records as r
 from understudy.state.agent_state import AgentState
 from understudy.state.costs import adding
-from understudy.state.folds.ends import doubtful_call, end_children, last_arguments
+from understudy.state.folds.ends import (
+    doubtful_call,
+    end_children,
+    end_key,
+    last_arguments,
+    ran_in_part,
+)
 from understudy.state.folds.places import UNREAD, find_call, open_run
+from understudy.state.held_keys import HeldKey
 from understudy.state.run_state import Call, NotKept, Point, PointAnswer
 from understudy.state.shared_empties import with_added, with_item
 from understudy.state.waits import open_calls
@@ -19,10 +26,21 @@ def started(state: AgentState, record: r.Started) -> None:
     call.attempts, call.running, call.effect = record.attempt, True, record.effect
     if record.arguments is not None:
         call.arguments = record.arguments
+    if record.key_hash is not None:
+        held = HeldKey(
+            key_hash=record.key_hash,
+            tool_name=record.tool_name,
+            tool_call_id=record.tool_call_id,
+            at=record.at,
+        )
+        state.held_keys = with_item(state.held_keys, call.key, held)
 
 
 def result(state: AgentState, record: r.Result) -> None:
     call = find_call(state, record.call_key)
+    if call.key in state.held_keys and record.doubt is None:
+        at = record.at or record.part.timestamp
+        end_key(state, call.key, is_done=_has_happened(state, call, record), at=at)
     call.result, call.running = record, False
     if record.halt is not None:
         open_run(state).halt = record.halt
@@ -52,6 +70,26 @@ def result(state: AgentState, record: r.Result) -> None:
         if call.effect != "read_only" and call.attempts and record.value_is != "given":
             given = call.part.args if call.arguments is None else call.arguments
             run.done = run.done.with_call(call.part.tool_name, given)
+
+
+def _has_happened(state: AgentState, call: Call, record: r.Result) -> bool:
+    """Whether a call with this result counts as done for those with an equal key."""
+    if record.part.outcome == "failed" and not record.ran:
+        return False
+    if record.part.outcome == "denied" and _was_found_undone(call):
+        return False
+    if record.part.outcome == "success" or record.ran or record.signal or record.halt:
+        return True  # what raises `StopAgent` or `Halt` has run
+    return ran_in_part(state, call)
+
+
+def _was_found_undone(call: Call) -> bool:
+    """Whether a person has found that the call, which was in doubt, took no effect."""
+    return any(
+        request.kind == "doubt" and decision.type == "reject"
+        for id, request in call.requests.items()
+        if (decision := call.decisions.get(id)) is not None
+    )
 
 
 def suspended(state: AgentState, record: r.Suspended) -> None:
@@ -124,6 +162,8 @@ def point_answered(state: AgentState, record: r.PointAnswered) -> None:
 def settled(state: AgentState, record: r.Settled) -> None:
     for each in state.whole_tree:
         each.doubts.pop(record.call_key, None)
+        if record.call_key in each.held_keys:
+            end_key(each, record.call_key, is_done=record.happened, at=record.at)
     for call in open_calls(state):  # where its turn is over, only the records tell of it
         if call.key != record.call_key:
             continue

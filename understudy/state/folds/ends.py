@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import datetime
 from typing import Any, cast
 
@@ -49,6 +50,8 @@ def _end(state: AgentState, end: r.End, at: datetime, *, may_go_on: bool) -> Non
             parts: list[ModelRequestPart] = []
             parts += [_closing_part(state, call, at) for call in turn.calls.values()]
             parts += _prompts(turn)
+            if state.held_keys:  # before the agents that its calls run are gone
+                _end_keys(state, turn, at)
             for call in turn.calls.values():
                 end_children(state, call.key, may_go_on=may_go_on)
                 if call.result is not None and call.result.state is not None:
@@ -169,6 +172,30 @@ def known(check: Point) -> str:
     text = KNOWN.format(how=check.answer.reason or "that was not said")
     value = check.answer.value
     return text if value is None else f"{text}: {to_json(value).decode()}"
+def _end_keys(state: AgentState, turn: Turn, at: datetime) -> None:
+    """What becomes of the keys of the calls that the end of the run finds open."""
+    for call in turn.calls.values():
+        if call.result is None and call.key in state.held_keys and call.key not in state.doubts:
+            end_key(state, call.key, is_done=ran_in_part(state, call), at=at)
+
+
+def end_key(state: AgentState, call_key: str, *, is_done: bool, at: datetime | None) -> None:
+    """A call that has a key is over: it is done, or gives the key back."""
+    held = state.held_keys[call_key]
+    if is_done:
+        state.held_keys[call_key] = replace(held, is_done=True, at=at)
+    else:
+        del state.held_keys[call_key]
+
+
+def ran_in_part(state: AgentState, call: Call) -> bool:
+    """Whether a call that has no result has done something before it ended: it came to a point.
+
+    Or it ran an agent. A call that only asks a question does its effects after the answer.
+    """
+    if not call.attempts:
+        return False
+    return bool(call.points) or any(is_child_of(key, call.key) for key in state.children)
 
 
 def _why_child_stopped(state: AgentState, call: Call) -> str:

@@ -20,6 +20,9 @@ def run_started(state: AgentState, record: r.RunStarted) -> None:
     if before is not None and (before.costs or state.earlier_costs):
         lines = complete(before.costs, before.agent, before.usage.requests)
         state.earlier_costs = adding(state.earlier_costs, lines)
+    if state.held_keys:  # what an earlier run has done is known by the store
+        held = {key: each for key, each in state.held_keys.items() if not each.is_done}
+        state.held_keys = held or no_items()
     run = RunState(
         run_id=record.run_id,
         agent=record.agent,

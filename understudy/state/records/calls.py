@@ -47,6 +47,9 @@ class Started(Timed):
     arguments: dict[str, Any] | None = None
     """Those that the call runs with; None where they are as recorded before, or as the model wrote
     them."""
+    key_hash: str | None = None
+    """The hash of the key that the call has taken, by which others are equal to it; None where its
+    tool has no key, and where it was recorded before."""
     kind: Literal["started"] = "started"
 
 
@@ -166,4 +169,7 @@ class Settled(Timed):
     """What that answer was: a `value`, or `rejected`."""
     value: Any = None
     reason: str | None = None
+    happened: bool = True
+    """Whether the call took effect, or may have: then it counts as done for calls with its key. If
+    not, it gives the key back."""
     kind: Literal["settled"] = "settled"

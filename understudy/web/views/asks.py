@@ -193,7 +193,8 @@ async def doubts_about(visit: Visit, state: AgentState, request: Request) -> lis
     doubts = request.doubts or tuple(
         doubt for doubt in now.values() if doubt.tool_name == request.tool_name
     )
-    over = {doubt.call_key for doubt in doubts} - now.keys()
+    own = {doubt.call_key for doubt in doubts if doubt.status == "in_doubt" and not doubt.agent_id}
+    over = own - now.keys()
     settled: dict[str, dict[str, Any]] = {}
     if over:
         async for entry in entries_back(visit):

@@ -8,6 +8,7 @@ from typing import Any
 
 from understudy._base.json_values import digest
 from understudy._base.quickly_made import quickly_made
+from understudy.errors import UsageError
 from understudy.interrupts import DECISION_TYPES, DoubtfulCall, Request
 from understudy.run.run import Run
 from understudy.run.tool_call import ToolCall, binding, make_context
@@ -55,8 +56,8 @@ def prepare(run: Run, call: Call) -> ReadyCall | str:
 def effect_of(run: Run, tool: Tool) -> Effect:
     """What it does to call this tool again, in this run.
 
-    What `undeclared` says never covers a tool that a gate names, or that has a `check`: somebody
-    thinks that it has effects.
+    What `undeclared` says never covers a tool that a gate names, or that has a `check` or a `key`:
+    somebody thinks that it has effects.
     """
     if tool.effect is not None:
         return tool.effect
@@ -65,7 +66,7 @@ def effect_of(run: Run, tool: Tool) -> Effect:
         or run.definition.effect_defaults.undeclared
         or run.effect_defaults.undeclared
     )
-    has_effects = tool.unknown_after or tool.check is not None or is_gated(run, tool)
+    has_effects = tool.unknown_after or tool.is_known_to_have_effects or is_gated(run, tool)
     covered = undeclared == "read_only" and not has_effects
     return "read_only" if covered else "effects"
 
@@ -159,15 +160,15 @@ def request_again(run: Run, ready: ReadyCall) -> None:
 def doubts_about(run: Run, ready: ReadyCall) -> tuple[DoubtfulCall, ...]:
     """The calls in doubt because of which a person must decide about this one.
 
-    In the whole tree of agents: those that equal it, of the same tool with the same arguments. Of a
-    tool that a gate names, all calls of the tool.
+    In the whole tree of agents: those that equal it, of the same tool with the same arguments, or
+    with the same key. Of a tool that a gate names, all calls of the tool.
     """
     call, tool = ready.call, ready.tool
     doubts = {
         key: doubt
         for state in run.root.state.tree
         for key, doubt in state.doubts.items()
-        if doubt.tool_name == tool.name
+        if doubt.tool_name == tool.name or (tool.key is not None and _same_key(run, ready, doubt))
     }
     turn = run.current.turn
     for other in turn.calls.values() if turn is not None else ():
@@ -177,7 +178,28 @@ def doubts_about(run: Run, ready: ReadyCall) -> tuple[DoubtfulCall, ...]:
     doubts.pop(call.key, None)
     if not doubts or is_gated(run, tool):
         return tuple(doubts.values())
-    return tuple(doubt for doubt in doubts.values() if equals(ready, doubt.arguments))
+    return tuple(
+        doubt
+        for doubt in doubts.values()
+        if doubt.tool_name != tool.name
+        or equals(ready, doubt.arguments)
+        or _same_key(run, ready, doubt)
+    )
+
+
+def _same_key(run: Run, ready: ReadyCall, doubt: DoubtfulCall) -> bool:
+    """Whether a call in doubt has the key of this one, by what its tool says now.
+
+    The store knows it, too; but not of a call with which the agent was imported, nor of one that
+    was started before its tool had a key.
+    """
+    tool, other = ready.tool, run.definition.tool_of(doubt.tool_name)
+    if tool.key is None or other is None or other.key is None:
+        return False
+    with contextlib.suppress(InvalidArguments, UsageError):
+        arguments = other.canonical(other.revalidate(doubt.arguments))
+        return other.key.of(arguments, other.name) == tool.key.of(canonical(ready), tool.name)
+    return False
 
 
 def is_gated(run: Run, tool: Tool) -> bool:
@@ -234,6 +256,13 @@ def blocked_by_doubt(run: Run, ready: ReadyCall) -> bool:
     seen = {doubt.call_key for request in approvals for doubt in request.doubts}
     if all(doubt.call_key in seen for doubt in doubts):
         return False
+    request_with_doubts(run, ready, doubts)
+    return True
+
+
+def request_with_doubts(run: Run, ready: ReadyCall, doubts: tuple[DoubtfulCall, ...]) -> None:
+    """Record that a person must decide about a call beside these, in the place of approvals."""
+    approvals = [r for r in ready.call.requests.values() if r.kind == "approval"]
     first = approvals[0] if approvals else None
     request = as_tool_call(run, ready).request(
         allowed=first.allowed if first is not None else DECISION_TYPES,
@@ -242,7 +271,6 @@ def blocked_by_doubt(run: Run, ready: ReadyCall) -> bool:
         doubts=doubts,
     )
     record_request(run, request, tuple(r.id for r in approvals), made=ready.made)
-    return True
 
 
 def record_request(

@@ -43,12 +43,15 @@ LATE_RESULT = "late result"
 """How a doubt is settled by what the body returns after its call was given up."""
 
 
-def record_started(run: Run, ready: ReadyCall, *, goes_on: bool = False) -> None:
+def record_started(
+    run: Run, ready: ReadyCall, key_hash: str | None = None, *, goes_on: bool = False
+) -> None:
     """Record that the call is about to run.
 
     Args:
         run: of the call.
         ready: the call.
+        key_hash: of the key that it has taken for that.
         goes_on: whether this process has started it before, with the same arguments.
 
     """
@@ -63,6 +66,7 @@ def record_started(run: Run, ready: ReadyCall, *, goes_on: bool = False) -> None
             effect=effect_of(run, ready.tool),
             epoch=run.ledger.epoch,
             arguments=None if goes_on else arguments,
+            key_hash=key_hash,
         )
     )
 

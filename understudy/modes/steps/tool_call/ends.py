@@ -130,7 +130,7 @@ def doubt_after(run: Run, ready: ReadyCall, error: BaseException) -> InDoubt | N
             *run.definition.effect_defaults.unknown_after,
             *run.effect_defaults.unknown_after,
         ),
-        is_strict=tool.check is not None,
+        is_strict=tool.is_known_to_have_effects,
     )
     if known is Known.UNKNOWN:
         return InDoubt(f"it raised {error_text(error)}, which leaves open what it did", error)

@@ -11,7 +11,12 @@ from pydantic_core import to_json
 from understudy._base.json_values import NotJsonError, as_json, checked_json, shown
 from understudy.errors import JournalFailed, UsageError
 from understudy.modes.steps.questions import interrupts_in, is_own
-from understudy.modes.steps.tool_call.arguments import ReadyCall, as_tool_call, effect_of
+from understudy.modes.steps.tool_call.arguments import (
+    ReadyCall,
+    as_tool_call,
+    canonical,
+    effect_of,
+)
 from understudy.modes.steps.tool_call.body import record_started, tried
 from understudy.modes.steps.tool_call.ends import (
     CallEnded,
@@ -154,11 +159,24 @@ async def _as_changed(run: Run, ready: ReadyCall, before: bytes, call: ToolCall)
     checked = ready.tool.revalidate(call.arguments)
     made = ready.tool.made(call.arguments, checked) or call.arguments
     changed = ReadyCall(ready.call, ready.tool, checked, made=made)
+    if ready.tool.key is not None:
+        _check_same_key(ready, changed)
     if is_own(ready.call):
         requests = await requests_about(run, [as_tool_call(run, changed)])
         if requests:
             raise NeedsDecision(changed, requests)
     return changed
+
+
+def _check_same_key(ready: ReadyCall, changed: ReadyCall) -> None:
+    """Raise a `UsageError` if the call has another key than the one that it has taken."""
+    rule, name = ready.tool.key, ready.tool.name
+    assert rule is not None, "only of a tool with a key"
+    if rule.of(canonical(changed), name) != rule.of(canonical(ready), name):
+        raise UsageError(
+            f"Tool {name!r} was not run: a middleware has changed its arguments, and with them the "
+            "key by which calls are equal. Make the key of what no middleware changes"
+        )
 
 
 def record_not_run(run: Run, call: Call) -> None:

@@ -1,0 +1,88 @@
+"""Keys of calls (`@tool(key=)`): which call has taken a key, over all agents of a store.
+
+A call takes its key before it starts. A store keeps the key as a hash under a secret of its own,
+and which call has taken it: until the call gives it back, or until the time is over for which a
+call that is done counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from hashlib import blake2b
+from typing import NamedTuple
+
+SECRET_BYTES = 32
+"""Of the secret that a store is made with."""
+
+
+def key_hash(key: str, secret: bytes) -> str:
+    """The hash under which a store keeps a key, as hexadecimal digits."""
+    return blake2b(key.encode("utf-8", "surrogatepass"), digest_size=32, key=secret).hexdigest()
+
+
+class KeyUse(NamedTuple):
+    """A call that has taken a key, as a store has it."""
+
+    agent_id: str
+    incarnation: int
+    call_key: str
+    tool_name: str
+    tool_call_id: str
+    taken_at: datetime
+    done_at: datetime | None = None
+    """When it was done; None where it is open, in doubt, or left."""
+    is_left: bool = False
+    """Its agent was deleted before anybody knew what the call did."""
+
+    @property
+    def call(self) -> tuple[str, str]:
+        """Which call it is: a person's answer about two calls holds for these two."""
+        return self.agent_id, self.call_key
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeyTaking:
+    """A call that is about to take a key."""
+
+    key_hash: str
+    call_key: str
+    tool_name: str
+    tool_call_id: str
+    at: datetime
+    kept: timedelta
+    """How long the call counts once it is done."""
+    passes: Collection[tuple[str, str]] = ()
+    """The calls, as of `KeyUse.call`, that do not hold it up."""
+    passes_done: bool = False
+    """No call that is done holds it up."""
+
+    def is_held_up_by(self, use: KeyUse) -> bool:
+        """Whether another call that has the key holds this one up."""
+        return not (use.call in self.passes or (self.passes_done and use.done_at is not None))
+
+    def use_of(self, agent_id: str, incarnation: int) -> KeyUse:
+        """The use that it becomes, of a call of this agent."""
+        return KeyUse(
+            agent_id, incarnation, self.call_key, self.tool_name, self.tool_call_id, self.at
+        )
+
+
+class KeyEnd(NamedTuple):
+    """A call that is over, and had a key."""
+
+    call_key: str
+    is_done: bool
+    """Else it gives the key back."""
+
+
+def may_take(taking: KeyTaking, agent_id: str, incarnation: int, uses: Sequence[KeyUse]) -> bool:
+    """Whether a call of this agent may take its key, which these calls have.
+
+    What it has already, it has: a process may have ended right after the call took the key.
+    """
+    mine = (agent_id, incarnation, taking.call_key)
+    if any(use[:3] == mine for use in uses):
+        return True
+    return not any(taking.is_held_up_by(use) for use in uses)
