@@ -158,6 +158,10 @@ def dismiss(*, by: str | None = None, note: str | None = None) -> Decision:
     return Decision(type="dismiss", by=by, note=note)
 
 
+DOUBT_ENDS = 7 * 24 * 3600.0
+"""Seconds after which a doubt ends of which only the model was told, if nobody says otherwise."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DoubtfulCall:
     """A call that was started and whose outcome is unknown."""
@@ -167,8 +171,14 @@ class DoubtfulCall:
     tool_call_id: str
     arguments: dict[str, Any]
     reason: str
+    agent: str
+    """The name of the agent that made the call."""
+    since: datetime
+    """When it came to be in doubt."""
     token_hashes: tuple[str, ...] = ()
     """Of the tokens for its waits that have no answer: one by them settles the doubt."""
+    ends_at: datetime | None = None
+    """When the doubt ends by itself, unsettled; None for never, and while a person is asked."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -77,6 +77,7 @@ class NestedRuns:
                     max_overrides=definition.max_overrides,
                     initial=child.initial_messages,
                     told=child.instructions,
+                    doubt_ends=parent.current.doubt_ends,
                 )
             )
         elif state.run.end is not None:

@@ -96,7 +96,8 @@ def _call_end(state: str, detail: Mapping[str, Any]) -> str:
         progress = detail.get("progress")
         return f" {line(progress, RESULT)}" if progress else ""
     result = detail.get("result_display") or detail.get("result")
-    doubt = " (its effect is not known)" if detail.get("in_doubt") else ""
+    is_unknown = detail.get("in_doubt") or detail.get("doubt_ended")
+    doubt = " (its effect is not known)" if is_unknown else ""
     return f"{': ' + line(result, RESULT) if result else ''}{doubt}"
 
 

@@ -52,6 +52,7 @@ from understudy.loop_actors.monitor import Lifetime
 from understudy.loop_actors.supervisor import SupervisorTree
 from understudy.run.waits.tokens import agent_of
 from understudy.state.agent_state import AgentState
+from understudy.state.doubts import Doubt
 from understudy.state.waits import Wait
 
 START_TIMEOUT = 120.0
@@ -72,6 +73,7 @@ class RuntimeOptions(TypedDict, total=False):
     lease: float | None
     labels: Collection[str]
     any_host: bool
+    doubt_ends: float | None
 
 
 if TYPE_CHECKING:
@@ -332,6 +334,10 @@ class Cluster(_RuntimeCalls):
     def waiting(self, **options: Any) -> Listing[Wait]:
         """As `Runtime.waiting`."""
         return self._listing("waiting", options)
+
+    def doubts(self, **options: Any) -> Listing[Doubt]:
+        """As `Runtime.doubts`."""
+        return self._listing("doubts", options)
 
     def _listing(self, name: str, options: dict[str, Any]) -> Listing[Any]:
         self._refuse_unusable()

@@ -243,9 +243,12 @@ class Display:
                 for id in record.request_ids:
                     self._table.change(request_id(id), "withdrawn")
             case r.Settled():
+                over: dict[str, Any] = (
+                    {"doubt_ended": True} if record.ended else {"settled": record.how}
+                )
                 for row in list(self._table.by_id.values()):
                     if row.detail.get("call_key") == record.call_key:
-                        self._table.change(row.id, in_doubt=None, settled=record.how)
+                        self._table.change(row.id, in_doubt=None, **over)
             case r.Imported():
                 self._imported(record)
             case r.RunEnded():

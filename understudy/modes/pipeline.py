@@ -28,7 +28,7 @@ from understudy.outcomes import Completed, Failed, Interrupted, Outcome, Paused,
 from understudy.run.definition import ChildAgent, Pipeline
 from understudy.run.hooks import HookFailed
 from understudy.run.run import AttemptEnded, Run, inside_run
-from understudy.run.waits.dues import record_dues
+from understudy.run.waits.dues import end_doubts, record_dues
 from understudy.state.records import Attempt, HooksRan, Once, RunEnded
 from understudy.stopping import StopSignal, StopSignals
 
@@ -176,7 +176,9 @@ async def _loop(run: Run, mode: Pipeline) -> Outcome:
     if root.halt is not None:
         return halted(run)
     if run.parent is None:  # the root looks for all agents that it runs
-        record_dues(run.ledger, run.clock.now())
+        now = run.clock.now()
+        end_doubts(run.ledger, now)
+        record_dues(run.ledger, now)
         if current.cancelled is not None:
             return _cancelled(run)
     if current.paused is not None:

@@ -15,7 +15,7 @@ from pydantic_ai.messages import ToolCallPart
 from pydantic_ai.usage import RunUsage
 
 from understudy._base.context_codecs import StoredContext
-from understudy.interrupts import Decision, Request
+from understudy.interrupts import DOUBT_ENDS, Decision, Request
 from understudy.models.messages import StoredResponse
 from understudy.state.costs import Lines
 from understudy.state.done_calls import NOTHING_DONE, DoneCalls
@@ -332,6 +332,8 @@ class RunState:
     """By call key, the calls that ran and whose results could not be kept."""
     suspended_since: datetime | None = None
     """While it waits for a person, or is paused: since when its agent's status says so."""
+    doubt_ends: float | None = DOUBT_ENDS
+    """Seconds after which a doubt ends of which only the model was told; None: never."""
 
     @property
     def calls(self) -> Collection[Call]:

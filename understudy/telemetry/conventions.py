@@ -108,6 +108,9 @@ REQUEST_WAIT = Metric(
 )
 DOUBTS = Metric("understudy.doubts", "counter", "{call}", "Calls that came to be in doubt.")
 SETTLED = Metric("understudy.doubts.settled", "counter", "{call}", "Doubts that were settled.")
+DOUBTS_ENDED = Metric(
+    "understudy.doubts.ended", "counter", "{call}", "Doubts that ended and that nobody had settled."
+)
 QUARANTINES = Metric(
     "understudy.quarantines", "counter", "{run}", "Runs that came into quarantine."
 )

@@ -89,7 +89,7 @@ class RecordMetrics:
             case r.Result(doubt=str()):
                 self._count(c.DOUBTS, agent, {c.TOOL_NAME: record.part.tool_name, c.DOUBT: "told"})
             case r.Settled():
-                self._count(c.SETTLED, agent, {})
+                self._count(c.DOUBTS_ENDED if record.ended else c.SETTLED, agent, {})
             case r.Quarantined():
                 self._count(c.QUARANTINES, agent, {})
                 self._quarantined(record)

@@ -7,7 +7,7 @@ from dataclasses import replace
 from understudy.state import records as r
 from understudy.state.agent_state import AgentState
 from understudy.state.costs import adding
-from understudy.state.folds.ends import doubtful_call, end_children, last_arguments
+from understudy.state.folds.ends import end_children, last_arguments, told_doubt
 from understudy.state.folds.places import UNREAD, find_call, open_run
 from understudy.state.run_state import NotKept, Point, PointAnswer
 from understudy.state.shared_empties import with_added, with_item
@@ -29,7 +29,7 @@ def result(state: AgentState, record: r.Result) -> None:
     if record.halt is not None:
         open_run(state).halt = record.halt
     if state.children:
-        end_children(state, call.key)
+        end_children(state, call.key, record.part.timestamp)
     if record.signal is not None:
         run = open_run(state)
         signalled = r.Signalled(turn=run.turns, signal=record.signal)
@@ -37,7 +37,8 @@ def result(state: AgentState, record: r.Result) -> None:
     for request in call.pending_requests:  # a late result answers a request about the doubt
         call.drop_request(request.id)
     if record.doubt is not None:
-        state.doubts = with_item(state.doubts, call.key, doubtful_call(call, record.doubt))
+        doubt = told_doubt(open_run(state), call, record.doubt, record.part.timestamp)
+        state.doubts = with_item(state.doubts, call.key, doubt)
     elif record.part.outcome == "success" or record.ran:
         run = open_run(state)
         if record.ran:

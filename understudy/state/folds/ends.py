@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from datetime import datetime, timedelta
 from typing import Any
 
 from pydantic_ai.messages import ModelRequest, ModelRequestPart, ToolReturnPart, UserPromptPart
@@ -10,8 +12,8 @@ from understudy.interrupts import DoubtfulCall
 from understudy.state import records as r
 from understudy.state.agent_state import AgentState
 from understudy.state.costs import adding, below
-from understudy.state.folds.places import UNREAD, open_run
-from understudy.state.run_state import Call, Turn, is_child_of
+from understudy.state.folds.places import open_run
+from understudy.state.run_state import Call, RunState, Turn, is_child_of
 from understudy.state.shared_empties import with_item
 from understudy.state.workflow_sharing import add_decisions_and_doubts, add_result, merge_child
 
@@ -35,7 +37,7 @@ def run_ended(state: AgentState, record: r.RunEnded) -> None:
             parts += [_closing_part(state, call, record) for call in turn.calls.values()]
             parts += _prompts(turn)
             for call in turn.calls.values():
-                end_children(state, call.key)
+                end_children(state, call.key, record.at)
                 if call.result is not None and call.result.state is not None:
                     state.merge(call.result.state)
             message = ModelRequest(parts=parts, timestamp=record.at)
@@ -57,7 +59,7 @@ def sub_run_ended(state: AgentState, record: r.SubRunEnded) -> None:
     merge_child(state, child)
 
 
-def end_children(state: AgentState, call_key: str) -> None:
+def end_children(state: AgentState, call_key: str, at: datetime) -> None:
     """End the agents that the call ran; their usage, decisions and doubts are kept."""
     for key in [key for key in state.children if is_child_of(key, call_key)]:
         child = state.children.pop(key)
@@ -65,7 +67,7 @@ def end_children(state: AgentState, call_key: str) -> None:
             continue
         usage = child.run.usage
         if not child.run.over:
-            run_ended(child, r.RunEnded(end=r.End(outcome="withdrawn"), at=UNREAD))
+            run_ended(child, r.RunEnded(end=r.End(outcome="withdrawn"), at=at))
         run = open_run(state)
         run.usage.incr(usage)
         run.costs = adding(run.costs, below(run.agent, child.run.costs))
@@ -82,7 +84,8 @@ def _closing_part(state: AgentState, call: Call, record: r.RunEnded) -> ToolRetu
         content, moved_on = _why_child_stopped(state, call), False
     elif call.running:
         reason = "the run ended before it answered"
-        state.doubts = with_item(state.doubts, call.key, doubtful_call(call, reason))
+        doubt = told_doubt(open_run(state), call, reason, record.at)
+        state.doubts = with_item(state.doubts, call.key, doubt)
         content, moved_on = IN_DOUBT.format(reason=reason), False
     else:
         moved_on = call.withdrawn
@@ -121,7 +124,13 @@ def put_output(state: AgentState, end: r.End) -> None:
         state.put({end.output_key: end.output if end.has_output else end.text})
 
 
-def doubtful_call(call: Call, reason: str) -> DoubtfulCall:
+def told_doubt(run: RunState, call: Call, reason: str, since: datetime) -> DoubtfulCall:
+    """A call in doubt of which only the model is told."""
+    ends_at = None if run.doubt_ends is None else since + timedelta(seconds=run.doubt_ends)
+    return replace(doubtful_call(run, call, reason, since), ends_at=ends_at)
+
+
+def doubtful_call(run: RunState, call: Call, reason: str, since: datetime) -> DoubtfulCall:
     """A call in doubt, as shown to the person who decides about the next call of the tool."""
     return DoubtfulCall(
         call_key=call.key,
@@ -129,6 +138,8 @@ def doubtful_call(call: Call, reason: str) -> DoubtfulCall:
         tool_call_id=call.part.tool_call_id,
         arguments=last_arguments(call),
         reason=reason,
+        agent=run.agent,
+        since=since,
         token_hashes=tuple(
             each
             for point in call.points.values()

@@ -41,6 +41,7 @@ def run_started(state: AgentState, record: r.RunStarted) -> None:
         context=record.context or no_items(),
         told=record.told,
         began=record.at,
+        doubt_ends=record.doubt_ends,
     )
     for message in record.initial:
         state.messages = state.messages.appending(message)

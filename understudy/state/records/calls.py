@@ -150,7 +150,7 @@ class PointAnswered:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settled(Timed):
-    """The outcome of a call in doubt is known now."""
+    """A call is in doubt no longer: its outcome is known now, or its doubt has ended by itself."""
 
     call_key: str
     how: str
@@ -160,4 +160,6 @@ class Settled(Timed):
     """What that answer was: a `value`, or `rejected`."""
     value: Any = None
     reason: str | None = None
+    ended: bool = False
+    """Nobody has found out what the call did: the doubt is only too old to hold other calls."""
     kind: Literal["settled"] = "settled"

@@ -181,7 +181,8 @@ def doubts_about(run: Run, ready: ReadyCall) -> tuple[DoubtfulCall, ...]:
     for other in turn.calls.values() if turn is not None else ():
         for request in other.pending_requests:
             if request.kind == "doubt" and other.part.tool_name == tool.name and other is not call:
-                doubts[other.key] = doubtful_call(other, request.payload["reason"])
+                reason, since = request.payload["reason"], request.created_at
+                doubts[other.key] = doubtful_call(run.current, other, reason, since)
     doubts.pop(call.key, None)
     if not doubts or is_gated(run, tool):
         return tuple(doubts.values())
