@@ -129,7 +129,9 @@ def request_text(request: Mapping[str, Any]) -> str:
     for doubt in request.get("doubts") or ():
         title, settled = f"in doubt: {line(doubt['reason'])}", doubt.get("settled")
         if settled:
-            title = f"settled since: {line(settled['how'])} (was {title})"
+            how = settled["how"]
+            since = "ended unsettled" if how is None else f"settled since: {line(how)}"
+            title = f"{since} (was {title})"
         lines += _block(title, doubt["arguments"])
     return "\n".join(lines)
 
