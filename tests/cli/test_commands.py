@@ -604,6 +604,7 @@ def test_wrong_arguments_are_usage(desk: Desk) -> None:
         ["ls", "--json", "--jsonl"],
         ["ls", "--status", "busy"],
         ["pending", "--order", "youngest"],
+        ["doubts", "--order", "youngest"],
         ["events", "t-1", "--follow", "--json"],
         ["events", "t-1", "--after", "x"],
         ["history", "t-1", "--after", "-1"],
@@ -677,6 +678,57 @@ def test_a_doubt_that_is_settled_since_a_request_was_asked_is_shown_so(
         settled = f"settled since: nothing was sent (ann) (was in doubt: {doubt.reason})"
         assert f"\n{settled}\n" in told
         ref.cancel().get(timeout=60)
+
+
+@pytest.mark.parametrize("where", ["store", "server"])
+def test_what_is_in_doubt_is_listed_with_who_settles_it(where: str, tmp_path: Path) -> None:
+    @tool
+    def send_money(amount: int) -> str:
+        raise ConnectionError("the line is dead")
+
+    turns = [call("send_money", {"amount": 20}), "I do not know."]
+    gate = HumanInTheLoop({"send_money": True})
+    tellers = [Agent("told", by_turn(*turns), tools=[send_money])]
+    tellers += [Agent("asked", by_turn(*turns), tools=[send_money], middleware=[gate])]
+    store = f"sqlite:///{tmp_path / 'doubts.db'}"
+    at = ["--store", store] if where == "store" else []
+
+    def listed(*options: str) -> list[dict[str, Any]]:
+        rows: list[dict[str, Any]] = json.loads(run("doubts", *at, *options, "--json").stdout)[
+            "doubts"
+        ]
+        return rows
+
+    with Runtime(tellers, store=store) as runtime, found_by_commands(runtime, store):
+        empty = run("doubts", *at)
+        assert (empty.stdout, empty.stderr) == ("", "nothing is in doubt\n")
+        runtime.spawn("told", "d-1").run("Send 20.").get(timeout=60)
+        ref = runtime.spawn("asked", "d-2")
+        outcome = interrupted(ref.run("Send 20.").get(timeout=60))
+        (request,) = interrupted(ref.resume(outcome.decide(approve())).get(timeout=60)).requests
+        rows = listed()
+        assert [(row["agent_id"], row["tool_name"], row["request_id"]) for row in rows] == [
+            ("d-1", "send_money", None),
+            ("d-2", "send_money", request.id),
+        ]
+        assert [row["agent_id"] for row in listed("--agent", "asked")] == ["d-2"]
+        assert [row["agent_id"] for row in listed("--order", "expiring")] == ["d-1", "d-2"]
+        assert [row["agent_id"] for row in listed("--limit", "1")] == ["d-1"]
+        assert listed("--tool", "other") == []
+        lines = run("doubts", *at, "--jsonl").stdout.splitlines()
+        assert [json.loads(text)["call_key"] for text in lines] == [r["call_key"] for r in rows]
+
+        shown = run("doubts", *at)
+        first, second = (text.split("\t") for text in shown.stdout.splitlines())
+        assert first[:5] == [rows[0]["call_key"], "d-1", "-", "send_money", "-"]
+        assert request.id.startswith(second[4])
+        assert first[7].startswith("amount=20 (it raised ConnectionError: the line is dead")
+        assert "understudy settle AGENT CALL --how TEXT" in shown.stderr
+        assert "understudy respond, approve or reject REQUEST" in shown.stderr
+
+        run("settle", "d-1", rows[0]["call_key"], "--how", "it was sent")
+        run("respond", request.id, "--value", "sent", "-y")
+        assert listed() == []
 
 
 def test_doctor_tells_a_doubt_of_an_agent_at_rest(
