@@ -166,6 +166,10 @@ async def test_a_doubt_that_a_person_is_asked_about_is_listed_with_its_request(
         assert about.is_asked
         assert about.reason == request.payload["reason"]
         assert [each.request.id for each in await soon(runtime.pending())] == [request.id]
+        with pytest.raises(UsageError, match=f"answer request '{request.id}' by resume"):
+            await soon(runtime.get("a").settle(about.call_key, how="it was paid"))
+        with pytest.raises(UsageError, match=f"answer request '{request.id}' by resume"):
+            agents[0].settle(outcome.state, about.call_key, how="it was paid")
 
         completed(await soon(runtime.get("a").resume(outcome.decide(respond("paid")))))
         assert ids(await soon(runtime.doubts())) == ["b"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Protocol
@@ -132,6 +132,14 @@ def doubt_asked(request: Request, agent_id: str, agent: str) -> Doubt:
         ends_at=request.expires_at,
         request_id=request.id,
     )
+
+
+def why_not_settled(requests: Iterable[Request], call_key: str) -> str:
+    """The end of the error for a call that cannot be settled: who decides about it instead."""
+    for request in requests:
+        if request.kind == "doubt" and request.call_key == call_key:
+            return f". A person is asked about it: answer request {request.id!r} by resume()"
+    return ""
 
 
 def run_of(call_key: str) -> str:
