@@ -107,6 +107,7 @@ def agents(done: Done) -> list[Agent]:
         tools=[transfer],
         middleware=[HumanInTheLoop({"transfer": True})],
     )
+
     @tool
     async def book_pickup(parcel: str, day: str) -> str:
         """Have the carrier fetch a parcel."""

@@ -74,20 +74,20 @@ async def test_the_api_lists_what_is_in_doubt_in_pages() -> None:
 
 
 async def test_the_page_lists_them_and_says_who_settles_which() -> None:
-    async with Runtime([payer(), payer("gated", gated=True)]) as runtime:
-        async with site_of(runtime) as client:
-            assert "Nothing is in doubt." in (await client.get("/doubts")).text
-            await told(runtime, "a")
-            request_id = await asked(runtime, "c")
-            text = (await client.get("/doubts")).text
-            assert "2 calls are in doubt." in text
-            assert f'href="/agents/c/requests/{request_id}"' in text
-            assert text.count("only the model was told") == text.count("a person is asked") == 1
-            assert text.count(f"<button>{SETTLE}</button>") == 1
-            only = (await client.get("/doubts", params={"agent": "gated"})).text
-            assert "1 call is in doubt." in only
-            none = (await client.get("/doubts", params={"tool": "play"})).text
-            assert "Nothing that fits these filters is in doubt." in none
+    agents = [payer(), payer("gated", gated=True)]
+    async with Runtime(agents) as runtime, site_of(runtime) as client:
+        assert "Nothing is in doubt." in (await client.get("/doubts")).text
+        await told(runtime, "a")
+        request_id = await asked(runtime, "c")
+        text = (await client.get("/doubts")).text
+        assert "2 calls are in doubt." in text
+        assert f'href="/agents/c/requests/{request_id}"' in text
+        assert text.count("only the model was told") == text.count("a person is asked") == 1
+        assert text.count(f"<button>{SETTLE}</button>") == 1
+        only = (await client.get("/doubts", params={"agent": "gated"})).text
+        assert "1 call is in doubt." in only
+        none = (await client.get("/doubts", params={"tool": "play"})).text
+        assert "Nothing that fits these filters is in doubt." in none
 
 
 async def test_its_form_settles_a_doubt_and_comes_back_to_the_list() -> None:

@@ -250,6 +250,10 @@ class Runtime(StoreViews):
         telemetry = checked_runtime_telemetry(telemetry)
         self.prices: Prices | None = Prices.given(pricing, what="`pricing`")
         """By which replies are priced when they come."""
+        self.effect_defaults: EffectDefaults = EffectDefaults.given(
+            undeclared, unknown_after, what="Runtime"
+        )
+        """What holds for tools and agents that do not say what their effects are."""
         opened = open_store(store, durability=durability, lease=lease, host=host)
         self._store_name = store if isinstance(store, str) else None
         self._agent_host = AgentHost(
@@ -267,7 +271,7 @@ class Runtime(StoreViews):
             codecs=codecs_with(telemetry, context),
             telemetry=telemetry,
             prices=self.prices,
-            effect_defaults=EffectDefaults.given(undeclared, unknown_after, what="Runtime"),
+            effect_defaults=self.effect_defaults,
             doubt_ends=doubt_ends,
         )
         self._feed_options = checked_feed(feed)

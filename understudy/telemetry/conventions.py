@@ -137,7 +137,7 @@ OLDEST_REQUEST = Metric(
     "understudy.requests.oldest", "gauge", "s", "Age of the oldest request that waits."
 )
 OPEN_DOUBTS = Metric(
-    "understudy.doubts.open", "gauge", "{call}", "Calls in doubt that a person is asked about."
+    "understudy.doubts.open", "gauge", "{call}", "Calls in doubt, by whether a person is asked."
 )
 QUARANTINED = Metric("understudy.quarantined", "gauge", "{agent}", "Agents in quarantine.")
 OVERDUE = Metric(

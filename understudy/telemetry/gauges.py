@@ -29,7 +29,7 @@ from understudy.telemetry.guarded import failed
 from understudy.telemetry.meters import Meters
 
 MOST = 1000
-"""Of requests, of agents in quarantine and of overdue agents so many are counted."""
+"""Of requests, doubts, agents in quarantine and overdue agents so many are counted."""
 LATE = timedelta(seconds=60)
 """After this time what is due counts as overdue: a runtime looks more often."""
 PATIENCE = 5.0
@@ -165,6 +165,8 @@ class _HostGauges:
             oldest = min(oldest, ask.asked_at) if ask.damage is None else oldest
             requests[_kind(ask)] += 1
         self._kinds |= set(requests)
+        doubts = Counter({"asked": 0, "told": 0})
+        doubts.update(map(_told, await index.list_asks(AskQuery(kind="doubt"), None, MOST)))
         statuses = {status.value: 0 for status in Status if status is not Status.PASSIVE}
         statuses.update(await index.count_agents())
         quarantined = store.agents([IndexStatus.QUARANTINED])
@@ -177,7 +179,9 @@ class _HostGauges:
                 self._value(requests[kind], {c.REQUEST_KIND: kind}) for kind in sorted(self._kinds)
             ],
             c.OLDEST_REQUEST.name: [self._value((now - oldest).total_seconds())],
-            c.OPEN_DOUBTS.name: [self._value(requests["doubt"])],
+            c.OPEN_DOUBTS.name: [
+                self._value(count, {c.DOUBT: told}) for told, count in sorted(doubts.items())
+            ],
             c.QUARANTINED.name: [self._value(await _count(quarantined))],
         }
         if isinstance(store, DueStore):
@@ -194,6 +198,13 @@ def _kind(ask: Any) -> str:
     except Exception:  # of a newer version, or damaged: it waits all the same
         return "unknown"
     return kind
+
+
+def _told(ask: Any) -> str:
+    try:
+        return "asked" if ask.doubt().is_asked else "told"
+    except Exception:  # as above
+        return "unknown"
 
 
 async def _count(found: Any) -> int:

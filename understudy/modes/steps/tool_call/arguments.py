@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from understudy._base.json_values import digest
 from understudy._base.quickly_made import quickly_made
 from understudy.interrupts import DECISION_TYPES, DoubtfulCall, Request
+from understudy.run.definition import AgentDefinition, Gate
 from understudy.run.run import Run
 from understudy.run.tool_call import ToolCall, binding, make_context
 from understudy.state.folds.ends import doubtful_call
 from understudy.state.records import Effect, Requested
 from understudy.state.run_state import Call
 from understudy.tools import InvalidArguments, Tool
+from understudy.tools.effect_defaults import EffectDefaults
 
 
 @quickly_made
@@ -57,15 +59,27 @@ def effect_of(run: Run, tool: Tool) -> Effect:
     What `undeclared` says never covers a tool that a gate names: somebody thinks that it has
     effects.
     """
+    return declared_effect(tool, run.definition, run.gates, run.effect_defaults)
+
+
+def declared_effect(
+    tool: Tool, definition: AgentDefinition, above: Iterable[Gate], defaults: EffectDefaults
+) -> Effect:
+    """As `effect_of`, where the agent of this definition runs.
+
+    Args:
+        tool: of the definition.
+        definition: the agent.
+        above: the gates of the agents above it.
+        defaults: of the runtime.
+
+    """
     if tool.effect is not None:
         return tool.effect
-    undeclared = (
-        tool.undeclared
-        or run.definition.effect_defaults.undeclared
-        or run.effect_defaults.undeclared
-    )
-    covered = undeclared == "read_only" and not tool.unknown_after and not is_gated(run, tool)
-    return "read_only" if covered else "effects"
+    undeclared = tool.undeclared or definition.effect_defaults.undeclared or defaults.undeclared
+    if undeclared != "read_only" or tool.unknown_after:
+        return "effects"
+    return "effects" if names_tool((*definition.gates, *above), tool) else "read_only"
 
 
 def _edited_arguments(call: Call) -> dict[str, Any] | None:
@@ -191,7 +205,11 @@ def doubts_about(run: Run, ready: ReadyCall) -> tuple[DoubtfulCall, ...]:
 
 def is_gated(run: Run, tool: Tool) -> bool:
     """Whether a gate names the tool: its own, or one of the agent or of those above it."""
-    gates = (*run.definition.gates, *run.gates)
+    return names_tool((*run.definition.gates, *run.gates), tool)
+
+
+def names_tool(gates: Iterable[Gate], tool: Tool) -> bool:
+    """Whether one of these gates names the tool, or its own does."""
     return tool.gate is not None or any(gate.covers(tool.name) for gate in gates)
 
 
