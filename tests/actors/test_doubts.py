@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 from collections.abc import Sequence
+from contextlib import closing
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -274,6 +277,21 @@ async def test_doubts_are_listed_in_pages_by_tool_agent_and_order(
                 listing(after=first.after)
         with pytest.raises(UsageError, match="`order` must be"):
             runtime.doubts(order="newest")  # type: ignore[arg-type]
+
+
+async def test_a_damaged_row_of_a_doubt_hides_no_other(
+    bank: Bank, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "store.db"
+    async with Runtime([bank.agent()], store=f"sqlite:///{path}") as runtime:
+        await in_doubt(runtime, "a", "b", "c", "d")
+        with closing(sqlite3.connect(path)) as other, other:
+            other.execute("UPDATE asks SET payload = x'ff' WHERE no = 2")
+            other.execute("UPDATE asks SET version = 9 WHERE no = 3")
+        found = [doubt async for doubt in runtime.doubts(limit=1)]
+    assert ids(found) == ["a", "d"]
+    for id in ("b", "c"):
+        assert f"a doubt of agent '{id}' is left out" in caplog.text
 
 
 async def test_an_observer_lists_doubts(bank: Bank, new_store: NewStore) -> None:

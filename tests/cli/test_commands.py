@@ -15,7 +15,7 @@ import threading
 import types
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from datetime import datetime, timedelta, timezone
+from datetime import date, datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +45,7 @@ from understudy.cli.demo_desk import new_runtime, set_up
 from understudy.cli.serve import listening, url_of
 from understudy.cli.servers import running, store_name
 from understudy.cluster import Cluster
-from understudy.middleware import AskUser, HumanInTheLoop
+from understudy.middleware import AskUser, HumanInTheLoop, SubAgent
 
 
 def ask(desk: Desk, id: str = "t-1", agent: str = "desk") -> str:
@@ -781,6 +781,67 @@ def test_doctor_tells_what_is_overdue_and_what_has_expired_unnoticed(tmp_path: P
     assert "t-2 (" in checks["overdue"]["detail"]
     assert checks["expired"]["detail"].startswith("t-1 (pay)")
     assert checks["schema"]["detail"] == "version 2"
+
+
+def test_doctor_tells_what_the_tools_of_a_program_do_not_say(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    @tool
+    def book(day: date, room: str) -> str:
+        return "booked"
+
+    @tool
+    def pay_out(amount: int) -> str:
+        return "paid"
+
+    @tool
+    def look_up(order: str) -> str:
+        return "a kettle"
+
+    @tool(read_only=True)
+    def read_clock(at: datetime) -> str:
+        return "noon"
+
+    @tool(idempotent=True)
+    def remind(at: datetime) -> str:
+        return "reminded"
+
+    said = [read_clock, remind]
+    clerk = Agent("clerk", by_turn("x"), tools=[look_up, pay_out], undeclared="read_only")
+    desk = Agent("desk", by_turn("x"), tools=[book, *said], middleware=[SubAgent([clerk])])
+    gate = {"pay_out": True}
+    gated = Agent("desk", by_turn("x"), tools=[look_up, pay_out], interrupt_on=gate)
+    store = f"sqlite:///{tmp_path / 'new.db'}"
+    with Runtime([desk], store=store):
+        pass
+    program = types.ModuleType("program_of_doctor")
+    vars(program).update(
+        desk=desk,
+        said=Agent("desk", by_turn("x"), tools=said),
+        gated=Runtime([gated], undeclared="read_only"),
+    )
+    monkeypatch.setitem(sys.modules, "program_of_doctor", program)
+
+    def told(attribute: str) -> list[tuple[str, str]]:
+        target = f"program_of_doctor:{attribute}"
+        output = run("doctor", "--store", store, "--app", target, "--json").stdout
+        notes = [each for each in json.loads(output)["checks"] if each["state"] == "note"]
+        wanted = ("undeclared", "no key")
+        return [(each["check"], each["detail"]) for each in notes if each["check"] in wanted]
+
+    harmful, harmless, varying = told("desk")
+    assert harmful[1].startswith("count as tools with effects: desk/book. A tool that")
+    covered = "count as read-only, by `undeclared`: "
+    assert harmless[1] == f"{covered}desk/clerk/look_up, desk/clerk/pay_out"
+    assert varying[0] == "no key"
+    assert "desk/book (day is a time)" in varying[1]
+    assert "read_clock" not in varying[1]
+    assert "remind" not in varying[1]
+    assert told("said") == []
+
+    harmful, harmless = told("gated")
+    assert harmful[1].startswith("count as tools with effects: desk/pay_out.")
+    assert harmless[1] == f"{covered}desk/look_up"
 
 
 def test_doctor_names_the_agents_whose_definitions_a_program_lacks(
