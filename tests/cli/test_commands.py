@@ -649,8 +649,8 @@ def doubtful(tmp_path: Path) -> Iterator[Runtime]:
         await asyncio.Event().wait()
         return "sent"
 
-    first, second = call("send_money", {"amount": 20}), call("send_money", {"amount": 30})
-    agent = Agent("bank", by_turn(first, second, "Sent."), tools=[send_money])
+    payment = call("send_money", {"amount": 20})
+    agent = Agent("bank", by_turn(payment, payment, "Sent."), tools=[send_money])
     store = f"sqlite:///{tmp_path / 'doubtful.db'}"
     with Runtime([agent], store=store) as runtime, found_by_commands(runtime, store):
         ref = runtime.spawn("bank", "d-1")
@@ -667,7 +667,7 @@ def test_a_doubt_that_is_settled_since_a_request_was_asked_is_shown_so(
 ) -> None:
     with doubtful(tmp_path) as runtime:
         ref = runtime.get("d-1")
-        (request,) = interrupted(ref.run("Send 30.").get(timeout=60)).requests
+        (request,) = interrupted(ref.run("Send 20 again.").get(timeout=60)).requests
         approval = ["approve", *(each.format(request.id) for each in form)]
         (doubt,) = request.doubts
         before = run(*approval, code=2).stderr

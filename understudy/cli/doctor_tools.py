@@ -31,11 +31,11 @@ def of_tools(agents: Sequence[Agent[Any, Any]], defaults: EffectDefaults) -> Ite
         defaults: of its runtime.
 
     """
-    found = {
-        each.path: each
-        for agent in agents
-        for each in _tools_of(agent.definition, (), (), defaults)
-    }
+    found: dict[tuple[int, Effect], _Found] = {}
+    for agent in agents:
+        for each in _tools_of(agent.definition, (), (), defaults):
+            # An agent inside may have the tools of the agent above: each is told once.
+            found.setdefault((id(each.tool), each.effect), each)
     undeclared = [each for each in found.values() if each.tool.effect is None]
     harmful = [each.path for each in undeclared if each.effect == "effects"]
     harmless = [each.path for each in undeclared if each.effect != "effects"]

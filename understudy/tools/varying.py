@@ -25,9 +25,11 @@ def varying_arguments(tool: Tool[Any]) -> dict[str, str]:
     By the name of each: which of these it is. Fields of an argument count, at any depth.
     """
     found: dict[str, str] = {}
-    properties = tool.parameters.get("properties", {})
+    definitions = tool.parameters.get("$defs", {})
+    whole_schema = definitions.get(_referred(tool.parameters), tool.parameters)
+    properties = whole_schema.get("properties", {})
     for name, schema in properties.items():
-        formats = set(_formats(schema, tool.parameters.get("$defs", {}), set()))
+        formats = set(_formats(schema, definitions, set()))
         if formats & TIMES:
             found[name] = "a time"
         elif UUID in formats:
@@ -58,13 +60,18 @@ def _formats(schema: Any, definitions: Mapping[str, Any], seen: set[str]) -> Ite
     given = schema.get("format")
     if isinstance(given, str):
         yield given
-    name = str(schema.get("$ref", "")).removeprefix("#/$defs/")
+    name = _referred(schema)
     if name in definitions and name not in seen:
         seen.add(name)
         yield from _formats(definitions[name], definitions, seen)
     for key, each in schema.items():
         if key not in ("default", "examples", "const", "enum"):  # these are values
             yield from _formats(each, definitions, seen)
+
+
+def _referred(schema: Mapping[str, Any]) -> str:
+    """The name of the definition that a schema refers to; often none."""
+    return str(schema.get("$ref", "")).removeprefix("#/$defs/")
 
 
 def _fields(hint: Any) -> Iterator[_Field]:
