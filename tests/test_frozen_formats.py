@@ -190,6 +190,7 @@ async def test_a_store_knows_what_its_agents_wait_for(place: Made) -> None:
         agents = await store.list_agents(AgentQuery(), None, 100)
         asks = await store.list_asks(AskQuery(), None, 100)
         waits = await store.list_asks(AskQuery(kind="wait"), None, 100)
+        doubts = await store.list_asks(AskQuery(kind="doubt"), None, 100)
         counts = await store.count_agents()
     finally:
         await store.close()
@@ -202,16 +203,18 @@ async def test_a_store_knows_what_its_agents_wait_for(place: Made) -> None:
     }
     assert counts == Counter(entry.agent_status for entry in entries.values())
     wanted = [
-        (id, replace(ask.asked, agent_id=id) if ask.kind == "wait" else ask.asked, ask.told)
+        (id, ask.asked if ask.kind == "request" else replace(ask.asked, agent_id=id), ask.told)
         for id, entry in entries.items()
         for ask in entry.asks
     ]
     listed: list[Any] = [(ask.agent_id, ask.request(), ask.told) for ask in asks]
     listed += [(ask.agent_id, ask.wait(), ask.told) for ask in waits]
+    listed += [(ask.agent_id, ask.doubt(), ask.told) for ask in doubts]
     assert sorted(listed, key=repr) == sorted(wanted, key=repr)
     assert found, REMEDY
     assert asks, REMEDY
     assert waits, REMEDY
+    assert doubts, REMEDY
 
 
 async def test_an_agent_of_a_store_goes_on(place: Made) -> None:

@@ -62,6 +62,7 @@ from understudy.run.cancellation import CancellationSource, InMemoryCancellation
 from understudy.run.run import Run
 from understudy.state.agent_state import AgentState
 from understudy.state.costs import Cost
+from understudy.state.doubts import Doubt
 from understudy.state.waits import Wait
 from understudy.stopping import (
     ExecutionContinuation,
@@ -109,6 +110,7 @@ __all__ = [
     "Decision",
     "DecisionError",
     "Defer",
+    "Doubt",
     "ExecutionContinuation",
     "Failed",
     "Fenced",

@@ -62,6 +62,7 @@ What = Literal[
     "tool_ended",
     "files_changed",
     "settled",
+    "doubt_ended",
     "paused",
     "unpaused",
     "stop_requested",
@@ -530,6 +531,8 @@ def _simple(record: r.Record) -> Iterator[tuple[What, dict[str, Any]]]:
             yield what, {"call_key": record.call_key, "detail": over}
         case r.TokenMade():
             yield "token_made", {"call_key": record.call_key, "detail": {"name": record.name}}
+        case r.Settled(ended=True):
+            yield "doubt_ended", {"call_key": record.call_key}
         case r.Settled():
             settled: dict[str, Any] = {"how": record.how}
             if not record.happened:

@@ -161,6 +161,8 @@ def dismiss(*, by: str | None = None, note: str | None = None) -> Decision:
 
 CallStatus = Literal["in_doubt", "open", "done"]
 """What is known of a call that another one equals. `open`: it is under way."""
+DOUBT_ENDS = 7 * 24 * 3600.0
+"""Seconds after which a doubt ends of which only the model was told, if nobody says otherwise."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -175,11 +177,20 @@ class DoubtfulCall:
     tool_call_id: str
     arguments: dict[str, Any]
     reason: str
+    agent: str
+    """The name of the agent that made the call."""
+    since: datetime
+    """When it came to be in doubt."""
     token_hashes: tuple[str, ...] = ()
     """Of the tokens for its waits that have no answer: one by them settles the doubt."""
     agent_id: str = ""
     """Of another agent whose call has the same key (`@tool(key=)`); empty for the agent's own."""
     status: CallStatus = "in_doubt"
+    checks_at: datetime | None = None
+    """When its check is asked next what it did; None where none is waited for."""
+    ends_at: datetime | None = None
+    """When the doubt ends by itself, unsettled; None for never, and while a person or a check is
+    asked."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -72,6 +72,12 @@ def deploy(version: str) -> str:
     return "deployed"
 
 
+@tool
+def lose(order: str) -> str:
+    """Pay money back, and never learn whether it was paid."""
+    raise ConnectionError("the line is dead")
+
+
 def desk(name: str = "desk", *replies: Any) -> Agent:
     """An agent that asks about one refund; or about what it is told to call."""
     gate = HumanInTheLoop(
@@ -80,7 +86,7 @@ def desk(name: str = "desk", *replies: Any) -> Agent:
         escalate_after={2 * MINUTE: "the head of sales"},
     )
     model = by_turn(*(replies or (call("refund", {"order": "17"}), "Done.")))
-    return Agent(name, model, tools=[refund, deploy], middleware=[gate])
+    return Agent(name, model, tools=[refund, deploy, lose], middleware=[gate])
 
 
 def talker() -> Agent:
@@ -561,8 +567,29 @@ async def loaded_asks(store: Store) -> tuple[list[tuple[Any, ...]], dict[str, In
     return sorted(found, key=lambda ask: (ask[0], ask[2].id)), stand
 
 
+async def loaded_doubts(store: Store) -> list[tuple[Any, ...]]:
+    """What the records of all agents say that is in doubt."""
+    found: list[tuple[Any, ...]] = []
+    async for stored in store.agents():
+        loaded = await store.load(stored.agent_id)
+        assert loaded is not None
+        state = replay(loaded.records)
+        for doubt in state.doubts_in_tree.values():
+            found.append((stored.agent_id, doubt.call_key, "", doubt.since, doubt.ends_at))
+        if index_status_of(state) is IndexStatus.WAITS:
+            asked = [request for request in state.requests if request.kind == "doubt"]
+            found += [(stored.agent_id, r.call_key, r.id, r.created_at, None) for r in asked]
+    return sorted(found)
+
+
 async def check_index(store: Store) -> None:
     """The index says what loading each agent says."""
+    rows = await store.list_asks(AskQuery(kind="doubt"), None, 10_000)  # type: ignore[attr-defined]
+    doubts = [row.doubt() for row in rows]
+    assert await loaded_doubts(store) == sorted(
+        (each.agent_id, each.call_key, each.request_id or "", each.since, each.ends_at)
+        for each in doubts
+    )
     asks = await store.list_asks(AskQuery(), None, 10_000)  # type: ignore[attr-defined]
     listed = [(ask.agent_id, ask.agent, ask.request(), ask.told, ask.expires_at) for ask in asks]
     loaded, stand = await loaded_asks(store)
@@ -584,7 +611,7 @@ ACTS = st.lists(
         st.sampled_from(
             [
                 *("run", "run", "approve", "reject", "one", "cancel", "stop", "compact", "delete"),
-                *("later", "send", "copy"),
+                *("later", "send", "copy", "settle", "week"),
             ]
         ),
         st.sampled_from("ab"),
@@ -615,6 +642,11 @@ async def act(runtime: Runtime, clock: SimulatedClock, what: str, id: str) -> No
         await soon(runtime.delete(id))
     elif what == "later":
         await soon(clock.advance(MINUTE))
+    elif what == "week":
+        await soon(clock.advance(7 * 24 * 60 * MINUTE))
+    elif what == "settle":
+        for doubt in await soon(runtime.doubts(limit=1)):
+            await soon(runtime.get(doubt.agent_id).settle(doubt.call_key, how="it was paid"))
     else:
         await soon(runtime.delete(f"{id}-copy"))
         await soon(runtime.import_(await soon(runtime.export(id)), id=f"{id}-copy"))
@@ -631,7 +663,8 @@ async def settle(runtime: Runtime) -> None:
 
 def both() -> Agent:
     calls = [call("refund", {"order": "1"}), call("deploy", {"version": "1"})]
-    return desk("both", calls, "Half.", calls, call("refund", {"order": "2"}), "Done.")
+    lost = [*calls, call("lose", {"order": "1"})]
+    return desk("both", lost, "Half.", lost, call("refund", {"order": "2"}), "Done.")
 
 
 @pytest.mark.slow
@@ -657,7 +690,7 @@ def test_whatever_happens_the_index_says_what_the_records_say(
     asyncio.run(play())
 
 
-@pytest.mark.parametrize("at", range(1, 14))
+@pytest.mark.parametrize("at", range(1, 20))
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 async def test_a_crash_at_any_commit_leaves_the_index_right(
     tmp_path: Path, at: int, after: bool
@@ -675,7 +708,8 @@ async def test_a_crash_at_any_commit_leaves_the_index_right(
                 after=after,
                 fault=lambda: StoreBroken(cause="cut off", remedy="none", is_final=True),
             )
-            for what in ("run", "later", "one", "later", "approve", "compact", "run", "delete"):
+            first = ("run", "later", "one", "later", "approve", "compact", "run", "settle", "week")
+            for what in (*first, "delete"):
                 await act(runtime, clock, what, "a")
     store = DatabaseStore(SqliteBackend(path, durability="off", host="here"))
     await store.open(lambda: None)

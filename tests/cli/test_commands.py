@@ -15,7 +15,7 @@ import threading
 import types
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from datetime import datetime, timedelta, timezone
+from datetime import date, datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +45,7 @@ from understudy.cli.demo_desk import new_runtime, set_up
 from understudy.cli.serve import listening, url_of
 from understudy.cli.servers import running, store_name
 from understudy.cluster import Cluster
-from understudy.middleware import AskUser, HumanInTheLoop
+from understudy.middleware import AskUser, HumanInTheLoop, SubAgent
 
 
 def ask(desk: Desk, id: str = "t-1", agent: str = "desk") -> str:
@@ -619,6 +619,7 @@ def test_wrong_arguments_are_usage(desk: Desk) -> None:
         ["ls", "--json", "--jsonl"],
         ["ls", "--status", "busy"],
         ["pending", "--order", "youngest"],
+        ["doubts", "--order", "youngest"],
         ["events", "t-1", "--follow", "--json"],
         ["events", "t-1", "--after", "x"],
         ["history", "t-1", "--after", "-1"],
@@ -663,8 +664,8 @@ def doubtful(tmp_path: Path) -> Iterator[Runtime]:
         await asyncio.Event().wait()
         return "sent"
 
-    first = second = call("send_money", {"amount": 20})
-    agent = Agent("bank", by_turn(first, second, "Sent."), tools=[send_money])
+    payment = call("send_money", {"amount": 20})
+    agent = Agent("bank", by_turn(payment, payment, "Sent."), tools=[send_money])
     store = f"sqlite:///{tmp_path / 'doubtful.db'}"
     with Runtime([agent], store=store) as runtime, found_by_commands(runtime, store):
         ref = runtime.spawn("bank", "d-1")
@@ -694,6 +695,57 @@ def test_a_doubt_that_is_settled_since_a_request_was_asked_is_shown_so(
         ref.cancel().get(timeout=60)
 
 
+@pytest.mark.parametrize("where", ["store", "server"])
+def test_what_is_in_doubt_is_listed_with_who_settles_it(where: str, tmp_path: Path) -> None:
+    @tool
+    def send_money(amount: int) -> str:
+        raise ConnectionError("the line is dead")
+
+    turns = [call("send_money", {"amount": 20}), "I do not know."]
+    gate = HumanInTheLoop({"send_money": True})
+    tellers = [Agent("told", by_turn(*turns), tools=[send_money])]
+    tellers += [Agent("asked", by_turn(*turns), tools=[send_money], middleware=[gate])]
+    store = f"sqlite:///{tmp_path / 'doubts.db'}"
+    at = ["--store", store] if where == "store" else []
+
+    def listed(*options: str) -> list[dict[str, Any]]:
+        rows: list[dict[str, Any]] = json.loads(run("doubts", *at, *options, "--json").stdout)[
+            "doubts"
+        ]
+        return rows
+
+    with Runtime(tellers, store=store) as runtime, found_by_commands(runtime, store):
+        empty = run("doubts", *at)
+        assert (empty.stdout, empty.stderr) == ("", "nothing is in doubt\n")
+        runtime.spawn("told", "d-1").run("Send 20.").get(timeout=60)
+        ref = runtime.spawn("asked", "d-2")
+        outcome = interrupted(ref.run("Send 20.").get(timeout=60))
+        (request,) = interrupted(ref.resume(outcome.decide(approve())).get(timeout=60)).requests
+        rows = listed()
+        assert [(row["agent_id"], row["tool_name"], row["request_id"]) for row in rows] == [
+            ("d-1", "send_money", None),
+            ("d-2", "send_money", request.id),
+        ]
+        assert [row["agent_id"] for row in listed("--agent", "asked")] == ["d-2"]
+        assert [row["agent_id"] for row in listed("--order", "expiring")] == ["d-1", "d-2"]
+        assert [row["agent_id"] for row in listed("--limit", "1")] == ["d-1"]
+        assert listed("--tool", "other") == []
+        lines = run("doubts", *at, "--jsonl").stdout.splitlines()
+        assert [json.loads(text)["call_key"] for text in lines] == [r["call_key"] for r in rows]
+
+        shown = run("doubts", *at)
+        first, second = (text.split("\t") for text in shown.stdout.splitlines())
+        assert first[:5] == [rows[0]["call_key"], "d-1", "-", "send_money", "-"]
+        assert request.id.startswith(second[4])
+        assert first[7].startswith("amount=20 (it raised ConnectionError: the line is dead")
+        assert "understudy settle AGENT CALL --how TEXT" in shown.stderr
+        assert "understudy respond, approve or reject REQUEST" in shown.stderr
+
+        run("settle", "d-1", rows[0]["call_key"], "--how", "it was sent")
+        run("respond", request.id, "--value", "sent", "-y")
+        assert listed() == []
+
+
 def test_doctor_tells_a_doubt_of_an_agent_at_rest(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -702,12 +754,15 @@ def test_doctor_tells_a_doubt_of_an_agent_at_rest(
         return {check["check"]: check["detail"] for check in checks}
 
     with doubtful(tmp_path) as runtime:
-        assert told()["in doubt"].startswith("d-1 (send_money)")
+        for options in ((), ("--quick",)):
+            assert told(*options)["in doubt"].startswith("d-1 (send_money)")
+            assert "not read" not in told(*options)
+        ref = runtime.get("d-1")
+        interrupted(ref.run("Send 20 again.").get(timeout=60))
         assert "not read" not in told()
-        assert "in doubt" not in told("--quick")
-        runtime.spawn("bank", "d-0").pause("for now").get(timeout=60)
-        monkeypatch.setattr("understudy.cli.doctor.MOST", 1)
-        assert told()["not read"].startswith("1 agents")
+        monkeypatch.setattr("understudy.cli.doctor.MOST", 0)
+        assert told()["not read"].startswith("1 agents with an open run")
+        ref.cancel().get(timeout=60)
 
 
 def test_doctor_names_the_definitions_that_the_server_lacks(desk: Desk, tmp_path: Path) -> None:
@@ -741,6 +796,67 @@ def test_doctor_tells_what_is_overdue_and_what_has_expired_unnoticed(tmp_path: P
     assert "t-2 (" in checks["overdue"]["detail"]
     assert checks["expired"]["detail"].startswith("t-1 (pay)")
     assert checks["schema"]["detail"].startswith("format 1, made by understudy ")
+
+
+def test_doctor_tells_what_the_tools_of_a_program_do_not_say(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    @tool
+    def book(day: date, room: str) -> str:
+        return "booked"
+
+    @tool
+    def pay_out(amount: int) -> str:
+        return "paid"
+
+    @tool
+    def look_up(order: str) -> str:
+        return "a kettle"
+
+    @tool(read_only=True)
+    def read_clock(at: datetime) -> str:
+        return "noon"
+
+    @tool(idempotent=True)
+    def remind(at: datetime) -> str:
+        return "reminded"
+
+    said = [read_clock, remind]
+    clerk = Agent("clerk", by_turn("x"), tools=[look_up, pay_out], undeclared="read_only")
+    desk = Agent("desk", by_turn("x"), tools=[book, *said], middleware=[SubAgent([clerk])])
+    gate = {"pay_out": True}
+    gated = Agent("desk", by_turn("x"), tools=[look_up, pay_out], interrupt_on=gate)
+    store = f"sqlite:///{tmp_path / 'new.db'}"
+    with Runtime([desk], store=store):
+        pass
+    program = types.ModuleType("program_of_doctor")
+    vars(program).update(
+        desk=desk,
+        said=Agent("desk", by_turn("x"), tools=said),
+        gated=Runtime([gated], undeclared="read_only"),
+    )
+    monkeypatch.setitem(sys.modules, "program_of_doctor", program)
+
+    def told(attribute: str) -> list[tuple[str, str]]:
+        target = f"program_of_doctor:{attribute}"
+        output = run("doctor", "--store", store, "--app", target, "--json").stdout
+        notes = [each for each in json.loads(output)["checks"] if each["state"] == "note"]
+        wanted = ("undeclared", "no key")
+        return [(each["check"], each["detail"]) for each in notes if each["check"] in wanted]
+
+    harmful, harmless, varying = told("desk")
+    assert harmful[1].startswith("count as tools with effects: desk/book. A tool that")
+    covered = "count as read-only, by `undeclared`: "
+    assert harmless[1] == f"{covered}desk/clerk/look_up, desk/clerk/pay_out"
+    assert varying[0] == "no key"
+    assert "desk/book (day is a time)" in varying[1]
+    assert "read_clock" not in varying[1]
+    assert "remind" not in varying[1]
+    assert told("said") == []
+
+    harmful, harmless = told("gated")
+    assert harmful[1].startswith("count as tools with effects: desk/pay_out.")
+    assert harmless[1] == f"{covered}desk/look_up"
 
 
 def test_doctor_names_the_agents_whose_definitions_a_program_lacks(

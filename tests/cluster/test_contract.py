@@ -23,6 +23,7 @@ from tests.support.processes import until
 from understudy import (
     Agent,
     AgentRef,
+    Doubt,
     Paused,
     Runtime,
     ScriptedModel,
@@ -319,6 +320,20 @@ def test_lists_come_in_pages(runtime: Runtime) -> None:
     rest = runtime.agents(prefix=page, after=first.after).get(timeout=SECONDS)
     assert [info.id for info in rest] == [f"{page}2", f"{page}3", f"{page}4"]
     assert runtime.count().get(timeout=SECONDS)[Status.IDLE] >= 5
+
+
+def test_what_is_in_doubt_is_listed_until_it_is_settled(runtime: Runtime) -> None:
+    ref = desk(runtime)
+    completed(ref.run("lose 17").get(timeout=SECONDS))
+
+    def doubts() -> list[Doubt]:
+        found = runtime.doubts(tool="lose", agent="desk").get(timeout=SECONDS)
+        return [doubt for doubt in found if doubt.agent_id == ref.id]
+
+    (doubt,) = doubts()
+    assert (doubt.arguments, doubt.is_asked) == ({"order_id": "17"}, False)
+    ref.settle(doubt.call_key, how="it was paid").get(timeout=SECONDS)
+    assert doubts() == []
 
 
 def test_a_wait_is_answered_by_its_token(runtime: Runtime, tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.faults]
 async def test_equal_calls_at_two_hosts_run_once_wherever_one_is_cut_off(
     hosts: Hosts, point: Point
 ) -> None:
-    """T20, J85."""
+    """T14, J85."""
     assert await same_key(hosts, point) == []
 
 

@@ -23,6 +23,12 @@ def refund(order_id: str) -> str:
     return f"refunded {order_id}"
 
 
+@tool
+def lose(order_id: str) -> str:
+    """Pay money back, and never learn whether it was paid."""
+    raise ConnectionError("the line is dead")
+
+
 @tool(idempotent=True)
 async def wait_for_file(path: str) -> str:
     """Say by a file that it is entered, and wait until there is another one."""
@@ -83,6 +89,7 @@ def clerk(request: ScriptedRequest) -> Any:
         raise ConnectionError("no model today")
     calls = {
         "refund": lambda: call("refund", {"order_id": rest}),
+        "lose": lambda: call("lose", {"order_id": rest}),
         "wait": lambda: call("wait_for_file", {"path": rest}),
         "outside": lambda: call("ask_outside", {"path": rest}),
         "measure": lambda: call("measure", {"text": rest}),
@@ -103,7 +110,7 @@ def desk() -> Agent:
     return Agent(
         "desk",
         ScriptedModel(clerk),
-        tools=[refund, wait_for_file, ask_outside, measure, count],
+        tools=[refund, lose, wait_for_file, ask_outside, measure, count],
         interrupt_on={"refund": True},
         middleware=[Notes()],
     )

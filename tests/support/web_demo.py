@@ -107,6 +107,16 @@ def agents(done: Done) -> list[Agent]:
         tools=[transfer],
         middleware=[HumanInTheLoop({"transfer": True})],
     )
+
+    @tool
+    async def book_pickup(parcel: str, day: str) -> str:
+        """Have the carrier fetch a parcel."""
+        raise ConnectionError("the carrier closed the connection")
+
+    pickup = call("book_pickup", {"parcel": "P-77", "day": "Monday"})
+    carrier = Agent("carrier", by_turn(pickup, "I could not find out."), tools=[book_pickup])
+    courier = Agent("courier", by_turn(pickup, "It is booked."), tools=[book_pickup],
+                    middleware=[HumanInTheLoop({"book_pickup": True})])  # fmt: skip
     three = [refund("17", 49.9, reason="arrived broken"), refund("18", 5), refund("19", 7.5)]
     gate = {"expires_after": 5400.0, "remind_after": [1.0]}
     return [
@@ -117,6 +127,8 @@ def agents(done: Done) -> list[Agent]:
         Agent("writer", by_turn("Dear Kim, you get 500 back. Yours, the desk."),
               middleware=[Guard(output=a_promise)]),
         payer,
+        carrier,
+        courier,
         desk(done, three, "Done.", gate=gate),
         desk(done, call("order", {**ORDER, "note": "Ring twice."}), "Ordered.", name="orders"),
         desk(done, call("question"), "Thanks.", name="accounts"),
@@ -158,6 +170,7 @@ async def filled(runtime: Runtime, more: int = 12) -> None:
         "ticket-2044": "accounts", "ticket-2045": "budget", "ticket-2046": "flaky",
         "ticket-2047": "paying", "ticket-2048": "photos",
         "ticket-2050": "planner", "ticket-2051": "writer",
+        "ticket-2052": "carrier", "ticket-2053": "courier",
     }  # fmt: skip
     for id, agent in names.items():
         ref = runtime.spawn(agent, id=id, values={"customer": "Kim", "since": 2019})
@@ -174,8 +187,11 @@ async def filled(runtime: Runtime, more: int = 12) -> None:
     letter = "Dear Kim,\n\nthe lamps were broken <b>on the way</b>.\n"
     files: dict[str, str | bytes] = {"letters/kim.md": letter, "lamp.png": b"\x89PNG\0" * 9}
     await Workspace.of(runtime.get("ticket-2041")).write_all(files)
+    ref = runtime.get("ticket-2053")
+    outcome: Any = await ref.outcome()
+    await ref.resume(outcome.decide(approve(by="ann")))
     ref = runtime.spawn("payer", id="ticket-2049")
-    outcome: Any = await ref.run("Send the money by bank transfer, please.")
+    outcome = await ref.run("Send the money by bank transfer, please.")
     await ref.decide({outcome.requests[0].id: approve(by="ann")})
     await rest(ref, Status.RUNNING)
     async for event in ref.events():

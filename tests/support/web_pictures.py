@@ -32,6 +32,7 @@ def pages_of(runtime: Runtime) -> dict[str, str]:
         "request": request("ticket-2041"),
         "edit": request("ticket-2043"),
         "doubt": request("ticket-2049"),
+        "doubts": "/doubts",
         "agents": "/agents",
         "conversation": "/agents/ticket-2041",
         "timeline": "/agents/ticket-2041/timeline",
@@ -39,7 +40,7 @@ def pages_of(runtime: Runtime) -> dict[str, str]:
 
 
 def main(folder: Path) -> None:
-    """Draw all of them, light and dark; those of the inbox and of a request on a phone as well."""
+    """Draw all of them, light and dark; the lists and a request on a phone as well."""
     chromium = os.environ.get("CHROMIUM") or shutil.which("chromium")
     with Runtime(agents(Done()), feed=True) as runtime:
         with ThreadPoolExecutor() as pool:
@@ -54,7 +55,7 @@ def main(folder: Path) -> None:
                         color_scheme="dark" if scheme == "dark" else "light",
                     )
                     for name, path in pages_of(runtime).items():
-                        if size and name not in ("inbox", "request"):
+                        if size and name not in ("inbox", "request", "doubts"):
                             continue
                         page.goto(url + path)
                         if name == "edit":

@@ -26,6 +26,7 @@ from understudy import (
     Run,
     Runtime,
     ScriptedModel,
+    SimulatedClock,
     approve,
     call,
     reject,
@@ -179,14 +180,15 @@ async def test_doubts_and_quarantines_are_counted() -> None:
         def read() -> tuple[float | None, ...]:
             return (
                 told.number("understudy.doubts", tool="courier", doubt="asked"),
-                told.number("understudy.doubts.open"),
+                told.number("understudy.doubts.open", doubt="asked"),
+                told.number("understudy.doubts.open", doubt="told"),
                 told.number("understudy.quarantines"),
                 told.number("understudy.quarantined"),
             )
 
-        assert await asyncio.to_thread(read) == (1, 1, 1, 1)
+        assert await asyncio.to_thread(read) == (1, 1, 0, 1, 1)
         completed(await soon(ref.resume(doubted.decide(respond("it has left")))))
-        assert await asyncio.to_thread(read) == (1, 0, 1, 1)
+        assert await asyncio.to_thread(read) == (1, 0, 0, 1, 1)
 
 
 async def test_what_is_recorded_as_paid_is_counted_once() -> None:
@@ -222,10 +224,30 @@ async def test_a_doubt_that_the_model_is_told_of_is_counted() -> None:
         ref = runtime.spawn("desk", id="a")
         completed(await soon(ref.run("Hi.")))
         (key,) = (await soon(ref.state())).doubts_in_tree
+
+        def read() -> tuple[float | None, ...]:
+            kinds = ("told", "asked")
+            return tuple(told.number("understudy.doubts.open", doubt=kind) for kind in kinds)
+
+        assert await asyncio.to_thread(read) == (1, 0)
         await soon(ref.settle(key, how="it has left"))
+        assert await asyncio.to_thread(read) == (0, 0)
 
     assert told.number("understudy.doubts", tool="courier", doubt="told") == 1
     assert told.number("understudy.doubts.settled") == 1
+    assert told.number("understudy.doubts.ended") is None
+
+
+async def test_a_doubt_that_ends_and_that_nobody_has_settled_is_counted_as_such() -> None:
+    told, clock = Told(), SimulatedClock()
+    agent = desk(COURIER)
+    async with Runtime([agent], clock=clock, telemetry=told.telemetry, doubt_ends=60) as runtime:
+        completed(await soon(runtime.spawn("desk", id="a").run("Hi.")))
+        await soon(clock.advance(60))
+        assert await soon(runtime.doubts()) == []
+
+    assert told.number("understudy.doubts.ended") == 1
+    assert told.number("understudy.doubts.settled") is None
 
 
 async def test_a_run_that_another_host_takes_over_is_counted_at_both(hosts: Hosts) -> None:

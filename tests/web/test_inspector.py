@@ -580,7 +580,7 @@ async def test_every_page_of_a_full_desk_opens() -> None:
         await filled(runtime, more=3)
         async with site_of(runtime) as client:
             found = (await client.get("/api/agents?limit=100")).json()["agents"]
-            assert len(found) == 14
+            assert len(found) == 16
             for row in found:
                 for tab in TABS:
                     answer = await client.get(f"/agents/{row['id']}{tab}")

@@ -42,6 +42,7 @@ async def test_each_answer_is_of_the_shape_that_the_document_says() -> None:
 
         await ask("GET", "")
         rows = (await ask("GET", "/pending"))["requests"]
+        assert len((await ask("GET", "/doubts"))["doubts"]) == 3
         listed = (await ask("GET", "/agents", "/agents?limit=100"))["agents"]
         agent = "/agents/{agent_id}"
         named = {f"{agent}/file"}  # it needs a path

@@ -16,19 +16,30 @@ def summary(request: Mapping[str, Any]) -> str:
     kind = request["kind"]
     if kind == "doubt":  # what it displays says how to answer, and not what it is about
         reason = payload.get("reason") if isinstance(payload, Mapping) else None
-        called = _named(request["arguments"], "=")
-        text = f"{called} ({one_line(reason)})" if reason else called
-    elif isinstance(display, str) and display.strip():
+        return summary_of_doubt(request["arguments"], reason)
+    if isinstance(display, str) and display.strip():
         text = display
     elif kind == "halt" or (kind == "interrupt" and payload is not None):
-        text = _named(payload, ": ") if isinstance(payload, Mapping) else one_line(payload)
+        text = _named(payload, ": ")
     else:
         text = _named(request["arguments"], "=")
+    return _cut(text)
+
+
+def summary_of_doubt(arguments: Any, reason: Any) -> str:
+    """What a call in doubt was, and why it is in doubt."""
+    called = _named(arguments, "=")
+    return _cut(f"{called} ({one_line(reason)})" if reason else called)
+
+
+def _cut(text: str) -> str:
     text = " ".join(text[: 4 * SUMMARY].split())
     return text if len(text) <= SUMMARY else text[: SUMMARY - 1] + "…"
 
 
-def _named(values: Mapping[str, Any], sign: str) -> str:
+def _named(values: Any, sign: str) -> str:
+    if not isinstance(values, Mapping):  # who hides them puts what they like in their place
+        return one_line(values)
     given = ((name, value) for name, value in values.items() if value not in ("", None, [], {}))
     return ", ".join(f"{name}{sign}{one_line(value)}" for name, value in given)
 

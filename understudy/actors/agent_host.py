@@ -46,6 +46,7 @@ from understudy.errors import (
     UnknownToken,
     UsageError,
 )
+from understudy.interrupts import DOUBT_ENDS
 from understudy.journal import AgentFinder, IndexStatus, Store
 from understudy.journal.chunks import CHUNKED
 from understudy.journal.feed import FeedStore
@@ -89,6 +90,7 @@ class AgentHost:
         codecs: ContextCodecs,
         prices: Prices | None = None,
         effect_defaults: EffectDefaults = NO_DEFAULTS,
+        doubt_ends: float | None = DOUBT_ENDS,
         factory: AgentFactory | None = None,
         telemetry: RuntimeTelemetry | None = None,
     ) -> None:
@@ -120,6 +122,7 @@ class AgentHost:
             codecs=codecs,
             prices=prices,
             effect_defaults=effect_defaults,
+            doubt_ends=doubt_ends,
             placement=self.placement,
             definition=self.directory.named,
             factory=factory,

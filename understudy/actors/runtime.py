@@ -18,6 +18,7 @@ from understudy._base.json_values import (
     shown,
 )
 from understudy._base.points_in_time import checked_clock
+from understudy._base.request_timing import checked_delay
 from understudy._base.type_variables import DepsT, OutputT
 from understudy._base.worker_threads import WorkerThreads
 from understudy.actors.agent.abandoned_tasks import AbandonedTasks
@@ -42,7 +43,7 @@ from understudy.actors.sweep import Sweep
 from understudy.agent.agent import Agent
 from understudy.agent.build_definition import checked_labels
 from understudy.errors import UsageError
-from understudy.interrupts import Request
+from understudy.interrupts import DOUBT_ENDS, Request
 from understudy.journal import Store
 from understudy.journal.contracts import Durability
 from understudy.journal.feed import FeedStore
@@ -129,6 +130,9 @@ class Runtime(StoreViews):
         undeclared: what holds for tools that do not say what it does to call them again, of agents
             that do not say it either: `"effects"`, or `"read_only"`. See `Agent`.
         unknown_after: errors after which nobody knows what a call did, of all agents. See `Agent`.
+        doubt_ends: seconds after which a doubt ends of which only the model was told: it holds no
+            other call then, and `doubts()` lists it no longer. None = only once it is settled. Of
+            runs that begin with this runtime.
         pricing: by which each reply is priced when it comes, so that what it cost is kept with it:
             True for the prices of `genai-prices`; or your own, which are asked before those: a
             `Price` by the name of its model, a function of a reply, or `Prices(...)`. None: only
@@ -169,6 +173,7 @@ class Runtime(StoreViews):
         pricing: Pricing | None = None,
         undeclared: Undeclared | None = None,
         unknown_after: Errors = (),
+        doubt_ends: float | None = DOUBT_ENDS,
         clock: Clock | None = None,
         new_id: NewId | None = None,
     ) -> None: ...
@@ -196,6 +201,7 @@ class Runtime(StoreViews):
         pricing: Pricing | None = None,
         undeclared: Undeclared | None = None,
         unknown_after: Errors = (),
+        doubt_ends: float | None = DOUBT_ENDS,
         clock: Clock | None = None,
         new_id: NewId | None = None,
     ) -> None: ...
@@ -222,6 +228,7 @@ class Runtime(StoreViews):
         pricing: Pricing | None = None,
         undeclared: Undeclared | None = None,
         unknown_after: Errors = (),
+        doubt_ends: float | None = DOUBT_ENDS,
         clock: Clock | None = None,
         new_id: NewId | None = None,
     ) -> None:
@@ -238,9 +245,15 @@ class Runtime(StoreViews):
                 f"`agents` must be a list of agents: Runtime([agent]), got {shown(agents)}"
             )
         checked_flag(any_host, what="`any_host`")
+        if doubt_ends is not None:
+            checked_delay(doubt_ends, what="`doubt_ends`")
         telemetry = checked_runtime_telemetry(telemetry)
         self.prices: Prices | None = Prices.given(pricing, what="`pricing`")
         """By which replies are priced when they come."""
+        self.effect_defaults: EffectDefaults = EffectDefaults.given(
+            undeclared, unknown_after, what="Runtime"
+        )
+        """What holds for tools and agents that do not say what their effects are."""
         opened = open_store(store, durability=durability, lease=lease, host=host)
         self._store_name = store if isinstance(store, str) else None
         self._agent_host = AgentHost(
@@ -258,7 +271,8 @@ class Runtime(StoreViews):
             codecs=codecs_with(telemetry, context),
             telemetry=telemetry,
             prices=self.prices,
-            effect_defaults=EffectDefaults.given(undeclared, unknown_after, what="Runtime"),
+            effect_defaults=self.effect_defaults,
+            doubt_ends=doubt_ends,
         )
         self._feed_options = checked_feed(feed)
         if self._feed_options is not None and not isinstance(opened, FeedStore):

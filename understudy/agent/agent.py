@@ -48,6 +48,7 @@ from understudy.run.instrument import GivesInstrument
 from understudy.run.ledger import Ledger
 from understudy.run.until_tool import UntilTool, check_force, check_known, refuse_both
 from understudy.state.agent_state import AgentState
+from understudy.state.doubts import why_not_settled
 from understudy.state.records import Revoked, Settled
 from understudy.tools import ToolFunction, ToolResult
 from understudy.tools.base_agent import BaseAgent
@@ -631,7 +632,8 @@ class Agent(BaseAgent[DepsT_contra, OutputT_co]):
         checked_flag(happened, what="`happened`")
         if call_key not in (doubts := state.doubts_in_tree):
             known = ", ".join(map(repr, doubts)) or "none"
-            raise UsageError(f"Call {call_key!r} is not in doubt; in doubt are: {known}")
+            why = why_not_settled(state.requests, call_key)
+            raise UsageError(f"Call {call_key!r} is not in doubt; in doubt are: {known}{why}")
         ledger = Ledger(state.copied())
         ledger.record(Settled(call_key=call_key, how=how, happened=happened))
         return ledger.state

@@ -85,6 +85,7 @@ class NestedRuns:
                     initial=child.initial_messages if before is None else (),
                     told=child.instructions,
                     continues=None if before is None else before.run_id,
+                    doubt_ends=parent.current.doubt_ends,
                 )
             )
         elif before.end is not None:

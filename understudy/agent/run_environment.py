@@ -15,6 +15,7 @@ from understudy._base.type_variables import DepsT
 from understudy._base.worker_threads import WorkerThreads
 from understudy.errors import UsageError
 from understudy.events import Event
+from understudy.interrupts import DOUBT_ENDS
 from understudy.journal import Journal
 from understudy.models.prices import Prices
 from understudy.run.cancellation import CancellationSource, as_sources
@@ -73,6 +74,8 @@ class RunEnvironment:
     """By which replies are priced; None where only what the definition wants is."""
     effect_defaults: EffectDefaults = NO_DEFAULTS
     """What the runtime says of tools and agents that do not say it themselves."""
+    doubt_ends: float | None = DOUBT_ENDS
+    """Of a run that begins: seconds after which a doubt ends of which only the model was told."""
 
     @classmethod
     def of(cls, **options: Unpack[EnvironmentOptions]) -> RunEnvironment:

@@ -206,6 +206,7 @@ class Runner:
                 occurrence=occurrence,
                 max_overrides=definition.max_overrides,
                 context=dict(context),
+                doubt_ends=environment.doubt_ends,
             )
 
         codecs = environment.codecs

@@ -145,7 +145,7 @@ def retry(
 
 def settle(
     id: IdArgument,
-    call_key: Annotated[str, typer.Argument(metavar="CALL", help="`show` lists calls in doubt.")],
+    call_key: Annotated[str, typer.Argument(metavar="CALL", help="`doubts` lists calls in doubt.")],
     how: Annotated[str, typer.Option("--how", help="What was found out, for the record.")],
     *,
     undone: Annotated[

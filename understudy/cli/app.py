@@ -54,6 +54,7 @@ for _function in (
     inspect.show,
     inspect.tree,
     inspect.pending,
+    inspect.doubts,
     deciding.approve,
     deciding.edit,
     deciding.reject,

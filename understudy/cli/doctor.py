@@ -5,19 +5,20 @@ from __future__ import annotations
 import importlib.metadata
 import platform
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 from datetime import datetime
-from heapq import heappush, heappushpop
 from typing import Annotated, Any
 
 import httpx2
 import typer
 
 from understudy._base.json_values import text_of
+from understudy.agent.agent import Agent
 from understudy.cli import servers
 from understudy.cli.api import Api
 from understudy.cli.doctor_store import Check, of_store
+from understudy.cli.doctor_tools import of_tools
 from understudy.cli.exits import DONE, FAILED, STORE, USAGE, ApiProblem, code_of, message_of, refuse
 from understudy.cli.output import JsonOption, Output
 from understudy.cli.serve import load_definitions
@@ -27,7 +28,7 @@ from understudy.cli.text import ago, some
 from understudy.errors import UnderstudyError
 
 MOST = 1000
-"""Agents that are looked into: so many with an open run, and so many at rest."""
+"""Agents with an open run that are read, to see whether they can be."""
 LATE = 60.0
 """Seconds after which what is due counts as overdue: a runtime looks more often."""
 LIBRARIES = ("pydantic-ai-slim", "pydantic", "pykka", "psycopg", "starlette", "uvicorn")
@@ -37,14 +38,15 @@ def doctor(
     store: StoreOption = None,
     quick: Annotated[
         bool,
-        typer.Option("--quick", help="Leave out what reads the whole database, or agents at rest."),
+        typer.Option("--quick", help="Leave out what reads the whole database."),
     ] = False,
     app: Annotated[
         str | None,
         typer.Option(
             "--app",
             metavar="MODULE:ATTR",
-            help="Whether the agents have definitions in this Runtime, or among these agents.",
+            help="Whether the agents have definitions in this Runtime, or among these agents; and "
+            "which of their tools do not say what they do.",
         ),
     ] = None,
     json: JsonOption = False,
@@ -82,10 +84,12 @@ def _of_source(store: str, app: str | None, *, quick: bool) -> Iterator[Check]:
     try:
         yield Check("store", "ok", f"{servers.store_name(store)} can be read")
         yield from of_store(store, quick=quick)
-        yield from _of_agents(source, quick=quick)
+        yield from _of_agents(source)
         yield from _of_definitions(store)
         if app is not None:
-            yield from _of_app(source, app)
+            agents, defaults = load_definitions(app)
+            yield from _of_app(source, app, agents)
+            yield from of_tools(agents, defaults)
     finally:
         source.close()
 
@@ -113,28 +117,26 @@ def _machine() -> Iterator[Check]:
     yield Check("servers", "ok", urls or "none of yours runs")
 
 
-def _of_agents(source: Source, *, quick: bool) -> Iterator[Check]:
+def _of_agents(source: Source) -> Iterator[Check]:
     counts: dict[str, int] = {}
     damaged: list[str] = []
     overdue: list[str] = []
     at = source.now()
     open_ids: list[str] = []
-    at_rest: list[tuple[str, str]] = []  # a heap of those that changed last
-    most_at_rest = 0 if quick else MOST
+    quarantined: list[str] = []
     unread = 0
     for row in every_row(source.agents, None):
         counts[row["status"]] = counts.get(row["status"], 0) + 1
         if row["damage"] is not None:
             damaged.append(row["id"])
             continue
-        if row["waits_for"] == "rest":
-            push = heappush if len(at_rest) < most_at_rest else heappushpop
-            unread += push is heappushpop and not quick
-            push(at_rest, (row["status_at"] or "", row["id"]))
-        elif len(open_ids) < MOST:
-            open_ids.append(row["id"])
-        else:
-            unread += 1
+        if row["waits_for"] == "quarantined":
+            quarantined.append(row["id"])
+        if row["waits_for"] != "rest":
+            if len(open_ids) < MOST:
+                open_ids.append(row["id"])
+            else:
+                unread += 1
         if row["due"] is not None and _seconds_since(row["due"], at) > LATE:
             overdue.append(f"{row['id']} ({ago(row['due'], at)})")
     told = ", ".join(f"{count} {status}" for status, count in sorted(counts.items()))
@@ -143,25 +145,21 @@ def _of_agents(source: Source, *, quick: bool) -> Iterator[Check]:
         yield Check("damaged", "bad", some(damaged))
     if overdue:
         yield Check("overdue", "bad", f"{some(overdue)}: does a runtime have the store open?")
-    quarantined, doubts, unreadable = [], [], []
-    # A doubt outlives its run. No index knows of doubts, so the agents are read.
-    for id in [*open_ids, *(id for _, id in sorted(at_rest, reverse=True))]:
+    unreadable = []
+    for id in open_ids:
         try:
-            state = source.state(id)
+            source.state(id)
         except UnderstudyError:
             unreadable.append(id)
-            continue
-        if state.run is not None and not state.run.over and state.run.quarantined is not None:
-            quarantined.append(id)
-        doubts += [f"{id} ({doubt.tool_name})" for doubt in state.doubts_in_tree.values()]
     if unreadable:
         yield Check("unreadable", "bad", some(unreadable))
     if quarantined:
         yield Check("quarantine", "bad", f"{some(quarantined)}: see `understudy retry`")
+    doubts = [f"{row['agent_id']} ({row['tool_name']})" for row in every_row(source.doubts, None)]
     if doubts:
-        yield Check("in doubt", "note", f"{some(doubts)}: see `understudy settle`")
+        yield Check("in doubt", "note", f"{some(doubts)}: see `understudy doubts`")
     if unread:
-        told = f"{unread} agents, for quarantine and doubts: see `understudy show`"
+        told = f"{unread} agents with an open run, whether they can be read"
         yield Check("not read", "note", told)
     oldest: list[dict[str, Any]] = list(every_row(source.pending, 1, order="oldest"))
     if oldest:
@@ -180,9 +178,9 @@ def _seconds_since(time: str, at: datetime) -> float:
     return (at - datetime.fromisoformat(time)).total_seconds()
 
 
-def _of_app(source: Source, target: str) -> Iterator[Check]:
+def _of_app(source: Source, target: str, agents: Iterable[Agent[Any, Any]]) -> Iterator[Check]:
     """Whether the agents of the store have their definitions in a program."""
-    definitions = {agent.name: agent.definition.fingerprint for agent in load_definitions(target)}
+    definitions = {agent.name: agent.definition.fingerprint for agent in agents}
     without: dict[str, list[str]] = {}
     changed: dict[str, list[str]] = {}
     for row in every_row(source.agents, None):

@@ -1,4 +1,4 @@
-"""The commands that look: `ls`, `show`, `tree`, `pending`, `events`, `history`, `schedules`."""
+"""The commands that look: `ls`, `show`, `tree`, `pending`, `doubts`, `events` and others."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Annotated, Any
 import typer
 
 from understudy._base.json_values import jsonable
-from understudy._base.request_summary import summary
+from understudy._base.request_summary import summary, summary_of_doubt
 from understudy._base.usd import shown_usd, total
 from understudy.cli.api import agent_path
 from understudy.cli.options import ListOutput, Where
-from understudy.cli.output import Column, Output
+from understudy.cli.output import Column, Output, note
 from understudy.cli.show import indented, row_lines, tree_rows
 from understudy.cli.sources import every_row
 from understudy.cli.text import ago, clean, line, shown_json, told_apart, utc
@@ -170,6 +170,53 @@ def pending(
         Column("WHAT", "what", wide=True),
     ]
     out.rows("requests", rows, columns, shown=people, empty="nothing waits for a person")
+
+
+def doubts(
+    tool: Annotated[str | None, typer.Option("--tool", help="Only calls of this tool.")] = None,
+    agent: AgentOption = None,
+    order: Annotated[
+        str, typer.Option("--order", help="`oldest` first, or `expiring`: those that end first.")
+    ] = "oldest",
+    limit: LimitOption = 100,
+    *,
+    where: Where,
+    out: ListOutput,
+) -> None:
+    """List the calls in doubt, over all agents: nobody knows what they did."""
+    with where.looking() as source:
+        filters = {"tool": tool, "agent": agent, "order": order}
+        given = {key: value for key, value in filters.items() if value is not None}
+        rows, at = list(every_row(source.doubts, limit, **given)), source.now()
+    asked = [row["request_id"] for row in rows if row["request_id"] is not None]
+    people = [
+        {
+            **row,
+            "by": row["made_by"] if row["made_by"] != row["agent"] else "",
+            "age": ago(row["since"], at),
+            "ends": ago(row["ends_at"], at) if row["ends_at"] else "",
+            "request": short_id(row["request_id"], asked) if row["request_id"] else "",
+            "what": summary_of_doubt(row["arguments"], row["reason"]),
+        }
+        for row in rows
+    ]
+    columns = [
+        Column("CALL", "call_key", "bold"),
+        Column("AGENT", "agent_id"),
+        Column("INSIDE", "by", optional=True),
+        Column("TOOL", "tool_name"),
+        Column("REQUEST", "request", optional=True),
+        Column("SINCE", "age"),
+        Column("ENDS", "ends", optional=True),
+        Column("WHAT", "what", wide=True),
+    ]
+    out.rows("doubts", rows, columns, shown=people, empty="nothing is in doubt")
+    if out.is_data:
+        return
+    if len(asked) < len(rows):
+        note("to say what a call did: understudy settle AGENT CALL --how TEXT")
+    if asked:
+        note("with a request, a person is asked: understudy respond, approve or reject REQUEST")
 
 
 def short_id(id: str, others: list[str], least: int = 6) -> str:

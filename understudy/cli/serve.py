@@ -27,6 +27,7 @@ from understudy.agent.agent import Agent
 from understudy.cli.exits import FAILED, USAGE, Refusal, refuse
 from understudy.cli.output import JsonOption, Output, complain, note
 from understudy.cli.servers import Server, announced, store_name
+from understudy.tools.effect_defaults import NO_DEFAULTS, EffectDefaults
 
 if TYPE_CHECKING:
     import uvicorn
@@ -245,14 +246,17 @@ def load_runtime(settings: Settings) -> tuple[Runtime, str | None]:
     return Runtime(found, store=settings.store), store_name(settings.store)
 
 
-def load_definitions(target: str) -> Sequence[Agent[Any, Any]]:
-    """The definitions of the runtime, or of the agents, that `module:attr` names."""
+def load_definitions(target: str) -> tuple[Sequence[Agent[Any, Any]], EffectDefaults]:
+    """The definitions of the runtime, or of the agents, that `module:attr` names.
+
+    With what the runtime says of tools that do not say what their effects are.
+    """
     found = _loaded(target)
     if not isinstance(found, Runtime):
-        return found
+        return found, NO_DEFAULTS
     if not found.definitions:  # a cluster, or a runtime with a factory alone
         refuse(USAGE, f"{target} declares no agents itself: name a function that makes them")
-    return found.definitions
+    return found.definitions, found.effect_defaults
 
 
 def _loaded(target: str) -> Runtime | list[Agent[Any, Any]]:

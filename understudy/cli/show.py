@@ -98,7 +98,8 @@ def _call_end(state: str, detail: Mapping[str, Any]) -> str:
         progress = detail.get("progress")
         return f" {line(progress, RESULT)}" if progress else ""
     result = detail.get("result_display") or detail.get("result")
-    doubt = " (its effect is not known)" if detail.get("in_doubt") else ""
+    is_unknown = detail.get("in_doubt") or detail.get("doubt_ended")
+    doubt = " (its effect is not known)" if is_unknown else ""
     return f"{': ' + line(result, RESULT) if result else ''}{doubt}"
 
 
@@ -133,7 +134,9 @@ def request_text(request: Mapping[str, Any]) -> str:
         title = f"{what}{of if doubt['agent_id'] else ''}: {line(doubt['reason'])}"
         settled = doubt.get("settled")
         if settled:
-            title = f"settled since: {line(settled['how'])} (was {title})"
+            how = settled["how"]
+            since = "ended unsettled" if how is None else f"settled since: {line(how)}"
+            title = f"{since} (was {title})"
         lines += _block(title, doubt["arguments"])
     return "\n".join(lines)
 

@@ -35,6 +35,7 @@ class Source(Protocol):
     def now(self) -> datetime: ...
     def agents(self, *, after: str | None, limit: int, **filters: Any) -> Found: ...
     def pending(self, *, after: str | None, limit: int, **filters: Any) -> Found: ...
+    def doubts(self, *, after: str | None, limit: int, **filters: Any) -> Found: ...
     def agent(self, id: str) -> dict[str, Any]: ...
     def state(self, id: str) -> AgentState: ...
     def history(self, id: str, *, after: int, limit: int) -> dict[str, Any]: ...
@@ -116,6 +117,10 @@ class StoreSource:
         rows = [found.to_dict() for found in page if kind in (None, found.request.kind)]
         return Found(rows, page.after)
 
+    def doubts(self, *, after: str | None, limit: int, **filters: Any) -> Found:
+        page = self._observer.doubts(after=after, limit=limit, **filters).get()
+        return Found([found.to_dict() for found in page], page.after)
+
     def agent(self, id: str) -> dict[str, Any]:
         return self._observer.info(id).get().to_dict()
 
@@ -177,6 +182,10 @@ class ApiSource:
     def pending(self, *, after: str | None, limit: int, **filters: Any) -> Found:
         data = self.api.get("/pending", after=after, limit=limit, **filters)
         return Found(data["requests"], data["next"])
+
+    def doubts(self, *, after: str | None, limit: int, **filters: Any) -> Found:
+        data = self.api.get("/doubts", after=after, limit=limit, **filters)
+        return Found(data["doubts"], data["next"])
 
     def agent(self, id: str) -> dict[str, Any]:
         found: dict[str, Any] = self.api.get(agent_path(id))

@@ -52,7 +52,9 @@ from understudy.loop_actors.monitor import Lifetime
 from understudy.loop_actors.supervisor import SupervisorTree
 from understudy.run.waits.tokens import agent_of
 from understudy.state.agent_state import AgentState
+from understudy.state.doubts import Doubt
 from understudy.state.waits import Wait
+from understudy.tools.effect_defaults import NO_DEFAULTS, EffectDefaults
 
 START_TIMEOUT = 120.0
 HANG_TIMEOUT = 60.0
@@ -72,6 +74,7 @@ class RuntimeOptions(TypedDict, total=False):
     lease: float | None
     labels: Collection[str]
     any_host: bool
+    doubt_ends: float | None
 
 
 if TYPE_CHECKING:
@@ -110,6 +113,8 @@ class Cluster(_RuntimeCalls):
 
     """
 
+    effect_defaults: EffectDefaults = NO_DEFAULTS
+    """Nothing: only the hosts know what holds for tools that do not say what their effects are."""
     prices: None = None
     """None: only the hosts price what their models say. What it cost is recorded with it."""
 
@@ -332,6 +337,10 @@ class Cluster(_RuntimeCalls):
     def waiting(self, **options: Any) -> Listing[Wait]:
         """As `Runtime.waiting`."""
         return self._listing("waiting", options)
+
+    def doubts(self, **options: Any) -> Listing[Doubt]:
+        """As `Runtime.doubts`."""
+        return self._listing("doubts", options)
 
     def _listing(self, name: str, options: dict[str, Any]) -> Listing[Any]:
         self._refuse_unusable()

@@ -251,9 +251,12 @@ class Display:
                 for id in record.request_ids:
                     self._table.change(request_id(id), "withdrawn")
             case r.Settled():
+                over: dict[str, Any] = (
+                    {"doubt_ended": True} if record.ended else {"settled": record.how}
+                )
                 for row in list(self._table.by_id.values()):
                     if row.detail.get("call_key") == record.call_key:
-                        known: dict[str, Any] = {"in_doubt": None, "settled": record.how}
+                        known: dict[str, Any] = {"in_doubt": None, **over}
                         if (row.detail.get("waits_for") or {}).get("what") == "check":
                             known["waits_for"] = None
                         self._table.change(row.id, **known)

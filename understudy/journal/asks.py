@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cache
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeVar
 
 from pydantic import TypeAdapter
 
@@ -19,14 +19,17 @@ from understudy.errors import SchemaVersionError, StoreDamaged
 from understudy.interrupts import Request
 from understudy.journal.codec import EncodedRecord, decode, encode_again
 from understudy.state.agent_state import AgentState
+from understudy.state.doubts import Doubt, doubt_asked, doubt_told, has_doubts, told_doubts
 from understudy.state.next_due import notices_of
 from understudy.state.record_format import FORMAT_VERSION
 from understudy.state.records import Requested
 from understudy.state.run_state import NO_NOTICES, Notices
 from understudy.state.waits import Wait, has_waits, waits_of
 
-AskKind = Literal["request", "wait"]
-"""What is asked: `request` is one to a person, `wait` a tool's sleep or wait for the outside."""
+K = TypeVar("K", Wait, Doubt)
+AskKind = Literal["request", "wait", "doubt"]
+"""What is asked. `request`: a person. `wait`: a tool's sleep or wait for the outside. `doubt`: what
+a call did, whether a person is asked, who then has a `request` of its own, or nobody is."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,33 +44,50 @@ class Ask:
     expires_at: datetime | None = None
     told: Notices = NO_NOTICES
     """How many were told of it so far."""
-    asked: Request | Wait
+    asked: Request | Wait | Doubt
     reply_size: int = 1
     """How many requests, answered or not, its reply of the model had when this was stored."""
 
     def encode(self) -> EncodedRecord:
-        """The record that asks it, or the wait, as a store keeps it."""
-        if isinstance(self.asked, Wait):
-            return EncodedRecord(self.kind, FORMAT_VERSION, _wait_adapter().dump_json(self.asked))
-        return encode_again(Requested(request=self.asked, reply_size=self.reply_size))
+        """The record that asks it, or the wait or the doubt, as a store keeps it."""
+        asked = self.asked
+        if isinstance(asked, Request):
+            return encode_again(Requested(request=asked, reply_size=self.reply_size))
+        payload = _adapters()[type(asked)].dump_json(asked)
+        return EncodedRecord(self.kind, FORMAT_VERSION, payload)
 
 
 @cache
-def _wait_adapter() -> TypeAdapter[Wait]:
-    return TypeAdapter(Wait)
+def _adapters() -> dict[type, TypeAdapter[Any]]:
+    return {kind: TypeAdapter(kind) for kind in (Wait, Doubt)}
 
 
 def open_asks(state: AgentState) -> tuple[Ask, ...]:
     """What the agent waits for, in call order, with what all agents ask that it runs."""
     requests, told = state.requests, notices_of(state) if state.requests else {}
     sizes = reply_sizes(state) if requests else {}
+    doubts = (request for request in requests if request.kind == "doubt")
     return (
         *(
             _ask(request, told.get(request.id, NO_NOTICES), sizes.get(request.id, 1))
             for request in requests
         ),
         *(_ask_of_wait(wait) for wait in (waits_of(state) if has_waits(state) else ())),
+        *(_ask_of_doubt(doubt_asked(request, *_named(state))) for request in doubts),
     )
+
+
+def asks_of_doubts(state: AgentState) -> tuple[Ask, ...]:
+    """What is in doubt, and only the model was told of, also while the agent is not at rest."""
+    if not has_doubts(state):
+        return ()
+    named = _named(state)
+    return tuple(_ask_of_doubt(doubt_told(doubt, *named)) for doubt in told_doubts(state))
+
+
+def _named(state: AgentState) -> tuple[str, str]:
+    """The id and the name of the agent, as its run has recorded them."""
+    return ("", "") if state.run is None else (state.run.agent_id, state.run.agent)
 
 
 def reply_sizes(state: AgentState) -> dict[str, int]:
@@ -106,6 +126,20 @@ def _ask_of_wait(wait: Wait) -> Ask:
     )
 
 
+def _ask_of_doubt(doubt: Doubt) -> Ask:
+    # What only the model was told of may be asked about later, and the other way round, and a check
+    # is asked again later: the rows differ then.
+    checks_at = "" if doubt.checks_at is None else doubt.checks_at.isoformat()
+    return Ask(
+        id=f"{doubt.request_id or doubt.call_key}/doubt{checks_at}",
+        kind="doubt",
+        tool=doubt.tool_name,
+        asked_at=doubt.since,
+        expires_at=doubt.ends_at,
+        asked=doubt,
+    )
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredAsk:
     """One open ask, as the index of a store has it."""
@@ -120,7 +154,7 @@ class StoredAsk:
     asked_at: datetime
     expires_at: datetime | None
     told: Notices
-    asked: EncodedRecord | Requested | Wait
+    asked: EncodedRecord | Requested | Wait | Doubt
     """What is asked, or as it is stored."""
     damage: StoreDamaged | None = None
     """Why its row cannot be read: then it holds nothing to rely on."""
@@ -159,20 +193,37 @@ class StoredAsk:
             StoreDamaged: if it cannot be read.
 
         """
+        # It may have been imported since.
+        return replace(self._read(Wait, "waits for"), agent_id=self.agent_id)
+
+    def doubt(self) -> Doubt:
+        """The call in doubt.
+
+        Raises:
+            SchemaVersionError: if a newer version of this library wrote it.
+            StoreDamaged: if it cannot be read.
+
+        """
+        found = self._read(Doubt, "has in doubt")
+        return replace(found, agent_id=self.agent_id, agent=self.agent)
+
+    def _read(self, kind: type[K], what: str) -> K:
         if self.damage is not None:
             raise self.damage
         found = self.asked
         if isinstance(found, EncodedRecord):
             if found.version > FORMAT_VERSION:
-                raise SchemaVersionError(version=found.version, known=FORMAT_VERSION, what="wait")
+                raise SchemaVersionError(
+                    version=found.version, known=FORMAT_VERSION, what=self.kind
+                )
             try:
-                found = _wait_adapter().validate_json(found.payload)
+                found = _adapters()[kind].validate_json(found.payload)
             except ValueError as error:
                 raise StoreDamaged(
-                    what=f"what agent {self.agent_id!r} waits for", cause=str(error)
+                    what=f"what agent {self.agent_id!r} {what}", cause=str(error)
                 ) from error
-        assert isinstance(found, Wait), "a list of waits has no requests"
-        return replace(found, agent_id=self.agent_id)  # it may have been imported since
+        assert isinstance(found, kind), f"a list of one kind has no other: {self.kind!r}"
+        return found
 
 
 class AskChanges(NamedTuple):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from understudy.journal.asks import open_asks
+from understudy.journal.asks import asks_of_doubts, open_asks
 from understudy.journal.contracts import AGENT_STATUS, IndexEntry, IndexStatus
 from understudy.state.agent_state import AgentState
 from understudy.state.next_due import next_due
@@ -36,7 +36,8 @@ _MAY_BE_TAKEN = (IndexStatus.REST, IndexStatus.WAITS, IndexStatus.QUARANTINED)
 def index_entry_of(state: AgentState) -> IndexEntry:
     """What the agent waits for, its status, when it is due, and what it asks.
 
-    A run asks only while it is at rest. So a step of a run that goes on costs no look at its calls.
+    A run asks only while it is at rest. So a step of a run that goes on costs no look at its calls,
+    unless something is in doubt, which it stays whatever goes on.
     """
     run = state.run
     if run is not None and is_in_step(state):  # as at nearly every commit
@@ -44,6 +45,7 @@ def index_entry_of(state: AgentState) -> IndexEntry:
     index_status, due = index_status_of(state), next_due(state)
     word = _agent_status(state, index_status)
     asks = open_asks(state) if index_status is IndexStatus.WAITS or word == "paused" else ()
+    asks += asks_of_doubts(state)
     version = run.fingerprint if run is not None and not run.over else None
     takeable = index_status in _MAY_BE_TAKEN and nothing_goes_on(state)
     if due is None and not asks and version is None:
@@ -62,6 +64,7 @@ def is_in_step(state: AgentState) -> bool:
         and run.quarantined is None
         and run.ends_at is None
         and state.plans is None
+        and not state.doubts
         and not may_wait(state)
     )
 

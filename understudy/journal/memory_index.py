@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Generic, TypeVar
 
+from understudy.interrupts import Request
 from understudy.journal.asks import Ask, StoredAsk, changes
 from understudy.journal.contracts import StoredAgent, time_number
 from understudy.journal.lists import (
@@ -20,7 +21,6 @@ from understudy.journal.lists import (
     key_of,
 )
 from understudy.state.records import Requested
-from understudy.state.waits import Wait
 
 K = TypeVar("K", str, AskKey)
 
@@ -104,9 +104,9 @@ class MemoryIndex:
                 expires_at=ask.expires_at,
                 told=ask.told,
                 kind=ask.kind,
-                asked=ask.asked
-                if isinstance(ask.asked, Wait)
-                else Requested(request=ask.asked, reply_size=ask.reply_size),
+                asked=Requested(request=ask.asked, reply_size=ask.reply_size)
+                if isinstance(ask.asked, Request)
+                else ask.asked,
             )
             self._by_no[row.no] = row
             if known is None:

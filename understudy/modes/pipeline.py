@@ -29,7 +29,7 @@ from understudy.run.definition import ChildAgent, Pipeline
 from understudy.run.hooks import HookFailed
 from understudy.run.ledger import end_run
 from understudy.run.run import AttemptEnded, Run, inside_run
-from understudy.run.waits.dues import record_dues
+from understudy.run.waits.dues import end_doubts, record_dues
 from understudy.state.records import Attempt, HooksRan, Once
 from understudy.stopping import StopSignal, StopSignals
 
@@ -177,7 +177,9 @@ async def _loop(run: Run, mode: Pipeline) -> Outcome:
     if root.halt is not None:
         return halted(run)
     if run.parent is None:  # the root looks for all agents that it runs
-        record_dues(run.ledger, run.clock.now())
+        now = run.clock.now()
+        end_doubts(run.ledger, now)
+        record_dues(run.ledger, now)
         if current.cancelled is not None:
             return _cancelled(run)
     if current.paused is not None:

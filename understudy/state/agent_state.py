@@ -117,7 +117,7 @@ class AgentState:
     Those of an agent that runs now are in its own state.
     """
     doubts: dict[str, DoubtfulCall]
-    """Calls whose outcome is unknown, by call key."""
+    """Calls whose outcome is unknown, and that no person is asked about, by call key."""
     queue: dict[str, QueuedMessage]
     """Messages that wait for a run, by message id, oldest first."""
     children: dict[str, AgentState]
@@ -205,7 +205,8 @@ class AgentState:
         """When the agent has something to record by itself next; None = never.
 
         A reminder, an escalation or the expiry of a pending request; the end of a sleep, of a
-        wait, or of a run with `ends_at`; a message with a time; an occurrence of a schedule.
+        wait, or of a run with `ends_at`; a message with a time; an occurrence of a schedule; the
+        end of a doubt.
         """
         return next_due(self)
 

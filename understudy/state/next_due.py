@@ -6,18 +6,23 @@ that is not due any more then. So the due time follows from the records, and is 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import datetime
 from typing import Protocol
 
 from understudy.interrupts import Request
+from understudy.state.doubts import HasDoubts, next_end
 from understudy.state.plans import Plans
 from understudy.state.run_state import NO_NOTICES, Notices
 from understudy.state.waits import HasRuns, may_wait, open_calls
 
 
-class HasPlans(HasRuns, Protocol):
+class HasPlans(HasRuns, HasDoubts, Protocol):
     """What the due time of an `AgentState` follows from."""
+
+    @property
+    def children(self) -> Mapping[str, HasPlans]:
+        """The agents that it runs now."""
 
     @property
     def plans(self) -> Plans | None:
@@ -25,15 +30,26 @@ class HasPlans(HasRuns, Protocol):
 
 
 def next_due(state: HasPlans) -> datetime | None:
-    """The earliest time at which something is due: in the open run, or by what is planned.
+    """The earliest time at which something is due: in the open run, or beside it.
 
-    None where nothing is, and while the run is quarantined.
+    None where nothing is. While the run is quarantined only the end of a doubt is due.
     """
-    due = due_of_run(state)
-    if state.plans is None:
-        return due
-    planned = due_of_plans(state)
-    return planned if due is None or (planned is not None and planned < due) else due
+    return _earlier(due_of_run(state), due_beside_run(state))
+
+
+def due_beside_run(state: HasPlans) -> datetime | None:
+    """The earliest time of what is due whether a run is under way or not.
+
+    That is a message, a schedule, or the end of a doubt.
+    """
+    due = None if state.plans is None else due_of_plans(state)
+    return _earlier(due, next_end(state))
+
+
+def _earlier(one: datetime | None, other: datetime | None) -> datetime | None:
+    if one is None or other is None:
+        return one or other
+    return min(one, other)
 
 
 def due_of_plans(state: HasPlans) -> datetime | None:

@@ -15,7 +15,7 @@ from pydantic_ai.messages import ToolCallPart
 from pydantic_ai.usage import RunUsage
 
 from understudy._base.context_codecs import StoredContext
-from understudy.interrupts import Decision, Request
+from understudy.interrupts import DOUBT_ENDS, Decision, Request
 from understudy.models.messages import StoredRequest, StoredResponse
 from understudy.state.costs import Lines
 from understudy.state.done_calls import NOTHING_DONE, DoneCalls
@@ -398,6 +398,8 @@ class RunState:
     """Where it stood when it failed."""
     continues: Continued | None = None
     """The failed run that it continues."""
+    doubt_ends: float | None = DOUBT_ENDS
+    """Seconds after which a doubt ends of which only the model was told; None: never."""
 
     @property
     def calls(self) -> Collection[Call]:

@@ -110,6 +110,9 @@ REQUEST_WAIT = Metric(
 )
 DOUBTS = Metric("understudy.doubts", "counter", "{call}", "Calls that came to be in doubt.")
 SETTLED = Metric("understudy.doubts.settled", "counter", "{call}", "Doubts that were settled.")
+DOUBTS_ENDED = Metric(
+    "understudy.doubts.ended", "counter", "{call}", "Doubts that ended and that nobody had settled."
+)
 QUARANTINES = Metric(
     "understudy.quarantines", "counter", "{run}", "Runs that came into quarantine."
 )
@@ -139,7 +142,7 @@ OPEN_DOUBTS = Metric(
     "understudy.doubts.open",
     "gauge",
     "{call}",
-    "Calls in doubt that a person is asked about, or that wait for the check of their tool.",
+    "Calls in doubt, by whether a person is asked, a check is, or only the model was told.",
 )
 QUARANTINED = Metric("understudy.quarantined", "gauge", "{agent}", "Agents in quarantine.")
 OVERDUE = Metric(

@@ -21,9 +21,7 @@ from understudy._base.event_loops import call_on
 from understudy.actors.agent.events import Status
 from understudy.actors.agent.services import RuntimeServices
 from understudy.actors.agent.stored_agents import load_index
-from understudy.errors import UnderstudyError
 from understudy.journal import IndexStatus
-from understudy.journal.asks import StoredAsk
 from understudy.journal.lists import AskQuery, ListStore
 from understudy.journal.store import DueStore
 from understudy.telemetry import conventions as c
@@ -31,7 +29,7 @@ from understudy.telemetry.guarded import failed
 from understudy.telemetry.meters import Meters
 
 MOST = 1000
-"""Of requests, of agents in quarantine and of overdue agents so many are counted."""
+"""Of requests, doubts, agents in quarantine and overdue agents so many are counted."""
 LATE = timedelta(seconds=60)
 """After this time what is due counts as overdue: a runtime looks more often."""
 PATIENCE = 5.0
@@ -161,15 +159,14 @@ class _HostGauges:
         store, now = self.services.store, self.services.clock.now()
         index = store if isinstance(store, ListStore) else await load_index(store)
         asks = await index.list_asks(AskQuery(), None, MOST)
-        # Those that end soonest: a check comes within hours, and sleeps may be years.
-        waits = await index.list_asks(AskQuery(order="expiring", kind="wait"), None, MOST)
-        checked = sum(_is_check(wait) for wait in waits)
         requests: Counter[str] = Counter()
         oldest = now
         for ask in asks:
             oldest = min(oldest, ask.asked_at) if ask.damage is None else oldest
             requests[_kind(ask)] += 1
         self._kinds |= set(requests)
+        doubts = Counter({"asked": 0, "checked": 0, "told": 0})
+        doubts.update(map(_told, await index.list_asks(AskQuery(kind="doubt"), None, MOST)))
         statuses = {status.value: 0 for status in Status if status is not Status.PASSIVE}
         statuses.update(await index.count_agents())
         quarantined = store.agents([IndexStatus.QUARANTINED])
@@ -182,7 +179,9 @@ class _HostGauges:
                 self._value(requests[kind], {c.REQUEST_KIND: kind}) for kind in sorted(self._kinds)
             ],
             c.OLDEST_REQUEST.name: [self._value((now - oldest).total_seconds())],
-            c.OPEN_DOUBTS.name: [self._value(requests["doubt"] + checked)],
+            c.OPEN_DOUBTS.name: [
+                self._value(count, {c.DOUBT: told}) for told, count in sorted(doubts.items())
+            ],
             c.QUARANTINED.name: [self._value(await _count(quarantined))],
         }
         if isinstance(store, DueStore):
@@ -201,11 +200,12 @@ def _kind(ask: Any) -> str:
     return kind
 
 
-def _is_check(ask: StoredAsk) -> bool:
+def _told(ask: Any) -> str:
     try:
-        return ask.wait().kind == "check"
-    except UnderstudyError:  # of a newer version, or damaged
-        return False
+        state: str = ask.doubt().state
+    except Exception:  # as above
+        return "unknown"
+    return state
 
 
 async def _count(found: Any) -> int:

@@ -101,7 +101,7 @@ class RecordMetrics:
                     self._count(c.SETTLED, agent, {})
             case r.Settled():
                 self._is_over(record.call_key)
-                self._count(c.SETTLED, agent, {})
+                self._count(c.DOUBTS_ENDED if record.ended else c.SETTLED, agent, {})
             case r.Quarantined():
                 self._count(c.QUARANTINES, agent, {})
                 self._quarantined(record)

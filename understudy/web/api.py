@@ -47,6 +47,12 @@ INBOX = {
     "order": "`oldest` or `expiring` first.",
     **PAGE,
 }
+DOUBTS = {
+    "tool": "Only calls of this tool.",
+    "agent": "Only those of agents with this definition.",
+    "order": "`oldest` first; or `expiring`: those that end first.",
+    **PAGE,
+}
 AGENTS = {
     "status": "Only those with this status.",
     "agent": "Only those with this definition.",
@@ -71,6 +77,7 @@ AGENT = "/agents/{agent_id}"
 ENDPOINTS: tuple[Endpoint, ...] = (
     Endpoint("GET", "", agents.overview, s.Overview),
     Endpoint("GET", "/pending", asks.inbox, s.Inbox, query=INBOX),
+    Endpoint("GET", "/doubts", asks.doubts, s.Doubts, query=DOUBTS),
     Endpoint("GET", "/agents", agents.agents, of.Agents, query=AGENTS),
     Endpoint("GET", "/events", streams.feed, None, query=FEED),
     *(

@@ -112,6 +112,34 @@ class Inbox(TypedDict):
     filters: Filters
 
 
+@exactly
+class DoubtRow(TypedDict):
+    """A call in doubt. Without a `request_id` only the model was told of it."""
+
+    agent_id: str
+    agent: str
+    made_by: str
+    run_id: str
+    call_key: str
+    tool_call_id: str
+    tool_name: str
+    arguments: Any
+    reason: str
+    since: Time
+    ends_at: Time | None
+    request_id: str | None
+    summary: str
+
+
+@exactly
+class Doubts(TypedDict):
+    """Calls in doubt, and the `after` of the next page."""
+
+    doubts: list[DoubtRow]
+    next: str | None
+    filters: Filters
+
+
 class Story(TypedDict):
     """What became of a request."""
 

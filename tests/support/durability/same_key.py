@@ -204,7 +204,7 @@ def _not_in_the_commit(patch: pytest.MonkeyPatch, _: Hosts) -> None:
 BROKEN: dict[str, tuple[Point, Callable[[pytest.MonkeyPatch, Hosts], None]]] = {
     "J85: a key is looked up, and not taken": ("behind the key", _not_taken),
     "J85: two hosts take a key at once": ("in its transaction, for a while", _without_order),
-    "T20: a call in doubt gives its key back": ("in the body", _forgotten_with_the_doubt),
+    "T14: a call in doubt gives its key back": ("in the body", _forgotten_with_the_doubt),
     "J85: what is done is in no commit": ("at rest", _not_in_the_commit),
 }
 """Each broken build, by what is wrong with it, and the point that finds it."""

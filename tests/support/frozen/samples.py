@@ -235,8 +235,10 @@ def doubt(key: str, token_hashes: tuple[str, ...] = ("e2" * 32,), **fields: Any)
         tool_call_id="call_9",
         arguments={"n": 9},
         reason="cut off",
+        agent="desk",
+        since=at(9),
         token_hashes=token_hashes,
-        **fields,
+        **{"ends_at": at(10), **fields},
     )
 
 
@@ -324,6 +326,7 @@ def started(run_id: str, agent: str, **fields: Any) -> r.RunStarted:
         "context": {"tenant": "acme", "locale": ""},
         "initial": (asked("Who is Ann?", 6),),
         "told": "Be brief.",
+        "doubt_ends": 3600.0,
     }
     return r.RunStarted(**{**given, **fields})
 
@@ -507,6 +510,7 @@ def _results() -> Iterator[r.Record]:
         call_key=key(4), how="late answer", token_hash="1" * 64, answer="rejected", reason="no"
     )
     yield r.Settled(call_key=key(4), how="not paid", happened=False)
+    yield r.Settled(call_key=key(4), how="nobody settled it in time", ended=True)
     yield r.Result(call_key=key(5), part=returned(5, outcome="denied"))
     yield start(6, key_hash="e3" * 32)
     yield r.Result(call_key=key(6), part=returned(6, outcome="interrupted"), doubt="still open")

@@ -22,7 +22,7 @@ from tests.support.web_demo import agents as demo_agents
 from tests.support.web_demo import filled
 from tests.support.web_server import held_port, served
 from tests.support.web_site import ORDER, Done, desk, logged_in, refund
-from understudy import Agent, Runtime, call, reject
+from understudy import Agent, Runtime, call, reject, tool
 from understudy.journal import DatabaseStore
 from understudy.web import User, ui
 
@@ -121,6 +121,28 @@ def test_a_request_arrives_while_the_page_is_open_and_what_is_chosen_stays(page:
         (one, _) = runtime.pending().get(timeout=60)
         runtime.get("a1").resume({one.request.id: reject()}).get(timeout=60)
         page.get_by_role("link", name="a1").wait_for(state="detached")
+
+
+def test_a_doubt_arrives_in_its_list_and_is_settled_there(page: Page) -> None:
+    @tool
+    def pay(amount: int) -> str:
+        """Pay an amount."""
+        raise ConnectionError("the line is dead")
+
+    payer = Agent("payer", by_turn(call("pay", {"amount": 5}), "I do not know."), tools=[pay])
+    with desk_site(more=[payer]) as (url, runtime, _):
+        page.goto(url)
+        page.get_by_role("link", name="In doubt").click()
+        page.get_by_text("Nothing is in doubt.").wait_for()
+        page.locator("html[data-live=on]").wait_for(state="attached")
+        runtime.spawn("payer", id="p1").run("go").get(timeout=60)
+        page.get_by_text("1 call is in doubt.").wait_for()
+        page.get_by_text("Settle…").click()
+        page.get_by_label("What it did").fill("it was paid")
+        page.get_by_role("button", name="Settle the doubt").click()
+        page.get_by_text("The doubt is settled.").wait_for()
+        page.get_by_text("Nothing is in doubt.").wait_for()
+        assert runtime.doubts().get(timeout=60) == []
 
 
 @pytest.fixture

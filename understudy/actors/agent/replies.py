@@ -21,6 +21,7 @@ from understudy.outcomes import Outcome
 from understudy.run.hooks import HookFailed
 from understudy.run.ledger import Ledger
 from understudy.state.agent_state import AgentState
+from understudy.state.doubts import why_not_settled
 from understudy.state.records import Revoked, Settled, ValuesMerged
 
 T = TypeVar("T")
@@ -190,13 +191,15 @@ def check_known(agent_id: str, state: AgentState, fact: Revoked | Settled) -> No
 
     """
     known: dict[str, Any]
+    why = ""
     if isinstance(fact, Revoked):
         known, wanted, what = state.sticky_in_tree, fact.tool_name, "sticky decision for tool"
     else:
         known, wanted, what = state.doubts_in_tree, fact.call_key, "doubt about call"
+        why = why_not_settled(state.requests, wanted)
     if wanted not in known:
         there = ", ".join(map(repr, known)) or "none"
-        raise UsageError(f"Agent {agent_id!r} has no {what} {wanted!r}; there are: {there}")
+        raise UsageError(f"Agent {agent_id!r} has no {what} {wanted!r}; there are: {there}{why}")
 
 
 def record_files(agent_id: str, ledger: Ledger, message: ChangeFiles) -> None:

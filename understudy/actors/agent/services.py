@@ -126,6 +126,8 @@ class RuntimeServices(Generic[S, A]):
     """By which replies are priced; None where the runtime has none."""
     effect_defaults: EffectDefaults
     """What holds for tools and agents that do not say what their effects are."""
+    doubt_ends: float | None
+    """Of runs that begin: as of `RunEnvironment`."""
     placement: Placement
     """Which agents this runtime may run."""
     definition: Callable[[str], Agent | MadeAtActivation]

@@ -309,6 +309,7 @@ class AgentSlot:
             instrument=services.instrument,
             prices=services.prices,
             effect_defaults=services.effect_defaults,
+            doubt_ends=services.doubt_ends,
             abandon_later=lambda: self._abandon_later(activation),
         )
 

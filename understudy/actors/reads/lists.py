@@ -36,6 +36,7 @@ from understudy.journal.lists import (
     key_of,
 )
 from understudy.loop_actors.future import Future, LazyFuture, refuse_on_its_loop
+from understudy.state.doubts import Doubt
 from understudy.state.records import Requested
 from understudy.state.waits import Wait
 from understudy.tools import Tool
@@ -326,6 +327,19 @@ class Lists:
         """As `Runtime.waiting`."""
         query = AskQuery(tool, agent, order, "wait")
         return self._asks("waiting", query, lambda ask: ask.wait(), after, limit)
+
+    def doubts(
+        self,
+        *,
+        tool: str | None,
+        agent: str | None,
+        order: AskOrder,
+        after: str | None,
+        limit: int | None,
+    ) -> Listing[Doubt]:
+        """As `Runtime.doubts`."""
+        query = AskQuery(tool, agent, order, "doubt")
+        return self._asks("doubts", query, lambda ask: ask.doubt(), after, limit)
 
     def _pending_request(self, ask: StoredAsk, asked: Requested) -> PendingRequest:
         return pending_request(ask, asked, self.tool_of(ask.agent, asked.request))

@@ -20,6 +20,7 @@ from understudy.errors import UsageError
 from understudy.journal import Readable
 from understudy.journal.lists import AskOrder
 from understudy.loop_actors.future import Future, refuse
+from understudy.state.doubts import Doubt
 from understudy.state.waits import Wait
 
 T = TypeVar("T")
@@ -124,6 +125,29 @@ class StoreViews(ABC):
 
         """
         return self._open_lists().waiting(
+            tool=tool, agent=agent, order=order, after=after, limit=limit
+        )
+
+    def doubts(
+        self,
+        *,
+        tool: str | None = None,
+        agent: str | None = None,
+        order: AskOrder = "oldest",
+        after: str | None = None,
+        limit: int | None = None,
+    ) -> Listing[Doubt]:
+        """The calls in doubt of all agents: a person is asked, or only the model was told.
+
+        A list in pages, with the arguments of `pending`. The first `"expiring"` are those that end
+        first by themselves. It activates and loads no agent. `ref.settle(doubt.call_key, how=...)`
+        settles a doubt without a `request_id`. One with it is answered, as any request.
+
+        Raises:
+            UsageError: if an argument is wrong; it names the argument.
+
+        """
+        return self._open_lists().doubts(
             tool=tool, agent=agent, order=order, after=after, limit=limit
         )
 

@@ -12,7 +12,8 @@ from datetime import datetime
 
 from understudy._base.request_timing import EXPIRY
 from understudy.interrupts import Decision, Request
-from understudy.run.ledger import Ledger, open_calls
+from understudy.run.ledger import Ledger, ledger_tree, open_calls
+from understudy.state.doubts import next_end
 from understudy.state.next_due import due_of_run
 from understudy.state.records import (
     CancelRequested,
@@ -22,9 +23,13 @@ from understudy.state.records import (
     PointEnd,
     Record,
     Reminded,
+    Settled,
 )
 from understudy.state.run_state import NO_NOTICES, Call, Notices
 from understudy.stopping import StopSignal
+
+ENDED = "nobody settled it in time"
+"""Of a doubt that has ended by itself: what is said in the place of how it was settled."""
 
 
 def record_dues(ledger: Ledger, now: datetime) -> bool:
@@ -64,6 +69,24 @@ def record_dues(ledger: Ledger, now: datetime) -> bool:
             if given:
                 place.record(*given)
     return record_over(calls, now) or bool(expired)
+
+
+def end_doubts(ledger: Ledger, now: datetime) -> None:
+    """Record which doubts have ended by now, in the agent of this ledger and in those it runs.
+
+    These are doubts that nobody has settled, and that only the model was told of.
+    """
+    due = next_end(ledger.state)
+    if due is None or due > now:
+        return
+    for place in list(ledger_tree(ledger)):
+        ended = [
+            Settled(call_key=doubt.call_key, how=ENDED, ended=True, at=now)
+            for doubt in place.state.doubts.values()
+            if doubt.ends_at is not None and doubt.ends_at <= now
+        ]
+        if ended:
+            place.record(*ended)
 
 
 def record_over(calls: Iterable[tuple[Ledger, Call]], now: datetime) -> bool:

@@ -13,6 +13,7 @@ from understudy.state.folds.ends import (
     end_key,
     last_arguments,
     ran_in_part,
+    told_doubt,
 )
 from understudy.state.folds.places import UNREAD, find_call, open_run
 from understudy.state.held_keys import HeldKey
@@ -45,7 +46,7 @@ def result(state: AgentState, record: r.Result) -> None:
     if record.halt is not None:
         open_run(state).halt = record.halt
     if state.children:
-        end_children(state, call.key)
+        end_children(state, call.key, record.part.timestamp)
     if record.signal is not None:
         run = open_run(state)
         signalled = r.Signalled(turn=run.turns, signal=record.signal)
@@ -55,7 +56,8 @@ def result(state: AgentState, record: r.Result) -> None:
     if state.doubts and record.doubt is None:
         state.doubts.pop(call.key, None)  # its check was waited for
     if record.doubt is not None:
-        state.doubts = with_item(state.doubts, call.key, doubtful_call(call, record.doubt))
+        doubt = told_doubt(open_run(state), call, record.doubt, record.part.timestamp)
+        state.doubts = with_item(state.doubts, call.key, doubt)
     elif record.part.outcome == "success" or record.ran:
         run = open_run(state)
         if record.ran:
@@ -136,7 +138,9 @@ def _check_waited_for(state: AgentState, call: Call, record: r.PointReached) -> 
         if each.kind != "check"
     }
     call.points, call.checks, call.running = {**others, point.name: point}, call.checks + 1, False
-    doubt = doubtful_call(call, record.reason or "")
+    assert point.since is not None, "it has the time of its record"
+    doubt = doubtful_call(open_run(state), call, record.reason or "", point.since)
+    doubt = replace(doubt, checks_at=record.due)
     state.doubts = with_item(state.doubts, call.key, doubt)
 
 

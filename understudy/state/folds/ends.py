@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, cast
 
 from pydantic_ai.messages import ModelRequest, ModelRequestPart, ToolReturnPart, UserPromptPart
@@ -14,7 +14,7 @@ from understudy.state import records as r
 from understudy.state.agent_state import AgentState
 from understudy.state.costs import adding, below
 from understudy.state.folds.places import UNREAD, open_run
-from understudy.state.run_state import Call, Left, Point, Turn, is_child_of
+from understudy.state.run_state import Call, Left, Point, RunState, Turn, is_child_of
 from understudy.state.shared_empties import with_item
 from understudy.state.workflow_sharing import add_decisions_and_doubts, add_result, merge_child
 
@@ -53,7 +53,7 @@ def _end(state: AgentState, end: r.End, at: datetime, *, may_go_on: bool) -> Non
             if state.held_keys:  # before the agents that its calls run are gone
                 _end_keys(state, turn, at)
             for call in turn.calls.values():
-                end_children(state, call.key, may_go_on=may_go_on)
+                end_children(state, call.key, at, may_go_on=may_go_on)
                 if call.result is not None and call.result.state is not None:
                     state.merge(call.result.state)
             message = ModelRequest(parts=parts, timestamp=at)
@@ -77,7 +77,9 @@ def sub_run_ended(state: AgentState, record: r.SubRunEnded) -> None:
     merge_child(state, child)
 
 
-def end_children(state: AgentState, call_key: str, *, may_go_on: bool = False) -> None:
+def end_children(
+    state: AgentState, call_key: str, at: datetime, *, may_go_on: bool = False
+) -> None:
     """End the agents that the call ran; their usage, decisions and doubts are kept."""
     for key in [key for key in state.children if is_child_of(key, call_key)]:
         child = state.children.pop(key)
@@ -85,7 +87,7 @@ def end_children(state: AgentState, call_key: str, *, may_go_on: bool = False) -
             continue
         usage = child.run.usage
         if not child.run.over:
-            _end(child, r.End(outcome="withdrawn"), UNREAD, may_go_on=may_go_on)
+            _end(child, r.End(outcome="withdrawn"), at, may_go_on=may_go_on)
         if may_go_on:
             state.left = with_item(state.left, key, child)
         run = open_run(state)
@@ -162,7 +164,8 @@ def _closing_part(state: AgentState, call: Call, at: datetime) -> ToolReturnPart
         return _part(call, NOT_RUN, "interrupted", at)
     result = closing_result(state, call, at)
     if result.doubt is not None:
-        state.doubts = with_item(state.doubts, call.key, doubtful_call(call, result.doubt))
+        doubt = told_doubt(open_run(state), call, result.doubt, at)
+        state.doubts = with_item(state.doubts, call.key, doubt)
     return result.part
 
 
@@ -223,7 +226,13 @@ def put_output(state: AgentState, end: r.End) -> None:
         state.put({end.output_key: end.output if end.has_output else end.text})
 
 
-def doubtful_call(call: Call, reason: str) -> DoubtfulCall:
+def told_doubt(run: RunState, call: Call, reason: str, since: datetime) -> DoubtfulCall:
+    """A call in doubt of which only the model is told."""
+    ends_at = None if run.doubt_ends is None else since + timedelta(seconds=run.doubt_ends)
+    return replace(doubtful_call(run, call, reason, since), ends_at=ends_at)
+
+
+def doubtful_call(run: RunState, call: Call, reason: str, since: datetime) -> DoubtfulCall:
     """A call in doubt, as shown to the person who decides about the next call of the tool."""
     return DoubtfulCall(
         call_key=call.key,
@@ -231,6 +240,8 @@ def doubtful_call(call: Call, reason: str) -> DoubtfulCall:
         tool_call_id=call.part.tool_call_id,
         arguments=last_arguments(call),
         reason=reason,
+        agent=run.agent,
+        since=since,
         token_hashes=tuple(
             each
             for point in call.points.values()

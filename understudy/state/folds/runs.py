@@ -47,6 +47,7 @@ def run_started(state: AgentState, record: r.RunStarted) -> None:
         context=record.context or no_items(),
         told=record.told,
         began=record.at,
+        doubt_ends=record.doubt_ends,
     )
     message_ids = record.message_ids
     said: tuple[StoredRequest, ...] = ()

@@ -159,7 +159,7 @@ class PointAnswered:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settled(Timed):
-    """The outcome of a call in doubt is known now."""
+    """A call is in doubt no longer: its outcome is known now, or its doubt has ended by itself."""
 
     call_key: str
     how: str
@@ -172,4 +172,6 @@ class Settled(Timed):
     happened: bool = True
     """Whether the call took effect, or may have: then it counts as done for calls with its key. If
     not, it gives the key back."""
+    ended: bool = False
+    """Nobody has found out what the call did: the doubt is only too old to hold other calls."""
     kind: Literal["settled"] = "settled"

@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from understudy._base.context_codecs import StoredContext
 from understudy._base.quickly_made import quickly_made
+from understudy.interrupts import DOUBT_ENDS
 from understudy.models.messages import StoredMessage, StoredRequest
 from understudy.state.plans import Occurrence
 from understudy.state.records.timed import Timed
@@ -60,6 +61,8 @@ class RunStarted:
     """Of an agent that a call runs: what it is told besides its own instructions."""
     continues: str | None = None
     """The id of the failed run that it takes over from, which was the agent's last one."""
+    doubt_ends: float | None = DOUBT_ENDS
+    """Seconds after which a doubt of the run ends of which only the model was told; None: never."""
     kind: Literal["run_started"] = "run_started"
 
 

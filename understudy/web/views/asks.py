@@ -1,4 +1,4 @@
-"""The requests that wait for people: the inbox, and one of them in full."""
+"""The requests that wait for people: the inbox, and one of them in full; and what is in doubt."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any, cast
 
 from understudy._base.json_values import jsonable
 from understudy._base.points_in_time import time_text
-from understudy._base.request_summary import summary
+from understudy._base.request_summary import summary, summary_of_doubt
 from understudy._base.request_timing import EXPIRY
 from understudy.actors import PendingRequest
 from understudy.errors import UnderstudyError, UnknownAgent
@@ -63,6 +63,31 @@ async def _page(
         after = page.after
         if after is None or len(found) >= limit or looked >= MAX_LOOKED_THROUGH:
             return found, after
+
+
+async def doubts(visit: Visit) -> dict[str, Any]:
+    """The calls in doubt, in pages: a person is asked about them, or only the model was told."""
+    tool, agent = visit.asked("tool"), visit.asked("agent")
+    order = visit.asked("order") or "oldest"
+    page = await visit.wait(
+        visit.source.doubts(
+            tool=tool,
+            agent=agent,
+            order=cast("Any", order),
+            after=visit.asked("after"),
+            limit=visit.limit(30),
+        )
+    )
+    rows = []
+    for at, doubt in enumerate(page):
+        row = doubt.to_dict()
+        seen = visit.redacted(row, "doubts", at)
+        rows.append({**row, "summary": summary_of_doubt(seen["arguments"], seen["reason"])})
+    return {
+        "doubts": rows,
+        "next": page.after,
+        "filters": {"tool": tool, "agent": agent, "order": order},
+    }
 
 
 def reply_of(request: Request) -> str:
@@ -187,6 +212,8 @@ def _siblings(visit: Visit, state: AgentState, request: Request) -> list[dict[st
 async def doubts_about(visit: Visit, state: AgentState, request: Request) -> list[dict[str, Any]]:
     """The doubts that a request was asked with, each with how it is `settled` since, or None.
 
+    Where nobody has settled it, and it has ended by itself, its `how` is None.
+
     A request stays as it was asked. One that was asked without any has those of its tool now.
     """
     now = state.doubts_in_tree
@@ -200,8 +227,8 @@ async def doubts_about(visit: Visit, state: AgentState, request: Request) -> lis
         async for entry in entries_back(visit):
             if entry.what == "request" and entry.detail["request_id"] == request.id:
                 break
-            if entry.what == "settled" and entry.call_key in over:
-                told = {"how": entry.detail["how"], "at": time_text(entry.at)}
+            if entry.what in ("settled", "doubt_ended") and entry.call_key in over:
+                told = {"how": entry.detail.get("how"), "at": time_text(entry.at)}
                 settled[entry.call_key] = told
                 if settled.keys() == over:
                     break

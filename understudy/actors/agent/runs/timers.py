@@ -9,8 +9,9 @@ from understudy.actors.agent.phase import Phase
 from understudy.actors.agent.planner import Plans
 from understudy.actors.agent.runs import run_queue, starts
 from understudy.actors.agent.slot import AgentSlot
-from understudy.run.waits.dues import record_dues
-from understudy.state.next_due import due_of_plans
+from understudy.run.waits.dues import end_doubts, record_dues
+from understudy.state.doubts import has_doubts
+from understudy.state.next_due import due_beside_run
 from understudy.state.plans import next_occurrence
 from understudy.stopping import StopSignal
 
@@ -32,9 +33,11 @@ def check_due(slot: AgentSlot) -> None:
     if slot.services.closing:
         return
     has_message = run_queue.plans_of(slot).record_due()
+    now = slot.services.clock.now()
+    end_doubts(activation.ledger, now)
     if slot.phase.has_run_task:
         return
-    if not record_dues(activation.ledger, slot.services.clock.now()):
+    if not record_dues(activation.ledger, now):
         _start_what_came(slot, message=has_message)
         return
     run = starts.open_run(slot)
@@ -61,8 +64,10 @@ def _start_what_came(slot: AgentSlot, *, message: bool) -> None:
 
 
 def tell_due(slot: AgentSlot) -> None:
-    """Say when the agent is due next; while a run task is under way, by its plans alone."""
+    """Say when the agent is due next; while a run task is under way, by what is due beside it."""
     if slot.phase is Phase.IDLE:
         slot.services.tell_due(slot.id, slot.current.state.next_due)
-    elif slot.phase.has_run_task and slot.current.state.plans is not None:
-        slot.services.tell_due(slot.id, due_of_plans(slot.current.state))
+    elif slot.phase.has_run_task:
+        state = slot.current.state
+        if state.plans is not None or has_doubts(state):
+            slot.services.tell_due(slot.id, due_beside_run(state))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,12 +11,14 @@ from understudy._base.json_values import digest
 from understudy._base.quickly_made import quickly_made
 from understudy.errors import UsageError
 from understudy.interrupts import DECISION_TYPES, DoubtfulCall, Request
+from understudy.run.definition import AgentDefinition, Gate
 from understudy.run.run import Run
 from understudy.run.tool_call import ToolCall, binding, make_context
 from understudy.state.folds.ends import doubtful_call
 from understudy.state.records import Effect, Requested
 from understudy.state.run_state import Call
 from understudy.tools import InvalidArguments, Tool
+from understudy.tools.effect_defaults import EffectDefaults
 from understudy.tools.made_arguments import left_out, with_value
 
 CHANGED = "The call, or its tool, is not what was decided about."
@@ -59,16 +62,27 @@ def effect_of(run: Run, tool: Tool) -> Effect:
     What `undeclared` says never covers a tool that a gate names, or that has a `check` or a `key`:
     somebody thinks that it has effects.
     """
+    return declared_effect(tool, run.definition, run.gates, run.effect_defaults)
+
+
+def declared_effect(
+    tool: Tool, definition: AgentDefinition, above: Iterable[Gate], defaults: EffectDefaults
+) -> Effect:
+    """As `effect_of`, where the agent of this definition runs.
+
+    Args:
+        tool: of the definition.
+        definition: the agent.
+        above: the gates of the agents above it.
+        defaults: of the runtime.
+
+    """
     if tool.effect is not None:
         return tool.effect
-    undeclared = (
-        tool.undeclared
-        or run.definition.effect_defaults.undeclared
-        or run.effect_defaults.undeclared
-    )
-    has_effects = tool.unknown_after or tool.is_known_to_have_effects or is_gated(run, tool)
-    covered = undeclared == "read_only" and not has_effects
-    return "read_only" if covered else "effects"
+    undeclared = tool.undeclared or definition.effect_defaults.undeclared or defaults.undeclared
+    if undeclared != "read_only" or tool.unknown_after or tool.is_known_to_have_effects:
+        return "effects"
+    return "effects" if names_tool((*definition.gates, *above), tool) else "read_only"
 
 
 def _is_edited(call: Call) -> bool:
@@ -174,7 +188,8 @@ def doubts_about(run: Run, ready: ReadyCall) -> tuple[DoubtfulCall, ...]:
     for other in turn.calls.values() if turn is not None else ():
         for request in other.pending_requests:
             if request.kind == "doubt" and other.part.tool_name == tool.name and other is not call:
-                doubts[other.key] = doubtful_call(other, request.payload["reason"])
+                reason, since = request.payload["reason"], request.created_at
+                doubts[other.key] = doubtful_call(run.current, other, reason, since)
     doubts.pop(call.key, None)
     if not doubts or is_gated(run, tool):
         return tuple(doubts.values())
@@ -204,7 +219,11 @@ def _same_key(run: Run, ready: ReadyCall, doubt: DoubtfulCall) -> bool:
 
 def is_gated(run: Run, tool: Tool) -> bool:
     """Whether a gate names the tool: its own, or one of the agent or of those above it."""
-    gates = (*run.definition.gates, *run.gates)
+    return names_tool((*run.definition.gates, *run.gates), tool)
+
+
+def names_tool(gates: Iterable[Gate], tool: Tool) -> bool:
+    """Whether one of these gates names the tool, or its own does."""
     return tool.gate is not None or any(gate.covers(tool.name) for gate in gates)
 
 

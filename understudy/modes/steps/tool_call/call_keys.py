@@ -32,7 +32,7 @@ from understudy.state.agent_state import AgentState
 from understudy.state.folds.ends import doubtful_call, last_arguments
 from understudy.state.folds.places import UNREAD
 from understudy.state.held_keys import keys_in_tree
-from understudy.state.run_state import Call
+from understudy.state.run_state import Call, RunState
 
 MOST_MESSAGES = 2_000
 """So many messages of a conversation are looked through for the arguments of a call, at most."""
@@ -182,6 +182,8 @@ class _Calls:
                 tool_call_id=use.tool_call_id,
                 arguments=_arguments_of(state, use),
                 reason=f"it was done{at}",
+                agent=_agent_of(state),
+                since=use.done_at,
                 agent_id=agent_id,
                 status="done",
             )
@@ -193,34 +195,46 @@ class _Calls:
                 tool_call_id=use.tool_call_id,
                 arguments={},
                 reason=f"its agent {gone if use.is_left else 'cannot be read'}",
+                agent="",
+                since=use.taken_at,
                 agent_id=agent_id,
             )
-        found = _open_or_doubtful(state, use.call_key)
+        found = _open_or_doubtful(state, use)
         return None if found is None else replace(found, agent_id=agent_id)
 
 
-def _open_or_doubtful(state: AgentState, call_key: str) -> DoubtfulCall | None:
-    for call in _calls_of(state):
-        if call.key == call_key and call.result is None:
+def _agent_of(state: AgentState | None) -> str:
+    return "" if state is None or state.run is None else state.run.agent
+
+
+def _open_or_doubtful(state: AgentState, use: KeyUse) -> DoubtfulCall | None:
+    doubt = state.doubts_in_tree.get(use.call_key)
+    if doubt is not None:
+        return doubt
+    for run, call in _calls_of(state):
+        if call.key == use.call_key and call.result is None:
             for request in call.pending_requests:
                 if request.kind == "doubt":
-                    return doubtful_call(call, request.payload["reason"])
-            return replace(doubtful_call(call, "it is under way"), status="open")
-    return state.doubts_in_tree.get(call_key)
+                    reason, since = request.payload["reason"], request.created_at
+                    return doubtful_call(run, call, reason, since)
+            under_way = doubtful_call(run, call, "it is under way", use.taken_at)
+            return replace(under_way, status="open")
+    return None
 
 
-def _calls_of(state: AgentState) -> Iterator[Call]:
+def _calls_of(state: AgentState) -> Iterator[tuple[RunState, Call]]:
     """The calls of the open turns of the agent, and of those that it runs, finished or not."""
     for each in state.tree:
         if each.run is not None and each.run.end is None:
-            yield from each.run.calls
+            for call in each.run.calls:
+                yield each.run, call
 
 
 def _arguments_of(state: AgentState | None, use: KeyUse) -> dict[str, Any]:
     """The arguments of a call that is done, as far as its agent has them still."""
     if state is None:
         return {}
-    for call in _calls_of(state):
+    for _, call in _calls_of(state):
         if call.key == use.call_key:
             return last_arguments(call)
     for each in state.tree:
@@ -261,8 +275,9 @@ async def look_at_keys(run: Run, calls: Mapping[str, ReadyCall]) -> dict[str, Ke
         refusal = _refusal(ready, others)
         if refusal is None:
             others += before.get(hash, ())
+            why = "it comes before this call in the same reply"
             first = replace(
-                doubtful_call(ready.call, "it comes before this call in the same reply"),
+                doubtful_call(run.current, ready.call, why, run.clock.now()),
                 arguments=canonical(ready),
                 status="open",
             )

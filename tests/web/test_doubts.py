@@ -1,0 +1,173 @@
+"""The list of what is in doubt, on the pages and in the API."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.support.agents import by_turn, interrupted
+from tests.support.loops import soon
+from tests.support.web_site import HOSTILE, logged_in, site_of
+from understudy import Agent, Observer, Runtime, SimulatedClock, approve, call, reject, tool
+from understudy.middleware import HumanInTheLoop
+
+WEEK = 7 * 24 * 3600.0
+SETTLE = "Settle the doubt"
+
+
+@tool
+def pay(amount: int, note: str = "") -> str:
+    """Pay an amount."""
+    raise ConnectionError("the line is dead")
+
+
+def payer(name: str = "payer", *, gated: bool = False, note: str = "") -> Agent:
+    """It tries to pay in each run, and nobody knows whether it has."""
+    turns = [call("pay", {"amount": 5, "note": note}), "I do not know."] * 9
+    middleware = [HumanInTheLoop({"pay": True})] if gated else []
+    return Agent(name, by_turn(*turns), tools=[pay], middleware=middleware)
+
+
+async def told(runtime: Runtime, *ids: str, agent: str = "payer") -> None:
+    """Agents whose models were told of a doubt."""
+    for id in ids:
+        await soon(runtime.spawn(agent, id).run("Pay."))
+
+
+async def asked(runtime: Runtime, id: str) -> str:
+    """An agent that asks a person about a doubt; the request's id."""
+    ref = runtime.spawn("gated", id)
+    outcome = interrupted(await soon(ref.run("Pay.")))
+    return interrupted(await soon(ref.resume(outcome.decide(approve())))).requests[0].id
+
+
+async def listed(client: httpx.AsyncClient, **query: Any) -> dict[str, Any]:
+    found: dict[str, Any] = (await client.get("/api/doubts", params=query)).json()
+    return found
+
+
+async def test_the_api_lists_what_is_in_doubt_in_pages() -> None:
+    async with Runtime([payer(), payer("gated", gated=True)]) as runtime:
+        await told(runtime, "a", "b")
+        request_id = await asked(runtime, "c")
+        async with site_of(runtime) as client:
+            first = await listed(client, limit=2)
+            rest = await listed(client, limit=2, after=first["next"])
+            rows = [*first["doubts"], *rest["doubts"]]
+            assert rest["next"] is None
+            assert [(row["agent_id"], row["request_id"]) for row in rows] == [
+                ("a", None),
+                ("b", None),
+                ("c", request_id),
+            ]
+            assert rows[0]["arguments"] == {"amount": 5, "note": ""}
+            assert rows[0]["summary"].startswith("amount=5 (it raised ConnectionError: the line")
+            only = await listed(client, agent="gated", order="expiring", tool="pay")
+            assert [row["agent_id"] for row in only["doubts"]] == ["c"]
+            assert only["filters"] == {"tool": "pay", "agent": "gated", "order": "expiring"}
+            wrong = await client.get("/api/doubts", params={"order": "newest"})
+            assert (wrong.status_code, wrong.json()["error"]) == (400, "UsageError")
+            inbox = (await client.get("/api/pending")).json()["requests"]
+            assert [row["id"] for row in inbox] == [request_id]
+
+
+async def test_the_page_lists_them_and_says_who_settles_which() -> None:
+    agents = [payer(), payer("gated", gated=True)]
+    async with Runtime(agents) as runtime, site_of(runtime) as client:
+        assert "Nothing is in doubt." in (await client.get("/doubts")).text
+        await told(runtime, "a")
+        request_id = await asked(runtime, "c")
+        text = (await client.get("/doubts")).text
+        assert "2 calls are in doubt." in text
+        assert f'href="/agents/c/requests/{request_id}"' in text
+        assert text.count("only the model was told") == text.count("a person is asked") == 1
+        assert text.count(f"<button>{SETTLE}</button>") == 1
+        only = (await client.get("/doubts", params={"agent": "gated"})).text
+        assert "1 call is in doubt." in only
+        none = (await client.get("/doubts", params={"tool": "play"})).text
+        assert "Nothing that fits these filters is in doubt." in none
+
+
+async def test_its_form_settles_a_doubt_and_comes_back_to_the_list() -> None:
+    async with Runtime([payer()]) as runtime:
+        await told(runtime, "a", "b")
+        async with site_of(runtime, auth=logged_in("ann")) as client:
+            row = (await listed(client))["doubts"][0]
+            form = {"call_key": row["call_key"], "how": "it was paid", "back": "doubts"}
+            answer = await client.post("/agents/a/do/settle", data=form)
+            assert (answer.status_code, answer.headers["location"]) == (303, "/doubts?said=settled")
+            text = (await client.get(answer.headers["location"])).text
+            assert "The doubt is settled." in text
+            assert "1 call is in doubt." in text
+            entries = (await client.get("/api/agents/a/history")).json()["entries"]
+            assert entries[-1]["what"] == "settled"
+            assert entries[-1]["detail"] == {"how": "it was paid (ann)"}
+
+
+async def test_who_may_not_act_sees_them_and_cannot_settle_them() -> None:
+    async with Runtime([payer()]) as runtime:
+        await told(runtime, "a")
+        for options in ({"auth": logged_in("bob", frozenset({"read"}))}, {"read_only": True}):
+            async with site_of(runtime, **options) as client:
+                text = (await client.get("/doubts")).text
+                assert "1 call is in doubt." in text
+                assert SETTLE not in text
+
+
+async def test_pages_beside_the_runtimes_list_them(tmp_path: Any) -> None:
+    store = f"sqlite:///{tmp_path / 'store.db'}"
+    async with Runtime([payer()], store=store) as runtime:
+        await told(runtime, "a")
+        async with Observer(store) as observer, site_of(observer) as client:
+            assert [row["agent_id"] for row in (await listed(client))["doubts"]] == ["a"]
+            text = (await client.get("/doubts")).text
+            assert "1 call is in doubt." in text
+            assert SETTLE not in text
+
+
+async def test_what_a_model_wrote_is_text_in_the_list() -> None:
+    async with Runtime([payer(note=HOSTILE)]) as runtime:
+        await told(runtime, "a")
+        async with site_of(runtime) as client:
+            text = (await client.get("/doubts")).text
+    assert "<script>alert" not in text
+    assert "<img" not in text
+    assert "\u202e" not in text
+
+
+@pytest.mark.parametrize("hidden", ["amount", "arguments"])
+async def test_what_a_host_hides_is_hidden_in_the_list_too(hidden: str) -> None:
+    def hide(path: tuple[str | int, ...], value: Any) -> Any:
+        is_there = path[:1] == ("doubts",) and path[-1] == hidden
+        return "not for you" if is_there else value
+
+    async with Runtime([payer(note="for Kim")]) as runtime:
+        await told(runtime, "a")
+        async with site_of(runtime, redact=hide) as client:
+            for path in ("/doubts", "/api/doubts"):
+                text = (await client.get(path)).text
+                assert "not for you" in text
+                assert "amount=5" not in text
+
+
+async def test_a_request_shows_that_its_doubt_has_ended_and_nobody_has_settled_it() -> None:
+    clock = SimulatedClock()
+    async with Runtime([payer()], clock=clock) as runtime:
+        await told(runtime, "a")
+        ref = runtime.get("a")
+        outcome = interrupted(await soon(ref.run("Pay again.")))
+        (request,) = outcome.requests
+        page = f"/agents/a/requests/{request.id}"
+        async with site_of(runtime) as client:
+            assert "In doubt:" in (await client.get(page)).text
+            await soon(clock.advance(WEEK))
+            (doubt,) = (await client.get(f"/api{page}")).json()["doubts"]
+            assert doubt["settled"]["how"] is None
+            text = (await client.get(page)).text
+            assert "Nobody settled it, and its doubt has ended." in text
+            assert "In doubt:" not in text
+            assert "its doubt has ended" in (await client.get("/agents/a")).text
+            assert "doubt ended" in (await client.get("/agents/a/history")).text
+        await soon(ref.resume(outcome.decide(reject())))

@@ -1,0 +1,162 @@
+"""What is in doubt in an agent, for lists: calls of which nobody knows what they did."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Literal, Protocol
+
+from understudy._base.json_values import jsonable
+from understudy._base.points_in_time import time_text
+from understudy.interrupts import DoubtfulCall, Request
+
+DoubtState = Literal["asked", "checked", "told"]
+"""Of a doubt: whether a person is asked, its check is, or only the model was told."""
+
+
+class HasDoubts(Protocol):
+    """What is read here of an `AgentState`: its calls in doubt, and those of agents inside it."""
+
+    @property
+    def doubts(self) -> Mapping[str, DoubtfulCall]:
+        """The calls in doubt that nobody is asked about, by call key."""
+
+    @property
+    def children(self) -> Mapping[str, HasDoubts]:
+        """The agents that it runs now."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Doubt:
+    """One call in doubt, as `runtime.doubts()` lists it."""
+
+    agent_id: str
+    """Of the agent whose run it was; `settle` and `resume` are of this one."""
+    agent: str
+    """The name of the agent's definition."""
+    made_by: str
+    """The name of the agent that made the call: the same, or of an agent inside it."""
+    run_id: str
+    """Of the run that made the call."""
+    call_key: str
+    tool_call_id: str
+    tool_name: str
+    arguments: dict[str, Any]
+    reason: str
+    """Why nobody knows what the call did."""
+    since: datetime
+    """When it came to be in doubt, or when a person was asked."""
+    ends_at: datetime | None
+    """When it ends by itself; None = never. Where a person is asked, the request expires then."""
+    checks_at: datetime | None = None
+    """When the check of its tool is asked next what it did. None where none is waited for."""
+    request_id: str | None = None
+    """Of the request by which a person is asked. None where only the model was told."""
+
+    @property
+    def state(self) -> DoubtState:
+        """Who is asked: a person, the `check` of its tool, or nobody, and the model was told."""
+        if self.request_id is not None:
+            return "asked"
+        return "told" if self.checks_at is None else "checked"
+
+    @property
+    def is_asked(self) -> bool:
+        """Whether a person is asked: `ref.resume` answers. Otherwise `ref.settle` settles it."""
+        return self.request_id is not None
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON."""
+        return {
+            "agent_id": self.agent_id,
+            "agent": self.agent,
+            "made_by": self.made_by,
+            "run_id": self.run_id,
+            "call_key": self.call_key,
+            "tool_call_id": self.tool_call_id,
+            "tool_name": self.tool_name,
+            "arguments": jsonable(self.arguments),
+            "reason": self.reason,
+            "since": time_text(self.since),
+            "ends_at": time_text(self.ends_at),
+            "checks_at": time_text(self.checks_at),
+            "state": self.state,
+            "request_id": self.request_id,
+        }
+
+
+def has_doubts(state: HasDoubts) -> bool:
+    """Whether only the model was told of a doubt, in this agent or in one that it runs.
+
+    It is not so in the common case, which this tells at no cost.
+    """
+    if state.doubts:
+        return True
+    return bool(state.children) and any(has_doubts(child) for child in state.children.values())
+
+
+def told_doubts(state: HasDoubts) -> Iterator[DoubtfulCall]:
+    """The calls in doubt of which nobody is asked, or only a check, in this agent and in those inside."""
+    yield from state.doubts.values()
+    for child in state.children.values():
+        yield from told_doubts(child)
+
+
+def next_end(state: HasDoubts) -> datetime | None:
+    """When the next of them ends by itself; None where none does."""
+    if not has_doubts(state):
+        return None
+    ends = (doubt.ends_at for doubt in told_doubts(state) if doubt.ends_at is not None)
+    return min(ends, default=None)
+
+
+def doubt_told(doubt: DoubtfulCall, agent_id: str, agent: str) -> Doubt:
+    """A doubt of which only the model was told."""
+    return Doubt(
+        agent_id=agent_id,
+        agent=agent,
+        made_by=doubt.agent,
+        run_id=run_of(doubt.call_key),
+        call_key=doubt.call_key,
+        tool_call_id=doubt.tool_call_id,
+        tool_name=doubt.tool_name,
+        arguments=doubt.arguments,
+        reason=doubt.reason,
+        since=doubt.since,
+        ends_at=doubt.ends_at,
+        checks_at=doubt.checks_at,
+    )
+
+
+def doubt_asked(request: Request, agent_id: str, agent: str) -> Doubt:
+    """A doubt about which a person is asked by this request."""
+    payload = request.payload  # a middleware may ask by a request of this kind, with any payload
+    reason = payload.get("reason") if isinstance(payload, Mapping) else None
+    return Doubt(
+        agent_id=agent_id,
+        agent=agent,
+        made_by=request.agent_path[-1],
+        run_id=request.run_id,
+        call_key=request.call_key,
+        tool_call_id=request.tool_call_id,
+        tool_name=request.tool_name,
+        arguments=request.arguments,
+        reason=reason if isinstance(reason, str) else "",
+        since=request.created_at,
+        ends_at=request.expires_at,
+        request_id=request.id,
+    )
+
+
+def why_not_settled(requests: Iterable[Request], call_key: str) -> str:
+    """The end of the error for a call that cannot be settled: who decides about it instead."""
+    for request in requests:
+        if request.kind == "doubt" and request.call_key == call_key:
+            return f". A person is asked about it: answer request {request.id!r} by resume()"
+    return ""
+
+
+def run_of(call_key: str) -> str:
+    """The id of the run of a call, whose key is `run.turn.index`."""
+    return call_key.rsplit(".", 2)[0]
