@@ -80,7 +80,7 @@ def outcomes(state: Any) -> list[str]:
 
 def test_a_tool_is_read_only_or_idempotent_and_not_both() -> None:
     """T13."""
-    both = {"read_only": True, "idempotent": True}
+    both: dict[str, Any] = {"read_only": True, "idempotent": True}
     error = r"Tool 'look': use `read_only` .* or `idempotent` .*, not both"
     with pytest.raises(UsageError, match=error):
         Shop().tool(**both)

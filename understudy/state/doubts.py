@@ -97,7 +97,7 @@ def has_doubts(state: HasDoubts) -> bool:
 
 
 def told_doubts(state: HasDoubts) -> Iterator[DoubtfulCall]:
-    """The calls in doubt of which nobody is asked, or only a check, in this agent and in those inside."""
+    """The calls in doubt about which no person is asked, in this agent and in those inside."""
     yield from state.doubts.values()
     for child in state.children.values():
         yield from told_doubts(child)

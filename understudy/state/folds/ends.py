@@ -13,7 +13,7 @@ from understudy.interrupts import DoubtfulCall
 from understudy.state import records as r
 from understudy.state.agent_state import AgentState
 from understudy.state.costs import adding, below
-from understudy.state.folds.places import UNREAD, open_run
+from understudy.state.folds.places import open_run
 from understudy.state.run_state import Call, Left, Point, RunState, Turn, is_child_of
 from understudy.state.shared_empties import with_item
 from understudy.state.workflow_sharing import add_decisions_and_doubts, add_result, merge_child
@@ -175,6 +175,8 @@ def known(check: Point) -> str:
     text = KNOWN.format(how=check.answer.reason or "that was not said")
     value = check.answer.value
     return text if value is None else f"{text}: {to_json(value).decode()}"
+
+
 def _end_keys(state: AgentState, turn: Turn, at: datetime) -> None:
     """What becomes of the keys of the calls that the end of the run finds open."""
     for call in turn.calls.values():
