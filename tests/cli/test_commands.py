@@ -743,7 +743,7 @@ def test_what_is_in_doubt_is_listed_with_who_settles_it(where: str, tmp_path: Pa
         first, second = (text.split("\t") for text in shown.stdout.splitlines())
         assert first[:5] == [rows[0]["call_key"], "d-1", "-", "send_money", "-"]
         assert request.id.startswith(second[4])
-        assert first[7].startswith("amount=20 (it raised ConnectionError: the line is dead")
+        assert first[8].startswith("amount=20 (it raised ConnectionError: the line is dead")
         assert "understudy settle AGENT CALL --how TEXT" in shown.stderr
         assert "understudy respond, approve or reject REQUEST" in shown.stderr
 
