@@ -200,6 +200,7 @@ class EarlierCall:
     """A call of the same tool with the same arguments that was made before."""
 
     tool_call_id: str
+    """Empty where it is not known any more: of an agent inside whose run is over."""
     outcome: str
     """As of `ToolEnded`; `open` where it has no result yet: another call of the same reply."""
     content: str

@@ -93,6 +93,11 @@ def _shortened(arguments: object) -> str:
     return text if len(text) <= MOST_CHARACTERS else f"{text[:MOST_CHARACTERS]}..."
 
 
+def is_shortened(done: DoneCall) -> bool:
+    """Whether only the first characters of its arguments are known."""
+    return len(done.arguments) > MOST_CHARACTERS
+
+
 def what_it_did(state: StateWithDone) -> str:
     """What the last run of this state has done, and what it may have done; empty if nothing."""
     run = state.run

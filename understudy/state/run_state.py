@@ -409,6 +409,13 @@ class RunState:
         return () if self.model_call is None else (self.model_call.call,)
 
     @property
+    def open_calls(self) -> Collection[Call]:
+        """`calls`; those that it left, where it failed and is to be continued, but is not yet."""
+        if self.left is None or not self.left.taken_over or self.left.turn is None:
+            return self.calls
+        return self.left.turn.calls.values()
+
+    @property
     def pending_requests(self) -> list[Request]:
         """The requests of the open calls without a decision, in call order."""
         return [request for call in self.calls for request in call.pending_requests]

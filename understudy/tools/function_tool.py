@@ -345,6 +345,8 @@ class Tool(Generic[FunctionT_co]):
         check_text(told, what=f"Tool {self.name!r}: its name, description or schema")
         self.fingerprint: str = self.fingerprint_as(self.name)
         self.aliases: tuple[str, ...] = _checked_aliases(aliases, self.name)
+        self.names: tuple[str, ...] = (self.name, *self.aliases)
+        """Its name, and those that it had before."""
         functools.update_wrapper(self, function, updated=())
 
     def _read_arguments(self, description: str | None) -> Arguments:

@@ -23,14 +23,13 @@ from understudy.modes.steps.tool_call.arguments import (
     answers_match,
     as_tool_call,
     doubts_about,
-    effect_of,
+    must_not_repeat,
     not_kept_before,
     prepare,
     record_request,
     request_again,
-    stricter,
+    with_earlier,
 )
-from understudy.modes.steps.tool_call.earlier_calls import earlier_calls
 from understudy.modes.steps.tool_call.gates import requests_about
 from understudy.modes.steps.tool_call.results import failed_result
 from understudy.outcomes import Outcome
@@ -163,12 +162,14 @@ async def _request_decisions(run: Run, turn: Turn) -> None:
         if key in looks:
             known = {doubt.call_key for doubt in doubts}
             doubts += tuple(each for each in looks[key].others if each.call_key not in known)
-        own = [request for request in requests if request.call_key == key]
+        # One that waits was started before there was a gate.
+        why = ASKED_BY_NOW if all_ready[key].call.attempts else ""
+        own = [replace(each, asked_again=why) for each in requests if each.call_key == key]
         if doubts and not own:
             own = [tool_call.request()]
         if own:
-            earlier = earlier_calls(run, all_ready[key])
-            recorded += [replace(each, doubts=doubts, earlier=earlier) for each in own]
+            shown = with_earlier(run, all_ready[key], own[0])
+            recorded += [replace(each, doubts=doubts, earlier=shown.earlier) for each in own]
         if not doubts:  # while a call of the tool is in doubt, each call needs a new decision
             decided.extend(_kept_decisions(run, own))
     run.record(
@@ -177,7 +178,7 @@ async def _request_decisions(run: Run, turn: Turn) -> None:
             requests=tuple(recorded),
             decided=tuple(decided),
             arguments=made or None,
-            asked_by=run.definition.asked_by,
+            asked_by=run.asked_by,
         )
     )
 
@@ -197,7 +198,7 @@ async def _ask_gates_of_today(run: Run, turn: Turn) -> None:
     """
     ledger = run.root.ledger
     asked = ledger.gates_asked or {}
-    if turn.asked_by == run.definition.asked_by or asked.get(run.run_id) == turn.index:
+    if turn.asked_by == run.asked_by or asked.get(run.run_id) == turn.index:
         return
     ledger.gates_asked = {**asked, run.run_id: turn.index}
     calls: dict[str, ToolCall] = {}
@@ -214,10 +215,8 @@ async def _ask_gates_of_today(run: Run, turn: Turn) -> None:
     for request in requests:
         ready = ready_calls[request.call_key]
         doubts = doubts_about(run, ready)
-        again = replace(
-            request, doubts=doubts, earlier=earlier_calls(run, ready), asked_again=ASKED_BY_NOW
-        )
-        record_request(run, again, made=ready.made)
+        again = replace(request, doubts=doubts, asked_again=ASKED_BY_NOW)
+        record_request(run, with_earlier(run, ready, again), made=ready.made)
         for decision in () if doubts else _kept_decisions(run, [again]):
             run.record(decision)
 
@@ -231,11 +230,7 @@ def _is_doubt(run: Run, call: Call) -> bool:
     """Whether the call was cut off, and is not to run again; or waits for its check."""
     if call.check is not None:
         return True
-    tool = run.definition.tool_of(call.part.tool_name)
-    if not call.running or tool is None:
-        return call.running
-    effect = stricter(call.effect, effect_of(run, tool))
-    return effect == "effects" or (effect == "idempotent" and call.copied_from)
+    return call.running and must_not_repeat(run, call)
 
 
 def _kept_decisions(run: Run, requests: Sequence[Request]) -> list[Decided]:
@@ -246,7 +241,7 @@ def _kept_decisions(run: Run, requests: Sequence[Request]) -> list[Decided]:
     decided = []
     for request in requests:
         tool = run.definition.tool_of(request.tool_name)
-        names = (request.tool_name, *(tool.aliases if tool is not None else ()))
+        names = tool.names if tool is not None else ()
         kept = [run.state.sticky[name] for name in names if name in run.state.sticky]
         sticky = kept[0] if kept else None
         if (

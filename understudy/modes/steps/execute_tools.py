@@ -8,6 +8,7 @@ from understudy.errors import UsageError
 from understudy.modes.steps.concurrent import Concurrent, may_start
 from understudy.modes.steps.run_end import end_agents_of
 from understudy.modes.steps.tool_call.arguments import (
+    CRASHED,
     ReadyCall,
     blocked_by_doubt,
     effect_of,
@@ -39,7 +40,6 @@ from understudy.state.records import Propagated, Result
 from understudy.state.run_state import Call, Turn, is_child_of
 from understudy.state.waits import woken_calls
 
-CRASHED = "it was cut off before its result was recorded"
 STOPPED = "Not run: another call of the same reply asked the run to stop."
 STOPPED_INSIDE = "another call of the same reply asked the run to stop"
 CUT_OFF = "Not executed: the reply that asked for this call was cut off before its end."

@@ -80,7 +80,7 @@ class InterruptsChecked(Timed):
     """By call key, the arguments of the call where they are not as the model wrote them: with the
     values of defaults, converted by the tool's types."""
     asked_by: str = ""
-    """The process and the definition that have asked: see `AgentDefinition.asked_by`."""
+    """The process and the definition that have asked: see `Run.asked_by`."""
     kind: Literal["interrupts_checked"] = "interrupts_checked"
 
 

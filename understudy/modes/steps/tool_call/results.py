@@ -30,6 +30,7 @@ from understudy.modes.steps.tool_call.arguments import (
     record_request,
 )
 from understudy.modes.steps.tool_call.checks import wait_for_check
+from understudy.modes.steps.tool_call.earlier_calls import EDITED
 from understudy.outcomes import Completed, Failed, Stopped, ToolCallResult
 from understudy.run.child_calls import result_of_agent
 from understudy.run.file_edits import FileEdits
@@ -388,7 +389,7 @@ def as_edited(content: Any, edited: dict[str, Any] | None) -> Any:
     """
     if edited is None:
         return content
-    note = {"run_with_arguments_changed_by_a_person": edited}
+    note = {EDITED: edited}
     if content_holds_files(content):  # files are sent only from the top of a content
         return [note, *(content if isinstance(content, list) else [content])]
     return {**note, "result": content}
