@@ -97,6 +97,8 @@ def denied_result(run: Run, call: Call, request: Request, decision: Decision) ->
     if call.attempts and request.kind != "doubt":  # it has asked, or waits: its body was entered
         why = "nobody answered it in time" if decision.by == EXPIRY else "a person rejected it"
         reason = in_part(run.state, call, why)
+        if call.unknown and request.kind == "approval":  # asked before it would have run again
+            reason = f"it was started and cut off, and may have taken effect; {why}."
     if decision.message:
         reason += f" They say: {decision.message!r}"
     text = f"Denied: {reason}\nDo not try the same call again."
