@@ -449,6 +449,7 @@ def test_at_most_five_equal_calls_are_shown_newest_first(sound: Bank) -> None:
 @pytest.mark.parametrize(("between", "shown"), [(998, 1), (999, 0)])
 def test_a_thousand_calls_back_are_looked_at(sound: Bank, between: int, shown: int) -> None:
     """With the call itself."""
+
     def made(name: str, id: str) -> list[ModelMessage]:
         part = ToolCallPart(name, {"amount": 1}, tool_call_id=id)
         result = ToolReturnPart(tool_name=name, content="done", tool_call_id=id)
