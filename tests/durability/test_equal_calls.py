@@ -16,6 +16,7 @@ from pydantic_ai.messages import (
 
 from tests.support.agents import by_turn, completed, contents, interrupted, reloaded
 from tests.support.cut_off import Crash, CutBefore, Disk
+from tests.support.loops import soon
 from understudy import (
     Agent,
     AgentState,
@@ -168,7 +169,7 @@ async def test_a_branch_is_held_by_a_doubt_of_another_branch_whoever_is_asked_ab
         Agent("first", by_turn(PAY), tools=[pay]),
         Agent("second", pays_once(in_doubt), tools=[pay]),
     ]
-    outcome = await Agent("flow", None, mode=Parallel(branches)).execute("Go.")
+    outcome = await soon(Agent("flow", None, mode=Parallel(branches)).execute("Go."))
     request = held(outcome)
     assert (request.agent_path, request.doubts[0].agent) == (("flow", "second"), "first")
     assert bank.paid == [1]
@@ -213,9 +214,9 @@ async def test_a_call_that_was_cut_off_deep_in_a_workflow_holds_an_equal_one_fro
 
     disk = SecondStart()
     with pytest.raises(Crash):
-        await flow(pays_once(entered)).execute("Go.", journal=disk)
+        await soon(flow(pays_once(entered)).execute("Go.", journal=disk))
     assert bank.paid == [1]
-    request = held(await flow(by_turn()).resume(disk.load()))
+    request = held(await soon(flow(by_turn()).resume(disk.load())))
     assert (request.agent_path, request.doubts[0].agent) == (("flow", "flat"), "deep")
     assert bank.paid == [1]
 
@@ -385,7 +386,7 @@ async def test_a_request_in_a_branch_shows_an_equal_call_that_is_open_in_another
     branches = [
         Agent(name, pays_once(), tools=[sound.tool(ask=True)]) for name in ("first", "second")
     ]
-    outcome = interrupted(await Agent("flow", None, mode=Parallel(branches)).execute("Go."))
+    outcome = interrupted(await soon(Agent("flow", None, mode=Parallel(branches)).execute("Go.")))
     shown = [[(each.outcome, each.agent) for each in r.earlier] for r in outcome.requests]
     assert [("open", "first")] in shown
 

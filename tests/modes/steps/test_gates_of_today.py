@@ -433,8 +433,10 @@ def test_an_earlier_answer_for_always_answers_a_gate_of_today(bank: Bank, decisi
     assert bank.paid == ([1, 2] if decision.type == "approve" else [])
 
 
-def test_a_question_of_a_tool_is_no_yes_to_a_gate_of_today(bank: Bank) -> None:
-    @tool
+def questioner(bank: Bank, **options: Any) -> Tool:
+    """A tool that asks before it pays."""
+
+    @tool(**options)
     async def pay(ctx: ToolContext, amount: int) -> str:
         """Pay."""
         if ctx.resume_value is None:
@@ -442,12 +444,52 @@ def test_a_question_of_a_tool_is_no_yes_to_a_gate_of_today(bank: Bank) -> None:
         bank.paid.append(amount)
         return f"paid from {ctx.resume_value}"
 
-    before = bank.agent(tools=[pay], gate=OFF).execute_sync("Go.")
-    outcome = deployed(bank.agent(tools=[pay], gate=True), before, respond("mine"))
+    return pay
+
+
+@pytest.mark.parametrize("then", [None, OFF], ids=["no gate", "a gate that did not ask"])
+def test_a_question_of_a_tool_is_no_yes_to_a_gate_of_today(bank: Bank, then: Any) -> None:
+    tools = [questioner(bank)]
+    before = bank.agent(tools=tools, gate=then).execute_sync("Go.")
+    outcome = deployed(bank.agent(tools=tools, gate=True), before, respond("mine"))
     assert asked(outcome) == [("pay", NOW)]
     assert bank.paid == []
-    end = completed(deployed(bank.agent(tools=[pay], gate=True), outcome, approve()))
+    end = completed(deployed(bank.agent(tools=tools, gate=True), outcome, approve()))
     assert contents(end.state) == [("success", "paid from mine")]
+
+
+async def test_a_runtime_asks_the_gates_of_today_about_each_of_two_calls_that_ask(
+    bank: Bank, place: Place
+) -> None:
+    """Also where it went on with the run before the second question was answered."""
+
+    def desk(**options: Any) -> Agent:
+        turn = [call("pay", {"amount": 1}), call("pay", {"amount": 2})]
+        return bank.agent(turn, tools=[questioner(bank, ask=OFF)], **options)
+
+    async with Runtime([desk()], store=place.store()) as runtime:
+        ref = runtime.spawn("desk", id="a")
+        await soon(ref.send("Go."))
+        await until_status(ref, Status.INTERRUPTED)
+    async with Runtime([desk(interrupt_on={"pay": True})], store=place.store()) as runtime:
+        ref = runtime.spawn("desk", id="a")
+        first, second = (await soon(ref.state())).requests
+        await soon(ref.resume({first.id: respond("mine")}))
+        outcome = interrupted(await soon(ref.resume({second.id: respond("yours")})))
+        gates = [request for request in outcome.requests if request.kind == "approval"]
+        assert [request.arguments["amount"] for request in gates] == [1, 2]
+        assert bank.paid == []
+        await soon(ref.resume({request.id: approve() for request in gates}))
+    assert sorted(bank.paid) == [1, 2]
+
+
+def test_who_lets_a_call_in_doubt_run_has_said_yes_to_a_gate_of_today(bank: Bank) -> None:
+    tools = [bank.tool(on_unknown="ask")]
+    state = cut_before("result", bank.agent(tools=tools))
+    doubt = interrupted(deployed(bank.agent(tools=tools), state))
+    assert [request.kind for request in doubt.requests] == ["doubt"]
+    completed(deployed(bank.agent(tools=tools, gate=True), doubt, approve()))
+    assert bank.paid == [1, 1]
 
 
 # ------------------------------------------------------------------- a tool with a new name

@@ -166,7 +166,7 @@ def _own_gates_alone(patch: pytest.MonkeyPatch) -> None:
 
 
 def _asked_whatever_was_said(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(check_interrupts, "_is_of_gate", lambda _: False)
+    patch.setattr(check_interrupts, "_was_asked_about", lambda _: False)
 
 
 def _asked_about_all(patch: pytest.MonkeyPatch) -> None:

@@ -129,8 +129,8 @@ async def _request_decisions(run: Run, turn: Turn) -> None:
     all_ready: dict[str, ReadyCall] = {}
     made: dict[str, dict[str, Any]] = {}
     for call in turn.calls.values():
-        if call.result is not None or call.requests or _is_doubt(run, call):
-            continue  # a call with requests already, as one in doubt, keeps them
+        if call.result is not None or _was_asked_about(call) or _is_doubt(run, call):
+            continue  # a call with such requests already, as one in doubt, keeps them
         ready = prepare(run, call)
         try:
             # A person is not asked about a call that cannot run
@@ -204,8 +204,7 @@ async def _ask_gates_of_today(run: Run, turn: Turn) -> None:
     calls: dict[str, ToolCall] = {}
     ready_calls: dict[str, ReadyCall] = {}
     for call in turn.calls.values():
-        was_asked = any(_is_of_gate(request) for request in call.requests.values())
-        if call.result is not None or call.pending_requests or was_asked or _is_doubt(run, call):
+        if call.result is not None or _was_asked_about(call) or _is_doubt(run, call):
             continue  # who was asked stays asked; a doubt is put to a person, or the model is told
         with contextlib.suppress(InvalidArguments):
             ready = prepare(run, call)
@@ -221,9 +220,15 @@ async def _ask_gates_of_today(run: Run, turn: Turn) -> None:
             run.record(decision)
 
 
-def _is_of_gate(request: Request) -> bool:
-    """Whether it asks if the call may run. A tool's question, and a doubt, have no source."""
-    return request.kind == "approval" or bool(request.source and not request.question_key)
+def _was_asked_about(call: Call) -> bool:
+    """Whether a person is asked if the call may run, or was. A question about it is none of that.
+
+    A tool's question has no source, and a middleware's has a key.
+    """
+    return any(
+        request.kind in ("approval", "doubt") or (request.source and not request.question_key)
+        for request in call.requests.values()
+    )
 
 
 def _is_doubt(run: Run, call: Call) -> bool:
