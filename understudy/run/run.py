@@ -244,6 +244,17 @@ class Run(Generic[DepsT_co]):
         assert run is not None, "a Run is made where a run is open"
         return run
 
+    def is_until_tool(self, name: str) -> bool:
+        """Whether a result of the tool of this name ends the run.
+
+        The run keeps the name that the tool had when it began; a call, the name that it had then.
+        """
+        until = self.current.until_tool
+        if until is None or name in until:
+            return until is not None
+        tool = self.definition.tool_of(name)
+        return tool is not None and not set(tool.names).isdisjoint(until)
+
     @property
     def run_id(self) -> str:
         return self.current.run_id

@@ -569,6 +569,21 @@ def test_an_answer_for_always_does_not_hold_for_a_renamed_tool_that_has_changed(
     assert asked(later) == [("charge", "")]
 
 
+@pytest.mark.parametrize("kind", ["started", "reply"])
+def test_a_run_until_a_tool_ends_by_the_new_name_of_the_tool(bank: Bank, kind: str) -> None:
+    """Else the model, which knows the new name alone, would pay again and again."""
+    disk = CutBefore(kind)
+    with pytest.raises(Crash):
+        bank.agent().execute_sync("Go.", until_tool="pay", force=True, journal=disk)
+    charge = call("charge", {"amount": 2})
+    turns = (PAY if kind == "started" else charge, charge, charge)
+    today = bank.agent(*turns, tools=[bank.tool("charge", aliases=["pay"])])
+    end = completed(deployed(today, disk.load()))
+    assert bank.paid == ([1] if kind == "started" else [2])
+    assert end.tool_result is not None
+    assert end.tool_result.content == f"paid {bank.paid[0]}"
+
+
 @pytest.mark.parametrize("named", ["pay", "charge"])
 @pytest.mark.parametrize("called", ["pay", "charge"])
 @pytest.mark.parametrize("where", ["its own", "of the agent above"])

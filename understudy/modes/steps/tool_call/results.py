@@ -335,8 +335,7 @@ def result_of(run: Run, ready: ReadyCall, returned: Any) -> Result:
         return not_kept_result(run, call, "it returned a list of ToolReturn, not a single one")
     if not separate:
         value = content
-    until = run.current.until_tool
-    target = until is not None and tool.name in until
+    target = run.is_until_tool(tool.name)
     value_is: Literal["content", "separate", "lost"] = "content"
     try:
         shown = as_json(content) if separate else tool.dump_value(content)
