@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from typing import Any
+from itertools import count
+from typing import Annotated, Any
 
 import pytest
+from pydantic import Field
 
 from tests.support.agents import by_turn, completed, contents, interrupted, reloaded, until_status
 from tests.support.cut_off import Crash, CutBefore
@@ -34,7 +36,7 @@ from understudy import (
     tool,
 )
 from understudy.journal import MemoryStore
-from understudy.middleware import HumanInTheLoop, Middleware, SubAgent
+from understudy.middleware import HumanInTheLoop, Middleware, SubAgent, TodoList
 from understudy.models import ScriptedRequest
 from understudy.modes import Loop, Parallel, Sequential
 from understudy.run.run import Run
@@ -367,6 +369,62 @@ def test_a_request_of_today_that_is_open_is_not_made_once_more(bank: Bank) -> No
     assert again.requests == first.requests
 
 
+def test_a_call_runs_with_the_new_default_that_a_gate_of_today_has_seen() -> None:
+    numbers, seen, paid = count(1), list[Any](), list[int]()
+
+    @tool(name="pay")
+    async def before(amount: int) -> str:
+        raise AssertionError
+
+    def is_large(arguments: Mapping[str, Any], ctx: ToolContext) -> bool:
+        seen.append(arguments["number"])
+        return False
+
+    @tool(name="pay", ask={"when": is_large})
+    async def today(
+        amount: int, number: Annotated[int, Field(default_factory=lambda: next(numbers))]
+    ) -> str:
+        paid.append(number)
+        return "paid"
+
+    old = Agent("desk", by_turn(PAY), tools=[before], interrupt_on={"pay": OFF})
+    state = cut_before("started", old)
+    completed(deployed(Agent("desk", by_turn(PAY), tools=[today]), state))
+    assert seen == paid
+
+
+async def test_an_agent_that_a_tool_makes_anew_is_asked_by_its_gates_of_today_each_time() -> None:
+    """Though the agent that runs it has not changed, and has not left memory."""
+    paid: list[int] = []
+    gates: list[Any] = [OFF]
+
+    @tool
+    async def pay(ctx: ToolContext, amount: int) -> str:
+        """Pay."""
+        await ctx.sleep("a minute", 60)
+        paid.append(amount)
+        return "paid"
+
+    @tool(read_only=True)
+    async def delegate(ctx: ToolContext) -> str:
+        """Delegate."""
+        clerk = Agent("clerk", by_turn(PAY), tools=[pay], interrupt_on={"pay": gates[-1]})
+        return (await ctx.run_agent(clerk, "Pay.")).explain()
+
+    clock = SimulatedClock()
+    boss = Agent("boss", by_turn(call("delegate", {})), tools=[delegate])
+    async with Runtime([boss], clock=clock) as runtime:
+        ref = runtime.spawn("boss", id="a")
+        await soon(ref.send("Go."))
+        await until_status(ref, Status.WAITING)
+        gates.append(True)
+        await soon(clock.advance(60))
+        await until_status(ref, Status.INTERRUPTED)
+        (request,) = (await soon(ref.state())).requests
+        assert request.asked_again == NOW
+        assert paid == []
+
+
 # ------------------------------------------------------------- the stricter of then and now
 
 
@@ -640,6 +698,12 @@ def test_a_name_that_two_tools_have_is_refused_naming_both(
 ) -> None:
     with pytest.raises(UsageError, match=r"'pay'.*'charge'|'charge'.*'pay'"):
         bank.agent(tools=[bank.tool(**one), bank.tool(**other)])
+
+
+def test_a_name_that_a_tool_of_a_middleware_has_is_no_alias(bank: Bank) -> None:
+    renamed = bank.tool("charge", aliases=["write_todos"])
+    with pytest.raises(UsageError, match=r"'charge'.*'write_todos'"):
+        bank.agent(tools=[renamed], middleware=[TodoList()])
 
 
 @pytest.mark.parametrize("aliases", ["pay", ["pay"], ["a", "a"], [""], [1], 7])

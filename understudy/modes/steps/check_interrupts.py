@@ -197,10 +197,10 @@ async def _ask_gates_of_today(run: Run, turn: Turn) -> None:
     now counts. Nothing is recorded where the verdict is the same.
     """
     ledger = run.root.ledger
-    asked = ledger.gates_asked or {}
-    if turn.asked_by == run.asked_by or asked.get(run.run_id) == turn.index:
+    asked, now = ledger.gates_asked or {}, (turn.index, run.asked_by)
+    if turn.asked_by == run.asked_by or asked.get(run.run_id) == now:
         return
-    ledger.gates_asked = {**asked, run.run_id: turn.index}
+    ledger.gates_asked = {**asked, run.run_id: now}
     calls: dict[str, ToolCall] = {}
     ready_calls: dict[str, ReadyCall] = {}
     for call in turn.calls.values():
@@ -218,6 +218,14 @@ async def _ask_gates_of_today(run: Run, turn: Turn) -> None:
         record_request(run, with_earlier(run, ready, again), made=ready.made)
         for decision in () if doubts else _kept_decisions(run, [again]):
             run.record(decision)
+    requested = {request.call_key for request in requests}
+    seen = {
+        key: ready.made
+        for key, ready in ready_calls.items()
+        if ready.made is not None and key not in requested
+    }
+    if seen:  # the call runs with what a gate has seen, not with what a new default makes next
+        run.record(InterruptsChecked(turn=turn.index, arguments=seen, asked_by=run.asked_by))
 
 
 def _was_asked_about(call: Call) -> bool:
