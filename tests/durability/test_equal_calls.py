@@ -20,6 +20,7 @@ from tests.support.loops import soon
 from understudy import (
     Agent,
     AgentState,
+    Failed,
     Outcome,
     Request,
     ScriptedModel,
@@ -218,6 +219,46 @@ async def test_a_call_that_was_cut_off_deep_in_a_workflow_holds_an_equal_one_fro
     assert bank.paid == [1]
     request = held(await soon(flow(by_turn()).resume(disk.load())))
     assert (request.agent_path, request.doubts[0].agent) == (("flow", "flat"), "deep")
+    assert bank.paid == [1]
+
+
+@pytest.mark.parametrize("depth", [0, 1, 3])
+@pytest.mark.parametrize("place", ["first", "last"])
+async def test_a_call_that_the_failure_of_a_branch_cut_off_holds_an_equal_one_after_a_retry(
+    bank: Bank, depth: int, place: str
+) -> None:
+    """What the failed run knew of the doubt is void: the branch has to find it out anew."""
+    entered, is_down = asyncio.Event(), True
+
+    @tool
+    async def pay(amount: int) -> str:
+        """Pay, and never hear of it."""
+        bank.paid.append(amount)
+        entered.set()
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    async def fails(request: ScriptedRequest) -> Any:
+        await entered.wait()
+        if is_down:
+            raise ConnectionError("down")
+        return "done" if paid_already(request) else PAY
+
+    def paid_already(request: ScriptedRequest) -> bool:
+        return any(isinstance(message, ModelResponse) for message in request.messages)
+
+    cut_off = Agent("cut_off", by_turn(PAY), tools=[pay])
+    for level in range(depth):
+        cut_off = Agent(f"level{level}", None, mode=Sequential([cut_off]))
+    branches = [cut_off, Agent("fails", ScriptedModel(fails), tools=[pay])]
+    flow = Agent("flow", None, mode=Parallel(branches if place == "first" else branches[::-1]))
+    failed = await soon(flow.execute("Go."))
+    assert isinstance(failed, Failed)
+    assert bank.paid == [1]
+    is_down = False
+    request = held(await soon(flow.retry(reloaded(failed.state))))
+    assert request.agent_path == ("flow", "fails")
+    assert request.doubts[0].agent == "cut_off"
     assert bank.paid == [1]
 
 
