@@ -129,6 +129,25 @@ def test_a_child_is_held_by_a_doubt_of_another_child(bank: Bank) -> None:
     assert bank.paid == [1]
 
 
+def test_a_child_of_a_later_run_is_held_by_a_doubt_of_a_child_of_an_earlier_run(
+    bank: Bank,
+) -> None:
+    def boss() -> Agent:
+        clerk = Agent("clerk", pays_once(), tools=[bank.tool()])
+        inside = [SubAgent([clerk], general_purpose=False)]
+        middle = Agent("middle", by_turn(task()), middleware=inside)
+        turns = (task("middle"), "over", task("middle"))
+        return Agent(
+            "desk", by_turn(*turns), middleware=[SubAgent([middle], general_purpose=False)]
+        )
+
+    before = completed(boss().execute_sync("Go."))
+    request = held(boss().execute_sync("Again.", state=reloaded(before.state)))
+    assert request.agent_path == ("desk", "middle", "clerk")
+    assert request.doubts[0].agent == "clerk"
+    assert bank.paid == [1]
+
+
 def test_an_agent_of_a_workflow_is_held_by_a_doubt_of_the_one_before(bank: Bank) -> None:
     def steps() -> list[Agent]:
         return [bank.agent(PAY, name="first"), Agent("second", pays_once(), tools=[bank.tool()])]
