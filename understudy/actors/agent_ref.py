@@ -413,7 +413,8 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
         What the failed run has finished stays: agents of a workflow that have ended, results of
         tools, replies of models. A call that was started and has no result is in doubt, unless it
         is idempotent or read-only: as after a crash. The new run has the options of the failed
-        one; its limits count anew, and its hooks run. A run in quarantine is released, and continues itself.
+        one; its limits count anew, and its hooks run. A run in quarantine is released, and
+        continues itself.
 
         The future raises `NotInterrupted` if the last run has not failed and none is quarantined,
         `NoProgress` if five retries in a row got no further, and `OtherWorkflow` if the agents of
