@@ -189,7 +189,7 @@ async def _call_function(
             # (test_a_call_whose_lease_has_run_out_is_not_run_when_it_is_lost).
             run.ledger.check_owner()
             # Race: the time limit may pass meanwhile. A call whose body was not entered is not in
-            # doubt: see `timed_out_result`.
+            # doubt: see `not_entered_result`.
             entered.append(True)
             return function(*positional, **keywords)
 
