@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from pydantic_core import to_json
@@ -15,7 +15,7 @@ MOST = 20
 MOST_CHARACTERS = 200
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)  # not frozen, which takes 4 times as long for each call
 class DoneCall:
     """A finished call with effects."""
 
@@ -26,42 +26,33 @@ class DoneCall:
     """The agent that made it, of one whose run is inside this one; empty for the run's own."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True)
 class DoneCalls:
     """The finished calls with effects of a run, and of the agents inside it that have ended."""
 
-    newest: tuple[DoneCall, ...] = ()
+    newest: list[DoneCall] = field(default_factory=list)
     """Oldest first."""
     others: int = 0
     """How many came before them."""
 
-    def with_call(self, tool_name: str, arguments: object) -> DoneCalls:
-        """These, and one more."""
-        done = DoneCall(tool_name=tool_name, arguments=_shortened(arguments))
-        return self._adding((done,), 0)
+    def add(self, tool_name: str, arguments: object) -> None:
+        """One more is finished."""
+        self.newest.append(DoneCall(tool_name=tool_name, arguments=_shortened(arguments)))
+        if len(self.newest) > MOST:
+            del self.newest[0]
+            self.others += 1
 
-    def with_agent(self, agent: str, inside: DoneCalls) -> DoneCalls:
-        """These, and those of an agent inside whose run is over."""
-        if inside is NOTHING_DONE or not inside.newest:
-            return self
-        told = tuple(
-            done
-            if done.agent
-            else DoneCall(tool_name=done.tool_name, arguments=done.arguments, agent=agent)
-            for done in inside.newest
-        )
-        return self._adding(told, inside.others)
+    def add_all(self, agent: str, inside: DoneCalls) -> None:
+        """Those of an agent inside whose run is over."""
+        for done in inside.newest:
+            self.newest.append(replace(done, agent=done.agent or agent))
+        dropped = max(0, len(self.newest) - MOST)
+        del self.newest[:dropped]
+        self.others += inside.others + dropped
 
-    def _adding(self, later: tuple[DoneCall, ...], others: int) -> DoneCalls:
-        newest = (*self.newest, *later)
-        dropped = max(0, len(newest) - MOST)
-        return DoneCalls(newest=newest[dropped:], others=self.others + others + dropped)
-
-    def __bool__(self) -> bool:
-        return bool(self.newest)
-
-
-NOTHING_DONE = DoneCalls()
+    def copied(self) -> DoneCalls:
+        """Of its own; a finished call does not change."""
+        return DoneCalls(list(self.newest), self.others)
 
 
 class RunWithDone(Protocol):
@@ -72,7 +63,7 @@ class RunWithDone(Protocol):
         """Its id."""
 
     @property
-    def done(self) -> DoneCalls:
+    def done(self) -> DoneCalls | None:
         """Its finished calls with effects."""
 
 
@@ -107,23 +98,23 @@ def what_it_did(state: StateWithDone) -> str:
     return _listed(run.done, doubts)
 
 
-def _listed(done: DoneCalls, doubts: Sequence[tuple[str, object]]) -> str:
+def _listed(done: DoneCalls | None, doubts: Sequence[tuple[str, object]]) -> str:
     """What was done, and what may have been, by tool: for a model or a person.
 
     Args:
-        done: the finished calls with effects.
+        done: the finished calls with effects, if there are any.
         doubts: the tool's name and the arguments of each call whose outcome is unknown.
 
     """
     lines = []
     by_tool: dict[str, list[str]] = {}
-    for call in done.newest:
+    for call in () if done is None else done.newest:
         of = f"{call.agent}: {call.tool_name}" if call.agent else call.tool_name
         by_tool.setdefault(of, []).append(call.arguments)
     if by_tool:
         lines.append("It has done, and this stands:")
         lines += [f"- {tool}({given})" for tool, each in by_tool.items() for given in each]
-        if done.others:
+        if done is not None and done.others:
             lines.append(f"- and {done.others} calls before these")
     if doubts:
         lines.append("Nobody knows whether these took effect:")

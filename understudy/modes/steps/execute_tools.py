@@ -85,8 +85,10 @@ async def execute_tools(run: Run) -> Outcome | None:
         # Race: a crash after the body was entered and before that was durable would let the next
         # attempt run it again (test_a_call_is_durably_started_before_its_body_is_entered). A tool
         # that only looks something up may run again.
-        if any(item.call.effect != "read_only" for item in batch):
-            await run.durable()
+        for item in batch:
+            if item.call.effect != "read_only":
+                await run.durable()
+                break
         is_alone = len(batch) == 1 and (len(turn.calls) == 1 or batch[0].tool.sequential)
         waiting = {} if is_alone else _waiting_beside(run, turn, batch)
         if len(batch) == 1 and not waiting:
@@ -143,15 +145,20 @@ async def _record_starts(run: Run, ready: list[ReadyCall]) -> list[ReadyCall]:
 
     One in doubt whose check is to be asked does not start.
     """
-    batch = [item for item in ready if item.call.check or not blocked_by_doubt(run, item)]
+    batch = [item for item in ready if _asks_check(item) or not blocked_by_doubt(run, item)]
     if run.definition.has_keys and any(item.tool.key is not None for item in batch):
         from understudy.modes.steps.tool_call.call_keys import start_with_keys  # few tools have one
 
         return await start_with_keys(run, batch)
     for item in batch:
-        if item.call.check is None:
+        if not _asks_check(item):
             record_started(run, item)
     return batch
+
+
+def _asks_check(ready: ReadyCall) -> bool:
+    """Whether the call is in doubt, and does not start: its check is asked."""
+    return bool(ready.call.checks) and ready.call.check is not None
 
 
 def _has_stop_signal(turn: Turn) -> bool:
@@ -179,7 +186,7 @@ async def _close_unfinished(run: Run, turn: Turn) -> None:
 
 async def _release(run: Run, call: Call) -> ReadyCall | None:
     """The call if it is to run now, or its check; else None, and what is known is recorded."""
-    if call.check is not None:
+    if call.checks and call.check is not None:
         return await _release_check(run, call)
     if call.running:
         tool = run.definition.tool_of(call.part.tool_name)
@@ -209,9 +216,12 @@ async def _release(run: Run, call: Call) -> ReadyCall | None:
         run.record(decided)
         return None
     ready = prepare(run, call)
-    refusal = not_kept_before(run, ready) if isinstance(ready, ReadyCall) else ready
-    if isinstance(ready, ReadyCall) and refusal is None:
-        return ready
+    if isinstance(ready, ReadyCall):
+        refusal = not_kept_before(run, ready) if run.current.not_kept else None
+        if refusal is None:
+            return ready
+    else:
+        refusal = ready
     await end_agents_of(run, call.key)
     if call.attempts and call.effect != "read_only":  # the definition has changed since it began
         run.record(doubt_result(run, call, f"it cannot go on: {refusal}"))

@@ -71,7 +71,7 @@ def result(state: AgentState, record: r.Result) -> None:
             run.usage.tool_calls += 1
         if call.effect != "read_only" and call.attempts and record.value_is != "given":
             given = call.part.args if call.arguments is None else call.arguments
-            run.done = run.done.with_call(call.part.tool_name, given)
+            run.add_done(call.part.tool_name, given)
 
 
 def _has_happened(state: AgentState, call: Call, record: r.Result) -> bool:

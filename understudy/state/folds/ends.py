@@ -93,7 +93,7 @@ def end_children(
         run = open_run(state)
         run.usage.incr(usage)
         run.costs = adding(run.costs, below(run.agent, child.run.costs))
-        run.done = run.done.with_agent(child.run.agent, child.run.done)
+        run.add_done_of(child.run)
         add_decisions_and_doubts(state, child)
 
 
@@ -137,10 +137,11 @@ def done_by_call(state: AgentState, call: Call) -> str:
         if point.kind == "once" and point.answer is not None
     ]
     for key, child in state.children.items():
-        if is_child_of(key, call.key) and child.run is not None:
-            parts += [f"{each.tool_name}({each.arguments})" for each in child.run.done.newest]
-            if child.run.done.others:
-                parts.append(f"and {child.run.done.others} calls before these")
+        done = child.run.done if child.run is not None else None
+        if is_child_of(key, call.key) and done is not None:
+            parts += [f"{each.tool_name}({each.arguments})" for each in done.newest]
+            if done.others:
+                parts.append(f"and {done.others} calls before these")
     return ", ".join(parts)
 
 
