@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Protocol
+from typing import Annotated, Any, Protocol
 
+from pydantic import PlainSerializer
 from pydantic_core import to_json
 
 from understudy.interrupts import DoubtfulCall
@@ -15,13 +16,19 @@ MOST = 20
 MOST_CHARACTERS = 200
 
 
-@dataclass(slots=True, kw_only=True)  # not frozen, which takes 4 times as long for each call
+def shortened(arguments: object) -> str:
+    """Arguments as JSON; the first characters of them."""
+    text = arguments if isinstance(arguments, str) else to_json(arguments or {}).decode()
+    return text if len(text) <= MOST_CHARACTERS else f"{text[: MOST_CHARACTERS - 3]}..."
+
+
+@dataclass(slots=True)  # not frozen, which takes 4 times as long for each call
 class DoneCall:
     """A finished call with effects."""
 
     tool_name: str
-    arguments: str
-    """As JSON; the first characters of them."""
+    arguments: Annotated[Any, PlainSerializer(shortened, return_type=str)]
+    """As they ran. Stored, they are text: the first characters of their JSON."""
     agent: str = ""
     """The agent that made it, of one whose run is inside this one; empty for the run's own."""
 
@@ -37,7 +44,7 @@ class DoneCalls:
 
     def add(self, tool_name: str, arguments: object) -> None:
         """One more is finished."""
-        self.newest.append(DoneCall(tool_name=tool_name, arguments=_shortened(arguments)))
+        self.newest.append(DoneCall(tool_name, arguments))
         if len(self.newest) > MOST:
             del self.newest[0]
             self.others += 1
@@ -79,11 +86,6 @@ class StateWithDone(Protocol):
         """By call key, the calls whose outcome is unknown."""
 
 
-def _shortened(arguments: object) -> str:
-    text = arguments if isinstance(arguments, str) else to_json(arguments or {}).decode()
-    return text if len(text) <= MOST_CHARACTERS else f"{text[:MOST_CHARACTERS]}..."
-
-
 def what_it_did(state: StateWithDone) -> str:
     """What the last run of this state has done, and what it may have done; empty if nothing."""
     run = state.run
@@ -110,7 +112,7 @@ def _listed(done: DoneCalls | None, doubts: Sequence[tuple[str, object]]) -> str
     by_tool: dict[str, list[str]] = {}
     for call in () if done is None else done.newest:
         of = f"{call.agent}: {call.tool_name}" if call.agent else call.tool_name
-        by_tool.setdefault(of, []).append(call.arguments)
+        by_tool.setdefault(of, []).append(shortened(call.arguments))
     if by_tool:
         lines.append("It has done, and this stands:")
         lines += [f"- {tool}({given})" for tool, each in by_tool.items() for given in each]
@@ -118,5 +120,5 @@ def _listed(done: DoneCalls | None, doubts: Sequence[tuple[str, object]]) -> str
             lines.append(f"- and {done.others} calls before these")
     if doubts:
         lines.append("Nobody knows whether these took effect:")
-        lines += [f"- {tool}({_shortened(given)})" for tool, given in doubts]
+        lines += [f"- {tool}({shortened(given)})" for tool, given in doubts]
     return "\n".join(lines)

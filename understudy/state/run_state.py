@@ -438,12 +438,6 @@ class RunState:
         """Whether it has failed, or was cut off, and is to be continued under the run around it."""
         return self.left is not None and self.left.taken_over
 
-    def add_done(self, tool_name: str, arguments: object) -> None:
-        """A call with effects is finished."""
-        if self.done is None:
-            self.done = DoneCalls()
-        self.done.add(tool_name, arguments)
-
     def add_done_of(self, inside: RunState) -> None:
         """The run of an agent inside has ended: what it did is done by this one."""
         if inside.done is not None:

@@ -63,6 +63,8 @@ class Arguments(Protocol):
 
     takes_context: bool
     """Whether the function takes a `ToolContext` before them."""
+    is_plain: bool
+    """Whether what a model writes is what the function gets: nothing is converted or filled in."""
     returns: Any
     """The type of the value that the function returns; `Any` where that is not known."""
     definition: ToolDefinition
@@ -340,6 +342,8 @@ class Tool(Generic[FunctionT_co]):
 
         self._arguments = self._read_arguments(description)
         self.takes_context: bool = self._arguments.takes_context
+        self.makes_arguments: bool = not self._arguments.is_plain
+        """Whether a call may run with other arguments than the model wrote: see `made`."""
         self.definition: ToolDefinition = self._arguments.definition
         self.description: str = self.definition.description or ""
         self.parameters: dict[str, Any] = self.definition.parameters_json_schema

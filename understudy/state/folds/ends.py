@@ -13,6 +13,7 @@ from understudy.interrupts import DoubtfulCall
 from understudy.state import records as r
 from understudy.state.agent_state import AgentState
 from understudy.state.costs import adding, below
+from understudy.state.done_calls import shortened
 from understudy.state.folds.places import open_run
 from understudy.state.run_state import Call, Left, Point, RunState, Turn, is_child_of
 from understudy.state.shared_empties import with_item
@@ -139,7 +140,7 @@ def done_by_call(state: AgentState, call: Call) -> str:
     for key, child in state.children.items():
         done = child.run.done if child.run is not None else None
         if is_child_of(key, call.key) and done is not None:
-            parts += [f"{each.tool_name}({each.arguments})" for each in done.newest]
+            parts += [f"{each.tool_name}({shortened(each.arguments)})" for each in done.newest]
             if done.others:
                 parts.append(f"and {done.others} calls before these")
     return ", ".join(parts)
