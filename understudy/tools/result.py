@@ -25,7 +25,7 @@ class OutcomeUnknown(Exception):
     """Raised by a tool that cannot know whether it took effect: its target did not answer, say.
 
     The call is in doubt, as one that was cut off: it is not repeated without a person. Where the
-    tool is idempotent it is an error like any other.
+    tool is idempotent it is repeated under its key first; where it is read-only it is an error.
     """
 
 

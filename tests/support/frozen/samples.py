@@ -1061,10 +1061,10 @@ def _run(**fields: Any) -> RunState:
         "model_call": ModelCall(replace(call, key="run-1.4.model"), held=reply(tool_call(2))),
         "answers": {"may I": RESPONDED},
         "done": DoneCalls(
-            newest=(
+            newest=[
                 DoneCall(tool_name="pay", arguments='{"n": 1}', agent="clerk"),
                 DoneCall(tool_name="pay", arguments='{"n": 2}'),
-            ),
+            ],
             others=3,
         ),
         "not_kept": {"run-1.0.9": NotKept(tool_name="pay", arguments={"n": 9}, text="pay ran")},

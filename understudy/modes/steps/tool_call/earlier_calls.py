@@ -12,7 +12,7 @@ from understudy._base.json_values import digest
 from understudy.interrupts import EarlierCall
 from understudy.run.run import Run
 from understudy.state.agent_state import AgentState
-from understudy.state.done_calls import is_shortened
+from understudy.state.done_calls import whole_arguments
 from understudy.state.folds.ends import last_arguments
 from understudy.state.run_state import Call
 from understudy.tools import InvalidArguments, Tool
@@ -134,12 +134,14 @@ def _inside(state: AgentState, wanted: _Wanted, known: set[str]) -> Iterator[Ear
         known: the agents whose calls are in its conversation.
 
     """
-    for done in reversed(state.run.done.newest if state.run is not None else ()):
-        if not done.agent or done.agent in known or is_shortened(done):
+    done = state.run.done if state.run is not None else None
+    for each in reversed(done.newest if done is not None else ()):
+        if not each.agent or each.agent in known or not wanted.is_called(each.tool_name):
             continue
-        if wanted.is_called(done.tool_name) and wanted.has(done.arguments):
+        arguments = whole_arguments(each)
+        if arguments is not None and wanted.has(arguments):
             yield EarlierCall(
-                tool_call_id="", outcome="success", content="", at=None, agent=done.agent
+                tool_call_id="", outcome="success", content="", at=None, agent=each.agent
             )
 
 

@@ -63,7 +63,7 @@ async def invoke(run: Run, ready: ReadyCall) -> None:
         return task is not None and task.cancelling() > cancelled_before
 
     try:
-        if ready.call.check is not None:
+        if ready.call.checks and ready.call.check is not None:
             result = found_result(run, ready, await ask_check(run, ready))
         else:
             of_call = _result if run.instrument is None else _watched
