@@ -21,6 +21,14 @@ class ToolFailed(Exception):
     """Raised by a tool that failed: the model gets the message alone, without the error's type."""
 
 
+class RemoteToolError(Exception):
+    """The server of a tool says that a call has failed: MCP's `isError`.
+
+    The model gets the message alone, and may call again. `unknown_after` of the tool's policy may
+    name it, for a server that says so of calls that took effect.
+    """
+
+
 class OutcomeUnknown(Exception):
     """Raised by a tool that cannot know whether it took effect: its target did not answer, say.
 

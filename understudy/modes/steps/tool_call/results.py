@@ -26,6 +26,7 @@ from understudy.modes.steps.tool_call.arguments import (
     ReadyCall,
     as_tool_call,
     effect_of,
+    is_gated,
     prepare,
     record_request,
 )
@@ -125,7 +126,9 @@ def in_doubt_result(run: Run, call: Call, reason: str) -> Result | None:
             return None
         if has_check:
             reason = f"{reason}, and its check could not tell what it did"
-        choice = ready.tool.on_unknown or ("ask" if has_check or call.requests else "tell")
+        # What was asked about a call ends with an import: its gate says that it needs a person.
+        needs_person = call.requests or (call.copied_from and is_gated(run, ready.tool))
+        choice = ready.tool.on_unknown or ("ask" if has_check or needs_person else "tell")
         if choice == "ask":
             request = as_tool_call(run, ready).request(
                 kind="doubt",
