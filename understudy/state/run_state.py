@@ -83,6 +83,8 @@ class Call:
     part: ToolCallPart
     attempts: int = 0
     """The number of times that it was started."""
+    not_entered: int = 0
+    """How many of these ended before its body was entered: a middleware asked, say."""
     effect: Effect = "effects"
     arguments: dict[str, Any] | None = None
     """Those that were made for it; None where they are as the model wrote them."""
@@ -107,6 +109,11 @@ class Call:
     """The points that its tool has come to, by their names."""
     checks: int = 0
     """How often it has waited for its check."""
+
+    @property
+    def entered(self) -> bool:
+        """Whether its body was entered, or may have been."""
+        return self.attempts > self.not_entered
 
     @property
     def made_arguments(self) -> dict[str, Any]:
@@ -268,6 +275,8 @@ class Left:
     """Messages of the user that come after the results of that turn, or where it continues."""
     taken_over: bool = False
     """The run around it continues, and this one is to be continued with it."""
+    done: DoneCalls = NOTHING_DONE
+    """What it had done by then, but for what the agents had done that were open."""
 
     def copied(self) -> Left:
         twin = _twin(self)
@@ -280,6 +289,8 @@ class Continued:
     """The failed run that a run continues."""
 
     run_id: str
+    since: datetime | None = None
+    """When the first of the failed runs started of which this one is the continuation."""
     retries: int = 1
     """The number of runs in a row, up to this one, that continued and got no further."""
     unread: tuple[StoredRequest, ...] = ()

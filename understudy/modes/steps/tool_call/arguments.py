@@ -152,8 +152,15 @@ def _completed(edited: dict[str, Any], arguments: dict[str, Any]) -> dict[str, A
     return edited
 
 
-def request_again(run: Run, ready: ReadyCall) -> None:
-    """Replace each request about a call by a new one, which shows what would run now."""
+def request_again(run: Run, ready: ReadyCall, *, not_entered: bool = False) -> None:
+    """Replace each request about a call by a new one, which shows what would run now.
+
+    Args:
+        run: of the call.
+        ready: the call.
+        not_entered: as of `Requested`.
+
+    """
     call = as_tool_call(run, ready)
     for request in list(ready.call.requests.values()):
         if request.question_key:
@@ -168,7 +175,7 @@ def request_again(run: Run, ready: ReadyCall) -> None:
             doubts=request.doubts,
             asked_again=CHANGED,
         )
-        record_request(run, fresh, (request.id,), made=ready.made)
+        record_request(run, fresh, (request.id,), made=ready.made, not_entered=not_entered)
 
 
 def doubts_about(run: Run, ready: ReadyCall) -> tuple[DoubtfulCall, ...]:
@@ -298,6 +305,7 @@ def record_request(
     replaces: tuple[str, ...] = (),
     *,
     made: dict[str, Any] | None = None,
+    not_entered: bool = False,
 ) -> None:
     """Record a request.
 
@@ -306,6 +314,11 @@ def record_request(
         request: about the call.
         replaces: the ids of the requests that it replaces.
         made: the arguments that were made for the call, if no record has them yet.
+        not_entered: as of `Requested`.
 
     """
-    run.record(Requested(request=request, replaces=replaces, call_arguments=made))
+    run.record(
+        Requested(
+            request=request, replaces=replaces, call_arguments=made, not_entered=not_entered
+        )
+    )

@@ -59,6 +59,8 @@ class ToolStop(CallEnded):
     def __init__(self, signal: StopSignal) -> None:
         super().__init__()
         self.signal = signal
+        self.is_before_body = False
+        """A middleware raised it, and has not passed the call on."""
 
 
 class ToolHalt(CallEnded):
@@ -136,9 +138,8 @@ def doubt_after(run: Run, ready: ReadyCall, error: BaseException) -> InDoubt | N
         return InDoubt(f"it raised {error_text(error)}, which leaves open what it did", error)
     if all(isinstance(leaf, (Retry, ToolFailed, InvalidArguments)) for leaf in leaves):
         return None
-    done = done_by_call(run.state, call)
-    if done:
-        return InDoubt(f"it raised {error_text(error)} after it had done this: {done}", error)
+    if done_by_call(run.state, call):  # the reason says what
+        return InDoubt(f"it raised {error_text(error)}", error)
     return None
 
 
