@@ -1,4 +1,8 @@
-"""Equal calls that were made before: what a person is shown who decides about one more."""
+"""Calls that were made before: what a person is shown who decides about one more.
+
+They are those that equal it. Of a tool that runs agents by their names they are also those which
+ran the same agent and did not succeed: their results tell what that agent has done.
+"""
 
 from __future__ import annotations
 
@@ -17,11 +21,13 @@ MOST_LOOKED_AT = 1_000
 """Calls of an agent that are looked at, newest first."""
 MOST_SHOWN = 5
 MOST_CHARACTERS = 200
+MOST_OF_AGENT = 6_000
+"""Characters of what an agent did that a call ran, and that did not finish."""
 
 
 def earlier_calls(run: Run, ready: ReadyCall) -> tuple[EarlierCall, ...]:
-    """The equal calls of the whole tree of agents, newest first; those of the same reply first."""
-    wanted, tool = digest(canonical(ready)), ready.tool
+    """The calls of the whole tree of agents, newest first; those of the same reply first."""
+    wanted, tool = _Wanted(ready), ready.tool
     found = list(_in_reply(run, ready, wanted))
     for state in run.root.state.tree:
         name = state.run.agent if state.run is not None and state is not run.state else ""
@@ -29,11 +35,12 @@ def earlier_calls(run: Run, ready: ReadyCall) -> tuple[EarlierCall, ...]:
     return tuple(found[:MOST_SHOWN])
 
 
-def _in_reply(run: Run, ready: ReadyCall, wanted: str) -> Iterator[EarlierCall]:
+def _in_reply(run: Run, ready: ReadyCall, wanted: _Wanted) -> Iterator[EarlierCall]:
     turn = run.current.turn
     for other in turn.calls.values() if turn is not None else ():
-        if other is not ready.call and _is_equal(ready.tool, other.part, wanted):
-            result = other.result
+        result = other.result
+        outcome = None if result is None else result.part.outcome
+        if other is not ready.call and wanted.fits(ready.tool, other.part, outcome):
             yield EarlierCall(
                 tool_call_id=other.part.tool_call_id,
                 outcome="open" if result is None else result.part.outcome,
@@ -43,7 +50,7 @@ def _in_reply(run: Run, ready: ReadyCall, wanted: str) -> Iterator[EarlierCall]:
 
 
 def _in_conversation(
-    state: AgentState, tool: Tool, wanted: str, *, agent: str
+    state: AgentState, tool: Tool, wanted: _Wanted, *, agent: str
 ) -> Iterator[EarlierCall]:
     results: dict[str, ToolReturnPart] = {}
     looked_at = 0
@@ -56,7 +63,7 @@ def _in_conversation(
             for call in reversed(message.tool_calls):
                 looked_at += 1
                 result = results.pop(call.tool_call_id, None)
-                if result is not None and _is_equal(tool, call, wanted):
+                if result is not None and wanted.fits(tool, call, result.outcome):
                     yield EarlierCall(
                         tool_call_id=call.tool_call_id,
                         outcome=result.outcome,
@@ -68,15 +75,28 @@ def _in_conversation(
             return
 
 
-def _is_equal(tool: Tool, part: ToolCallPart, wanted: str) -> bool:
-    if part.tool_name != tool.name:
-        return False
-    try:
-        return digest(tool.canonical(tool.validate(part.args))) == wanted
-    except InvalidArguments:
-        return False  # it could not run
+class _Wanted:
+    """Which calls are shown beside this one."""
+
+    def __init__(self, ready: ReadyCall) -> None:
+        arguments = canonical(ready)
+        self._digest = digest(arguments)
+        self._agent = arguments.get(ready.tool.agent_argument)
+
+    def fits(self, tool: Tool, part: ToolCallPart, outcome: str | None) -> bool:
+        if part.tool_name != tool.name:
+            return False
+        try:
+            arguments = tool.canonical(tool.validate(part.args))
+        except InvalidArguments:
+            return False  # it could not run
+        is_unfinished = outcome in ("failed", "interrupted")
+        if is_unfinished and self._agent is not None:
+            return bool(arguments[tool.agent_argument] == self._agent)
+        return digest(arguments) == self._digest
 
 
 def _shortened(part: ToolReturnPart) -> str:
     text = part.model_response_str()
-    return text if len(text) <= MOST_CHARACTERS else f"{text[:MOST_CHARACTERS]}..."
+    most = MOST_CHARACTERS if part.outcome == "success" else MOST_OF_AGENT
+    return text if len(text) <= most else f"{text[:most]}..."
