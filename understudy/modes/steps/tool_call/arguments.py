@@ -318,7 +318,5 @@ def record_request(
 
     """
     run.record(
-        Requested(
-            request=request, replaces=replaces, call_arguments=made, not_entered=not_entered
-        )
+        Requested(request=request, replaces=replaces, call_arguments=made, not_entered=not_entered)
     )

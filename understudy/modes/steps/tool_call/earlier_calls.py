@@ -97,6 +97,6 @@ class _Wanted:
 
 
 def _shortened(part: ToolReturnPart) -> str:
-    text = part.model_response_str()
+    text = part.content if isinstance(part.content, str) else part.model_response_str()
     most = MOST_CHARACTERS if part.outcome == "success" else MOST_OF_AGENT
     return text if len(text) <= most else f"{text[:most]}..."
