@@ -24,7 +24,7 @@ from understudy import (
     tool,
 )
 from understudy.actors import Subscription
-from understudy.events import Event, RunFinished, ToolEnded, ToolStarted
+from understudy.events import RunFinished, ToolEnded, ToolStarted
 from understudy.middleware import SubAgent
 from understudy.models import ScriptedRequest
 from understudy.modes import Parallel, Sequential
@@ -152,7 +152,7 @@ class Story:
 
     # ------------------------------------------------------------------------- what is said
 
-    def check(self, events: list[Event], state: AgentState) -> None:
+    def check(self, events: list[object], state: AgentState) -> None:
         """Check all that people, programs and the model were told."""
         started = [event for event in events if isinstance(event, ToolStarted)]
         ended = [event for event in events if isinstance(event, ToolEnded)]
@@ -195,7 +195,7 @@ def _replies(*turns: Any) -> ScriptedModel:
 
 async def told(story: Story, how: str, at: int | None = None) -> bool:
     """Stop the run after so many events, or at rest; whether there were as many."""
-    events: list[Event] = []
+    events: list[object] = []
 
     async def collect(subscription: Subscription) -> None:
         async for each in subscription:

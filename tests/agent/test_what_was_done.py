@@ -14,8 +14,8 @@ from understudy import (
     Interrupt,
     Outcome,
     ScriptedModel,
-    Stopped,
     StopAgent,
+    Stopped,
     StopSignal,
     ToolContext,
     approve,
@@ -155,7 +155,7 @@ def test_what_a_call_has_done_once_before_it_failed_is_told() -> None:
 
 
 def test_what_a_person_found_done_is_told_and_what_they_did_instead_is_not() -> None:
-    """S4, J4: the answer to a doubt says what the call did; the one to a gate that it did not run."""
+    """S4, J4: the answer to a doubt says what the call did, that to a gate that it did not run."""
     gates = [HumanInTheLoop({"vanish": True, "send": True})]
     inner = worker([call("vanish"), call("send")], middleware=gates)
     desk = above(inner)
@@ -315,7 +315,7 @@ def cancelled(agent: Agent, outcome: Outcome) -> Outcome:
 
 
 LARGE = HumanInTheLoop({"pay": {"when": lambda arguments, ctx: arguments["n"] > 100}})
-BEFORE = {"a middleware asks": [Asks()], "a middleware changes it": [LARGE, Raises()]}
+BEFORE: dict[str, list[Middleware]] = {"a middleware asks": [Asks()], "a middleware changes it": [LARGE, Raises()]}
 
 
 @pytest.mark.parametrize("stack", BEFORE.values(), ids=BEFORE)

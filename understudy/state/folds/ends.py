@@ -251,7 +251,9 @@ def ran_in_part(state: AgentState, call: Call) -> bool:
 def _why_child_stopped(state: AgentState, call: Call) -> str:
     """What the model learns of a call whose agent did not finish; with a halt that it raised."""
     halt = open_run(state).halt
-    for key, _ in () if halt is None else _agents_of(state, call):
+    for key, _ in _agents_of(state, call):
+        if halt is None:
+            break
         if halt.run_id == key or halt.run_id.startswith(f"{key}."):
             return told_done(state, call, CHILD_HALTED.format(reason=halt.payload))
     return in_part(state, call, CHILD_STOPPED)
