@@ -143,6 +143,12 @@ def doubt_after(run: Run, ready: ReadyCall, error: BaseException) -> InDoubt | N
     return None
 
 
+def was_cancelled_inside(error: BaseException) -> bool:
+    """Whether it is a group with a cancellation, and nothing else that is more than an error."""
+    more = [leaf for leaf in _leaves(error) if not isinstance(leaf, Exception)]
+    return bool(more) and all(isinstance(leaf, asyncio.CancelledError) for leaf in more)
+
+
 def uncancel_after_task_group(run: Run) -> None:
     """Take back the cancel request that a failed `TaskGroup` left with its task.
 
