@@ -176,10 +176,10 @@ async def _close_unfinished(run: Run, turn: Turn) -> None:
         )
         if call.check is not None and call.key in run.state.doubts:
             doubt = run.state.doubts[call.key].reason
-        text = in_part(run.state, call, STOPPED_INSIDE) if call.attempts else STOPPED
+        await end_agents_of(run, call.key)
+        text = in_part(run.state, call, STOPPED_INSIDE) if call.entered else STOPPED
         if doubt is not None:
             text = IN_DOUBT.format(reason=doubt)
-        await end_agents_of(run, call.key)
         part = make_part(run, call, text, "interrupted")
         run.record(Result(call_key=call.key, part=part, doubt=doubt))
 
@@ -206,7 +206,7 @@ async def _release(run: Run, call: Call) -> ReadyCall | None:
             return None
     if call.withdrawn:
         await end_agents_of(run, call.key)
-        text = in_part(run.state, call, MOVED_ON_INSIDE) if call.attempts else MOVED_ON
+        text = in_part(run.state, call, MOVED_ON_INSIDE) if call.entered else MOVED_ON
         part = make_part(run, call, text, "denied")
         run.record(Result(call_key=call.key, part=part))
         return None
@@ -223,7 +223,7 @@ async def _release(run: Run, call: Call) -> ReadyCall | None:
     else:
         refusal = ready
     await end_agents_of(run, call.key)
-    if call.attempts and call.effect != "read_only":  # the definition has changed since it began
+    if call.entered and call.effect != "read_only":  # the definition has changed since it began
         run.record(doubt_result(run, call, f"it cannot go on: {refusal}"))
     else:
         run.record(failed_result(run, call, refusal))

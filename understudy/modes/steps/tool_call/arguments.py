@@ -160,8 +160,15 @@ def _completed(edited: dict[str, Any], arguments: dict[str, Any]) -> dict[str, A
     return edited
 
 
-def request_again(run: Run, ready: ReadyCall) -> None:
-    """Replace each request about a call by a new one, which shows what would run now."""
+def request_again(run: Run, ready: ReadyCall, *, not_entered: bool = False) -> None:
+    """Replace each request about a call by a new one, which shows what would run now.
+
+    Args:
+        run: of the call.
+        ready: the call.
+        not_entered: as of `Requested`.
+
+    """
     call = as_tool_call(run, ready)
     for request in list(ready.call.requests.values()):
         if request.question_key:
@@ -176,7 +183,8 @@ def request_again(run: Run, ready: ReadyCall) -> None:
             doubts=request.doubts,
             asked_again=CHANGED,
         )
-        record_request(run, with_earlier(run, ready, fresh), (request.id,), made=ready.made)
+        again = with_earlier(run, ready, fresh)
+        record_request(run, again, (request.id,), made=ready.made, not_entered=not_entered)
 
 
 def doubts_about(run: Run, ready: ReadyCall) -> tuple[DoubtfulCall, ...]:
@@ -336,6 +344,7 @@ def record_request(
     replaces: tuple[str, ...] = (),
     *,
     made: dict[str, Any] | None = None,
+    not_entered: bool = False,
 ) -> None:
     """Record a request.
 
@@ -344,6 +353,9 @@ def record_request(
         request: about the call.
         replaces: the ids of the requests that it replaces.
         made: the arguments that were made for the call, if no record has them yet.
+        not_entered: as of `Requested`.
 
     """
-    run.record(Requested(request=request, replaces=replaces, call_arguments=made))
+    run.record(
+        Requested(request=request, replaces=replaces, call_arguments=made, not_entered=not_entered)
+    )

@@ -1,4 +1,8 @@
-"""Equal calls that were made before: what a person is shown who decides about one more."""
+"""Calls that were made before: what a person is shown who decides about one more.
+
+They are those that equal it. Of a tool that runs agents by their names they are also those which
+ran the same agent and did not succeed: their results tell what that agent has done.
+"""
 
 from __future__ import annotations
 
@@ -23,6 +27,8 @@ MOST_LOOKED_AT = 1_000
 """Calls of an agent that are looked at, newest first."""
 MOST_SHOWN = 5
 MOST_CHARACTERS = 200
+MOST_OF_AGENT = 6_000
+"""Characters of what an agent did that a call ran, and that did not finish."""
 
 
 def earlier_calls(
@@ -52,20 +58,34 @@ def earlier_calls(
 
 
 class _Wanted:
-    """What an earlier call must be to equal the one that a person is asked about."""
+    """Which calls are shown beside the one that a person is asked about."""
 
     def __init__(self, tool: Tool, arguments: Mapping[str, Any]) -> None:
         self.tool = tool
         self._digest = digest(arguments)
+        self._agent = arguments.get(tool.agent_argument)
 
     def is_called(self, name: str) -> bool:
         return name in self.tool.names
 
-    def has(self, arguments: str | Mapping[str, Any] | None) -> bool:
+    def has(
+        self, arguments: str | Mapping[str, Any] | None, outcome: str | None = "success"
+    ) -> bool:
+        """Whether a call of the tool, which ended so, has the arguments.
+
+        Or has run the same agent, and did not succeed.
+        """
         try:
-            return digest(self.tool.canonical(self.tool.validate(arguments))) == self._digest
+            canonical = self.tool.canonical(self.tool.validate(arguments))
         except InvalidArguments:
             return False  # it could not run
+        if self._agent is not None and outcome in ("failed", "interrupted"):
+            return bool(canonical[self.tool.agent_argument] == self._agent)
+        return digest(canonical) == self._digest
+
+
+def _outcome_of(call: Call) -> str | None:
+    return None if call.result is None else call.result.part.outcome
 
 
 def _name_of(state: AgentState) -> str:
@@ -79,7 +99,7 @@ def _under_way(
     turn = state.run.turn if state.run is not None else None
     for other in turn.calls.values() if turn is not None and not turn.propagated else ():
         same_tool = other is not asked and wanted.is_called(other.part.tool_name)
-        if same_tool and wanted.has(json.dumps(last_arguments(other))):
+        if same_tool and wanted.has(json.dumps(last_arguments(other)), _outcome_of(other)):
             result = other.result
             yield EarlierCall(
                 tool_call_id=other.part.tool_call_id,
@@ -105,7 +125,7 @@ def _in_conversation(state: AgentState, wanted: _Wanted, agent: str) -> Iterator
                     return
                 looked_at += 1
                 result = results.pop(call.tool_call_id, None)
-                if result is not None and wanted.has(_that_ran(call.args, result)):
+                if result is not None and wanted.has(_that_ran(call.args, result), result.outcome):
                     yield EarlierCall(
                         tool_call_id=call.tool_call_id,
                         outcome=result.outcome,
@@ -146,5 +166,6 @@ def _inside(state: AgentState, wanted: _Wanted, known: set[str]) -> Iterator[Ear
 
 
 def _shortened(part: ToolReturnPart) -> str:
-    text = part.model_response_str()
-    return text if len(text) <= MOST_CHARACTERS else f"{text[:MOST_CHARACTERS]}..."
+    text = part.content if isinstance(part.content, str) else part.model_response_str()
+    most = MOST_CHARACTERS if part.outcome == "success" else MOST_OF_AGENT
+    return text if len(text) <= most else f"{text[:most]}..."
