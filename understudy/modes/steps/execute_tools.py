@@ -217,7 +217,9 @@ async def _release(run: Run, call: Call) -> ReadyCall | None:
         return None
     ready = prepare(run, call)
     if isinstance(ready, ReadyCall):
-        refusal = not_kept_before(run, ready) if run.current.not_kept else None
+        current = run.state.run
+        is_new = current is None or not current.not_kept  # the common case, at no cost
+        refusal = None if is_new else not_kept_before(run, ready)
         if refusal is None:
             return ready
     else:

@@ -8,7 +8,7 @@ from understudy.interrupts import DoubtfulCall
 from understudy.state import records as r
 from understudy.state.agent_state import AgentState
 from understudy.state.costs import adding
-from understudy.state.done_calls import doubtful
+from understudy.state.done_calls import DoneCall, DoneCalls, doubtful
 from understudy.state.folds.ends import (
     doubtful_call,
     end_children,
@@ -44,7 +44,9 @@ def result(state: AgentState, record: r.Result) -> None:
     call = find_call(state, record.call_key)
     if record.not_entered:
         call.not_entered += 1
-    note_done(state, call, record)
+    is_plain = record.part.outcome == "success" and record.value_is != "given"  # the common case
+    if not is_plain:
+        note_done(state, call, record)
     if state.held_keys and call.key in state.held_keys and record.doubt is None:
         at = record.at or record.part.timestamp
         end_key(state, call.key, is_done=_has_happened(state, call, record), at=at)
@@ -73,7 +75,14 @@ def result(state: AgentState, record: r.Result) -> None:
         run = open_run(state)
         run.not_kept = with_item(run.not_kept, call.key, kept)
     elif record.part.outcome == "success":
-        open_run(state).usage.tool_calls += 1
+        run = open_run(state)
+        run.usage.tool_calls += 1
+        if is_plain and call.effect != "read_only" and call.attempts > call.not_entered:
+            given = call.part.args if call.arguments is None else call.arguments
+            done = run.done
+            if done is None:
+                done = run.done = DoneCalls()
+            done.add(DoneCall(call.part.tool_name, given))
 
 
 def _has_happened(state: AgentState, call: Call, record: r.Result) -> bool:

@@ -266,8 +266,7 @@ def note_done(state: AgentState, call: Call, result: r.Result) -> None:
     if call.effect == "read_only" or not is_entered or result.doubt is not None:
         return
     part = ""
-    is_plain = result.part.outcome == "success" and result.value_is != "given"  # in most cases
-    if not (is_plain or _is_finished(call, result)):
+    if not _is_finished(call, result):
         part = "" if _was_in_doubt(call) else done_once(call)
         if not part:
             return

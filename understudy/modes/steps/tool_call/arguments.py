@@ -44,7 +44,8 @@ class ReadyCall:
 
 def prepare(run: Run, call: Call) -> ReadyCall | str:
     """The call as it would run now, or the error text for the model."""
-    tool = run.definition.tool_of(call.part.tool_name)
+    name = call.part.tool_name
+    tool = run.definition.tools.get(name) or run.definition.tool_of(name)
     if tool is None:
         known = ", ".join(run.definition.tools) or "none"
         return f"Unknown tool {call.part.tool_name!r}. Available tools: {known}"

@@ -57,7 +57,11 @@ def record_started(
 
     """
     call = ready.call
-    arguments = ready.made or (call.arguments if call.attempts == 0 else None)
+    arguments = ready.made
+    if goes_on:
+        arguments = None
+    elif arguments is None and call.arguments is not None and call.attempts == 0:
+        arguments = call.arguments
     run.record(
         Started(
             call_key=call.key,
@@ -66,7 +70,7 @@ def record_started(
             attempt=call.attempts + 1,
             effect=effect_of(run, ready.tool),
             epoch=run.ledger.epoch,
-            arguments=None if goes_on else arguments,
+            arguments=arguments,
             key_hash=key_hash,
         )
     )

@@ -347,7 +347,7 @@ def result_of(run: Run, ready: ReadyCall, returned: Any) -> Result:
         return not_kept_result(run, call, "it returned a list of ToolReturn, not a single one")
     if not separate:
         value = content
-    target = run.is_until_tool(tool.name)
+    target = run.current.until_tool is not None and run.is_until_tool(tool.name)
     value_is: Literal["content", "separate", "lost"] = "content"
     try:
         shown = as_json(content) if separate else tool.dump_value(content)
