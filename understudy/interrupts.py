@@ -198,12 +198,13 @@ class EarlierCall:
     """A call of the same tool with the same arguments that was made before."""
 
     tool_call_id: str
+    """Empty for a call of an agent that the run has run, and that is over."""
     outcome: str
     """As of `ToolEnded`; `open` where it has no result yet: another call of the same reply."""
     content: str
     """The beginning of its result, as text."""
     at: datetime | None
-    """When it had its result."""
+    """When it had its result; None where that is not kept."""
     agent: str = ""
     """The agent that made it; empty where it is the one that asks."""
 

@@ -110,6 +110,7 @@ class Story:
     asked: list[Request] = field(default_factory=list)
     events: list[Event] = field(default_factory=list)
     crashes: int = 0
+    rejections: int = 0
     repetitions_allowed: int = 0
     """By the person, who has looked into the bank."""
     payments: list[str] = field(default_factory=lambda: [ORDER])
@@ -184,7 +185,10 @@ class Story:
             return approve()
         what = str(request.arguments.get("order", ORDER))
         if self.bank.effects.of(what) or self.cell.kind == "read_only":
-            return respond("paid") if request.kind == "doubt" else reject("it is paid")
+            if request.kind == "doubt" or self.rejections:
+                return respond("paid")
+            self.rejections += 1
+            return reject("it is paid")
         self.repetitions_allowed += 1
         return approve()
 
@@ -208,7 +212,7 @@ class Story:
         elif isinstance(outcome, AgentState):
             outcome = await build().resume(reloaded(outcome), **given)
         for _ in range(MOST_ROUNDS):
-            decisions: Mapping[str, Decision] = {}
+            decisions: Mapping[str, Decision] | None = None
             if isinstance(outcome, Interrupted):
                 decisions = self.decide_all(outcome.requests)
             elif isinstance(outcome, Waiting):
@@ -243,7 +247,6 @@ class Story:
             self._check_started(doubt.call_key, "a doubt that is listed")
             if self.cell.kind == "read_only":
                 self.violations.append("a call that only looks something up is in doubt")
-        self._check_events()
 
     def _check_result(self, part: ToolReturnPart) -> None:
         key = self.ids.get(part.tool_call_id, "")
@@ -266,7 +269,8 @@ class Story:
             self._check_started(doubt.call_key, "a doubt that a person is shown")
         for earlier in request.earlier:
             key = self.ids.get(earlier.tool_call_id, "")
-            if earlier.outcome == "success" and not self.entered[key]:
+            ran = self.entered[key] if earlier.tool_call_id else self.entered.total()
+            if earlier.outcome == "success" and not ran:
                 self.violations.append("a person is shown a success of a call that never ran")
 
     def _check_started(self, call_key: str, what: str) -> None:
@@ -306,6 +310,7 @@ class Story:
             no_person: nobody is asked but by the gate, once for each call.
 
         """
+        self._check_events()
         effects = self.bank.effects
         if self.cell.kind == "read_only":
             if len(effects):

@@ -69,7 +69,8 @@ def result(state: AgentState, record: r.Result) -> None:
             run.not_kept = with_item(run.not_kept, call.key, kept)
         else:
             run.usage.tool_calls += 1
-        if call.effect != "read_only" and call.attempts and record.value_is != "given":
+        ran = record.value_is != "given" or _was_found(call, by="respond")
+        if call.effect != "read_only" and call.attempts and ran:
             given = call.part.args if call.arguments is None else call.arguments
             run.done = run.done.with_call(call.part.tool_name, given)
 
@@ -78,17 +79,20 @@ def _has_happened(state: AgentState, call: Call, record: r.Result) -> bool:
     """Whether a call with this result counts as done for those with an equal key."""
     if record.part.outcome == "failed" and not record.ran:
         return False
-    if record.part.outcome == "denied" and _was_found_undone(call):
+    if record.part.outcome == "denied" and _was_found(call, by="reject"):
         return False
     if record.part.outcome == "success" or record.ran or record.signal or record.halt:
         return True  # what raises `StopAgent` or `Halt` has run
     return ran_in_part(state, call)
 
 
-def _was_found_undone(call: Call) -> bool:
-    """Whether a person has found that the call, which was in doubt, took no effect."""
+def _was_found(call: Call, *, by: str) -> bool:
+    """Whether a person has settled the doubt about the call by this decision.
+
+    `respond` is that it took effect, `reject` that it did not.
+    """
     return any(
-        request.kind == "doubt" and decision.type == "reject"
+        request.kind == "doubt" and decision.type == by
         for id, request in call.requests.items()
         if (decision := call.decisions.get(id)) is not None
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 from pydantic_ai.messages import ModelRequest, ModelResponse, ToolCallPart, ToolReturnPart
 
@@ -26,6 +27,7 @@ def earlier_calls(run: Run, ready: ReadyCall) -> tuple[EarlierCall, ...]:
     for state in run.root.state.tree:
         name = state.run.agent if state.run is not None and state is not run.state else ""
         found += _in_conversation(state, tool, wanted, agent=name)
+        found += _of_agents_that_are_over(state, tool, wanted)
     return tuple(found[:MOST_SHOWN])
 
 
@@ -68,11 +70,25 @@ def _in_conversation(
             return
 
 
+def _of_agents_that_are_over(state: AgentState, tool: Tool, wanted: str) -> Iterator[EarlierCall]:
+    """Those of agents that this run has run: nothing is left of their conversations."""
+    done = state.run.done.newest if state.run is not None else ()
+    for call in reversed(done):
+        # Arguments that were too long to be kept whole are no JSON any more, and equal nothing.
+        if call.agent and call.tool_name == tool.name and _runs_as(tool, call.arguments, wanted):
+            yield EarlierCall(
+                tool_call_id="", outcome="success", content="", at=None, agent=call.agent
+            )
+
+
 def _is_equal(tool: Tool, part: ToolCallPart, wanted: str) -> bool:
-    if part.tool_name != tool.name:
-        return False
+    return part.tool_name == tool.name and _runs_as(tool, part.args, wanted)
+
+
+def _runs_as(tool: Tool, arguments: str | dict[str, Any] | None, wanted: str) -> bool:
+    """Whether these are the arguments that are looked for, as the tool would get them."""
     try:
-        return digest(tool.canonical(tool.validate(part.args))) == wanted
+        return digest(tool.canonical(tool.validate(arguments))) == wanted
     except InvalidArguments:
         return False  # it could not run
 
