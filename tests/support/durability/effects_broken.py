@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from understudy.agent.runner import Runner
+from understudy.agent.runner import Runner, RunOptions
 from understudy.middleware import Fallback
 from understudy.models.messages import user_message
 from understudy.modes import agent_execution
@@ -158,7 +158,7 @@ def _forgets(patch: Patch) -> None:
     def forgetting(wrap: Any) -> Any:
         async def forgets(own: Any, run: Any, request: Any, next: Any) -> Any:
             try:
-                return await next(request.replace(model=own.models[0] or request.model))
+                return await next(request)
             except Exception:
                 short = request.replace(messages=request.messages[:1], model=own.models[-1])
                 return await next(short)
@@ -192,7 +192,8 @@ def _anew(patch: Patch) -> None:
         async def begins(runner: Any, state: Any, *, environment: Any) -> Any:
             given = runner._ledger(state, environment, fresh=False)
             message = user_message("go", at=environment.clock.now())
-            return await runner.begin(given, message, environment=environment)
+            options = RunOptions()
+            return await runner.begin(given, message, options=options, environment=environment)
 
         return begins
 

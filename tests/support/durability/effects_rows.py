@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from pydantic import Field
 from pydantic_ai.messages import ModelResponse
 from tenacity import AsyncRetrying, retry_always, stop_after_attempt, wait_fixed, wait_none
 
@@ -519,7 +520,7 @@ async def _retried_parallel(story: Story) -> None:
 
     async def pay(ctx: ToolContext[Any], order: str) -> str:
         told = story.act(ctx, order)
-        if len(story.bank.requests) == 1:
+        if outage and len(story.bank.requests) == 1:
             entered.set()
             await never()
         return told
@@ -575,7 +576,10 @@ async def _retried_agent(story: Story) -> None:
 def _with_account(story: Story, account: str, used: dict[str, set[str]]) -> Any:
     """The tool of a process in which this account is the default."""
 
-    async def pay(ctx: ToolContext[Any], order: str, account: str = account) -> str:
+    # A factory: a default would be part of the schema, and an approval is bound to that.
+    default = Field(default_factory=lambda: account)
+
+    async def pay(ctx: ToolContext[Any], order: str, account: str = default) -> str:
         used.setdefault(ctx.call_key, set()).add(account)
         return story.act(ctx, order)
 
@@ -627,14 +631,18 @@ async def _new_default_asked(story: Story) -> None:
         story.violations.append("a person is asked twice about one call")
 
 
+def _never(*_: object) -> bool:
+    return False
+
+
 def _switched_on(kind: str, *, in_body: bool) -> Play:
     """A process goes away after a record of this kind; the next one has a gate."""
 
     async def play(story: Story) -> None:
-        gated = False
+        gate: Any = {"when": _never}
 
         def build() -> Agent:
-            return story.agent([story.tool(ask=gated)])
+            return story.agent([story.tool(ask=gate)])
 
         if in_body:
             story.fails_by(Fault(Crash, happened=True))
@@ -642,11 +650,11 @@ def _switched_on(kind: str, *, in_body: bool) -> Play:
         else:
             whole = story.anew()
             disk = Disk()
-            await whole.lived(lambda: whole.agent([whole.tool(ask=False)]), journal=disk)
+            await whole.lived(lambda: whole.agent([whole.tool(ask=gate)]), journal=disk)
             kinds = [line.split('"kind": "')[1].split('"')[0] for line in disk.lines]
             state = await story.died(build, Disk(kinds.index(kind) + 1))
         assert state is not None
-        gated = True
+        gate = True
         await story.lived(build, state)
         asked_first = bool(story.asked) or in_body
         if not asked_first:
@@ -661,7 +669,7 @@ _row(
     "a deploy that switches a gate on under a call that was not started",
     hole="gates of today are not asked",
     cells=GATED,
-)(_switched_on("reply", in_body=False))
+)(_switched_on("interrupts_checked", in_body=False))
 _row(
     "a deploy that switches a gate on under a call that was cut off",
     hole="a call that was cut off runs again",

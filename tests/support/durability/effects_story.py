@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
-from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, ToolReturnPart
+from pydantic_ai.messages import ModelMessage, ModelResponse, ToolReturnPart, UserPromptPart
 
 from tests.support.agents import FakeClock, reloaded, results
 from tests.support.cut_off import Crash, Disk
@@ -393,6 +393,8 @@ def eager(
 ) -> ScriptedModel:
     """A model that calls again until it has a result, whatever it was told of the calls before.
 
+    It reads what came after the last message of a user.
+
     Args:
         order: what it wants paid.
         tool_name: the tool.
@@ -418,11 +420,11 @@ def eager(
 
 
 def _ends_of(messages: Sequence[ModelMessage], tool_name: str) -> Iterator[tuple[str, str]]:
-    for message in messages:
-        if isinstance(message, ModelRequest):
-            for part in message.parts:
-                if isinstance(part, ToolReturnPart) and part.tool_name == tool_name:
-                    yield part.outcome, str(part.content)
+    parts = [part for message in messages for part in message.parts]
+    asked = [at for at, part in enumerate(parts) if isinstance(part, UserPromptPart)]
+    for part in parts[asked[-1] :] if asked else parts:
+        if isinstance(part, ToolReturnPart) and part.tool_name == tool_name:
+            yield part.outcome, str(part.content)
 
 
 def paid_or_not(text: str) -> bool:
