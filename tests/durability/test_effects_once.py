@@ -10,7 +10,9 @@ import pytest
 
 from tests.support.durability.effects_broken import HOLES
 from tests.support.durability.effects_rows import ROWS
-from tests.support.durability.effects_story import Story, played
+from tests.support.durability.effects_served import two_hosts
+from tests.support.durability.effects_story import CELLS, Cell, Story, played
+from tests.support.postgres import Hosts
 
 SHORT = "after paying: ConnectionError"
 """The row that `make test` plays."""
@@ -60,6 +62,25 @@ def test_each_hole_is_that_of_a_row() -> None:
     assert {row.hole for row in ROWS.values()} == set(HOLES)
 
 
-def test_the_story_finds_false_words() -> None:
-    """The judge itself: a conversation that says what did not happen is found out."""
-    assert Story is not None
+async def wrong_at_two_hosts(cell: Cell, hosts: Hosts) -> list[str]:
+    story = Story(cell)
+    await two_hosts(story, hosts)
+    return story.violations
+
+
+@pytest.mark.slow
+@pytest.mark.faults
+@pytest.mark.parametrize("cell", CELLS, ids=str)
+async def test_a_host_that_takes_over_repeats_no_effect(cell: Cell, hosts: Hosts) -> None:
+    """J86, J7."""
+    assert await wrong_at_two_hosts(cell, hosts) == []
+
+
+@pytest.mark.slow
+@pytest.mark.faults
+async def test_a_build_in_which_a_host_repeats_what_another_one_began_is_found_out(
+    hosts: Hosts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """J86."""
+    HOLES["a call that was cut off runs again"](monkeypatch)
+    assert await wrong_at_two_hosts(Cell(), hosts) != []

@@ -8,15 +8,16 @@ from typing import Any
 
 import pytest
 
+from understudy.actors.agent.planner import Plans
 from understudy.agent.runner import Runner, RunOptions
 from understudy.middleware import Fallback
 from understudy.models.messages import user_message
 from understudy.modes import agent_execution
 from understudy.modes.steps import check_interrupts, execute_tools
-from understudy.modes.steps.tool_call import body, ends, invocation, middleware, results
+from understudy.modes.steps.tool_call import body, call_keys, ends, invocation, middleware, results
 from understudy.modes.workflows import loop
 from understudy.run import child_calls, ledger
-from understudy.state import fold, records
+from understudy.state import records
 from understudy.state.folds import ends as folded_ends
 from understudy.tools import DidNotHappen, Tool
 
@@ -213,9 +214,27 @@ def _gates(patch: Patch) -> None:
     patch.setattr(check_interrupts, "_ask_gates_of_today", nobody)
 
 
-@_hole("after an import, what was started is not in doubt")
-def _import(patch: Patch) -> None:
-    patch.setitem(fold._APPLY, records.Imported, lambda *_: None)
+@_hole("an occurrence is twice")
+def _twice(patch: Patch) -> None:
+    def doubled(inner: Any) -> Any:
+        return lambda *given: [*inner(*given), *inner(*given)]
+
+    _wrap(patch, Plans, "_occurrences", doubled)
+
+
+@_hole("keys are not taken")
+def _keyless(patch: Patch) -> None:
+    async def look_at_none(*_: object) -> dict[str, Any]:
+        return {}
+
+    async def start_without(run: Any, batch: Any) -> Any:
+        for item in batch:
+            if item.call.check is None:
+                body.record_started(run, item)
+        return batch
+
+    _wrap(patch, call_keys, "look_at_keys", lambda _: look_at_none)
+    _wrap(patch, call_keys, "start_with_keys", lambda _: start_without)
 
 
 # ------------------------------------------------------------------------- checks

@@ -39,10 +39,10 @@ from understudy.middleware import Fallback, Middleware, SubAgent
 from understudy.modes import Loop, Parallel, Sequential
 from understudy.testing import Fault
 
-__all__ = ["ROWS", "Row"]
+__all__ = ["CELLS_WITH_EFFECTS", "ROWS", "Row", "row"]
 
 Play = Callable[[Story], Awaitable[None]]
-WITH_EFFECTS = [cell for cell in CELLS if cell.kind != "read_only"]
+CELLS_WITH_EFFECTS = [cell for cell in CELLS if cell.kind != "read_only"]
 GATED = [cell for cell in CELLS if cell.gated]
 
 
@@ -60,7 +60,9 @@ ROWS: dict[str, Row] = {}
 """By what happens."""
 
 
-def _row(name: str, *, hole: str, cells: Sequence[Cell] = CELLS) -> Callable[[Play], Play]:
+def row(name: str, *, hole: str, cells: Sequence[Cell] = CELLS) -> Callable[[Play], Play]:
+    """Keep a row of the table, by its name."""
+
     def keep(play: Play) -> Play:
         assert name not in ROWS
         ROWS[name] = Row(play=play, hole=hole, cells=cells)
@@ -104,18 +106,18 @@ def _after_of_no_request(make: Make) -> Play:
 
 
 for _name, _make in AFTER.items():
-    _row(f"after paying: {_name}", hole="each error is a failure")(_after(_make))
+    row(f"after paying: {_name}", hole="each error is a failure")(_after(_make))
 for _name, _make in BEFORE.items():
-    _row(f"before paying: {_name}", hole="each error is a doubt")(_before(_make))
+    row(f"before paying: {_name}", hole="each error is a doubt")(_before(_make))
 for _name, _make in OF_NO_REQUEST.items():
-    _row(
+    row(
         f"after paying, with unknown_after=Exception: {_name}",
         hole="each error is a failure",
-        cells=WITH_EFFECTS,
+        cells=CELLS_WITH_EFFECTS,
     )(_after_of_no_request(_make))
 
 
-@_row("an error after something was done by ctx.once", hole="what once did is forgotten")
+@row("an error after something was done by ctx.once", hole="what once did is forgotten")
 async def _after_once(story: Story) -> None:
     async def pay(ctx: ToolContext[Any], order: str) -> str:
         story.enters(ctx)
@@ -144,19 +146,19 @@ def _hangs_once(story: Story, *, limit: float | None = None) -> Any:
     return pay
 
 
-@_row("a time limit inside of the tool", hole="each error is a failure")
+@row("a time limit inside of the tool", hole="each error is a failure")
 async def _limit_inside(story: Story) -> None:
     await story.lived(lambda: story.agent([story.tool(_hangs_once(story, limit=0.001))]))
     story.judge()
 
 
-@_row("a time limit of the tool", hole="a limit that passes is a failure")
+@row("a time limit of the tool", hole="a limit that passes is a failure")
 async def _limit_outside(story: Story) -> None:
     await story.lived(lambda: story.agent([story.tool(_hangs_once(story), timeout=0.01)]))
     story.judge()
 
 
-@_row("a time limit of a tool in a thread", hole="a limit that passes is a failure")
+@row("a time limit of a tool in a thread", hole="a limit that passes is a failure")
 async def _limit_in_a_thread(story: Story) -> None:
     goes_on = threading.Event()
 
@@ -173,14 +175,14 @@ async def _limit_in_a_thread(story: Story) -> None:
     story.judge()
 
 
-@_row("a cancellation from within", hole="a cancellation from within is a failure")
+@row("a cancellation from within", hole="a cancellation from within is a failure")
 async def _cancelled_within(story: Story) -> None:
     story.fails_by(Fault(asyncio.CancelledError, happened=True))
     await story.lived(story.agent)
     story.judge()
 
 
-@_row("the run is cancelled in the middle of the call", hole="a run that ends leaves no doubt")
+@row("the run is cancelled in the middle of the call", hole="a run that ends leaves no doubt")
 async def _cancelled(story: Story) -> None:
     entered = asyncio.Event()
 
@@ -230,17 +232,17 @@ async def _cut_at_each_record(
         story.violations += [f"cut after {limit}: {each}" for each in one.violations]
 
 
-@_row("a crash at each record", hole="a call that was cut off runs again")
+@row("a crash at each record", hole="a call that was cut off runs again")
 async def _crash_anywhere(story: Story) -> None:
     await _cut_at_each_record(story, lambda one: one.agent)
 
 
-@_row("a crash at each record, before it is durable", hole="a tool starts before that is durable")
+@row("a crash at each record, before it is durable", hole="a tool starts before that is durable")
 async def _crash_before_durable(story: Story) -> None:
     await _cut_at_each_record(story, lambda one: one.agent)
 
 
-@_row("a crash at each record after an answer that was lost", hole="a doubt holds up nothing")
+@row("a crash at each record after an answer that was lost", hole="a doubt holds up nothing")
 async def _crash_after_doubt(story: Story) -> None:
     await _cut_at_each_record(story, lambda one: one.agent, Fault.reset())
 
@@ -256,10 +258,10 @@ def _dies_in_body(*, happened: bool) -> Play:
     return play
 
 
-_row("a crash in the body, after paying", hole="a call that was cut off runs again")(
+row("a crash in the body, after paying", hole="a call that was cut off runs again")(
     _dies_in_body(happened=True)
 )
-_row("a crash in the body, before paying", hole="what was cut off is said not to have run")(
+row("a crash in the body, before paying", hole="what was cut off is said not to have run")(
     _dies_in_body(happened=False)
 )
 
@@ -276,16 +278,16 @@ def _faults(*faults: Fault) -> Play:
     return play
 
 
-_row("the repeats of an idempotent call: the second brings it", hole="each tool is repeated")(
+row("the repeats of an idempotent call: the second brings it", hole="each tool is repeated")(
     _faults(Fault.reset())
 )
-_row("the repeats: unknown, then refused", hole="the last error counts", cells=WITH_EFFECTS)(
+row("the repeats: unknown, then refused", hole="the last error counts", cells=CELLS_WITH_EFFECTS)(
     _faults(Fault.reset(), Fault.refused())
 )
-_row("the repeats: none brings a result", hole="a doubt holds up nothing", cells=WITH_EFFECTS)(
+row("the repeats: none brings a result", hole="a doubt holds up nothing", cells=CELLS_WITH_EFFECTS)(
     _faults(Fault.reset(), Fault.no_answer(), Fault.status(503, happened=True))
 )
-_row("the repeats: unknown before paying", hole="each error is a failure", cells=WITH_EFFECTS)(
+row("the repeats: unknown before paying", hole="each error is a failure", cells=CELLS_WITH_EFFECTS)(
     _faults(Fault.reset(happened=False), Fault.reset(), Fault.status(400))
 )
 
@@ -309,10 +311,10 @@ def _policy(wait: Any, *faults: Fault) -> Play:
     return play
 
 
-_row("a retry policy", hole="the last error counts")(
+row("a retry policy", hole="the last error counts")(
     _policy(wait_none(), Fault.reset(), Fault.refused(), Fault.refused())
 )
-_row("a retry policy that waits for a minute", hole="the last error counts")(
+row("a retry policy that waits for a minute", hole="the last error counts")(
     _policy(wait_fixed(60), Fault.reset(), Fault.refused(), Fault.status(400))
 )
 
@@ -320,7 +322,7 @@ _row("a retry policy that waits for a minute", hole="the last error counts")(
 # ----------------------------------------------------------------------------- models
 
 
-@_row("a fallback to another model after the call", hole="a fallback model forgets what ran")
+@row("a fallback to another model after the call", hole="a fallback model forgets what ran")
 async def _fallback(story: Story) -> None:
     def first(request: Any) -> Any:
         if any(isinstance(message, ModelResponse) for message in request.messages):
@@ -334,7 +336,7 @@ async def _fallback(story: Story) -> None:
     story.judge()
 
 
-@_row("a fallback to another model after a lost answer", hole="a doubt holds up nothing")
+@row("a fallback to another model after a lost answer", hole="a doubt holds up nothing")
 async def _fallback_after_doubt(story: Story) -> None:
     story.fails_by(Fault.reset(), Fault.reset(), Fault.reset())
     await _fallback(story)
@@ -358,13 +360,13 @@ class _AfterErrors(Middleware):
             return await next(call)
 
 
-@_row("a middleware that calls next twice", hole="a middleware may repeat a call")
+@row("a middleware that calls next twice", hole="a middleware may repeat a call")
 async def _wrapper(story: Story) -> None:
     await story.lived(lambda: story.agent(middleware=[_Twice()]))
     story.judge()
 
 
-@_row("a middleware that calls next again after an error", hole="a middleware may repeat a call")
+@row("a middleware that calls next again after an error", hole="a middleware may repeat a call")
 async def _wrapper_after_errors(story: Story) -> None:
     story.fails_by(Fault(lambda: ValueError("the receipt cannot be read"), happened=True))
     await story.lived(lambda: story.agent(middleware=[_AfterErrors()]))
@@ -390,14 +392,14 @@ def _must_be_unknown(story: Story, outcome: Outcome) -> None:
         story.violations.append(f"the loop does not end with its doubt: {outcome!r}")
 
 
-_row("until_tool_success", hole="each error is a failure")(_until(until_tool_success="pay"))
-_row("until_tool", hole="each error is a failure")(_until(until_tool="pay"))
-_row("until_tool_success with force", hole="each error is a failure")(
+row("until_tool_success", hole="each error is a failure")(_until(until_tool_success="pay"))
+row("until_tool", hole="each error is a failure")(_until(until_tool="pay"))
+row("until_tool_success with force", hole="each error is a failure")(
     _until(until_tool_success="pay", force=True)
 )
 
 
-@_row("extract", hole="each error is a failure", cells=[c for c in CELLS if not c.gated])
+@row("extract", hole="each error is a failure", cells=[c for c in CELLS if not c.gated])
 async def _extract(story: Story) -> None:
     story.fails_by(*[Fault.reset()] * 4)
     try:
@@ -411,7 +413,7 @@ async def _extract(story: Story) -> None:
     story.judge()
 
 
-@_row("a Loop whose agent calls again in each round", hole="a doubt does not end a loop")
+@row("a Loop whose agent calls again in each round", hole="a doubt does not end a loop")
 async def _loop(story: Story) -> None:
     story.fails_by(*[Fault.reset()] * 3)
 
@@ -456,13 +458,13 @@ def _parent(story: Story, heeds: Callable[[str], bool] | None) -> Agent:
     return Agent("desk", model, middleware=[SubAgent([child], general_purpose=False)])
 
 
-@_row("a child that has paid, and fails", hole="a failed child does not tell what it did")
+@row("a child that has paid, and fails", hole="a failed child does not tell what it did")
 async def _failed_child(story: Story) -> None:
     await story.lived(lambda: _parent(story, paid_or_not))
     story.judge()
 
 
-@_row("a child whose payment is in doubt, and that fails", hole="a doubt holds up nothing")
+@row("a child whose payment is in doubt, and that fails", hole="a doubt holds up nothing")
 async def _doubtful_child(story: Story) -> None:
     story.fails_by(*[Fault.reset()] * 3)
     await story.lived(lambda: _parent(story, None))
@@ -502,16 +504,16 @@ def _retried(make: Callable[[list[Agent]], Any], *faults: Fault) -> Play:
     return play
 
 
-_row("retry() of a failed Sequential", hole="a retry begins anew")(_retried(Sequential))
-_row("retry() of a failed Sequential with a doubt", hole="a doubt holds up nothing")(
+row("retry() of a failed Sequential", hole="a retry begins anew")(_retried(Sequential))
+row("retry() of a failed Sequential with a doubt", hole="a doubt holds up nothing")(
     _retried(Sequential, Fault.reset(), Fault.reset(), Fault.reset())
 )
-_row("retry() of a failed Loop", hole="a retry begins anew")(
+row("retry() of a failed Loop", hole="a retry begins anew")(
     _retried(lambda agents: Loop(agents, max_iterations=1))
 )
 
 
-@_row(
+@row(
     "retry() of a failed Parallel, whose branch is cut off",
     hole="a call that was cut off runs again",
 )
@@ -547,7 +549,7 @@ async def _retried_parallel(story: Story) -> None:
     story.judge()
 
 
-@_row("retry() of an agent whose model failed after the call", hole="a retry begins anew")
+@row("retry() of an agent whose model failed after the call", hole="a retry begins anew")
 async def _retried_agent(story: Story) -> None:
     outage = [True]
     inner = eager()
@@ -590,7 +592,7 @@ def _heeds_doubts(text: str) -> bool:
     return "unknown" in text
 
 
-@_row("a deploy that changes a default", hole="the arguments of a call are made anew")
+@row("a deploy that changes a default", hole="the arguments of a call are made anew")
 async def _new_default(story: Story) -> None:
     used: dict[str, set[str]] = {}
     account = "one"
@@ -608,7 +610,7 @@ async def _new_default(story: Story) -> None:
         story.violations.append(f"one call has several arguments: {used}")
 
 
-@_row(
+@row(
     "a deploy that changes a default of what a person is asked about",
     hole="the arguments of a call are made anew",
     cells=GATED,
@@ -665,12 +667,12 @@ def _switched_on(kind: str, *, in_body: bool) -> Play:
     return play
 
 
-_row(
+row(
     "a deploy that switches a gate on under a call that was not started",
     hole="gates of today are not asked",
     cells=GATED,
 )(_switched_on("interrupts_checked", in_body=False))
-_row(
+row(
     "a deploy that switches a gate on under a call that was cut off",
     hole="a call that was cut off runs again",
     cells=GATED,
@@ -695,13 +697,13 @@ def _check(*faults: Fault, finds: bool) -> Play:
     return play
 
 
-_row(
+row(
     "a lost answer, and a check that finds the payment",
     hole="a check says that nothing happened",
-    cells=WITH_EFFECTS,
+    cells=CELLS_WITH_EFFECTS,
 )(_check(*[Fault.reset()] * 3, finds=True))
-_row(
+row(
     "a lost request, and a check that finds no payment",
     hole="each doubt is put to a person",
-    cells=WITH_EFFECTS,
+    cells=CELLS_WITH_EFFECTS,
 )(_check(*[Fault.reset(happened=False)] * 3, finds=False))

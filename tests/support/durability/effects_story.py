@@ -120,6 +120,8 @@ class Story:
         self.bank = Bank(knows_keys=self.cell.keys)
         self.clock = FakeClock()
         self.lives = 0
+        self.what_of: Callable[[str], str] = str
+        """What a call for an order pays."""
 
     def fails_by(self, *faults: Fault | None) -> None:
         """The first requests to the bank fail so."""
@@ -145,13 +147,21 @@ class Story:
 
     def requests(self, ctx: ToolContext[Any], order: str) -> str:
         """Make a request to the bank."""
+        return self._request(ctx.call_key, order)
+
+    def answer(self, call_key: str, order: str) -> str:
+        """What a server does that another process has asked for this call."""
+        self.entered[call_key] += 1
+        return self._request(call_key, order)
+
+    def _request(self, call_key: str, order: str) -> str:
         if self.cell.kind == "read_only":
-            return self.bank.look_up(order, key=ctx.call_key)
+            return self.bank.look_up(order, key=call_key)
         before = len(self.bank.effects)
         try:
-            return self.bank.pay(order, key=ctx.call_key)
+            return self.bank.pay(order, key=call_key)
         finally:
-            self.did[ctx.call_key] += len(self.bank.effects) - before
+            self.did[call_key] += len(self.bank.effects) - before
 
     @property
     def declared(self) -> dict[str, Any]:
@@ -183,7 +193,7 @@ class Story:
         self._check_request(request)
         if not (request.doubts or request.kind == "doubt" or request.earlier):
             return approve()
-        what = str(request.arguments.get("order", ORDER))
+        what = self.what_of(str(request.arguments.get("order", ORDER)))
         if self.bank.effects.of(what) or self.cell.kind == "read_only":
             if request.kind == "doubt" or self.rejections:
                 return respond("paid")
@@ -240,6 +250,9 @@ class Story:
 
     def told(self, state: AgentState) -> None:
         """Compare what the conversation, and the list of doubts, say with what happened."""
+        for event in self.events:
+            if isinstance(event, ToolStarted):
+                self.ids[event.tool_call_id] = event.call_key
         for part in results(state):
             if part.tool_name == "pay":
                 self._check_result(part)
@@ -270,7 +283,8 @@ class Story:
         for earlier in request.earlier:
             key = self.ids.get(earlier.tool_call_id, "")
             ran = self.entered[key] if earlier.tool_call_id else self.entered.total()
-            if earlier.outcome == "success" and not ran:
+            is_given = any(asked.tool_call_id == earlier.tool_call_id for asked in self.asked)
+            if earlier.outcome == "success" and not (ran or is_given):
                 self.violations.append("a person is shown a success of a call that never ran")
 
     def _check_started(self, call_key: str, what: str) -> None:
