@@ -7,8 +7,10 @@ something up, gated or not, against a bank that knows keys and one that does not
 from __future__ import annotations
 
 import pytest
+from hypothesis import Phase, given, settings
 
 from tests.support.durability.effects_broken import HOLES
+from tests.support.durability.effects_drawn import Drawn, drawn, violations_of
 from tests.support.durability.effects_rows import ROWS
 from tests.support.durability.effects_served import two_hosts
 from tests.support.durability.effects_story import CELLS, Cell, Story, played
@@ -60,6 +62,34 @@ def test_a_build_with_one_hole_is_found_out(name: str, monkeypatch: pytest.Monke
 def test_each_hole_is_that_of_a_row() -> None:
     """A broken build that no row looks for would rot."""
     assert {row.hole for row in ROWS.values()} == set(HOLES)
+
+
+@pytest.mark.slow
+@settings(max_examples=250, derandomize=True, phases=[Phase.generate])
+@given(drawn)
+def test_whatever_is_drawn_an_effect_is_there_once_and_nothing_false_is_told(story: Drawn) -> None:
+    """J86: unless a person, a declared idempotency or a check has released another one."""
+    assert violations_of(story) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "hole",
+    [
+        "each error is a failure",
+        "a call that was cut off runs again",
+        "a tool starts before that is durable",
+        "the last error counts",
+        "what was cut off is said not to have run",
+    ],
+)
+def test_what_is_drawn_finds_a_build_with_one_hole(
+    hole: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """J86."""
+    HOLES[hole](monkeypatch)
+    with pytest.raises((AssertionError, ExceptionGroup)):
+        test_whatever_is_drawn_an_effect_is_there_once_and_nothing_false_is_told()
 
 
 async def wrong_at_two_hosts(cell: Cell, hosts: Hosts) -> list[str]:

@@ -123,9 +123,9 @@ def _scheduled(*faults: Fault) -> Any:
     return play
 
 
-row("the occurrences of a schedule, with hosts that end between them", hole="an occurrence is twice")(
-    _scheduled()
-)
+row(
+    "the occurrences of a schedule, with hosts that end between them", hole="an occurrence is twice"
+)(_scheduled())
 row("an occurrence after one whose answer was lost", hole="a doubt holds up nothing")(
     _scheduled(*[Fault.reset()] * 3)
 )

@@ -73,9 +73,11 @@ CELLS = [
 class Lagging(Disk):
     """Keeps records when they are waited for; a crash loses those that are not."""
 
-    def __init__(self, limit: int | None = None) -> None:
+    def __init__(self, limit: int | None = None, *, behind: Sequence[str] = ()) -> None:
         super().__init__(limit)
+        self.lines = list(behind)
         self.count = 0
+        """The records of this process."""
         self._pending: list[Any] = []
 
     def append(self, records: Sequence[Any]) -> None:
@@ -166,7 +168,11 @@ class Story:
     @property
     def declared(self) -> dict[str, Any]:
         """The options of the tool, by the cell."""
-        return {} if self.cell.kind == "plain" else {self.cell.kind: True}
+        return self.declared_as(self.cell.kind)
+
+    def declared_as(self, kind: Kind) -> dict[str, Any]:
+        """The options of a tool of this kind."""
+        return {each: each == kind for each in ("read_only", "idempotent")}
 
     def tool(self, body: Callable[..., Any] | None = None, **options: Any) -> Tool[Any]:
         """The tool of the cell; its body does what `act` does unless another one is given."""
@@ -235,11 +241,15 @@ class Story:
         return outcome
 
     async def died(
-        self, build: Callable[[], Agent], journal: Disk, **options: Any
+        self,
+        build: Callable[[], Agent],
+        journal: Disk,
+        state: AgentState | None = None,
+        **options: Any,
     ) -> AgentState | None:
         """Live until the process goes away; the state that is left. None if it does not."""
         try:
-            await self.lived(build, journal=journal, **options)
+            await self.lived(build, state, journal=journal, **options)
         except Crash:
             self.crashes += 1
             self.events.clear()  # who follows an agent hears the records that were kept
@@ -308,7 +318,7 @@ class Story:
                         did=self.did[key],
                         may_be_started=bool(self.crashes),
                         is_settled=any(r.call_key == key for r in self.asked),
-                                ):
+                    ):
                         if event.tool_name == "pay":
                             self.violations.append(f"an event tells {what}: {event.content!r}")
         if open_calls:
@@ -317,13 +327,25 @@ class Story:
     # ------------------------------------------------------------------------- the verdict
 
     def judge(self, *, times: int | None = 1, no_person: bool = False) -> None:
-        """Note what is wrong in the end.
+        """Note what is wrong in the end: with effects, and with who was asked.
 
         Args:
             times: how often each intended payment is made; None where that may be once or never.
             no_person: nobody is asked but by the gate, once for each call.
 
         """
+        self.judge_effects(times=times)
+        if self.asked and not self.cell.gated:
+            if no_person:
+                self.violations.append(f"a person is asked by {self.asked[0].kind!r}")
+            needless = [r for r in self.asked if r.kind != "doubt" and not r.doubts]
+            if needless:
+                self.violations.append("a person is asked about a call that nothing speaks against")
+        if self.cell.gated and not self.asked:
+            self.violations.append("no gate has asked")
+
+    def judge_effects(self, *, times: int | None) -> None:
+        """Note what is wrong with the effects, and with the ends of calls in events."""
         self._check_events()
         effects = self.bank.effects
         if self.cell.kind == "read_only":
@@ -341,14 +363,6 @@ class Story:
             count = len({effect.key for effect in made}) if counts_keys else len(made)
             if count > 1 or (times is not None and count != times):
                 self.violations.append(f"{payment!r} is paid {count} times")
-        if self.asked and not self.cell.gated:
-            if no_person:
-                self.violations.append(f"a person is asked by {self.asked[0].kind!r}")
-            needless = [r for r in self.asked if r.kind != "doubt" and not r.doubts]
-            if needless:
-                self.violations.append("a person is asked about a call that nothing speaks against")
-        if self.cell.gated and not self.asked:
-            self.violations.append("no gate has asked")
 
 
 def false_words(
