@@ -91,7 +91,7 @@ def test_effects_are_counted_by_what_they_are() -> None:
 
 
 def test_an_error_of_http_keeps_its_status_in_another_process() -> None:
-    error = pickle.loads(pickle.dumps(StatusError(503)))  # noqa: S301  # our own
+    error = pickle.loads(pickle.dumps(StatusError(503)))
     assert error.status_code == 503
     assert str(error) == str(StatusError(503))
 

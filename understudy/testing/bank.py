@@ -46,7 +46,7 @@ class Fault:
 
     @classmethod
     def reset(cls, *, happened: bool = True) -> Fault:
-        """The connection is lost before the answer is there. The request may have had its effect."""
+        """The connection is lost before the answer. The request may have had its effect."""
         return cls(lambda: ConnectionResetError("the connection was reset"), happened)
 
     @classmethod

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from understudy.actors.agent.planner import Plans
-from understudy.agent.runner import Runner, RunOptions
+from understudy.agent.run_environment import RunOptions
+from understudy.agent.runner import Runner
 from understudy.middleware import Fallback
 from understudy.models.messages import user_message
 from understudy.modes import agent_execution

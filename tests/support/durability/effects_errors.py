@@ -13,7 +13,6 @@ import ssl
 import subprocess
 import urllib.error
 from collections.abc import Callable
-from typing import Any
 
 import anyio
 import httpx
@@ -22,7 +21,7 @@ import requests
 import urllib3
 
 from understudy import Retry
-from understudy.testing import Fault, StatusError
+from understudy.testing import StatusError
 from understudy.tools import OutcomeUnknown, ToolFailed
 
 __all__ = ["AFTER", "BEFORE", "OF_NO_REQUEST"]
@@ -50,7 +49,8 @@ def _while_handling(error: BaseException, other: BaseException) -> BaseException
 def _requests_status(code: int) -> BaseException:
     response = requests.Response()
     response.status_code = code
-    return requests.HTTPError(f"{code}", response=response)
+    error: BaseException = requests.HTTPError(f"{code}", response=response)
+    return error
 
 
 AFTER: dict[str, Make] = {
@@ -131,11 +131,3 @@ OF_NO_REQUEST: dict[str, Make] = {
     "KeyError": lambda: KeyError("receipt"),
 }
 """By the documented rule these are failures, also after a payment."""
-
-
-def fault(make: Make, *, happened: bool) -> Fault:
-    return Fault(make, happened)
-
-
-def kinds() -> dict[str, Any]:
-    return {"after": AFTER, "before": BEFORE}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -41,7 +41,7 @@ from understudy.testing import Fault
 
 __all__ = ["CELLS_WITH_EFFECTS", "ROWS", "Row", "row"]
 
-Play = Callable[[Story], Awaitable[None]]
+Play = Callable[[Story], Coroutine[Any, Any, None]]
 CELLS_WITH_EFFECTS = [cell for cell in CELLS if cell.kind != "read_only"]
 GATED = [cell for cell in CELLS if cell.gated]
 

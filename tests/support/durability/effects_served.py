@@ -197,7 +197,7 @@ async def _mcp(story: Story) -> None:
 
 
 async def two_hosts(story: Story, hosts: Hosts) -> None:
-    """A host stands still in a body, loses its lease, and another one takes over; then it goes on."""
+    """A host stands still in a body and loses its lease, and another one takes over."""
     entered = asyncio.Event()
 
     async def pay(ctx: ToolContext[Any], order: str) -> str:

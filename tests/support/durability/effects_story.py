@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
@@ -222,7 +222,11 @@ class Story:
         **options: Any,
     ) -> Outcome:
         """Begin, or go on from there, until the run is over; each time as another process."""
-        given = {"journal": journal, "clock": self.clock, "on_event": self.events.append}
+        given: dict[str, Any] = {
+            "journal": journal,
+            "clock": self.clock,
+            "on_event": self.events.append,
+        }
         if outcome is None:
             outcome = await build().execute("go", **given, **options)
         elif isinstance(outcome, AgentState):
@@ -403,9 +407,9 @@ def false_words(
         yield "that it failed, and it had its effect"
     if outcome == "success" and not entered and not is_settled:
         yield "that it succeeded, and it was never entered"
-    if outcome == "interrupted" and not says_unknown and entered and did:
-        if "Ran in part" not in text and "It is known now" not in text and not is_settled:
-            yield "something else than that it is unknown, or what it did"
+    says_what = says_unknown or "Ran in part" in text or "It is known now" in text or is_settled
+    if outcome == "interrupted" and did and not says_what:
+        yield "something else than that it is unknown, or what it did"
 
 
 # ------------------------------------------------------------------------------- models
@@ -460,7 +464,7 @@ def paid_or_not(text: str) -> bool:
     return "pay" in text and ORDER in text
 
 
-def played(play: Callable[[Story], Awaitable[None]], cell: Cell) -> list[str]:
+def played(play: Callable[[Story], Coroutine[Any, Any, None]], cell: Cell) -> list[str]:
     """What is wrong with a row in a cell."""
     story = Story(cell)
     asyncio.run(play(story))
