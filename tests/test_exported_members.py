@@ -16,6 +16,7 @@ INTERNAL = {
     "understudy.history": {"HistoryReader", "check_page"},
     "understudy.interrupts": {
         "DECISION_TYPES",
+        "DOUBT_ENDS",
         "checked_allowed",
         "checked_decision",
         "decision_from_outside",

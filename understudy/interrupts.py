@@ -30,11 +30,13 @@ from understudy._base.request_timing import (
 from understudy.errors import DecisionError, UsageError
 
 __all__ = [
+    "CallStatus",
     "Decision",
     "DecisionRecord",
     "DecisionType",
     "Defer",
     "DoubtfulCall",
+    "EarlierCall",
     "Halt",
     "Interrupt",
     "Request",

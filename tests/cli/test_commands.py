@@ -25,6 +25,7 @@ from starlette.types import Receive, Scope, Send
 
 from tests.support.agents import by_turn, interrupted, results
 from tests.support.command_line import Desk, agents, found_by_commands, run
+from tests.support.processes import until
 from tests.support.programs import PIPE, Started, started
 from tests.support.web_server import served
 from understudy import (
@@ -473,10 +474,15 @@ def test_messages_are_sent(desk: Desk) -> None:
 def test_an_agent_is_exported_deleted_and_imported(desk: Desk, tmp_path: Path) -> None:
     ask(desk)
     file = tmp_path / "t-1.json"
+
+    def stored() -> dict[str, Any]:
+        exported: dict[str, Any] = json.loads(run("export", "t-1", "--store", desk.store).stdout)
+        return exported
+
+    # Race: the agent notes its status after the outcome of its run.
+    until(lambda: stored()["records"][-1]["kind"] == "status_noted")
     run("export", "t-1", "-o", str(file))
-    assert json.loads(run("export", "t-1", "--store", desk.store).stdout) == json.loads(
-        file.read_text()
-    )
+    assert stored() == json.loads(file.read_text())
     run("delete", "t-1", code=2)
     assert desk.json("delete", "t-1", "-y")["deleted"] is True
     run("delete", "t-1", "-y", code=3)
@@ -737,7 +743,7 @@ def test_what_is_in_doubt_is_listed_with_who_settles_it(where: str, tmp_path: Pa
         first, second = (text.split("\t") for text in shown.stdout.splitlines())
         assert first[:5] == [rows[0]["call_key"], "d-1", "-", "send_money", "-"]
         assert request.id.startswith(second[4])
-        assert first[7].startswith("amount=20 (it raised ConnectionError: the line is dead")
+        assert first[8].startswith("amount=20 (it raised ConnectionError: the line is dead")
         assert "understudy settle AGENT CALL --how TEXT" in shown.stderr
         assert "understudy respond, approve or reject REQUEST" in shown.stderr
 

@@ -23,7 +23,7 @@ from understudy import (
     reject,
     respond,
 )
-from understudy.mcp import McpTools, load_mcp_tools, mcp_tools
+from understudy.mcp import McpTools, RemoteToolError, load_mcp_tools, mcp_tools
 
 
 def shop() -> RawServer:
@@ -200,6 +200,39 @@ async def test_an_error_of_the_tool_is_a_result_for_the_model(how: Any, told: st
     assert outcome == "failed"
     assert content.endswith(told)
     assert (len(server.calls), state.doubts) == (1, {})
+
+
+@pytest.mark.parametrize(
+    ("options", "outcome"),
+    [
+        ({"unknown_after": Exception}, "interrupted"),
+        ({"unknown_after": RemoteToolError}, "interrupted"),
+        ({"unknown_after": KeyError}, "failed"),
+        ({"key": lambda arguments: "pay"}, "failed"),
+        ({"key": lambda arguments: "pay", "unknown_after": Exception}, "interrupted"),
+    ],
+)
+async def test_an_error_that_the_tool_reports_is_a_doubt_where_the_policy_says_so(
+    options: dict[str, Any], outcome: str
+) -> None:
+    """M4."""
+    server = Failing({**text("no money"), "isError": True})
+    policy = {"pay": {"ask": False, "on_unknown": "tell", **options}}
+    tools = await listed(server, policy=policy)
+    state = completed(await desk(call("pay"), tools=[*tools]).execute("go")).state
+    ((found, content),) = contents(state)
+    assert found == outcome
+    assert "no money" in content
+    assert len(state.doubts) == (outcome == "interrupted")
+    assert len(server.calls) == 1
+
+
+async def test_the_errors_of_an_agent_do_not_make_a_reported_error_a_doubt() -> None:
+    server = Failing({**text("no money"), "isError": True})
+    tools = await listed(server, policy={"pay": {"ask": False}})
+    agent = desk(call("pay"), tools=[*tools], unknown_after=Exception)
+    state = completed(await agent.execute("go")).state
+    assert contents(state) == [("failed", "no money")]
 
 
 async def test_a_server_that_cannot_be_reached_is_an_error_and_no_doubt() -> None:

@@ -1,4 +1,4 @@
-"""`@tool(key=...)`: calls that are equal whatever else they say do not just run (T20)."""
+"""`@tool(key=...)`: calls that are equal whatever else they say do not just run (T14)."""
 
 from __future__ import annotations
 
@@ -153,7 +153,7 @@ def no_key(arguments: Mapping[str, Any]) -> Any:
 def test_a_call_whose_key_cannot_be_made_does_not_run(
     stage: Stage, till: Till, key: Any, why: str, gated: bool
 ) -> None:
-    """T20: and nobody is asked about it."""
+    """T14: and nobody is asked about it."""
     stage.cast(refund(5), tools=[till.refund(key=key, ask=gated)])
     (part,) = results(completed(stage.start()).state)
     assert (part.outcome, till.paid) == ("failed", [])
@@ -192,7 +192,7 @@ def test_a_key_changes_no_arguments(stage: Stage, till: Till) -> None:
 
 
 def test_a_tool_with_a_key_has_effects_whatever_holds_for_undeclared_ones(till: Till) -> None:
-    """T20: `undeclared="read_only"` does not cover it: it is in doubt."""
+    """T14: `undeclared="read_only"` does not cover it: it is in doubt."""
     till.raises = {5: TimeoutError(), 6: TimeoutError()}
     other = Tool(till.refund().function, name="look_up")
     agent = Agent(
@@ -218,7 +218,7 @@ def test_a_tool_with_a_key_has_effects_whatever_holds_for_undeclared_ones(till: 
 def test_of_a_tool_with_a_key_only_its_own_words_prove_that_nothing_happened(
     till: Till, error: BaseException, outcome: str
 ) -> None:
-    """T20: its author knows that it has effects."""
+    """T14: its author knows that it has effects."""
     till.raises = {5: error}
     tool = till.refund(nothing_happened=LookupError)
     agent = Agent("desk", by_turn(refund(5)), tools=[tool])
@@ -230,7 +230,7 @@ def test_of_a_tool_with_a_key_only_its_own_words_prove_that_nothing_happened(
 
 
 def test_an_equal_call_needs_a_person_who_sees_both(stage: Stage, till: Till) -> None:
-    """T20: whatever else it says."""
+    """T14: whatever else it says."""
     stage.cast(refund(5), refund(6), tools=[till.refund()])
     request = asked(stage.start())
     assert (request.kind, request.arguments["amount"]) == ("approval", 6)
@@ -269,7 +269,7 @@ def test_a_person_rejects_the_repetition(stage: Stage, till: Till) -> None:
 
 
 def test_an_answer_about_two_calls_holds_for_these_two(stage: Stage, till: Till) -> None:
-    """T20: the third one is another pair, with each of them."""
+    """T14: the third one is another pair, with each of them."""
     stage.cast(refund(5), refund(6), refund(7), tools=[till.refund()])
     outcome = interrupted(stage.start())
     request = asked(stage.resume(outcome, outcome.decide(approve())))
@@ -297,7 +297,7 @@ def test_an_edit_to_the_key_of_a_third_call_is_asked_about_again(stage: Stage, t
 def test_of_two_equal_calls_in_one_reply_none_runs_before_a_person_has_decided(
     stage: Stage, till: Till
 ) -> None:
-    """T20, I2."""
+    """T14, I2."""
     stage.cast([refund(5), refund(6), refund(7, "18")], tools=[till.refund()])
     outcome = interrupted(stage.start())
     assert till.paid == []
@@ -308,7 +308,7 @@ def test_of_two_equal_calls_in_one_reply_none_runs_before_a_person_has_decided(
 
 
 def test_a_gate_asks_once_about_a_repetition(stage: Stage, till: Till) -> None:
-    """T20: the person sees the other call in the request of the gate."""
+    """T14: the person sees the other call in the request of the gate."""
     stage.cast(refund(5), refund(6), tools=[till.refund(ask=["approve", "reject"])])
     outcome = interrupted(stage.start())
     assert beside(asked(outcome)) == []
@@ -320,7 +320,7 @@ def test_a_gate_asks_once_about_a_repetition(stage: Stage, till: Till) -> None:
 
 
 def test_a_sticky_approval_covers_no_repetition(stage: Stage, till: Till) -> None:
-    """T20, J4."""
+    """T14, J4."""
     stage.cast(refund(5), refund(5, "18"), refund(6), tools=[till.refund(ask=True)])
     outcome = interrupted(stage.start())
     request = asked(stage.resume(outcome, outcome.decide(approve(always=True))))
@@ -332,7 +332,7 @@ def test_a_sticky_approval_covers_no_repetition(stage: Stage, till: Till) -> Non
 def test_a_repetition_that_is_refused_is_told_to_the_model(
     stage: Stage, till: Till, gated: bool
 ) -> None:
-    """T20: and nobody is asked."""
+    """T14: and nobody is asked."""
     stage.cast(refund(5), refund(6), tools=[till.refund(on_repeat="refuse", ask=gated)])
     outcome = stage.start()
     if gated:
@@ -372,7 +372,7 @@ def test_a_call_that_a_person_has_rejected_takes_no_key(stage: Stage, till: Till
 def test_a_call_in_doubt_holds_up_whatever_is_equal(
     stage: Stage, till: Till, on_repeat: str
 ) -> None:
-    """T20, J4: a person is asked, though the arguments differ, and whatever a repetition is."""
+    """T14, J4: a person is asked, though the arguments differ, and whatever a repetition is."""
     till.raises = {5: TimeoutError()}
     stage.cast(refund(5), refund(6), tools=[till.refund(on_repeat=on_repeat)])
     outcome = interrupted(stage.start())
@@ -395,7 +395,7 @@ def test_a_sticky_approval_covers_no_call_while_an_equal_one_is_in_doubt(
 
 
 def test_a_doubt_holds_in_the_next_run_and_what_is_done_does_not(stage: Stage, till: Till) -> None:
-    """T20: without a store, what is done is known within one run."""
+    """T14: without a store, what is done is known within one run."""
     till.raises = {5: TimeoutError()}
     turns = ([refund(5), refund(4, "18")], "first", refund(6, "18"), refund(7))
     stage.cast(*turns, tools=[till.refund()])
@@ -415,7 +415,7 @@ def test_a_doubt_that_is_settled_is_done(stage: Stage, till: Till) -> None:
 
 
 def test_a_doubt_from_before_the_tool_had_a_key_counts(stage: Stage, till: Till) -> None:
-    """T20: by what the tool says now."""
+    """T14: by what the tool says now."""
     till.raises = {5: TimeoutError()}
     stage.cast(refund(5), "moved on", refund(6), tools=[till.refund(key=None)])
     before = completed(stage.start())
@@ -442,7 +442,7 @@ def test_a_doubt_from_before_the_tool_had_a_key_counts(stage: Stage, till: Till)
 def test_calls_of_a_parent_and_its_children_are_equal(
     stage: Stage, till: Till, turns: list[Any]
 ) -> None:
-    """T20: in the whole tree of agents."""
+    """T14: in the whole tree of agents."""
 
     def children() -> list[Middleware]:
         return [SubAgent(agents=[Agent("clerk", by_turn(refund(5)), tools=[till.refund()])])]
@@ -456,7 +456,7 @@ def test_calls_of_a_parent_and_its_children_are_equal(
 
 
 def test_a_call_whose_result_is_lost_is_done(stage: Stage, till: Till) -> None:
-    """T20: it ran."""
+    """T14: it ran."""
 
     @tool(key=order_of)
     async def refund(order_id: str, amount: int) -> Any:
@@ -523,7 +523,7 @@ def test_a_middleware_may_change_what_the_key_is_not_made_of(stage: Stage, till:
 def test_a_middleware_that_changes_the_key_keeps_the_call_from_running(
     stage: Stage, till: Till
 ) -> None:
-    """T20: what it would run under, nobody has looked up."""
+    """T14: what it would run under, nobody has looked up."""
     stage.cast(refund(5), tools=[till.refund()], middleware=lambda: [Lowers(order_id="18")])
     (part,) = results(completed(stage.start()).state)
     assert (till.paid, part.outcome) == ([], "failed")
@@ -532,7 +532,7 @@ def test_a_middleware_that_changes_the_key_keeps_the_call_from_running(
 
 
 def test_a_run_that_is_cut_off_at_any_record_has_paid_once(till: Till) -> None:
-    """T20, J4: each call that may have paid holds the equal one up."""
+    """T14, J4: each call that may have paid holds the equal one up."""
     agent = Agent("desk", by_turn(refund(5), refund(6)), tools=[till.refund()])
     records = Disk()
     asked(agent.execute_sync("go", journal=records))
@@ -566,7 +566,7 @@ async def go(runtime: Runtime, id: str, agent: str = "desk") -> Outcome:
 
 
 async def test_equal_calls_of_two_agents_do_not_both_just_run(place: Place, till: Till) -> None:
-    """T20: the person sees whose call the other one is, and what it said."""
+    """T14: the person sees whose call the other one is, and what it said."""
     first, second = desk(till, refund(5), name="one"), desk(till, refund(6), name="two")
     async with opened(place.store(), first, second) as runtime:
         completed(await go(runtime, "a", "one"))
@@ -680,7 +680,7 @@ async def test_a_doubt_holds_up_other_agents_until_it_is_settled(place: Place, t
 async def test_a_persons_word_about_a_doubt_is_what_becomes_of_its_key(
     place: Place, till: Till, answer: Any, others: list[Any]
 ) -> None:
-    """T20: it happened; it did not; or it is to run again, which leaves it in doubt once more."""
+    """T14: it happened; it did not; or it is to run again, which leaves it in doubt once more."""
     async with opened(place.store(), *two(till, on_unknown="ask")) as runtime:
         await in_doubt(runtime, till, "ask")
         (request,) = (await soon(runtime.get("a").state())).requests
@@ -690,7 +690,7 @@ async def test_a_persons_word_about_a_doubt_is_what_becomes_of_its_key(
 
 
 async def test_a_call_that_was_cut_off_holds_up_other_agents(place: Place, till: Till) -> None:
-    """T20, J4: the process has ended in the middle of it."""
+    """T14, J4: the process has ended in the middle of it."""
     till.held = {5: Held()}
     async with opened(place.store(), *two(till)) as runtime:
         runtime.spawn("one", "a").run("go")
@@ -729,7 +729,7 @@ def gone_behind_key(sqlite: SqlitePlace) -> DatabaseStore:
 async def test_a_call_finds_its_key_again_after_a_crash_right_behind_it(
     sqlite: SqlitePlace, till: Till
 ) -> None:
-    """T20, J85: nobody is asked, for it was never started."""
+    """T14, J85: nobody is asked, for it was never started."""
     async with opened(gone_behind_key(sqlite), *two(till)) as runtime:
         ref = runtime.spawn("one", "a")
         with pytest.raises(StoreUnavailable):
@@ -762,7 +762,7 @@ async def test_a_key_of_a_call_that_was_never_started_is_given_back(
 async def test_a_store_that_cannot_be_asked_for_a_key_lets_nothing_run(
     sqlite: SqlitePlace, till: Till
 ) -> None:
-    """T20: and the run goes on when it is there again."""
+    """T14: and the run goes on when it is there again."""
     for method in ("key_secret", "key_uses", "take_key"):
         backend = FaultyBackend(sqlite.backend())
         async with opened(DatabaseStore(backend, patience=0.0), desk(till, refund(5))) as runtime:
@@ -794,7 +794,7 @@ class Waits:
 async def test_a_call_that_waits_has_its_key_and_is_done_though_its_run_is_stopped(
     place: Place, till: Till
 ) -> None:
-    """T20: what it had done before it waited stands."""
+    """T14: what it had done before it waited stands."""
     waiting = Agent("one", by_turn(refund(5)), tools=[Waits(till).tool])
     async with opened(place.store(), waiting, two(till)[1]) as runtime:
         ref = runtime.spawn("one", "a")
@@ -819,7 +819,7 @@ async def test_a_run_that_is_cancelled_in_a_call_leaves_a_doubt(place: Place, ti
 async def test_a_new_message_instead_of_an_answer_gives_the_key_back(
     place: Place, till: Till
 ) -> None:
-    """T20: the tool had asked before it did anything."""
+    """T14: the tool had asked before it did anything."""
     agent = Agent("one", by_turn(refund(5), "never mind"), tools=[Asks(till).tool])
     async with opened(place.store(), agent, two(till)[1]) as runtime:
         interrupted(await go(runtime, "a", "one"))
@@ -859,7 +859,7 @@ async def test_a_compaction_keeps_keys(place: Place, till: Till) -> None:
 async def test_an_import_brings_no_keys(
     place: Place, sqlite: SqlitePlace, till: Till, same_store: bool
 ) -> None:
-    """T20: a copied call is in doubt in the copy, and is the original's in its store."""
+    """T14: a copied call is in doubt in the copy, and is the original's in its store."""
     till.held = {5: Held()}
     async with opened(place.store(), *two(till)) as runtime:
         runtime.spawn("one", "a").run("go")
@@ -884,7 +884,7 @@ async def test_an_import_brings_no_keys(
 async def test_an_imported_call_in_doubt_holds_up_equal_ones_of_its_agent(
     place: Place, till: Till
 ) -> None:
-    """T20: by what its tool says of its arguments, for the store knows nothing of it."""
+    """T14: by what its tool says of its arguments, for the store knows nothing of it."""
     till.held = {5: Held()}
     async with opened(place.store(), *two(till)) as runtime:
         runtime.spawn("one", "a").run("go")
@@ -947,7 +947,7 @@ async def test_a_sweep_deletes_old_keys(sqlite: SqlitePlace, till: Till) -> None
 
 
 async def test_without_a_key_a_store_is_asked_for_none(sqlite: SqlitePlace, till: Till) -> None:
-    """T20: nothing is read, and nothing written."""
+    """T14: nothing is read, and nothing written."""
     backend = FaultyBackend(sqlite.backend())
     store = DatabaseStore(backend, patience=0.0)
     agent = Agent("desk", by_turn(refund(5), refund(6)), tools=[till.refund(key=None)])

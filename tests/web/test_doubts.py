@@ -2,16 +2,30 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from datetime import datetime, timedelta
 from typing import Any
 
 import httpx
 import pytest
 
-from tests.support.agents import by_turn, interrupted
+from tests.support.agents import by_turn, interrupted, until_status
 from tests.support.loops import soon
 from tests.support.web_site import HOSTILE, logged_in, site_of
-from understudy import Agent, Observer, Runtime, SimulatedClock, approve, call, reject, tool
+from understudy import (
+    Agent,
+    Observer,
+    Runtime,
+    SimulatedClock,
+    Status,
+    approve,
+    call,
+    reject,
+    tool,
+)
+from understudy.cli.show import request_text
 from understudy.middleware import HumanInTheLoop
+from understudy.tools import Unknown
 
 WEEK = 7 * 24 * 3600.0
 SETTLE = "Settle the doubt"
@@ -88,6 +102,87 @@ async def test_the_page_lists_them_and_says_who_settles_which() -> None:
         assert "1 call is in doubt." in only
         none = (await client.get("/doubts", params={"tool": "play"})).text
         assert "Nothing that fits these filters is in doubt." in none
+
+
+async def test_a_call_whose_check_is_asked_is_listed_with_the_time_of_the_next_question() -> None:
+    @tool(check=lambda ctx, arguments: Unknown())
+    def buy(what: str) -> str:
+        raise ConnectionError("the line is dead")
+
+    clock = SimulatedClock()
+    agent = Agent("buyer", by_turn(call("buy", {"what": "a kettle"}), "Done."), tools=[buy])
+    async with Runtime([agent], clock=clock) as runtime, site_of(runtime) as client:
+        ref = runtime.spawn("buyer", "a")
+        ref.run("Buy.")
+        await until_status(ref, Status.WAITING)
+        (row,) = (await listed(client))["doubts"]
+        assert (row["state"], row["request_id"], row["ends_at"]) == ("checked", None, None)
+        assert datetime.fromisoformat(row["checks_at"]) - clock.now() == timedelta(minutes=1)
+        text = (await client.get("/doubts")).text
+        assert "its check is asked" in text
+        assert f"<button>{SETTLE}</button>" in text
+        await clock.advance(60)
+        await until_status(ref, Status.WAITING)
+        (later,) = (await listed(client))["doubts"]
+        assert later["since"] == row["since"]
+        assert datetime.fromisoformat(later["checks_at"]) - clock.now() == timedelta(minutes=1)
+
+
+async def test_a_doubt_is_settled_as_not_happened_so_that_an_equal_call_may_run() -> None:
+    async with Runtime([payer()]) as runtime:
+        await told(runtime, "a")
+        async with site_of(runtime) as client:
+            row = (await listed(client))["doubts"][0]
+            assert (
+                '<option value="false">it has not happened</option>'
+                in (await client.get("/doubts")).text
+            )
+            form = {"call_key": row["call_key"], "how": "not paid", "happened": "false"}
+            answer = await client.post("/agents/a/do/settle", data={**form, "back": "doubts"})
+            assert answer.status_code == 303
+            assert (await listed(client))["doubts"] == []
+
+
+async def test_a_request_shows_the_equal_calls_that_were_made_before() -> None:
+    bought = []
+
+    @tool
+    def buy(what: str) -> str:
+        bought.append(what)
+        return f"bought {what} {HOSTILE}"
+
+    kettle = call("buy", {"what": "a kettle"})
+    model = by_turn(kettle, kettle, kettle, "Done.")
+    agent = Agent("buyer", model, tools=[buy], interrupt_on={"buy": True})
+    async with Runtime([agent]) as runtime, site_of(runtime) as client:
+        ref = runtime.spawn("buyer", "a")
+        first = interrupted(await soon(ref.run("Buy.")))
+        text = (await client.get(f"/agents/a/requests/{first.requests[0].id}")).text
+        assert "The same call before" not in text
+        second = interrupted(await soon(ref.resume(first.decide(approve()))))
+        third = interrupted(await soon(ref.resume(second.decide(reject("too much")))))
+        request = third.requests[0]
+        assert [each.outcome for each in request.earlier] == ["denied", "success"]
+        text = (await client.get(f"/agents/a/requests/{request.id}")).text
+        assert "The same call before" in text
+        assert text.index("too much") < text.index("bought a kettle")
+        assert "<script>alert" not in text
+        found = (await client.get("/api/pending")).json()["requests"][0]
+        assert [each["outcome"] for each in found["earlier"]] == ["denied", "success"]
+        lines = request_text(found)
+        assert "the same call before\n  rejected, " in lines
+        assert "\n  done, " in lines
+        assert bought == ["a kettle"]
+
+
+async def test_a_request_says_why_it_is_asked_once_more() -> None:
+    async with Runtime([payer("gated", gated=True)]) as runtime, site_of(runtime) as client:
+        ref = runtime.spawn("gated", "a")
+        request = interrupted(await soon(ref.run("Pay."))).requests[0]
+        again = replace(request, asked_again="Its gate has changed.")
+        assert "again     Its gate has changed." in request_text(again.to_dict())
+        page = await client.get(f"/agents/a/requests/{request.id}")
+        assert "Asked once more" not in page.text
 
 
 async def test_its_form_settles_a_doubt_and_comes_back_to_the_list() -> None:

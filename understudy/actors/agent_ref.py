@@ -357,8 +357,8 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
         """Stop the current run at once.
 
         The future resolves to its outcome, or to None if there is no run. Finished calls are kept,
-        a call under way is in doubt, the others are marked as not run. Async code that goes on is
-        abandoned after the `cancel_timeout` of the runtime.
+        a call with effects that was running is in doubt, and what never started is marked as not
+        run. Async code that goes on is abandoned after the `cancel_timeout` of the runtime.
 
         Args:
             message: why; the message of the run's stop signal.
@@ -412,8 +412,9 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
 
         What the failed run has finished stays: agents of a workflow that have ended, results of
         tools, replies of models. A call that was started and has no result is in doubt, unless it
-        is idempotent: as after a crash. The new run has the options of the failed one; its limits
-        count anew, and its hooks run. A run in quarantine is released, and continues itself.
+        is idempotent or read-only: as after a crash. The new run has the options of the failed
+        one; its limits count anew, and its hooks run. A run in quarantine is released, and
+        continues itself.
 
         The future raises `NotInterrupted` if the last run has not failed and none is quarantined,
         `NoProgress` if five retries in a row got no further, and `OtherWorkflow` if the agents of

@@ -40,6 +40,8 @@ def interrupt_of(
         "payload": data["payload"],
         "createdAt": data["created_at"],
         "doubts": [doubt["tool_name"] for doubt in data["doubts"]],
+        "earlier": data["earlier"],
+        "askedAgain": data["asked_again"],
     }
     return Interrupt(
         id=request.id,

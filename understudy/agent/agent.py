@@ -466,8 +466,8 @@ class Agent(BaseAgent[DepsT_contra, OutputT_co]):
 
         What that run has finished stays: agents of a workflow that have ended, results of tools,
         replies of models. A call that was started and has no result is in doubt, unless it is
-        idempotent: as after a crash. The new run has the options of the failed one; its limits
-        count anew.
+        idempotent or read-only: as after a crash. The new run has the options of the failed one;
+        its limits count anew.
 
         Args:
             state: of the outcome that failed, or from `AgentState.from_dict` in another process.
@@ -614,8 +614,8 @@ class Agent(BaseAgent[DepsT_contra, OutputT_co]):
     ) -> AgentState:
         """The state without the doubt about this call, once it is known what it did.
 
-        While a call is in doubt, each call of its tool needs a decision. The calls in doubt are in
-        `state.doubts_in_tree`, by call key. Of a call that waits for its check the model is told
+        While a call is in doubt, each call that equals it needs a decision. The calls in doubt are
+        in `state.doubts_in_tree`, by call key. Of a call that waits for its check the model is told
         `how`, when the run is resumed.
 
         Args:

@@ -195,6 +195,7 @@ def doubts(
             "by": row["made_by"] if row["made_by"] != row["agent"] else "",
             "age": ago(row["since"], at),
             "ends": ago(row["ends_at"], at) if row["ends_at"] else "",
+            "checked": ago(row["checks_at"], at) if row["checks_at"] else "",
             "request": short_id(row["request_id"], asked) if row["request_id"] else "",
             "what": summary_of_doubt(row["arguments"], row["reason"]),
         }
@@ -207,6 +208,7 @@ def doubts(
         Column("TOOL", "tool_name"),
         Column("REQUEST", "request", optional=True),
         Column("SINCE", "age"),
+        Column("CHECKED", "checked", optional=True),
         Column("ENDS", "ends", optional=True),
         Column("WHAT", "what", wide=True),
     ]

@@ -124,6 +124,8 @@ def request_text(request: Mapping[str, Any]) -> str:
     ]
     if request.get("expires_at"):
         lines.append(f"expires   {request['expires_at']}")
+    if request.get("asked_again"):
+        lines.append(f"again     {line(request['asked_again'])}")
     lines += _block("arguments", request["arguments"])
     for name in ("payload", "display", "schema"):
         if request.get(name) is not None:
@@ -138,7 +140,20 @@ def request_text(request: Mapping[str, Any]) -> str:
             since = "ended unsettled" if how is None else f"settled since: {line(how)}"
             title = f"{since} (was {title})"
         lines += _block(title, doubt["arguments"])
+    earlier = [_earlier(call) for call in request.get("earlier") or ()]
+    if earlier:
+        lines += ["the same call before", *(f"  {each}" for each in earlier)]
     return "\n".join(lines)
+
+
+def _earlier(call: Mapping[str, Any]) -> str:
+    """A call with the same arguments that was made before."""
+    words = {"open": "in the same reply", "success": "done", "denied": "rejected"}
+    what = [words.get(call["outcome"], call["outcome"])]
+    what += [call["at"]] if call["at"] else []
+    what += [f"by {_name(call['agent'])}"] if call["agent"] else []
+    content = f": {line(call['content'])}" if call["content"] else ""
+    return f"{', '.join(what)}{content}"
 
 
 def _name(text: object) -> str:

@@ -12,5 +12,6 @@ except ImportError as _error:
 del _fastmcp, _mcp_types
 
 from understudy.mcp.tools_of_server import McpTools, load_mcp_tools, mcp_tools  # noqa: E402
+from understudy.tools.result import RemoteToolError  # noqa: E402
 
-__all__ = ["McpTools", "load_mcp_tools", "mcp_tools"]
+__all__ = ["McpTools", "RemoteToolError", "load_mcp_tools", "mcp_tools"]

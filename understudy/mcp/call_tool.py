@@ -24,6 +24,7 @@ from understudy.mcp.http_client import MAX_ANSWER
 from understudy.mcp.listed_tool import ListedTool
 from understudy.mcp.mcp_server import McpServer
 from understudy.tools import ToolContext, ToolFailed
+from understudy.tools.result import RemoteToolError
 
 MAX_ROUNDS = 10
 """How often one call may ask."""
@@ -222,7 +223,8 @@ def value_of(server: McpServer, answer: types.CallToolResult) -> Any:
     """What the model gets of an answer: structured content, texts, and files as they are.
 
     Raises:
-        ToolFailed: if it is an error, or too large.
+        RemoteToolError: if it is an error.
+        ToolFailed: if it is too large.
 
     """
     size = len(answer.model_dump_json())
@@ -234,7 +236,7 @@ def value_of(server: McpServer, answer: types.CallToolResult) -> Any:
     parts = [_part(block) for block in answer.content]
     texts = [part for part in parts if isinstance(part, str)]
     if answer.is_error:
-        raise ToolFailed("\n".join(texts) or f"{server} says that the call has failed.")
+        raise RemoteToolError("\n".join(texts) or f"{server} says that the call has failed.")
     if answer.structured_content is not None and len(texts) == len(parts):
         return answer.structured_content
     return parts[0] if len(parts) == 1 else parts

@@ -21,6 +21,7 @@ from understudy.tools import OutcomeUnknown, Tool, ToolContext
 from understudy.tools.effect_defaults import Undeclared
 from understudy.tools.effects import checked_errors
 from understudy.tools.predicates import checked_predicate
+from understudy.tools.result import RemoteToolError
 
 FORMAT = 1
 MAX_TOOLS = 1_000
@@ -285,6 +286,7 @@ def _tool(server: McpServer, listed: ListedTool, given: _Options, own: Mapping[s
     options |= own
     options["nothing_happened"] = (
         NotReached,
+        *(() if own.get("unknown_after") else (RemoteToolError,)),
         *checked_errors(own.get("nothing_happened", ()), what=f"{server}: `nothing_happened`"),
     )
     # What the server says of its tool is part of what a person approves.

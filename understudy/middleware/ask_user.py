@@ -177,7 +177,7 @@ class AskUser(Middleware[DepsT_contra]):
             "Ask the user, and wait for the answers. Ask all that you need to know at once. For "
             "each question you get the answer, and for an option its value as well."
         )
-        # Idempotent: it has no effect, and runs again when the answers are there.
+        # It has no effect, and runs again when the answers are there.
         return Tool(ask_user, name=_TOOL, read_only=True)
 
 

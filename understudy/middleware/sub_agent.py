@@ -180,7 +180,7 @@ class SubAgent(Middleware[DepsT_contra]):
         task.__annotations__["instructions"] = str
         task.__annotations__["ctx"] = ToolContext
         task.__doc__ = "Hand a task to another agent and get its result."
-        # Idempotent: after a crash or an answer it runs again, and continues the same child.
+        # After a crash or an answer it runs again, and continues the same child.
         # What it does is done by the agent inside, whose calls are judged one by one.
         return Tool(task, name=_TOOL, read_only=True)
 

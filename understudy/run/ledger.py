@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import suppress
 from datetime import datetime
-from typing import Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from understudy._base.clock import Clock, SystemClock
 from understudy._base.error_texts import error_text
@@ -17,7 +17,6 @@ from understudy.errors import JournalFailed, RecordRefused, UsageError
 from understudy.events import Event, events_of
 from understudy.journal.codec import check_storable
 from understudy.journal.contracts import Journal
-from understudy.journal.store import KeyJournal
 from understudy.state.agent_state import AgentState
 from understudy.state.files import StoredFile
 from understudy.state.fold import apply
@@ -25,6 +24,9 @@ from understudy.state.folds.ends import closing_result
 from understudy.state.records import ChildRecord, End, Record, RunEnded, Snapshot, stamp
 from understudy.state.run_state import Call, is_child_of
 from understudy.state.shared_empties import no_list
+
+if TYPE_CHECKING:
+    from understudy.journal.store import KeyJournal
 
 logger: logging.Logger = logging.getLogger(__name__)
 
@@ -308,6 +310,8 @@ class Ledger:
 
         """
         journal = self._journal
+        from understudy.journal.store import KeyJournal  # few tools have a key
+
         if isinstance(journal, KeyJournal):
             return journal
         if self._owner_check is None:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Protocol
+from dataclasses import dataclass, field, replace
+from typing import Annotated, Any, Protocol
 
+from pydantic import PlainSerializer
 from pydantic_core import to_json
 
 from understudy.interrupts import DoubtfulCall
@@ -15,53 +16,50 @@ MOST = 20
 MOST_CHARACTERS = 200
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+def shortened(arguments: object) -> str:
+    """Arguments as JSON; the first characters of them."""
+    text = arguments if isinstance(arguments, str) else to_json(arguments or {}).decode()
+    return text if len(text) <= MOST_CHARACTERS else f"{text[: MOST_CHARACTERS - 3]}..."
+
+
+@dataclass(slots=True)  # not frozen, which takes 4 times as long for each call
 class DoneCall:
     """A finished call with effects."""
 
     tool_name: str
-    arguments: str
-    """As JSON; the first characters of them."""
+    arguments: Annotated[Any, PlainSerializer(shortened, return_type=str)]
+    """As they ran. Stored, they are text: the first characters of their JSON."""
     agent: str = ""
     """The agent that made it, of one whose run is inside this one; empty for the run's own."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True)
 class DoneCalls:
     """The finished calls with effects of a run, and of the agents inside it that have ended."""
 
-    newest: tuple[DoneCall, ...] = ()
+    newest: list[DoneCall] = field(default_factory=list)
     """Oldest first."""
     others: int = 0
     """How many came before them."""
 
-    def with_call(self, tool_name: str, arguments: object) -> DoneCalls:
-        """These, and one more."""
-        done = DoneCall(tool_name=tool_name, arguments=_shortened(arguments))
-        return self._adding((done,), 0)
+    def add(self, tool_name: str, arguments: object) -> None:
+        """One more is finished."""
+        self.newest.append(DoneCall(tool_name, arguments))
+        if len(self.newest) > MOST:
+            del self.newest[0]
+            self.others += 1
 
-    def with_agent(self, agent: str, inside: DoneCalls) -> DoneCalls:
-        """These, and those of an agent inside whose run is over."""
-        if inside is NOTHING_DONE or not inside.newest:
-            return self
-        told = tuple(
-            done
-            if done.agent
-            else DoneCall(tool_name=done.tool_name, arguments=done.arguments, agent=agent)
-            for done in inside.newest
-        )
-        return self._adding(told, inside.others)
+    def add_all(self, agent: str, inside: DoneCalls) -> None:
+        """Those of an agent inside whose run is over."""
+        for done in inside.newest:
+            self.newest.append(replace(done, agent=done.agent or agent))
+        dropped = max(0, len(self.newest) - MOST)
+        del self.newest[:dropped]
+        self.others += inside.others + dropped
 
-    def _adding(self, later: tuple[DoneCall, ...], others: int) -> DoneCalls:
-        newest = (*self.newest, *later)
-        dropped = max(0, len(newest) - MOST)
-        return DoneCalls(newest=newest[dropped:], others=self.others + others + dropped)
-
-    def __bool__(self) -> bool:
-        return bool(self.newest)
-
-
-NOTHING_DONE = DoneCalls()
+    def copied(self) -> DoneCalls:
+        """Of its own; a finished call does not change."""
+        return DoneCalls(list(self.newest), self.others)
 
 
 class RunWithDone(Protocol):
@@ -72,7 +70,7 @@ class RunWithDone(Protocol):
         """Its id."""
 
     @property
-    def done(self) -> DoneCalls:
+    def done(self) -> DoneCalls | None:
         """Its finished calls with effects."""
 
 
@@ -86,11 +84,6 @@ class StateWithDone(Protocol):
     @property
     def doubts(self) -> Mapping[str, DoubtfulCall]:
         """By call key, the calls whose outcome is unknown."""
-
-
-def _shortened(arguments: object) -> str:
-    text = arguments if isinstance(arguments, str) else to_json(arguments or {}).decode()
-    return text if len(text) <= MOST_CHARACTERS else f"{text[:MOST_CHARACTERS]}..."
 
 
 def what_it_did(state: StateWithDone) -> str:
@@ -107,25 +100,25 @@ def what_it_did(state: StateWithDone) -> str:
     return _listed(run.done, doubts)
 
 
-def _listed(done: DoneCalls, doubts: Sequence[tuple[str, object]]) -> str:
+def _listed(done: DoneCalls | None, doubts: Sequence[tuple[str, object]]) -> str:
     """What was done, and what may have been, by tool: for a model or a person.
 
     Args:
-        done: the finished calls with effects.
+        done: the finished calls with effects, if there are any.
         doubts: the tool's name and the arguments of each call whose outcome is unknown.
 
     """
     lines = []
     by_tool: dict[str, list[str]] = {}
-    for call in done.newest:
+    for call in () if done is None else done.newest:
         of = f"{call.agent}: {call.tool_name}" if call.agent else call.tool_name
-        by_tool.setdefault(of, []).append(call.arguments)
+        by_tool.setdefault(of, []).append(shortened(call.arguments))
     if by_tool:
         lines.append("It has done, and this stands:")
         lines += [f"- {tool}({given})" for tool, each in by_tool.items() for given in each]
-        if done.others:
+        if done is not None and done.others:
             lines.append(f"- and {done.others} calls before these")
     if doubts:
         lines.append("Nobody knows whether these took effect:")
-        lines += [f"- {tool}({_shortened(given)})" for tool, given in doubts]
+        lines += [f"- {tool}({shortened(given)})" for tool, given in doubts]
     return "\n".join(lines)

@@ -18,7 +18,7 @@ from understudy._base.context_codecs import StoredContext
 from understudy.interrupts import DOUBT_ENDS, Decision, Request
 from understudy.models.messages import StoredRequest, StoredResponse
 from understudy.state.costs import Lines
-from understudy.state.done_calls import NOTHING_DONE, DoneCalls
+from understudy.state.done_calls import DoneCalls
 from understudy.state.plans import Occurrence
 from understudy.state.records import Effect, End, Override, PointEnd, PointKind, Result, Signalled
 from understudy.state.shared_empties import no_items, no_list
@@ -388,7 +388,7 @@ class RunState:
     """Who made its last attempt, of a store that hosts share."""
     trace: str | None = None
     """The W3C traceparent of its last attempt that had a span, or of that of the failed run."""
-    done: DoneCalls = NOTHING_DONE
+    done: DoneCalls | None = None
     """Its finished calls with effects, and those of the agents inside it that have ended."""
     not_kept: dict[str, NotKept] = field(default_factory=no_items)
     """By call key, the calls that ran and whose results could not be kept."""
@@ -438,6 +438,13 @@ class RunState:
         """Whether it has failed, or was cut off, and is to be continued under the run around it."""
         return self.left is not None and self.left.taken_over
 
+    def add_done_of(self, inside: RunState) -> None:
+        """The run of an agent inside has ended: what it did is done by this one."""
+        if inside.done is not None:
+            if self.done is None:
+                self.done = DoneCalls()
+            self.done.add_all(inside.agent, inside.done)
+
     def share_empties(self) -> None:
         """Drop what is empty for what all states share: this one was made of JSON."""
         self.once, self.ended_by = self.once or no_items(), self.ended_by or no_items()
@@ -456,6 +463,7 @@ class RunState:
         twin.overrides = self.overrides and list(self.overrides)
         twin.shared = self.shared.copied() if self.shared is not None else None
         twin.progress = self.progress.copied() if self.progress is not None else None
+        twin.done = self.done.copied() if self.done is not None else None
         twin.left = self.left.copied() if self.left is not None else None
         twin.continues = self.continues.copied() if self.continues is not None else None
         return twin

@@ -72,7 +72,7 @@ def merge_child(state: AgentState, child: AgentState) -> None:
             state.merge(values)
     state.run.usage.incr(run.usage)
     state.run.costs = adding(state.run.costs, below(state.run.agent, run.costs))
-    state.run.done = state.run.done.with_agent(run.agent, run.done)
+    state.run.add_done_of(run)
     add_decisions_and_doubts(state, child)
     for name, sticky in child.sticky.items():
         state.sticky = with_item(state.sticky, f"{run.agent}/{name}", sticky)

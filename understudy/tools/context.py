@@ -262,7 +262,8 @@ class ToolContext(Generic[DepsT_co]):
         """Call `function` once in this call, and return its stored value in each run of the tool.
 
         A crash in its middle leaves the call in doubt, unless the tool is idempotent. If it raises,
-        it is not done: it is called again when the tool runs again.
+        it is not done: it is called again when the tool runs again. After it is done, every error
+        of the tool but `Retry` and `ToolFailed` leaves the call in doubt.
 
         Args:
             name: of this point.

@@ -63,6 +63,8 @@ class Arguments(Protocol):
 
     takes_context: bool
     """Whether the function takes a `ToolContext` before them."""
+    is_plain: bool
+    """Whether what a model writes is what the function gets: nothing is converted or filled in."""
     returns: Any
     """The type of the value that the function returns; `Any` where that is not known."""
     definition: ToolDefinition
@@ -215,17 +217,19 @@ class Tool(Generic[FunctionT_co]):
             it runs.
         key_kept: for how long a call that is done counts so: days, or a timedelta; 90 days by
             default.
-        timeout: seconds after which the result is an error, or the call is in doubt where the tool
-            is not idempotent.
+        timeout: seconds after which nobody knows what an attempt at the call did: it is in doubt,
+            or repeated where the tool is idempotent. Of a read-only tool it is an error.
         inline: run a plain function on the event loop itself. Only for fast ones.
         on_unknown: who settles a call in doubt: `ask` a person, or `tell` the model that the
-            outcome is unknown. By default tools that need approval, or have a `check`, ask.
+            outcome is unknown. By default a person is asked about a call that needed approval, and
+            where the tool has a `check`.
         aliases: names that the tool had before. Calls and approvals of these names that are open
             go on with it; the model does not see them.
         version: part of what an approval is bound to; change it when the tool's meaning changes.
         retry: a Tenacity policy, by which a call that raises runs again before the model hears of
-            it. For an idempotent tool. A wait of more than 5 seconds suspends the call: it costs
-            nothing, and survives the end of the process.
+            it. For an idempotent or a read-only tool. It replaces the two repeats of an
+            idempotent call of which nobody knows what it did. A wait of more than 5 seconds
+            suspends the call: it costs nothing, and survives the end of the process.
         display_text: what a person reads of a call, such as `"Searching the archive…"`; or a plain
             function of the arguments that the model wrote, which are not validated yet. It must
             not block. The model does not see it.
@@ -338,6 +342,8 @@ class Tool(Generic[FunctionT_co]):
 
         self._arguments = self._read_arguments(description)
         self.takes_context: bool = self._arguments.takes_context
+        self.makes_arguments: bool = not self._arguments.is_plain
+        """Whether a call may run with other arguments than the model wrote: see `made`."""
         self.definition: ToolDefinition = self._arguments.definition
         self.description: str = self.definition.description or ""
         self.parameters: dict[str, Any] = self.definition.parameters_json_schema

@@ -21,11 +21,19 @@ class ToolFailed(Exception):
     """Raised by a tool that failed: the model gets the message alone, without the error's type."""
 
 
+class RemoteToolError(Exception):
+    """The server of a tool says that a call has failed: MCP's `isError`.
+
+    The model gets the message alone, and may call again. `unknown_after` of the tool's policy may
+    name it, for a server that says so of calls that took effect.
+    """
+
+
 class OutcomeUnknown(Exception):
     """Raised by a tool that cannot know whether it took effect: its target did not answer, say.
 
     The call is in doubt, as one that was cut off: it is not repeated without a person. Where the
-    tool is idempotent it is an error like any other.
+    tool is idempotent it is repeated under its key first; where it is read-only it is an error.
     """
 
 

@@ -57,6 +57,7 @@ class SchemaArguments:
         )
         hints, signature = hints_of(function, name)
         self.takes_context: bool = _takes_context(name, signature)
+        self.is_plain: bool = True
         self.returns: Any = return_type(hints.get("return", Any))
 
     def validate(self, arguments: str | Mapping[str, Any] | None) -> dict[str, Any]:

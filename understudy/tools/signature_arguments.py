@@ -55,7 +55,7 @@ class SignatureArguments:
         )
         self.definition: ToolDefinition = made.tool_def
         parameters = list(signature.parameters.values())[1 if self.takes_context else 0 :]
-        self._is_plain = all(
+        self.is_plain: bool = all(
             each.default is each.empty and is_plain(hints[each.name]) for each in parameters
         )
         self._validator = made.function_schema.validator
@@ -93,7 +93,7 @@ class SignatureArguments:
         self, given: str | Mapping[str, Any] | None, checked: Mapping[str, Any]
     ) -> dict[str, Any] | None:
         """As `Tool.made`."""
-        if self._is_plain:
+        if self.is_plain:
             return None
         written = from_json(given or "{}") if isinstance(given, str | None) else dict(given)
         canonical = self.canonical(checked)

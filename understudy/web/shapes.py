@@ -83,6 +83,8 @@ class RequestShape(TypedDict):
     digest: str
     source: str
     doubts: list[Any]
+    earlier: list[Any]
+    asked_again: str
     schema: dict[str, Any] | None
     question_key: str
 
@@ -114,7 +116,11 @@ class Inbox(TypedDict):
 
 @exactly
 class DoubtRow(TypedDict):
-    """A call in doubt. Without a `request_id` only the model was told of it."""
+    """A call in doubt.
+
+    `state`: a person is `asked` by the request, the check of its tool is asked at `checks_at`
+    (`checked`), or only the model was `told`.
+    """
 
     agent_id: str
     agent: str
@@ -127,6 +133,8 @@ class DoubtRow(TypedDict):
     reason: str
     since: Time
     ends_at: Time | None
+    checks_at: Time | None
+    state: Literal["asked", "checked", "told"]
     request_id: str | None
     summary: str
 

@@ -309,13 +309,13 @@ def _j22_answer() -> None:
 # --------------------------------------------------------------------------- the checks
 
 
-@_broken("T13: what a check does not find too early did not happen")
+@_broken("T15: what a check does not find too early did not happen")
 def _t13_early() -> None:
     assert checks.SETTLES_AFTER == 60.0
     checks.SETTLES_AFTER = 0.0
 
 
-@_broken("T13: a call in doubt runs again when its check is due")
+@_broken("T15: a call in doubt runs again when its check is due")
 def _t13_again() -> None:
     def reaching(reached: Callable[..., Any]) -> Callable[..., Any]:
         return lambda **given: reached(**{**given, "what": "sleep"})

@@ -228,8 +228,8 @@ CONTROLS: dict[str, Aim] = {
     "T11: what is done once is done in each run of the tool": ("waited", lambda s: s.waits()),
     "J22: a token is handed out before it is durable": _of_a_wait("after append token_made"),
     "J22: an answer is told before it is durable": _of_a_wait("after append point_answered"),
-    "T13: what a check does not find too early did not happen": ("settled", Stage.payments),
-    "T13: a call in doubt runs again when its check is due": ("settled", Stage.payments),
+    "T15: what a check does not find too early did not happen": ("settled", Stage.payments),
+    "T15: a call in doubt runs again when its check is due": ("settled", Stage.payments),
     "a sync is dropped": _aimed("before effect of report", power=True),
     "a commit is acknowledged before it is made": _aimed("before effect of report"),
 }

@@ -161,13 +161,17 @@ async def _gone_on(folder: Path, life: int, exported: dict[str, Any] | None = No
 async def _posted(runtime: Runtime, log: SideLog) -> None:
     """The answer of another life decides nothing here, whoever posts it (J5)."""
     (asked,) = log.read("asked")
-    before = len(log.read("enter"))
+    before = _refunds(log)
     try:
         await runtime.get(ID).resume({asked.of[0]: approve()})
     except (DecisionError, NotInterrupted):
         return
-    if len(log.read("enter")) > before:
+    if _refunds(log) > before:  # the call beside it needs no answer, and goes on by itself
         log.write("violation", "J5: an answer from another life ran a call")
+
+
+def _refunds(log: SideLog) -> int:
+    return sum(entry.of[1] == "refund" for entry in log.read("enter"))
 
 
 async def _to_the_end(runtime: Runtime, log: SideLog) -> None:

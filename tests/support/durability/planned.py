@@ -57,7 +57,7 @@ def _is_not_in_the_index() -> None:
     told: list[tuple[Any, str, Callable[[Any], datetime | None]]] = [
         (agent_state, "next_due", next_due.due_of_run),
         (index_status, "next_due", next_due.due_of_run),
-        (due_runs, "due_of_plans", lambda state: None),  # while a run task is under way
+        (due_runs, "due_beside_run", lambda state: None),  # while a run task is under way
     ]
     for module, name, broken in told:
         assert callable(getattr(module, name))  # else nothing is broken

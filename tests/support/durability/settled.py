@@ -145,7 +145,7 @@ def _violations(log: SideLog) -> Iterator[str]:
     if ends != {"Completed"}:
         yield f"it ended as {sorted(ends)}"
     if log.read("doubt"):
-        yield "T13: a doubt is left, and its check could have told"
+        yield "T15: a doubt is left, and its check could have told"
     paid = Counter(entry.of[1] for entry in log.read("effect"))
     if paid != {"a kettle": 1}:
-        yield f"T13: it paid for {dict(paid)}"
+        yield f"T15: it paid for {dict(paid)}"

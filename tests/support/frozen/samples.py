@@ -39,7 +39,14 @@ from understudy.actors import ActorDied
 from understudy.actors.agent.activation import RunAbandoned
 from understudy.actors.agent.runs.ends import RunCrashed
 from understudy.errors import UnderstudyError
-from understudy.interrupts import Decision, DecisionRecord, DoubtfulCall, Request, Sticky
+from understudy.interrupts import (
+    Decision,
+    DecisionRecord,
+    DoubtfulCall,
+    EarlierCall,
+    Request,
+    Sticky,
+)
 from understudy.loop_actors.supervisor import (
     ChildNotRunning,
     ChildStartFailed,
@@ -54,6 +61,7 @@ from understudy.state import records as r
 from understudy.state.agent_state import AgentState
 from understudy.state.blobs import pack
 from understudy.state.costs import CostLine
+from understudy.state.done_calls import DoneCall, DoneCalls
 from understudy.state.files import FileChange
 from understudy.state.fold import replay
 from understudy.state.held_keys import HeldKey
@@ -64,6 +72,7 @@ from understudy.state.run_state import (
     Left,
     ModelCall,
     Notices,
+    NotKept,
     Point,
     PointAnswer,
     RunState,
@@ -268,8 +277,16 @@ def request(id: str, key: str, kind: str = "approval", **fields: Any) -> Request
         "question_key": "may I",
         "doubts": (
             doubt("run-0.0.0"),
-            doubt("run-0.0.1", token_hashes=(), agent_id="other", status="done"),
+            doubt("run-0.0.1", token_hashes=(), agent_id="other", status="done", ends_at=None),
+            doubt("run-0.0.2", token_hashes=(), status="open", ends_at=None, checks_at=at(70)),
         ),
+        "earlier": (
+            EarlierCall(
+                tool_call_id="call_8", outcome="denied", content="too much", at=at(3), agent="clerk"
+            ),
+            EarlierCall(tool_call_id="call_7", outcome="open", content="", at=None),
+        ),
+        "asked_again": "Its tool is not what was decided about.",
         "context": {"tenant": "acme"},
     }
     return Request(**{**given, **fields})
@@ -279,7 +296,9 @@ def halt(key: str) -> Request:
     return request("halt-1", key, "halt", allowed=("dismiss",), payload="stop it all")
 
 
-EDITED = Decision(type="edit", arguments={"n": 2}, by="ada", note="less")
+EDITED = Decision(
+    type="edit", arguments={"n": 2}, by="ada", note="less", completed={"n": 2, "key": "k1"}
+)
 REJECTED = Decision(type="reject", message="never", always=True, by="bob", note="policy")
 APPROVED = Decision(type="approve", always=True, by="ada", note="fine")
 RESPONDED = Decision(type="respond", value={"paid": "by hand"}, by="ada", note="did it")
@@ -457,13 +476,18 @@ def _questions() -> Iterator[r.Record]:
     yield r.InterruptsChecked(
         turn=0,
         requests=tuple(asked_first),
+        arguments={"run-1.0.0": {"n": 0, "key": "k0"}},
+        asked_by="p1 d1",
         decided=(r.Decided(request_id="q1", decision=APPROVED, at=at(9), sticky=True),),
     )
     yield r.Reminded(request_id="q0", number=2, at=at(27))
     yield r.Escalated(request_id="q0", number=1, audience="heads", at=at(37))
     yield r.Decided(request_id="q0", decision=EDITED, at=at(9), context={"tenant": "acme"})
     yield r.Requested(
-        request=request("q0b", "run-1.0.0", display="Really?"), replaces=("q0",), reply_size=6
+        request=request("q0b", "run-1.0.0", display="Really?"),
+        replaces=("q0",),
+        call_arguments={"n": 2, "key": "k1"},
+        reply_size=6,
     )
     yield r.Decided(request_id="q0b", decision=APPROVED, at=at(10))
     yield r.Decided(request_id="q2", decision=REJECTED, at=at(10))
@@ -483,7 +507,7 @@ def _results() -> Iterator[r.Record]:
         given: dict[str, Any] = {"tool_name": "pay", "tool_call_id": f"call_{number}", "attempt": 1}
         return r.Started(call_key=key(number), **{**given, **fields})
 
-    yield start(0, attempt=2, effect="idempotent", epoch=3)
+    yield start(0, attempt=2, effect="idempotent", epoch=3, arguments={"n": 2, "key": "k1"})
     yield r.Result(
         call_key=key(0),
         part=returned(0),
@@ -516,8 +540,11 @@ def _results() -> Iterator[r.Record]:
     yield r.Result(call_key=key(6), part=returned(6, outcome="interrupted"), doubt="still open")
     yield start(7, key_hash="e4" * 32)
     yield r.Result(call_key=key(7), part=returned(7), signal=signal(StopReason.STOP_REQUESTED))
-    for number in (8, 9, 10):
-        yield r.Result(call_key=key(number), part=returned(number, outcome="failed"))
+    yield start(8, effect="read_only")
+    yield r.Result(call_key=key(8), part=returned(8, outcome="failed"), settled="check")
+    yield start(9)
+    yield r.Result(call_key=key(9), part=returned(9, outcome="failed"), ran=True)
+    yield r.Result(call_key=key(10), part=returned(10, outcome="failed"))
     yield start(11)
     yield from _nested(key(11))
     yield from _points(key(11))
@@ -541,7 +568,8 @@ def _points(key: str) -> Iterator[r.Record]:
     yield answered("paid", "wait", "expired")
     yield reached("cool down", "sleep", due=at(98))
     yield answered("cool down", "sleep", "over")
-    yield reached("retry/1", "sleep", due=at(98), reason="ConnectionError: no answer")
+    cause = "ConnectionError: no answer"
+    yield reached("retry/1", "sleep", due=at(98), reason=cause, unknown=True)
     yield answered("retry/1", "sleep", "over")
     yield r.TokenMade(call_key=key, name="sent", token_hash="d2" * 32, at=at(10))
     yield answered("sent", "wait", "rejected", reason="no stock")
@@ -678,6 +706,23 @@ def sleeping() -> Iterator[r.Record]:
     yield r.StatusNoted(status="waiting")
 
 
+def checking() -> Iterator[r.Record]:
+    """A call in doubt whose check was asked once, and is asked again later."""
+    yield started("run-1", "checking")
+    yield r.Reply(turn=0, response=reply(tool_call(0)))
+    yield r.Started(call_key="run-1.0.0", tool_name="pay", tool_call_id="call_0", attempt=1)
+    for number, due in ((1, at(72)), (2, at(132))):
+        check = f"check/{number}"
+        yield r.PointReached(
+            call_key="run-1.0.0", name=check, what="check", at=at(12), due=due, reason="no answer"
+        )
+        if number == 1:
+            yield r.PointAnswered(
+                call_key="run-1.0.0", name=check, what="check", how="over", at=at(72)
+            )
+    yield r.StatusNoted(status="waiting")
+
+
 def asking() -> Iterator[r.Record]:
     """A person was reminded twice; the escalation is due next."""
     yield started("run-1", "asking")
@@ -766,6 +811,7 @@ LOST_ATTEMPTS = (2, 3)
 AGENTS = {
     ARCHIVED: _timed(archived),
     "asking": _timed(asking),
+    "checking": _timed(checking),
     "without_times": without_times,
     "desk": _timed(desk),
     "holding": _timed(holding),
@@ -836,7 +882,10 @@ def _state(run: RunState) -> AgentState:
             request_id="q2",
         )
     }
-    state.doubts = {"run-0.0.0": doubt("run-0.0.0")}
+    state.doubts = {
+        "run-0.0.0": doubt("run-0.0.0"),
+        "run-0.0.1": doubt("run-0.0.1", ends_at=None, checks_at=at(70)),
+    }
     held = HeldKey(
         key_hash="e5" * 32, tool_name="pay", tool_call_id="call_9", at=at(30), is_copied=True
     )
@@ -870,6 +919,8 @@ def _run(**fields: Any) -> RunState:
         value_is="separate",
         state={"paid": True},
         doubt="cut off",
+        settled="check",
+        ran=True,
         signal=signal(),
         escalate=True,
         skip_summarization=True,
@@ -930,15 +981,25 @@ def _run(**fields: Any) -> RunState:
             ),
         },
         withdrawn=True,
+        checks=2,
     )
+    looked = Call("run-1.0.2", tool_call(2), attempts=1, effect="read_only")
+    checked = Point(name="check/1", kind="check", since=at(12), due=at(72), reached_in=1)
+    waits = Call("run-1.0.3", tool_call(3), attempts=1, points={"check/1": checked}, checks=1)
     turn = Turn(
         3,
-        reply(tool_call(0), tool_call(1)),
-        calls={call.key: call, "run-1.0.1": Call("run-1.0.1", tool_call(1), result=result)},
+        reply(*map(tool_call, range(4))),
+        calls={
+            call.key: call,
+            "run-1.0.1": Call("run-1.0.1", tool_call(1), result=result),
+            looked.key: looked,
+            waits.key: waits,
+        },
         cut=True,
         broken=error(),
         pause_checked=True,
         interrupts_checked=True,
+        asked_by="p1 d1",
         propagated=True,
     )
     part = AgentResult(
@@ -999,6 +1060,15 @@ def _run(**fields: Any) -> RunState:
         "occurrence": occurrence(),
         "model_call": ModelCall(replace(call, key="run-1.4.model"), held=reply(tool_call(2))),
         "answers": {"may I": RESPONDED},
+        "done": DoneCalls(
+            newest=[
+                DoneCall(tool_name="pay", arguments='{"n": 1}', agent="clerk"),
+                DoneCall(tool_name="pay", arguments='{"n": 2}'),
+            ],
+            others=3,
+        ),
+        "not_kept": {"run-1.0.9": NotKept(tool_name="pay", arguments={"n": 9}, text="pay ran")},
+        "doubt_ends": 3600.0,
         "began": at(1),
         "host": "host-b",
         "trace": TRACE,
@@ -1053,6 +1123,8 @@ def sample_errors() -> list[UnderstudyError]:
         e.NotHaltable(tool="pay", agent_path=["desk"], message="stop"),
         e.Quarantined(attempts=3, cause="killed"),
         e.StepFailed(step="call_llm", cause="ValueError: no"),
+        e.EffectUnknown(tool="pay", call_key="run-1.0.0", reason="cut off"),
+        e.ResultNotKept(tool="pay", call_key="run-1.0.0", text="pay ran"),
         e.UnknownToken(),
         e.Expired(agent_id="a", name="paid"),
         e.WaitEnded("over", name="paid"),

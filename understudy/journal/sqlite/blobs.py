@@ -29,8 +29,13 @@ def delete(db: sqlite3.Connection, no: int, *, but: Collection[str] = ()) -> Non
 
 
 def read(db: sqlite3.Connection, no: int, hashes: Collection[str] | None) -> dict[str, bytes]:
-    """See `KeepsBlobs.load_blobs`."""
+    """See `KeepsBlobs.load_blobs`.
+
+    Raises:
+        TypeError: if a row is damaged.
+
+    """
     if hashes is None:
-        return {hash.hex(): kept for hash, kept in db.execute(_READ_ALL, (no,))}
+        return {bytes.hex(hash): kept for hash, kept in db.execute(_READ_ALL, (no,))}
     found = ((hash, db.execute(_READ, (no, bytes.fromhex(hash))).fetchone()) for hash in hashes)
     return {hash: row[0] for hash, row in found if row is not None}

@@ -58,7 +58,7 @@ async def execute_tools(run: Run) -> Outcome | None:
     gated = run.definition.hooks.check_tool_calls or run.gates
     if gated and not turn.interrupts_checked and not turn.cut and not turn.has_all_results:
         raise UsageError("a middleware gates tools, but the mode has no step check_interrupts")
-    ready = []
+    ready, has_keys = [], run.definition.has_keys
     asked = turn.has_requests and bool(turn.pending_requests)
     for call in turn.calls.values():
         if turn.cut and call.result is None:  # its arguments may be incomplete
@@ -79,14 +79,16 @@ async def execute_tools(run: Run) -> Outcome | None:
             break
         if current.signals and _has_stop_signal(turn):
             group = [item for item in group if item.call.running]
-        batch = await _record_starts(run, group)
+        batch = await _with_keys(run, group) if has_keys else _record_starts(run, group)
         if not batch:
             continue
         # Race: a crash after the body was entered and before that was durable would let the next
         # attempt run it again (test_a_call_is_durably_started_before_its_body_is_entered). A tool
         # that only looks something up may run again.
-        if any(item.call.effect != "read_only" for item in batch):
-            await run.durable()
+        for item in batch:
+            if item.call.effect != "read_only":
+                await run.durable()
+                break
         is_alone = len(batch) == 1 and (len(turn.calls) == 1 or batch[0].tool.sequential)
         waiting = {} if is_alone else _waiting_beside(run, turn, batch)
         if len(batch) == 1 and not waiting:
@@ -138,20 +140,25 @@ def _waiting_beside(run: Run, turn: Turn, batch: list[ReadyCall]) -> dict[str, C
     return {k: c for k, c in turn.calls.items() if k not in now and _waits(run, c)}
 
 
-async def _record_starts(run: Run, ready: list[ReadyCall]) -> list[ReadyCall]:
+def _record_starts(run: Run, ready: list[ReadyCall]) -> list[ReadyCall]:
     """Record that these calls start; but those that have to wait for a person.
 
     One in doubt whose check is to be asked does not start.
     """
-    batch = [item for item in ready if item.call.check or not blocked_by_doubt(run, item)]
-    if run.definition.has_keys and any(item.tool.key is not None for item in batch):
-        from understudy.modes.steps.tool_call.call_keys import start_with_keys  # few tools have one
-
-        return await start_with_keys(run, batch)
+    batch = [item for item in ready if not blocked_by_doubt(run, item)]
     for item in batch:
-        if item.call.check is None:
+        if not item.call.checks or item.call.check is None:
             record_started(run, item)
     return batch
+
+
+async def _with_keys(run: Run, ready: list[ReadyCall]) -> list[ReadyCall]:
+    """As `_record_starts`, of an agent that has tools with a key."""
+    if all(item.tool.key is None for item in ready):
+        return _record_starts(run, ready)
+    from understudy.modes.steps.tool_call.call_keys import start_with_keys  # few agents have one
+
+    return await start_with_keys(run, [item for item in ready if not blocked_by_doubt(run, item)])
 
 
 def _has_stop_signal(turn: Turn) -> bool:
@@ -179,7 +186,7 @@ async def _close_unfinished(run: Run, turn: Turn) -> None:
 
 async def _release(run: Run, call: Call) -> ReadyCall | None:
     """The call if it is to run now, or its check; else None, and what is known is recorded."""
-    if call.check is not None:
+    if call.checks and call.check is not None:
         return await _release_check(run, call)
     if call.running:
         tool = run.definition.tool_of(call.part.tool_name)
@@ -209,9 +216,12 @@ async def _release(run: Run, call: Call) -> ReadyCall | None:
         run.record(decided)
         return None
     ready = prepare(run, call)
-    refusal = not_kept_before(run, ready) if isinstance(ready, ReadyCall) else ready
-    if isinstance(ready, ReadyCall) and refusal is None:
-        return ready
+    if isinstance(ready, ReadyCall):
+        refusal = not_kept_before(run, ready) if run.current.not_kept else None
+        if refusal is None:
+            return ready
+    else:
+        refusal = ready
     await end_agents_of(run, call.key)
     if call.attempts and call.effect != "read_only":  # the definition has changed since it began
         run.record(doubt_result(run, call, f"it cannot go on: {refusal}"))
@@ -301,7 +311,9 @@ async def _woken(
         if running.is_woken(call.key, _woken_in(run, call)):
             del waiting[call.key]
             released.append(await _release(run, call))
-    batch = await _record_starts(run, [item for item in released if item is not None])
+    ready = [item for item in released if item is not None]
+    has_keys = run.definition.has_keys
+    batch = await _with_keys(run, ready) if has_keys else _record_starts(run, ready)
     if batch:
         await run.durable()
     return batch

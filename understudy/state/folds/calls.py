@@ -7,6 +7,7 @@ from dataclasses import replace
 from understudy.state import records as r
 from understudy.state.agent_state import AgentState
 from understudy.state.costs import adding
+from understudy.state.done_calls import DoneCalls
 from understudy.state.folds.ends import (
     doubtful_call,
     end_children,
@@ -72,7 +73,10 @@ def result(state: AgentState, record: r.Result) -> None:
         ran = record.value_is != "given" or _was_found(call, by="respond")
         if call.effect != "read_only" and call.attempts and ran:
             given = call.part.args if call.arguments is None else call.arguments
-            run.done = run.done.with_call(call.part.tool_name, given)
+            done = run.done
+            if done is None:
+                done = run.done = DoneCalls()
+            done.add(call.part.tool_name, given)
 
 
 def _has_happened(state: AgentState, call: Call, record: r.Result) -> bool:

@@ -13,6 +13,7 @@ from understudy.interrupts import DoubtfulCall
 from understudy.state import records as r
 from understudy.state.agent_state import AgentState
 from understudy.state.costs import adding, below
+from understudy.state.done_calls import shortened
 from understudy.state.folds.places import open_run
 from understudy.state.run_state import Call, Left, Point, RunState, Turn, is_child_of
 from understudy.state.shared_empties import with_item
@@ -93,7 +94,7 @@ def end_children(
         run = open_run(state)
         run.usage.incr(usage)
         run.costs = adding(run.costs, below(run.agent, child.run.costs))
-        run.done = run.done.with_agent(child.run.agent, child.run.done)
+        run.add_done_of(child.run)
         add_decisions_and_doubts(state, child)
 
 
@@ -137,10 +138,11 @@ def done_by_call(state: AgentState, call: Call) -> str:
         if point.kind == "once" and point.answer is not None
     ]
     for key, child in state.children.items():
-        if is_child_of(key, call.key) and child.run is not None:
-            parts += [f"{each.tool_name}({each.arguments})" for each in child.run.done.newest]
-            if child.run.done.others:
-                parts.append(f"and {child.run.done.others} calls before these")
+        done = child.run.done if child.run is not None else None
+        if is_child_of(key, call.key) and done is not None:
+            parts += [f"{each.tool_name}({shortened(each.arguments)})" for each in done.newest]
+            if done.others:
+                parts.append(f"and {done.others} calls before these")
     return ", ".join(parts)
 
 

@@ -66,7 +66,7 @@ async def _page(
 
 
 async def doubts(visit: Visit) -> dict[str, Any]:
-    """The calls in doubt, in pages: a person is asked about them, or only the model was told."""
+    """The calls in doubt, in pages: a person or a check is asked about them, or nobody is."""
     tool, agent = visit.asked("tool"), visit.asked("agent")
     order = visit.asked("order") or "oldest"
     page = await visit.wait(

@@ -48,7 +48,8 @@ def prepare(run: Run, call: Call) -> ReadyCall | str:
     try:
         if call.arguments is None:
             checked = tool.validate(call.part.args)
-            return ReadyCall(call, tool, checked, made=tool.made(call.part.args, checked))
+            made = tool.made(call.part.args, checked) if tool.makes_arguments else None
+            return ReadyCall(call, tool, checked, made=made)
         checked = tool.revalidate(call.arguments)
         edited = tool.canonical(checked) if _is_edited(call) else None
         return ReadyCall(call, tool, checked, edited, tool.made(call.arguments, checked))
@@ -62,6 +63,8 @@ def effect_of(run: Run, tool: Tool) -> Effect:
     What `undeclared` says never covers a tool that a gate names, or that has a `check` or a `key`:
     somebody thinks that it has effects.
     """
+    if tool.effect is not None:  # at no cost
+        return tool.effect
     return declared_effect(tool, run.definition, run.gates, run.effect_defaults)
 
 
@@ -270,6 +273,8 @@ def blocked_by_doubt(run: Run, ready: ReadyCall) -> bool:
     alone = run.parent is None and not run.state.children
     if alone and not run.state.doubts and (turn is None or not turn.pending_requests):
         return False  # the common case, at no cost
+    if ready.call.check is not None:
+        return False  # it does not start: its check is asked
     doubts = doubts_about(run, ready)
     approvals = [r for r in ready.call.requests.values() if r.kind == "approval"]
     seen = {doubt.call_key for request in approvals for doubt in request.doubts}

@@ -73,7 +73,7 @@ def record_started(
 
 def tried(run: Run, ready: ReadyCall) -> Awaitable[Any]:
     """What the tool's function returns; it is called again where that is safe and may help."""
-    effect = effect_of(run, ready.tool)
+    effect = ready.call.effect  # as its start was recorded
     if effect == "effects" or (effect == "read_only" and ready.tool.retry is None):
         return _body(run, ready)
 
@@ -116,7 +116,8 @@ async def _body(run: Run, ready: ReadyCall) -> Any:
     try:
         if tool.timeout is None:
             if tool.is_async:
-                return await noted_while_it_runs(run, ready)(*positional, **keywords)
+                function = tool.function if tool.check is None else noted_while_it_runs(run, ready)
+                return await function(*positional, **keywords)
             return await _call_function(run, ready, positional, keywords, entered)
         with _given_up_after_limit(run, call, tool.timeout):
             async with asyncio.timeout(tool.timeout) as scope:
@@ -171,7 +172,8 @@ async def _call_function(
     run: Run, ready: ReadyCall, positional: list[Any], keywords: dict[str, Any], entered: list[bool]
 ) -> Any:
     """Call the function; `entered` is not empty as soon as its body runs."""
-    tool, function = ready.tool, noted_while_it_runs(run, ready)
+    tool = ready.tool
+    function = tool.function if tool.check is None else noted_while_it_runs(run, ready)
     if tool.is_async:
         entered.append(True)
         return await function(*positional, **keywords)
@@ -189,7 +191,7 @@ async def _call_function(
             # (test_a_call_whose_lease_has_run_out_is_not_run_when_it_is_lost).
             run.ledger.check_owner()
             # Race: the time limit may pass meanwhile. A call whose body was not entered is not in
-            # doubt: see `timed_out_result`.
+            # doubt: see `not_entered_result`.
             entered.append(True)
             return function(*positional, **keywords)
 

@@ -317,11 +317,7 @@ async def start_with_keys(run: Run, batch: Sequence[ReadyCall]) -> list[ReadyCal
             hashes[ready.call.key] = hash
             started.append(ready)
     # Race: while a key was taken, another call may have come into doubt.
-    blocked = [
-        ready
-        for ready in started
-        if hashes and ready.call.check is None and blocked_by_doubt(run, ready)
-    ]
+    blocked = [ready for ready in started if hashes and blocked_by_doubt(run, ready)]
     started = [ready for ready in started if ready not in blocked]
     for ready in started:
         if ready.call.check is None:  # else it does not start: its check is asked

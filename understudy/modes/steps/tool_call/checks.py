@@ -41,13 +41,11 @@ it ended, if its call was in doubt by then."""
 
 
 def noted_while_it_runs(run: Run, ready: ReadyCall) -> Callable[..., Any]:
-    """The tool's function; of one with a check it is known here whether its body still runs.
+    """The function of a tool with a check: it is known here whether its body still runs.
 
     Also after the call is given up: a thread, or async code that ignores its cancellation, goes on.
     """
     tool, call = ready.tool, ready.call
-    if tool.check is None:
-        return tool.function
 
     @contextlib.contextmanager
     def noted() -> Iterator[None]:

@@ -47,6 +47,7 @@ from understudy.run.hooks import HookFailed
 from understudy.run.run import AttemptEnded, Run
 from understudy.state.records import Result, Suspended
 from understudy.tools import OutcomeUnknown, Retry, ToolFailed
+from understudy.tools.result import RemoteToolError
 
 
 async def invoke(run: Run, ready: ReadyCall) -> None:
@@ -63,7 +64,7 @@ async def invoke(run: Run, ready: ReadyCall) -> None:
         return task is not None and task.cancelling() > cancelled_before
 
     try:
-        if ready.call.check is not None:
+        if ready.call.checks and ready.call.check is not None:
             result = found_result(run, ready, await ask_check(run, ready))
         else:
             of_call = _result if run.instrument is None else _watched
@@ -174,7 +175,7 @@ async def _suspend(run: Run, ready: ReadyCall) -> None:
 def _failure_text(error: Exception) -> str:
     """The text of an exception for the model."""
     error = _unwrapped(error)
-    if isinstance(error, (ToolFailed, OutcomeUnknown)):
+    if isinstance(error, (ToolFailed, RemoteToolError, OutcomeUnknown)):
         return text_of(error)
     if isinstance(error, Retry):
         return text_of(error) or "Try again."

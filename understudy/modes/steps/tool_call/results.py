@@ -26,6 +26,7 @@ from understudy.modes.steps.tool_call.arguments import (
     ReadyCall,
     as_tool_call,
     effect_of,
+    is_gated,
     prepare,
     record_request,
 )
@@ -44,9 +45,8 @@ from understudy.tools.checks import Found
 from understudy.tools.result import ToolResult, content_holds_files, model_content
 
 DOUBT_ANSWERS = (
-    "This call was started and never answered. Find out what it did: respond with its result if "
-    "it took effect, approve if it did not and is to run now, reject if it did not and must not "
-    "run."
+    "This call was started, and nobody knows what it did. Find out: respond with its result if it "
+    "took effect, approve if it did not and is to run now, reject if it did not and must not run."
 )
 
 NO_EFFECT = "The outcome of this call was unknown. A check has found that it did not take effect."
@@ -113,7 +113,8 @@ def in_doubt_result(run: Run, call: Call, reason: str) -> Result | None:
 
     None where something is recorded that is to settle it: that its check is asked later, or, where
     there is none any more, a request to a person. The tool's `on_unknown` decides who is told; by
-    default one that is gated, or has a check, asks.
+    default a person is asked about a call that a person was asked about before, or whose tool has a
+    check.
     """
     ready = prepare(run, call)
     if isinstance(ready, ReadyCall):
@@ -122,7 +123,9 @@ def in_doubt_result(run: Run, call: Call, reason: str) -> Result | None:
             return None
         if has_check:
             reason = f"{reason}, and its check could not tell what it did"
-        choice = ready.tool.on_unknown or ("ask" if has_check or call.requests else "tell")
+        # What was asked about a call ends with an import: its gate says that it needs a person.
+        needs_person = call.requests or (call.copied_from and is_gated(run, ready.tool))
+        choice = ready.tool.on_unknown or ("ask" if has_check or needs_person else "tell")
         if choice == "ask":
             request = as_tool_call(run, ready).request(
                 kind="doubt",
@@ -180,7 +183,7 @@ def found_result(run: Run, ready: ReadyCall, found: Found) -> Result | None:
 
 
 def limit_text(tool: Tool[Any], limit: float) -> str:
-    """The error of an idempotent call whose time limit passed."""
+    """The error of a call that only looks something up, and whose time limit passed."""
     return f"{tool.name!r} did not answer within its limit of {limit} seconds."
 
 
