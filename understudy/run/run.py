@@ -60,7 +60,7 @@ from understudy.state.run_state import RunState, own_key
 from understudy.state.waits import waits_of
 from understudy.stopping import ExecutionContinuation, StopSignal, StopSignals
 from understudy.tools import Tool
-from understudy.tools.effect_defaults import NO_DEFAULTS, EffectDefaults
+from understudy.tools.effect_defaults import NO_DEFAULTS, EffectDefaults, Undeclared
 
 T = TypeVar("T")
 
@@ -198,6 +198,10 @@ class Run(Generic[DepsT_co]):
             effect_defaults if parent is None else parent.effect_defaults
         )
         """What the runtime says of tools and agents that do not say it themselves."""
+        self.undeclared: Undeclared | None = (
+            definition.effect_defaults.undeclared or self.effect_defaults.undeclared
+        )
+        """What holds for tools that do not say what it does to call them again."""
         self.file_edits: dict[str, FileEdits] = {}
         """By call: what calls that run now change of the files."""
         self.in_model_call = False

@@ -40,7 +40,7 @@ def started(state: AgentState, record: r.Started) -> None:
 
 def result(state: AgentState, record: r.Result) -> None:
     call = find_call(state, record.call_key)
-    if call.key in state.held_keys and record.doubt is None:
+    if state.held_keys and call.key in state.held_keys and record.doubt is None:
         at = record.at or record.part.timestamp
         end_key(state, call.key, is_done=_has_happened(state, call, record), at=at)
     call.result, call.running = record, False

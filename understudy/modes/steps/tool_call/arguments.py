@@ -63,8 +63,10 @@ def effect_of(run: Run, tool: Tool) -> Effect:
     What `undeclared` says never covers a tool that a gate names, or that has a `check` or a `key`:
     somebody thinks that it has effects.
     """
-    if tool.effect is not None:  # at no cost
+    if tool.effect is not None:
         return tool.effect
+    if (tool.undeclared or run.undeclared) != "read_only":
+        return "effects"  # the common case, at no cost
     return declared_effect(tool, run.definition, run.gates, run.effect_defaults)
 
 
