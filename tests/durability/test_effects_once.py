@@ -65,7 +65,7 @@ def test_each_hole_is_that_of_a_row() -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=250, derandomize=True, phases=[Phase.generate])
+@settings(max_examples=300, derandomize=True, phases=[Phase.generate])
 @given(drawn)
 def test_whatever_is_drawn_an_effect_is_there_once_and_nothing_false_is_told(story: Drawn) -> None:
     """J86: unless a person, a declared idempotency or a check has released another one."""

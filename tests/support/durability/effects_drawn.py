@@ -71,19 +71,22 @@ class Drawn:
 _with_effects: st.SearchStrategy[Kind] = st.sampled_from(["plain", "idempotent"])
 
 
+_seldom = st.sampled_from([False, False, False, True])
+
+
 @st.composite
 def _drawn(draw: st.DrawFn) -> Drawn:
     looks = draw(st.integers(0, 4)) == 0
     kinds: st.SearchStrategy[Any] = st.just("read_only") if looks else _with_effects
-    process = st.builds(Process, kinds, st.booleans(), st.none() | st.integers(1, 14))
+    process = st.builds(Process, kinds, st.booleans(), st.none() | st.integers(1, 20))
     shape = draw(st.sampled_from(SHAPES))
     return Drawn(
         processes=tuple(draw(st.lists(process, min_size=1, max_size=3))),
-        faults=tuple(draw(st.lists(st.sampled_from(sorted(FAULTS)), max_size=4))),
+        faults=tuple(draw(st.lists(st.sampled_from(sorted(FAULTS)), min_size=1, max_size=4))),
         keys=not looks and draw(st.booleans()),
-        has_key=not looks and draw(st.booleans()),
-        has_check=not looks and draw(st.booleans()),
-        wrapped=draw(st.booleans()),
+        has_key=not looks and draw(_seldom),
+        has_check=not looks and draw(_seldom),
+        wrapped=draw(_seldom),
         shape=shape,
         until=shape == "alone" and draw(st.booleans()),
     )

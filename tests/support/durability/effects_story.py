@@ -284,8 +284,13 @@ class Story:
             did=self.did[key],
             may_be_started=bool(self.crashes),
             is_settled=any(r.tool_call_id == part.tool_call_id for r in self.asked),
+            may_be_lost=self._may_be_lost,
         ):
             self.violations.append(f"the model is told {what}: {part.content!r}")
+
+    @property
+    def _may_be_lost(self) -> bool:
+        return self.cell.kind == "read_only" and bool(self.crashes)
 
     def _check_request(self, request: Request) -> None:
         if request.kind == "doubt":
@@ -322,6 +327,7 @@ class Story:
                         did=self.did[key],
                         may_be_started=bool(self.crashes),
                         is_settled=any(r.call_key == key for r in self.asked),
+                        may_be_lost=self._may_be_lost,
                     ):
                         if event.tool_name == "pay":
                             self.violations.append(f"an event tells {what}: {event.content!r}")
@@ -377,6 +383,7 @@ def false_words(
     did: int,
     may_be_started: bool,
     is_settled: bool,
+    may_be_lost: bool,
 ) -> Iterator[str]:
     """What is false of the result of a call.
 
@@ -387,17 +394,19 @@ def false_words(
         did: how often it had its effect.
         may_be_started: the process has gone away, so a start may be recorded of what never ran.
         is_settled: a person has given the result.
+        may_be_lost: the process has gone away, and a start need not have been durable: the call
+            may have been entered, and no record knows of it.
 
     """
     says_unknown = "outcome of this call is unknown" in text
     if text.startswith(("Not run", "Not executed")) or "was not started" in text:
-        if entered:
+        if entered and not may_be_lost:
             yield "that it was not run, and it was entered"
     elif says_unknown:
         if not entered and not may_be_started:
             yield "that it was started, and it was not"
     elif "must not run" in text or "whether this call may run" in text:
-        if entered and "took no effect" not in text:
+        if entered and not may_be_lost and "took no effect" not in text:
             yield "that it must not run, and it was entered"
     elif "Ran in part" in text and not entered:
         yield "that it ran in part, and it was not entered"

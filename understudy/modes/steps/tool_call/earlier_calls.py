@@ -72,8 +72,8 @@ def _in_conversation(
 
 def _of_agents_that_are_over(state: AgentState, tool: Tool, wanted: str) -> Iterator[EarlierCall]:
     """Those of agents that this run has run: nothing is left of their conversations."""
-    done = state.run.done.newest if state.run is not None else ()
-    for call in reversed(done):
+    done = state.run.done if state.run is not None else None
+    for call in reversed(done.newest) if done is not None else ():
         # Arguments that were too long to be kept whole are no JSON any more, and equal nothing.
         if call.agent and call.tool_name == tool.name and _runs_as(tool, call.arguments, wanted):
             yield EarlierCall(
