@@ -13,7 +13,7 @@ from tests.support.durability.effects_broken import HOLES
 from tests.support.durability.effects_drawn import Drawn, drawn, violations_of
 from tests.support.durability.effects_rows import ROWS
 from tests.support.durability.effects_served import two_hosts
-from tests.support.durability.effects_story import CELLS, Cell, Story, played
+from tests.support.durability.effects_story import CELLS, Cell, Story, false_words, played
 from tests.support.postgres import Hosts
 
 SHORT = "after paying: ConnectionError"
@@ -62,6 +62,29 @@ def test_a_build_with_one_hole_is_found_out(name: str, monkeypatch: pytest.Monke
 def test_each_hole_is_that_of_a_row() -> None:
     """A broken build that no row looks for would rot."""
     assert {row.hole for row in ROWS.values()} == set(HOLES)
+
+
+@pytest.mark.parametrize(
+    ("text", "outcome", "entered", "did"),
+    [
+        ("Not run: the run ended before this call was started.", "interrupted", 1, 0),
+        ("Ran in part: a person rejected it.", "denied", 0, 0),
+        ("The outcome of this call is unknown: it was started.", "interrupted", 0, 0),
+        ("ConnectionError: lost", "failed", 1, 1),
+        ("A check has found that it did not take effect.", "failed", 1, 1),
+        ("Denied: a person decided that this call must not run.", "denied", 1, 0),
+        ("paid", "success", 0, 0),
+        ("It was stopped.", "interrupted", 1, 1),
+    ],
+)
+def test_the_judge_knows_false_words(text: str, outcome: str, entered: int, did: int) -> None:
+    """J86: and says nothing where they are true."""
+    flags = {"may_be_started": False, "is_settled": False, "may_be_lost": False}
+    assert list(false_words(text, outcome, entered=entered, did=did, **flags))
+    if "Ran in part" in text or "unknown" in text or outcome == "success":
+        assert not list(false_words(text, outcome, entered=1, did=1, **flags))
+    else:
+        assert not list(false_words(text, outcome, entered=0, did=0, **flags))
 
 
 @pytest.mark.slow

@@ -37,7 +37,18 @@ from understudy.events import Event, ToolEnded, ToolStarted
 from understudy.models import ScriptedRequest
 from understudy.testing import Bank, Fault
 
-__all__ = ["CELLS", "ORDER", "Cell", "Kind", "Lagging", "Story", "eager", "paid_or_not", "played"]
+__all__ = [
+    "CELLS",
+    "ORDER",
+    "Cell",
+    "Kind",
+    "Lagging",
+    "Story",
+    "eager",
+    "false_words",
+    "paid_or_not",
+    "played",
+]
 
 Kind = Literal["plain", "idempotent", "read_only"]
 ORDER = "17"
