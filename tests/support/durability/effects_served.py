@@ -37,6 +37,8 @@ async def _served(story: Story, ref: AgentRef, outcome: Outcome | None) -> None:
         outcome = await soon(ref.resume(story.decide_all(outcome.requests)))
     assert outcome is not None
     story.told(outcome.state)
+    page = await soon(ref.history(limit=1000))
+    story.read(page.entries)
 
 
 # ------------------------------------------------------------------------------ copies

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
@@ -34,6 +34,7 @@ from understudy import (
     tool,
 )
 from understudy.events import Event, ToolEnded, ToolStarted
+from understudy.history import HistoryEntry
 from understudy.models import ScriptedRequest
 from understudy.testing import Bank, Fault
 
@@ -207,6 +208,7 @@ class Story:
         They approve what is asked for the first time, and know nothing else.
         """
         self.asked.append(request)
+        self.ids[request.tool_call_id] = request.call_key
         self._check_request(request)
         if not (request.doubts or request.kind == "doubt" or request.earlier):
             return approve()
@@ -288,16 +290,7 @@ class Story:
 
     def _check_result(self, part: ToolReturnPart) -> None:
         key = self.ids.get(part.tool_call_id, "")
-        for what in false_words(
-            str(part.content),
-            part.outcome,
-            entered=self.entered[key],
-            did=self.did[key],
-            may_be_started=bool(self.crashes),
-            is_settled=any(r.tool_call_id == part.tool_call_id for r in self.asked),
-            may_be_lost=self._may_be_lost,
-        ):
-            self.violations.append(f"the model is told {what}: {part.content!r}")
+        self._check_end(key, str(part.content), part.outcome, "the model is told")
 
     @property
     def _may_be_lost(self) -> bool:
@@ -321,6 +314,32 @@ class Story:
         if not self.entered[call_key] and not self.crashes:
             self.violations.append(f"{what} is of a call that was never entered")
 
+    def read(self, entries: Iterable[HistoryEntry]) -> None:
+        """Compare what a person reads in the history of an agent with what happened."""
+        open_calls: set[str] = set()
+        for entry in entries:
+            key = entry.call_key or ""
+            if entry.what == "tool_started":
+                open_calls.add(key)
+            elif entry.what == "tool_ended" and entry.tool_name == "pay":
+                open_calls.discard(key)
+                outcome, content = entry.detail["outcome"], str(entry.detail["text"])
+                self._check_end(key, content, outcome, "the history tells")
+        if open_calls:
+            self.violations.append(f"{len(open_calls)} starts of calls have no end in the history")
+
+    def _check_end(self, key: str, content: str, outcome: str, teller: str) -> None:
+        for what in false_words(
+            content,
+            outcome,
+            entered=self.entered[key],
+            did=self.did[key],
+            may_be_started=bool(self.crashes),
+            is_settled=any(request.call_key == key for request in self.asked),
+            may_be_lost=self._may_be_lost,
+        ):
+            self.violations.append(f"{teller} {what}: {content!r}")
+
     def _check_events(self) -> None:
         """Each start has an end: that of the call, or of the run or agent that was told of it."""
         open_calls: set[str] = set()
@@ -330,18 +349,9 @@ class Story:
                     open_calls.add(event.call_key)
                 case ToolEnded():
                     open_calls.discard(event.call_key)
-                    key = event.call_key
-                    for what in false_words(
-                        str(event.content),
-                        event.outcome,
-                        entered=self.entered[key],
-                        did=self.did[key],
-                        may_be_started=bool(self.crashes),
-                        is_settled=any(r.call_key == key for r in self.asked),
-                        may_be_lost=self._may_be_lost,
-                    ):
-                        if event.tool_name == "pay":
-                            self.violations.append(f"an event tells {what}: {event.content!r}")
+                    if event.tool_name == "pay":
+                        content = str(event.content)
+                        self._check_end(event.call_key, content, event.outcome, "an event tells")
         if open_calls:
             self.violations.append(f"{len(open_calls)} starts of calls have no end in the events")
 
