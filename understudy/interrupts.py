@@ -197,16 +197,19 @@ class DoubtfulCall:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EarlierCall:
-    """A call of the same tool with the same arguments that was made before."""
+    """A call of the same tool with the same arguments that was made before.
+
+    Or a `task` of the same agent that was not finished, whatever it was told.
+    """
 
     tool_call_id: str
-    """Empty for a call of an agent that the run has run, and that is over."""
+    """Empty where it is not known any more: of an agent inside whose run is over."""
     outcome: str
     """As of `ToolEnded`; `open` where it has no result yet: another call of the same reply."""
     content: str
-    """The beginning of its result, as text."""
+    """The beginning of its result, as text: of a `task`, also what its agent has done."""
     at: datetime | None
-    """When it had its result; None where that is not kept."""
+    """When it had its result."""
     agent: str = ""
     """The agent that made it; empty where it is the one that asks."""
 
@@ -254,7 +257,8 @@ class Request:
     """Earlier calls of this tool whose outcome is unknown, and calls with the same key: check them
     before you approve. An approval holds for this call beside these."""
     earlier: tuple[EarlierCall, ...] = ()
-    """Equal calls that were made before, newest first: look whether this one repeats them."""
+    """Equal calls that were made before, newest first: look whether this one repeats them. Of a
+    `task` also those that its agent did not finish, with what it has done."""
     asked_again: str = ""
     """Why a person is asked once more about a call; empty where that is not so."""
     schema: dict[str, Any] | None = None

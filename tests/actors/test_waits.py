@@ -339,7 +339,7 @@ async def test_a_rejected_wait_raises_in_the_tool(bank: Bank) -> None:
     (part,) = results(completed(ended).state)
     assert part.outcome == "interrupted", "the payment was created before"
     told = str(part.content)
-    assert "WaitRejected: 'paid' was rejected: the card is stolen after it had done this" in told
+    assert "WaitRejected: 'paid' was rejected: the card is stolen, after it had done this" in told
     assert "'create' once" in told
 
 

@@ -930,7 +930,7 @@ def test_after_an_agent_inside_has_done_something_an_error_is_a_doubt(read_only:
     assert part.outcome == ("failed" if read_only else "interrupted")
     assert doubts == ([] if read_only else ["act"])
     if not read_only:
-        assert "it had done this: pay(" in str(part.content)
+        assert "it had done this: inner: pay(" in str(part.content)
         assert "17" in str(part.content)
 
 

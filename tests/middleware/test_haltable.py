@@ -447,4 +447,5 @@ def test_the_parents_model_learns_why_its_sub_agent_halted_the_run(how: str) -> 
         outcome = boss.resume_sync(reloaded(outcome.state), outcome.decide(dismiss()))
         assert isinstance(outcome, Stopped)
     completed(boss.execute_sync("what happened?", state=reloaded(outcome.state)))
-    assert seen == ["The agent that this call ran halted the run: smoke in the kitchen"]
+    why = "The agent that this call ran halted the run: smoke in the kitchen."
+    assert seen == [f"{why} It had done this: cook: alarm({{}})."]

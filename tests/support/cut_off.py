@@ -21,7 +21,7 @@ from understudy.state.records import (
     record_to_dict,
 )
 
-__all__ = ["Crash", "Disk", "finished_calls", "ids", "model_calls", "told"]
+__all__ = ["Crash", "CutBefore", "Disk", "finished_calls", "ids", "model_calls", "told"]
 
 _NUMBERS = count()
 _TOLD = ("part_kind", "content", "tool_name", "args", "tool_call_id", "outcome", "metadata")
@@ -62,6 +62,24 @@ class Disk:
         state = replay(record_from_dict(json.loads(line)) for line in self.lines)
         state.blobs = dict(self.blobs) or None
         return state
+
+
+class CutBefore(Disk):
+    """Keeps all records before the first of a kind, and then the process goes away.
+
+    Of the agents inside, too. With `inside=True` only of those.
+    """
+
+    def __init__(self, kind: str, *, inside: bool = False) -> None:
+        super().__init__()
+        self.kind, self.inside = kind, inside
+
+    def append(self, records: Sequence[Record]) -> None:
+        for record in records:
+            path, own = _unwrapped(record)
+            if self.limit is None and own.kind == self.kind and (path or not self.inside):
+                self.limit = len(self.lines)
+            super().append([record])
 
 
 def ids(prefix: str = "id") -> Any:
@@ -111,11 +129,17 @@ def model_calls(disk: Disk) -> list[tuple[object, ...]]:
     return found
 
 
+def _unwrapped(record: Record) -> tuple[list[str], Record]:
+    """The record with the path of the agent below whose it is."""
+    path: list[str] = []
+    while isinstance(record, ChildRecord):
+        path.append(record.child)
+        record = record.record
+    return path, record
+
+
 def _records(disk: Disk) -> Iterator[tuple[tuple[str, ...], Record]]:
     """Each record with the path of the agent below whose it is."""
     for line in disk.lines:
-        record, path = record_from_dict(json.loads(line)), list[str]()
-        while isinstance(record, ChildRecord):
-            path.append(record.child)
-            record = record.record
+        path, record = _unwrapped(record_from_dict(json.loads(line)))
         yield tuple(path), record

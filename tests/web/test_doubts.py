@@ -18,12 +18,14 @@ from understudy import (
     Runtime,
     SimulatedClock,
     Status,
+    Tool,
     approve,
     call,
     reject,
     tool,
 )
 from understudy.cli.show import request_text
+from understudy.journal import MemoryStore
 from understudy.middleware import HumanInTheLoop
 from understudy.tools import Unknown
 
@@ -183,6 +185,25 @@ async def test_a_request_says_why_it_is_asked_once_more() -> None:
         assert "again     Its gate has changed." in request_text(again.to_dict())
         page = await client.get(f"/agents/a/requests/{request.id}")
         assert "Asked once more" not in page.text
+
+
+async def test_a_request_whose_tool_was_renamed_says_that_it_is_impossible_and_the_remedy() -> None:
+    store = MemoryStore()
+    async with Runtime([payer("gated", gated=True)], store=store) as runtime:
+        ref = runtime.spawn("gated", "a")
+        request = interrupted(await soon(ref.run("Pay."))).requests[0]
+        assert runtime.why_impossible(request) is None
+    path = f"/agents/a/requests/{request.id}"
+    names: list[list[str]] = [[], ["pay"]]
+    for aliases in names:
+        renamed = Tool(pay.function, name="charge", aliases=aliases)
+        today = Agent("gated", by_turn(), tools=[renamed])
+        async with Runtime([today], store=store) as runtime, site_of(runtime) as client:
+            shown = (await client.get(f"/api{path}")).json()["impossible"]
+            text = (await client.get(path)).text
+            assert shown == runtime.why_impossible(request)
+            assert ("aliases=['pay']" in (shown or "")) is (not aliases)
+            assert ("It cannot be approved" in text) is (not aliases)
 
 
 async def test_its_form_settles_a_doubt_and_comes_back_to_the_list() -> None:

@@ -417,6 +417,14 @@ class Runtime(StoreViews):
         self._loop.running()
         return self._lists().tool_of(request.agent_path[0], request)
 
+    def why_impossible(self, request: Request) -> str | None:
+        """Why nobody can let the call of a request run, with the remedy: its tool is gone.
+
+        None where it can run, or where its definition is not known here.
+        """
+        self._loop.running()
+        return self._lists().why_impossible(request.agent_path[0], request)
+
     def events(self, after: str | None = None, *, start: Start = "now") -> Feed:
         """What happens to all agents of the store, on other hosts too, in the order of its commits.
 

@@ -132,14 +132,22 @@ def _check_possible(definition: AgentDefinition, request: Request, decision: Dec
         InvalidArguments: if it lets such a call run.
 
     """
-    if decision.type not in ("approve", "edit") or request.kind not in ("approval", "doubt"):
-        return
+    why = why_impossible(definition, request) if decision.type in ("approve", "edit") else None
+    if why is not None:
+        raise InvalidArguments(why)
+
+
+def why_impossible(definition: AgentDefinition, request: Request) -> str | None:
+    """Why nobody can let this call run; None where its agent has the tool, or is not known here."""
+    if request.kind not in ("approval", "doubt") or request.question_key:
+        return None
     asker = _requester(definition, request)
-    if asker is not None and not request.question_key and asker.tool_of(request.tool_name) is None:
-        raise InvalidArguments(
-            f"agent {asker.name!r} has no tool {request.tool_name!r} any more, so the call cannot "
-            f"run: reject it, or give the tool that it is now aliases=[{request.tool_name!r}]"
-        )
+    if asker is None or asker.tool_of(request.tool_name) is not None:
+        return None
+    return (
+        f"agent {asker.name!r} has no tool {request.tool_name!r} any more, so the call cannot run: "
+        f"reject it, or give the tool that it is now aliases=[{request.tool_name!r}]"
+    )
 
 
 def _expired(request: Request) -> RequestExpired:

@@ -326,6 +326,10 @@ class Cluster(_RuntimeCalls):
         """None: only the hosts have definitions. `pending()` brings what is shown of a tool."""
         self._refuse_unusable()
 
+    def why_impossible(self, request: Request) -> None:
+        """None: only the hosts have definitions. `resume` says why nobody can let a call run."""
+        self._refuse_unusable()
+
     def agents(self, **options: Any) -> Listing[AgentInfo]:
         """As `Runtime.agents`; `is_active` is that of the host that answers."""
         return self._listing("agents", options)

@@ -194,7 +194,10 @@ class AgentFailed(RunError):
     """What the workflow has done, and what it may have done, as text; empty if nothing."""
 
     def __init__(self, *, agent: str, error: Mapping[str, Any], did: str = "") -> None:
-        why = f"Agent {agent!r} failed: {error['type']}: {error['message']}"
+        inside = (error.get("facts") or {}).get("did") if error["type"] == "AgentFailed" else None
+        # What a workflow inside has done is in `did`, too.
+        message = error["message"].removesuffix(f"\n{inside}") if inside else error["message"]
+        why = f"Agent {agent!r} failed: {error['type']}: {message}"
         super().__init__(
             "\n".join(filter(None, (why, did))),
             agent=agent,

@@ -20,7 +20,7 @@ from understudy.errors import UsageError
 from understudy.interrupts import Request
 from understudy.middleware.base import Middleware
 from understudy.models.requirements import native_names
-from understudy.run.definition import AgentDefinition
+from understudy.run.definition import AgentDefinition, covers
 from understudy.run.run import Run, log_fields
 from understudy.run.tool_call import ToolCall
 from understudy.tools.gate_rule import GateRule, Rule, checked_rule
@@ -84,7 +84,7 @@ class HumanInTheLoop(Middleware):
         below = _tools_below(definition)
         native = _native_tools_of(definition)
         for name in self._gates:
-            if name in definition.tools or name in below:
+            if definition.tool_of(name) is not None or name in below:
                 continue
             if name in native:
                 raise UsageError(
@@ -101,7 +101,7 @@ class HumanInTheLoop(Middleware):
     async def check_tool_calls(self, run: Run, calls: Sequence[ToolCall]) -> Sequence[Request]:
         requests = []
         for call in calls:
-            gate = self._gates.get(call.tool_name)
+            gate = next((self._gates[n] for n in call.tool.names if n in self._gates), None)
             if gate is not None and await _needs_person(gate, call):
                 display = await _displayed(gate, call)
                 requests.append(
@@ -128,7 +128,7 @@ class GatesOfTools(HumanInTheLoop):
 
     async def check_tool_calls(self, run: Run, calls: Sequence[ToolCall]) -> Sequence[Request]:
         gates = (*run.definition.gates, *run.gates)
-        own = [c for c in calls if all(gate.covers(c.tool_name) is None for gate in gates)]
+        own = [c for c in calls if all(covers(gate, c.tool) is None for gate in gates)]
         return await super().check_tool_calls(run, own)
 
 
@@ -141,10 +141,11 @@ def _native_tools_of(definition: AgentDefinition) -> frozenset[str]:
 
 
 def _tools_below(definition: AgentDefinition) -> set[str]:
-    """The tools of all agents that this one may run: a gate applies to them too."""
+    """The names of the tools of all agents that this one may run: a gate applies to them too."""
     names: set[str] = set()
     for child in definition.children.values():
-        names |= {*child.definition.tools, *_tools_below(child.definition)}
+        names |= {name for tool in child.definition.tools.values() for name in tool.names}
+        names |= _tools_below(child.definition)
     return names
 
 

@@ -182,7 +182,9 @@ class SubAgent(Middleware[DepsT_contra]):
         task.__doc__ = "Hand a task to another agent and get its result."
         # After a crash or an answer it runs again, and continues the same child.
         # What it does is done by the agent inside, whose calls are judged one by one.
-        return Tool(task, name=_TOOL, read_only=True)
+        tool = Tool(task, name=_TOOL, read_only=True)
+        tool.agent_argument = "task_name"
+        return tool
 
 
 def _name_of(agent: Any) -> str:

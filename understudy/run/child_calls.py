@@ -11,7 +11,7 @@ from pydantic_ai.messages import ModelMessage
 
 from understudy._base.error_texts import error_text
 from understudy._base.json_values import checked_text, shown
-from understudy.errors import UsageError
+from understudy.errors import AgentFailed, UsageError
 from understudy.models.messages import UserInput, normalised, user_message
 from understudy.outcomes import (
     Completed,
@@ -116,6 +116,8 @@ def result_of_agent(outcome: Outcome, *, what: str) -> Any:
             return result.content
         case Completed(tool_result=result) if result is not None:
             why = f"{what} ended by an error of {result.tool_name!r}: {result.content}"
+        case Failed(error=AgentFailed() as error):  # it says what the workflow did
+            raise ToolFailed(f"{what} failed: {error_text(error)}")
         case Failed(error=error):
             why = f"{what} failed: {error_text(error)}"
         case Stopped():

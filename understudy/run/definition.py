@@ -69,6 +69,12 @@ class Gate(Protocol):
         """The hook `Middleware.check_tool_calls`."""
 
 
+def covers(gate: Gate, tool: Tool) -> bool | None:
+    """Whether the tool is gated; None where no rule names it, nor a name that it had before."""
+    found = (gate.covers(name) for name in tool.names)
+    return next((each for each in found if each is not None), None)
+
+
 @dataclass(frozen=True, kw_only=True)
 class ChildAgent:
     """An agent that another agent may run, with the until tool that ends its run."""
@@ -182,7 +188,10 @@ class AgentDefinition:
 
     @cached_property
     def asked_by(self) -> str:
-        """Names this definition in this process: another one may have other gates."""
+        """Names this definition in this process: another one may have other gates.
+
+        See `Run.asked_by`, which is recorded.
+        """
         return uuid4().hex[:16]
 
     @cached_property

@@ -136,8 +136,8 @@ class Ledger:
 
     epoch: int
     """The epoch that it writes under; 0 where no other host could write."""
-    gates_asked: dict[str, int] | None
-    """By run id, the turn about which this process has asked its gates, where another one had."""
+    gates_asked: dict[str, tuple[int, str]] | None
+    """By run id, the turn about which other gates were asked than before, and `Run.asked_by`."""
     host: str | None
     """The host that writes, of a store that hosts share; None elsewhere."""
     on_fence: tuple[Callable[[], None], ...]

@@ -16,7 +16,7 @@ from pydantic_ai.usage import RunUsage
 from understudy._base.clock import Clock, NewId
 from understudy._base.context_codecs import Context
 from understudy._base.event_loops import call_on_and_wait
-from understudy._base.json_values import checked_flag, checked_json, checked_text, shown
+from understudy._base.json_values import checked_flag, checked_json, checked_text, digest, shown
 from understudy._base.log_fields import log_extra
 from understudy._base.type_variables import DepsT_co
 from understudy._base.worker_threads import WorkerThreads
@@ -212,6 +212,8 @@ class Run(Generic[DepsT_co]):
         self.loop: asyncio.AbstractEventLoop = asyncio.get_running_loop()
         """On which it runs."""
         self._attempt_begun = False
+        self.cut_off: frozenset[str] = frozenset()
+        """Of the outermost run: the calls of its tree, by key, that this attempt found started."""
         self.tools: tuple[Tool, ...] = tuple(
             tool for tool in definition.tools.values() if tool is not definition.output_tool
         )
@@ -231,11 +233,31 @@ class Run(Generic[DepsT_co]):
     # -------------------------------------------------------------------- reading
 
     @property
+    def asked_by(self) -> str:
+        """Names the gates that apply here, in this process: its own, and those of agents above.
+
+        An agent object may run in another agent than before.
+        """
+        own = self.definition.asked_by
+        return own if self.parent is None else digest([self.parent.asked_by, own])[:16]
+
+    @property
     def current(self) -> RunState:
         """The state of this run."""
         run = self.state.run
         assert run is not None, "a Run is made where a run is open"
         return run
+
+    def is_until_tool(self, name: str) -> bool:
+        """Whether a result of the tool of this name ends the run.
+
+        The run keeps the name that the tool had when it began; a call, the name that it had then.
+        """
+        until = self.current.until_tool
+        if until is None or name in until:
+            return until is not None
+        tool = self.definition.tool_of(name)
+        return tool is not None and not set(tool.names).isdisjoint(until)
 
     @property
     def run_id(self) -> str:
@@ -563,6 +585,13 @@ class Run(Generic[DepsT_co]):
     def begin_attempt(self) -> None:
         """The pipeline runs from now on."""
         self._attempt_begun = True
+        if self.parent is None:
+            self.cut_off = frozenset(
+                call.key
+                for state in self.state.tree
+                for call in (state.run.open_calls if state.run is not None else ())
+                if call.running
+            )
         limited = self.definition.hooks.keeps_time or self.current.deadline is not None
         self.timed = limited or (self.parent is not None and self.parent.timed)
 

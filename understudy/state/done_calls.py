@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from typing import Annotated, Any, Protocol
 
 from pydantic import PlainSerializer
@@ -14,6 +15,8 @@ from understudy.interrupts import DoubtfulCall
 MOST = 20
 """So many calls are kept of a run: the newest ones. The others are counted."""
 MOST_CHARACTERS = 200
+STANDS = "It has done, and this stands:"
+NOT_KNOWN = "Nobody knows whether these took effect:"
 
 
 def shortened(arguments: object) -> str:
@@ -24,13 +27,20 @@ def shortened(arguments: object) -> str:
 
 @dataclass(slots=True)  # not frozen, which takes 4 times as long for each call
 class DoneCall:
-    """A finished call with effects."""
+    """A finished call with effects, or one that has done something and was not finished."""
 
     tool_name: str
     arguments: Annotated[Any, PlainSerializer(shortened, return_type=str)]
     """As they ran. Stored, they are text: the first characters of their JSON."""
     agent: str = ""
     """The agent that made it, of one whose run is inside this one; empty for the run's own."""
+    in_part: str = ""
+    """What it had done when it ended; empty for a call that was finished."""
+
+    def __str__(self) -> str:
+        call = f"{self.tool_name}({shortened(self.arguments)})"
+        call = f"{self.agent}: {call}" if self.agent else call
+        return f"{call} in part: {self.in_part}" if self.in_part else call
 
 
 @dataclass(slots=True)
@@ -42,24 +52,34 @@ class DoneCalls:
     others: int = 0
     """How many came before them."""
 
-    def add(self, tool_name: str, arguments: object) -> None:
+    def add(self, call: DoneCall) -> None:
         """One more is finished."""
-        self.newest.append(DoneCall(tool_name, arguments))
-        if len(self.newest) > MOST:
-            del self.newest[0]
+        newest = self.newest
+        newest.append(call)
+        if len(newest) > MOST:
+            del newest[0]
             self.others += 1
 
-    def add_all(self, agent: str, inside: DoneCalls) -> None:
-        """Those of an agent inside whose run is over."""
+    def add_agent(self, agent: str, inside: DoneCalls) -> None:
+        """Add those of an agent inside."""
+        self.others += inside.others
         for done in inside.newest:
-            self.newest.append(replace(done, agent=done.agent or agent))
-        dropped = max(0, len(self.newest) - MOST)
-        del self.newest[:dropped]
-        self.others += inside.others + dropped
+            self.add(done if done.agent else replace(done, agent=agent))
 
     def copied(self) -> DoneCalls:
-        """Of its own; a finished call does not change."""
+        """To be added to for itself; a finished call does not change."""
         return DoneCalls(list(self.newest), self.others)
+
+    def __bool__(self) -> bool:
+        return bool(self.newest)
+
+
+class Continues(Protocol):
+    """What is needed of a `Continued`, which is defined above."""
+
+    @property
+    def since(self) -> datetime | None:
+        """When the first of the failed runs that it continues started."""
 
 
 class RunWithDone(Protocol):
@@ -70,8 +90,16 @@ class RunWithDone(Protocol):
         """Its id."""
 
     @property
+    def agent(self) -> str:
+        """The agent's name."""
+
+    @property
     def done(self) -> DoneCalls | None:
-        """Its finished calls with effects."""
+        """Its finished calls with effects; None where there is none."""
+
+    @property
+    def continues(self) -> Continues | None:
+        """The failed run that it continues."""
 
 
 class StateWithDone(Protocol):
@@ -85,40 +113,84 @@ class StateWithDone(Protocol):
     def doubts(self) -> Mapping[str, DoubtfulCall]:
         """By call key, the calls whose outcome is unknown."""
 
+    @property
+    def children(self) -> Mapping[str, StateWithDone]:
+        """The agents that it runs."""
+
+
+def whole_arguments(done: DoneCall) -> str | None:
+    """Its arguments as JSON; None where only the first characters of them are kept."""
+    text = shortened(done.arguments)
+    return None if text.endswith("...") else text
+
+
+def done_in(state: StateWithDone) -> DoneCalls:
+    """What the last run of this state has done, with the agents that it runs now."""
+    run = state.run
+    done = DoneCalls() if run is None or run.done is None else run.done.copied()
+    for child in state.children.values():
+        if child.run is not None:
+            done.add_agent(child.run.agent, done_in(child))
+    return done
+
+
+def doubts_in(state: StateWithDone) -> Iterator[DoubtfulCall]:
+    """The calls in doubt of the last run of this state, and of the agents that it runs now."""
+    run = state.run
+    if run is None:
+        return
+    since = None if run.continues is None else run.continues.since
+    for key, doubt in state.doubts.items():
+        # One of a failed run that this one continues has the id of that.
+        is_own = key.startswith(f"{run.run_id}.")
+        if is_own or (since is not None and doubt.since >= since):
+            yield doubt
+    for child in state.children.values():
+        yield from doubts_in(child)
+
 
 def what_it_did(state: StateWithDone) -> str:
     """What the last run of this state has done, and what it may have done; empty if nothing."""
     run = state.run
-    if run is None or not (run.done or state.doubts):
+    if run is None:
         return ""
-    own = f"{run.run_id}."
-    doubts = [
-        (doubt.tool_name, doubt.arguments)
-        for key, doubt in state.doubts.items()
-        if key.startswith(own)
-    ]
-    return _listed(run.done, doubts)
+    lines = _lines(STANDS, done_in(state))
+    lines += _lines(NOT_KNOWN, doubtful(doubts_in(state), agent=run.agent))
+    return "\n".join(lines)
 
 
-def _listed(done: DoneCalls | None, doubts: Sequence[tuple[str, object]]) -> str:
-    """What was done, and what may have been, by tool: for a model or a person.
+def doubtful(doubts: Iterable[DoubtfulCall], *, agent: str) -> DoneCalls:
+    """Calls in doubt, as those that are done are told.
 
     Args:
-        done: the finished calls with effects, if there are any.
-        doubts: the tool's name and the arguments of each call whose outcome is unknown.
+        doubts: the calls.
+        agent: whose run it is that tells of them.
 
     """
-    lines = []
-    by_tool: dict[str, list[str]] = {}
-    for call in () if done is None else done.newest:
-        of = f"{call.agent}: {call.tool_name}" if call.agent else call.tool_name
-        by_tool.setdefault(of, []).append(shortened(call.arguments))
-    if by_tool:
-        lines.append("It has done, and this stands:")
-        lines += [f"- {tool}({given})" for tool, each in by_tool.items() for given in each]
-        if done is not None and done.others:
-            lines.append(f"- and {done.others} calls before these")
-    if doubts:
-        lines.append("Nobody knows whether these took effect:")
-        lines += [f"- {tool}({shortened(given)})" for tool, given in doubts]
-    return "\n".join(lines)
+    calls = DoneCalls()
+    for doubt in doubts:
+        by = "" if doubt.agent == agent else doubt.agent
+        calls.add(DoneCall(doubt.tool_name, doubt.arguments, by))
+    return calls
+
+
+def _lines(title: str, calls: DoneCalls) -> list[str]:
+    """The calls by tool, for a model or a person."""
+    if not calls:
+        return []
+    by_tool: dict[tuple[str, str], list[DoneCall]] = {}
+    for call in calls.newest:
+        by_tool.setdefault((call.agent, call.tool_name), []).append(call)
+    lines = [title, *(f"- {call}" for each in by_tool.values() for call in each)]
+    return [*lines, f"- and {before(calls)}"] if calls.others else lines
+
+
+def in_a_sentence(calls: DoneCalls) -> str:
+    """The calls in one line, for a model or a person; empty if there is none."""
+    parts = [str(call) for call in calls.newest]
+    return ", ".join([*parts, f"and {before(calls)}"] if calls.others else parts)
+
+
+def before(calls: DoneCalls) -> str:
+    """How many came before the newest ones, in words."""
+    return "1 call before these" if calls.others == 1 else f"{calls.others} calls before these"

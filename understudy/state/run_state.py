@@ -18,7 +18,7 @@ from understudy._base.context_codecs import StoredContext
 from understudy.interrupts import DOUBT_ENDS, Decision, Request
 from understudy.models.messages import StoredRequest, StoredResponse
 from understudy.state.costs import Lines
-from understudy.state.done_calls import DoneCalls
+from understudy.state.done_calls import DoneCall, DoneCalls
 from understudy.state.plans import Occurrence
 from understudy.state.records import Effect, End, Override, PointEnd, PointKind, Result, Signalled
 from understudy.state.shared_empties import no_items, no_list
@@ -83,6 +83,8 @@ class Call:
     part: ToolCallPart
     attempts: int = 0
     """The number of times that it was started."""
+    not_entered: int = 0
+    """How many of these ended before its body was entered: a middleware asked, say."""
     effect: Effect = "effects"
     arguments: dict[str, Any] | None = None
     """Those that were made for it; None where they are as the model wrote them."""
@@ -107,6 +109,11 @@ class Call:
     """The points that its tool has come to, by their names."""
     checks: int = 0
     """How often it has waited for its check."""
+
+    @property
+    def entered(self) -> bool:
+        """Whether its body was entered, or may have been."""
+        return self.attempts > self.not_entered
 
     @property
     def made_arguments(self) -> dict[str, Any]:
@@ -268,6 +275,8 @@ class Left:
     """Messages of the user that come after the results of that turn, or where it continues."""
     taken_over: bool = False
     """The run around it continues, and this one is to be continued with it."""
+    done: DoneCalls | None = None
+    """What it had done by then, but for what the agents had done that were open."""
 
     def copied(self) -> Left:
         twin = _twin(self)
@@ -280,6 +289,8 @@ class Continued:
     """The failed run that a run continues."""
 
     run_id: str
+    since: datetime | None = None
+    """When the first of the failed runs started of which this one is the continuation."""
     retries: int = 1
     """The number of runs in a row, up to this one, that continued and got no further."""
     unread: tuple[StoredRequest, ...] = ()
@@ -409,6 +420,13 @@ class RunState:
         return () if self.model_call is None else (self.model_call.call,)
 
     @property
+    def open_calls(self) -> Collection[Call]:
+        """`calls`; those that it left, where it failed and is to be continued, but is not yet."""
+        if self.left is None or not self.left.taken_over or self.left.turn is None:
+            return self.calls
+        return self.left.turn.calls.values()
+
+    @property
     def pending_requests(self) -> list[Request]:
         """The requests of the open calls without a decision, in call order."""
         return [request for call in self.calls for request in call.pending_requests]
@@ -438,12 +456,19 @@ class RunState:
         """Whether it has failed, or was cut off, and is to be continued under the run around it."""
         return self.left is not None and self.left.taken_over
 
+    def add_done(self, call: DoneCall) -> None:
+        """A call with effects is finished."""
+        done = self.done
+        if done is None:
+            done = self.done = DoneCalls()
+        done.add(call)
+
     def add_done_of(self, inside: RunState) -> None:
         """The run of an agent inside has ended: what it did is done by this one."""
         if inside.done is not None:
             if self.done is None:
                 self.done = DoneCalls()
-            self.done.add_all(inside.agent, inside.done)
+            self.done.add_agent(inside.agent, inside.done)
 
     def share_empties(self) -> None:
         """Drop what is empty for what all states share: this one was made of JSON."""

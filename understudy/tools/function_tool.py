@@ -300,6 +300,8 @@ class Tool(Generic[FunctionT_co]):
             "read_only" if read_only else "idempotent" if idempotent else None
         )
         """What it does to call it again; None where the tool does not say."""
+        self.agent_argument: str = ""
+        """The argument that names the agent which a call runs; empty where none does."""
         what = f"Tool {self.name!r}"
         self.nothing_happened: CheckedErrors = checked_errors(
             nothing_happened, what=f"{what}: `nothing_happened`"
@@ -351,6 +353,8 @@ class Tool(Generic[FunctionT_co]):
         check_text(told, what=f"Tool {self.name!r}: its name, description or schema")
         self.fingerprint: str = self.fingerprint_as(self.name)
         self.aliases: tuple[str, ...] = _checked_aliases(aliases, self.name)
+        self.names: tuple[str, ...] = (self.name, *self.aliases)
+        """Its name, and those that it had before."""
         functools.update_wrapper(self, function, updated=())
 
     def _read_arguments(self, description: str | None) -> Arguments:

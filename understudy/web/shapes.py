@@ -208,6 +208,7 @@ class RequestPage(TypedDict):
     agent: str | None
     tool_description: str | None
     tool_parameters: dict[str, Any] | None
+    impossible: str | None
     doubts: list[dict[str, Any]]
     last_rows: list[RowShape]
     reply: Reply

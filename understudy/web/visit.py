@@ -144,6 +144,10 @@ class Visit:
         """The tool that a request is about, where its definition is known here."""
         return None if isinstance(self.source, Observer) else self.source.tool_of(request)
 
+    def why_impossible(self, request: AskedRequest) -> str | None:
+        """Why nobody can let a call run, where its definition is known here: its tool is gone."""
+        return None if isinstance(self.source, Observer) else self.source.why_impossible(request)
+
     def redacted(self, data: Any, *path: str | int) -> Any:
         """The data as it may be seen here, where it stands at this path of an answer."""
         return data if self.site.redact is None else redacted(self.site.redact, data, path)

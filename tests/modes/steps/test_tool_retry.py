@@ -22,7 +22,7 @@ from tenacity import (
     wait_none,
 )
 
-from tests.support.agents import by_turn, completed, results, until_status
+from tests.support.agents import FakeClock, by_turn, completed, results, until_status
 from tests.support.cut_off import Crash, Disk
 from tests.support.left_out import LeftOut
 from tests.support.loops import never, soon, until
@@ -411,6 +411,58 @@ async def test_where_no_repeat_brings_a_result_it_is_a_doubt_whatever_the_last_e
     assert str(last) in str(result.content)
     assert [doubt.tool_name for doubt in outcome.state.doubts.values()] == ["pay"]
     assert len(payments.keys) == 3
+
+
+@pytest.mark.usefixtures("at_once")
+async def test_after_an_unknown_end_a_failure_ends_the_repeats_in_doubt() -> None:
+    """J28, J4: a failure, such as HTTP 400, is not repeated; and it says nothing of the first."""
+    payments = Idempotent(reset(), ValueError("400"))
+    outcome = completed(await soon(payments.agent().execute("Go.")))
+    (result,) = results(outcome.state)
+    assert result.outcome == "interrupted"
+    assert "it was tried again, which raised ValueError: 400" in str(result.content)
+    assert len(outcome.state.doubts) == 1
+    assert len(payments.keys) == 2
+
+
+async def test_the_end_of_its_run_ends_the_wait_for_a_repeat_and_leaves_a_doubt(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """J28, P9: within all limits; it is in memory, so the run is not waiting."""
+    clock = FakeClock()
+
+    async def sleep(seconds: float) -> None:
+        assert seconds == 0.5
+        clock.advance(60)
+        await never()
+
+    monkeypatch.setattr("understudy.modes.steps.tool_call.retry.asyncio.sleep", sleep)
+    payments = Idempotent(reset())
+    outcome = await soon(payments.agent().execute("Go.", deadline=0.05, clock=clock))
+    assert isinstance(outcome, Stopped)
+    assert len(payments.keys) == 1
+    (result,) = results(outcome.state)
+    assert "The outcome of this call is unknown" in str(result.content)
+    assert len(outcome.state.doubts) == 1
+
+
+@pytest.mark.usefixtures("at_once")
+async def test_each_try_has_the_time_limit_of_the_tool() -> None:
+    """J28, T6: the third one that passes it leaves a doubt."""
+    keys: list[str] = []
+
+    @tool(idempotent=True, timeout=0.001)
+    async def pay(ctx: ToolContext) -> str:
+        keys.append(ctx.call_key)
+        await never()
+        return "paid"
+
+    agent = Agent("desk", by_turn(call("pay")), tools=[pay])
+    outcome = completed(await soon(agent.execute("Go.")))
+    assert len(keys) == 3
+    assert len(set(keys)) == 1
+    (doubt,) = outcome.state.doubts.values()
+    assert "within its limit of 0.001 seconds" in doubt.reason
 
 
 @pytest.mark.usefixtures("at_once")

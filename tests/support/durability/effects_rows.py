@@ -685,7 +685,7 @@ row(
 # --------------------------------------------------------------------------- checks, keys
 
 
-def _check(*faults: Fault, finds: bool) -> Play:
+def _check(*faults: Fault) -> Play:
     async def play(story: Story) -> None:
         story.fails_by(*faults)
 
@@ -704,9 +704,9 @@ row(
     "a lost answer, and a check that finds the payment",
     hole="a check says that nothing happened",
     cells=CELLS_WITH_EFFECTS,
-)(_check(*[Fault.reset()] * 3, finds=True))
+)(_check(*[Fault.reset()] * 3))
 row(
     "a lost request, and a check that finds no payment",
     hole="each doubt is put to a person",
     cells=CELLS_WITH_EFFECTS,
-)(_check(*[Fault.reset(happened=False)] * 3, finds=False))
+)(_check(*[Fault.reset(happened=False)] * 3))

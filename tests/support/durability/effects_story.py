@@ -125,8 +125,6 @@ class Story:
     events: list[Event] = field(default_factory=list)
     crashes: int = 0
     rejections: int = 0
-    repetitions_allowed: int = 0
-    """By the person, who has looked into the bank."""
     payments: list[str] = field(default_factory=lambda: [ORDER])
     """What is intended, each once."""
 
@@ -218,7 +216,6 @@ class Story:
                 return respond("paid")
             self.rejections += 1
             return reject("it is paid")
-        self.repetitions_allowed += 1
         return approve()
 
     def decide_all(self, requests: Sequence[Request]) -> Mapping[str, Decision]:

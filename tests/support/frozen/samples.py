@@ -487,6 +487,7 @@ def _questions() -> Iterator[r.Record]:
         request=request("q0b", "run-1.0.0", display="Really?"),
         replaces=("q0",),
         call_arguments={"n": 2, "key": "k1"},
+        not_entered=True,
         reply_size=6,
     )
     yield r.Decided(request_id="q0b", decision=APPROVED, at=at(10))
@@ -544,7 +545,7 @@ def _results() -> Iterator[r.Record]:
     yield r.Result(call_key=key(8), part=returned(8, outcome="failed"), settled="check")
     yield start(9)
     yield r.Result(call_key=key(9), part=returned(9, outcome="failed"), ran=True)
-    yield r.Result(call_key=key(10), part=returned(10, outcome="failed"))
+    yield r.Result(call_key=key(10), part=returned(10, outcome="failed"), not_entered=True)
     yield start(11)
     yield from _nested(key(11))
     yield from _points(key(11))
@@ -921,6 +922,7 @@ def _run(**fields: Any) -> RunState:
         doubt="cut off",
         settled="check",
         ran=True,
+        not_entered=True,
         signal=signal(),
         escalate=True,
         skip_summarization=True,
@@ -933,6 +935,7 @@ def _run(**fields: Any) -> RunState:
         "run-1.0.0",
         tool_call(0, id="tc", provider_details={"d": 4}),
         attempts=2,
+        not_entered=1,
         effect="idempotent",
         arguments={"amount": 1},
         failed_in=1,
@@ -1063,7 +1066,7 @@ def _run(**fields: Any) -> RunState:
         "done": DoneCalls(
             newest=[
                 DoneCall(tool_name="pay", arguments='{"n": 1}', agent="clerk"),
-                DoneCall(tool_name="pay", arguments='{"n": 2}'),
+                DoneCall(tool_name="pay", arguments='{"n": 2}', in_part="'a' once"),
             ],
             others=3,
         ),
@@ -1073,8 +1076,14 @@ def _run(**fields: Any) -> RunState:
         "host": "host-b",
         "trace": TRACE,
         "suspended_since": at(39),
-        "left": Left(3, replace(turn, index=2), unread=(asked("and hurry"),), taken_over=True),
-        "continues": Continued("run-0", retries=2, unread=(asked("and hurry"),)),
+        "left": Left(
+            3,
+            replace(turn, index=2),
+            unread=(asked("and hurry"),),
+            taken_over=True,
+            done=DoneCalls(newest=[DoneCall(tool_name="pay", arguments="{}")]),
+        ),
+        "continues": Continued("run-0", since=at(1), retries=2, unread=(asked("and hurry"),)),
     }
     return RunState(**{**given, **fields})
 

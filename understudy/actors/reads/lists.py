@@ -22,6 +22,7 @@ from understudy.actors.agent.stored_agents import (
     pending_request,
     spawned_agent,
 )
+from understudy.agent.decisions import why_impossible
 from understudy.errors import SchemaVersionError, StoreDamaged, UsageError
 from understudy.interrupts import Request
 from understudy.journal import Readable
@@ -429,6 +430,10 @@ class Lists:
         """The tool that a request is about, where its definition is known here."""
         return None
 
+    def why_impossible(self, agent: str, request: Request) -> str | None:
+        """As `Runtime.why_impossible`."""
+        return None
+
 
 class RuntimeLists(Lists):
     """Lists also the agents that are spawned here, and that no store has yet.
@@ -510,6 +515,10 @@ class RuntimeLists(Lists):
                 return None
             definition = child.definition
         return definition.tool_of(request.tool_name)
+
+    def why_impossible(self, agent: str, request: Request) -> str | None:
+        definition = self._directory.definition_of(agent, request.agent_id)
+        return None if definition is None else why_impossible(definition, request)
 
 
 def _agent_key(stored: StoredAgent, query: AgentQuery) -> tuple[int | str, ...]:

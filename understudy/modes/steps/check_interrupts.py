@@ -23,14 +23,13 @@ from understudy.modes.steps.tool_call.arguments import (
     answers_match,
     as_tool_call,
     doubts_about,
-    effect_of,
+    must_not_repeat,
     not_kept_before,
     prepare,
     record_request,
     request_again,
-    stricter,
+    with_earlier,
 )
-from understudy.modes.steps.tool_call.earlier_calls import earlier_calls
 from understudy.modes.steps.tool_call.gates import requests_about
 from understudy.modes.steps.tool_call.results import failed_result
 from understudy.outcomes import Outcome
@@ -130,8 +129,8 @@ async def _request_decisions(run: Run, turn: Turn) -> None:
     all_ready: dict[str, ReadyCall] = {}
     made: dict[str, dict[str, Any]] = {}
     for call in turn.calls.values():
-        if call.result is not None or call.requests or _is_doubt(run, call):
-            continue  # a call with requests already, as one in doubt, keeps them
+        if call.result is not None or _was_asked_about(call) or _is_doubt(run, call):
+            continue  # a call with such requests already, as one in doubt, keeps them
         ready = prepare(run, call)
         try:
             # A person is not asked about a call that cannot run
@@ -163,12 +162,14 @@ async def _request_decisions(run: Run, turn: Turn) -> None:
         if key in looks:
             known = {doubt.call_key for doubt in doubts}
             doubts += tuple(each for each in looks[key].others if each.call_key not in known)
-        own = [request for request in requests if request.call_key == key]
+        # One that waits was started before there was a gate.
+        why = ASKED_BY_NOW if all_ready[key].call.attempts else ""
+        own = [replace(each, asked_again=why) for each in requests if each.call_key == key]
         if doubts and not own:
             own = [tool_call.request()]
         if own:
-            earlier = earlier_calls(run, all_ready[key])
-            recorded += [replace(each, doubts=doubts, earlier=earlier) for each in own]
+            shown = with_earlier(run, all_ready[key], own[0])
+            recorded += [replace(each, doubts=doubts, earlier=shown.earlier) for each in own]
         if not doubts:  # while a call of the tool is in doubt, each call needs a new decision
             decided.extend(_kept_decisions(run, own))
     run.record(
@@ -177,7 +178,7 @@ async def _request_decisions(run: Run, turn: Turn) -> None:
             requests=tuple(recorded),
             decided=tuple(decided),
             arguments=made or None,
-            asked_by=run.definition.asked_by,
+            asked_by=run.asked_by,
         )
     )
 
@@ -196,15 +197,14 @@ async def _ask_gates_of_today(run: Run, turn: Turn) -> None:
     now counts. Nothing is recorded where the verdict is the same.
     """
     ledger = run.root.ledger
-    asked = ledger.gates_asked or {}
-    if turn.asked_by == run.definition.asked_by or asked.get(run.run_id) == turn.index:
+    asked, now = ledger.gates_asked or {}, (turn.index, run.asked_by)
+    if turn.asked_by == run.asked_by or asked.get(run.run_id) == now:
         return
-    ledger.gates_asked = {**asked, run.run_id: turn.index}
+    ledger.gates_asked = {**asked, run.run_id: now}
     calls: dict[str, ToolCall] = {}
     ready_calls: dict[str, ReadyCall] = {}
     for call in turn.calls.values():
-        was_asked = any(_is_of_gate(request) for request in call.requests.values())
-        if call.result is not None or call.pending_requests or was_asked or _is_doubt(run, call):
+        if call.result is not None or _was_asked_about(call) or _is_doubt(run, call):
             continue  # who was asked stays asked; a doubt is put to a person, or the model is told
         with contextlib.suppress(InvalidArguments):
             ready = prepare(run, call)
@@ -214,28 +214,36 @@ async def _ask_gates_of_today(run: Run, turn: Turn) -> None:
     for request in requests:
         ready = ready_calls[request.call_key]
         doubts = doubts_about(run, ready)
-        again = replace(
-            request, doubts=doubts, earlier=earlier_calls(run, ready), asked_again=ASKED_BY_NOW
-        )
-        record_request(run, again, made=ready.made)
+        again = replace(request, doubts=doubts, asked_again=ASKED_BY_NOW)
+        record_request(run, with_earlier(run, ready, again), made=ready.made)
         for decision in () if doubts else _kept_decisions(run, [again]):
             run.record(decision)
+    requested = {request.call_key for request in requests}
+    seen = {
+        key: ready.made
+        for key, ready in ready_calls.items()
+        if ready.made is not None and key not in requested
+    }
+    if seen:  # the call runs with what a gate has seen, not with what a new default makes next
+        run.record(InterruptsChecked(turn=turn.index, arguments=seen, asked_by=run.asked_by))
 
 
-def _is_of_gate(request: Request) -> bool:
-    """Whether it asks if the call may run. A tool's question, and a doubt, have no source."""
-    return request.kind == "approval" or bool(request.source and not request.question_key)
+def _was_asked_about(call: Call) -> bool:
+    """Whether a person is asked if the call may run, or was. A question about it is none of that.
+
+    A tool's question has no source, and a middleware's has a key.
+    """
+    return any(
+        request.kind in ("approval", "doubt") or (request.source and not request.question_key)
+        for request in call.requests.values()
+    )
 
 
 def _is_doubt(run: Run, call: Call) -> bool:
     """Whether the call was cut off, and is not to run again; or waits for its check."""
     if call.check is not None:
         return True
-    tool = run.definition.tool_of(call.part.tool_name)
-    if not call.running or tool is None:
-        return call.running
-    effect = stricter(call.effect, effect_of(run, tool))
-    return effect == "effects" or (effect == "idempotent" and call.copied_from)
+    return call.running and must_not_repeat(run, call)
 
 
 def _kept_decisions(run: Run, requests: Sequence[Request]) -> list[Decided]:
@@ -246,7 +254,7 @@ def _kept_decisions(run: Run, requests: Sequence[Request]) -> list[Decided]:
     decided = []
     for request in requests:
         tool = run.definition.tool_of(request.tool_name)
-        names = (request.tool_name, *(tool.aliases if tool is not None else ()))
+        names = tool.names if tool is not None else ()
         kept = [run.state.sticky[name] for name in names if name in run.state.sticky]
         sticky = kept[0] if kept else None
         if (

@@ -8,6 +8,7 @@ from understudy.errors import UsageError
 from understudy.modes.steps.concurrent import Concurrent, may_start
 from understudy.modes.steps.run_end import end_agents_of
 from understudy.modes.steps.tool_call.arguments import (
+    CRASHED,
     ReadyCall,
     blocked_by_doubt,
     effect_of,
@@ -39,7 +40,6 @@ from understudy.state.records import Propagated, Result
 from understudy.state.run_state import Call, Turn, is_child_of
 from understudy.state.waits import woken_calls
 
-CRASHED = "it was cut off before its result was recorded"
 STOPPED = "Not run: another call of the same reply asked the run to stop."
 STOPPED_INSIDE = "another call of the same reply asked the run to stop"
 CUT_OFF = "Not executed: the reply that asked for this call was cut off before its end."
@@ -176,10 +176,10 @@ async def _close_unfinished(run: Run, turn: Turn) -> None:
         )
         if call.check is not None and call.key in run.state.doubts:
             doubt = run.state.doubts[call.key].reason
-        text = in_part(run.state, call, STOPPED_INSIDE) if call.attempts else STOPPED
+        await end_agents_of(run, call.key)
+        text = in_part(run.state, call, STOPPED_INSIDE) if call.entered else STOPPED
         if doubt is not None:
             text = IN_DOUBT.format(reason=doubt)
-        await end_agents_of(run, call.key)
         part = make_part(run, call, text, "interrupted")
         run.record(Result(call_key=call.key, part=part, doubt=doubt))
 
@@ -206,7 +206,7 @@ async def _release(run: Run, call: Call) -> ReadyCall | None:
             return None
     if call.withdrawn:
         await end_agents_of(run, call.key)
-        text = in_part(run.state, call, MOVED_ON_INSIDE) if call.attempts else MOVED_ON
+        text = in_part(run.state, call, MOVED_ON_INSIDE) if call.entered else MOVED_ON
         part = make_part(run, call, text, "denied")
         run.record(Result(call_key=call.key, part=part))
         return None
@@ -223,7 +223,7 @@ async def _release(run: Run, call: Call) -> ReadyCall | None:
     else:
         refusal = ready
     await end_agents_of(run, call.key)
-    if call.attempts and call.effect != "read_only":  # the definition has changed since it began
+    if call.entered and call.effect != "read_only":  # the definition has changed since it began
         run.record(doubt_result(run, call, f"it cannot go on: {refusal}"))
     else:
         run.record(failed_result(run, call, refusal))

@@ -41,7 +41,7 @@ async def check_until_tool(run: Run) -> Outcome | None:
         return _end_by_output_tool(run, turn) if run.definition.output_tool is not None else None
     counting = ("success",) if current.require_tool_success else ("success", "failed")
     for call in turn.calls.values():
-        if call.part.tool_name not in current.until_tool or call.result is None:
+        if call.result is None or not run.is_until_tool(call.part.tool_name):
             continue
         if call.result.part.outcome in counting:
             end = End(

@@ -7,6 +7,7 @@ again when the question is answered or the time has come, in whichever process t
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 from pydantic_ai.messages import ModelResponse
@@ -99,7 +100,8 @@ def ask_about_call(
                 timing=each.timing,
                 source=error.middleware,
             )
-            records.append(_requested(run, request, call.call.requests))
+            asked = _requested(run, request, call.call.requests)
+            records.append(replace(asked, not_entered=True))
         run.record(*records)
     except (UsageError, RecordRefused) as cause:
         raise _cannot(error, cause) from cause

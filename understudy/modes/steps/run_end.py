@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping
 from typing import Any
 
 from understudy._base.log_fields import log_extra
@@ -18,7 +17,6 @@ from understudy.state.agent_state import AgentState
 from understudy.state.records import End, Once
 from understudy.state.run_state import END_HOOKS, is_child_of
 from understudy.stopping import StopSignal, StopSignals
-from understudy.tools import Tool
 
 logger: logging.Logger = logging.getLogger(__name__)
 
@@ -192,7 +190,7 @@ def outcome_of(
         return Stopped(signals=signals, run_id=run.run_id, state=state, usage=run.usage)
     tool_result = None
     if end.tool_call is not None:
-        tool_result = _tool_result(end, state, definition.tools, live)
+        tool_result = _tool_result(end, state, definition, live)
     results = run.progress.results if run.progress is not None else {}
     return Completed(
         text=end.text,
@@ -216,7 +214,7 @@ def _output(end: End, definition: AgentDefinition) -> Any:
 
 
 def _tool_result(
-    end: End, state: AgentState, tools: Mapping[str, Tool], live: dict[str, object]
+    end: End, state: AgentState, definition: AgentDefinition, live: dict[str, object]
 ) -> ToolCallResult:
     run = state.run
     assert run is not None, "an end belongs to a run"
@@ -233,7 +231,7 @@ def _tool_result(
     elif not lost:
         stored = result.value if result.value_is == "separate" else result.part.content
         try:
-            tool = tools.get(part.tool_name)
+            tool = definition.tool_of(part.tool_name)
             value = tool.load_value(stored) if tool is not None else stored
         except ValueError:  # the return annotation does not accept it
             given = result.value_is == "given"

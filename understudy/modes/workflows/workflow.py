@@ -124,8 +124,8 @@ class RunAgents:
         continues this one.
         """
         name = self.agents[index].definition.name
-        did = filter(None, (what_it_did(run.state), what_it_did(outcome.state)))
-        error = AgentFailed(agent=name, error=outcome.error.to_dict(), did="\n".join(did))
+        did = what_it_did(run.state)  # with the agents that have not ended, as this one
+        error = AgentFailed(agent=name, error=outcome.error.to_dict(), did=did)
         error.__cause__ = outcome.error
         return run.failed(error)
 

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from understudy.interrupts import DoubtfulCall
 from understudy.state import records as r
 from understudy.state.agent_state import AgentState
 from understudy.state.costs import adding
-from understudy.state.done_calls import DoneCalls
+from understudy.state.done_calls import doubtful
 from understudy.state.folds.ends import (
     doubtful_call,
     end_children,
     end_key,
     last_arguments,
+    note_done,
     ran_in_part,
     told_doubt,
 )
@@ -40,6 +42,9 @@ def started(state: AgentState, record: r.Started) -> None:
 
 def result(state: AgentState, record: r.Result) -> None:
     call = find_call(state, record.call_key)
+    if record.not_entered:
+        call.not_entered += 1
+    note_done(state, call, record)
     if state.held_keys and call.key in state.held_keys and record.doubt is None:
         at = record.at or record.part.timestamp
         end_key(state, call.key, is_done=_has_happened(state, call, record), at=at)
@@ -59,44 +64,35 @@ def result(state: AgentState, record: r.Result) -> None:
     if record.doubt is not None:
         doubt = told_doubt(open_run(state), call, record.doubt, record.part.timestamp)
         state.doubts = with_item(state.doubts, call.key, doubt)
-    elif record.part.outcome == "success" or record.ran:
+    elif record.ran:
+        kept = NotKept(
+            tool_name=call.part.tool_name,
+            arguments=last_arguments(call),
+            text=str(record.part.content),
+        )
         run = open_run(state)
-        if record.ran:
-            kept = NotKept(
-                tool_name=call.part.tool_name,
-                arguments=last_arguments(call),
-                text=str(record.part.content),
-            )
-            run.not_kept = with_item(run.not_kept, call.key, kept)
-        else:
-            run.usage.tool_calls += 1
-        ran = record.value_is != "given" or _was_found(call, by="respond")
-        if call.effect != "read_only" and call.attempts and ran:
-            given = call.part.args if call.arguments is None else call.arguments
-            done = run.done
-            if done is None:
-                done = run.done = DoneCalls()
-            done.add(call.part.tool_name, given)
+        run.not_kept = with_item(run.not_kept, call.key, kept)
+    elif record.part.outcome == "success":
+        open_run(state).usage.tool_calls += 1
 
 
 def _has_happened(state: AgentState, call: Call, record: r.Result) -> bool:
     """Whether a call with this result counts as done for those with an equal key."""
+    if not call.entered:
+        return False
     if record.part.outcome == "failed" and not record.ran:
         return False
-    if record.part.outcome == "denied" and _was_found(call, by="reject"):
+    if record.part.outcome == "denied" and _was_found_undone(call):
         return False
     if record.part.outcome == "success" or record.ran or record.signal or record.halt:
         return True  # what raises `StopAgent` or `Halt` has run
     return ran_in_part(state, call)
 
 
-def _was_found(call: Call, *, by: str) -> bool:
-    """Whether a person has settled the doubt about the call by this decision.
-
-    `respond` is that it took effect, `reject` that it did not.
-    """
+def _was_found_undone(call: Call) -> bool:
+    """Whether a person has found that the call, which was in doubt, took no effect."""
     return any(
-        request.kind == "doubt" and decision.type == by
+        request.kind == "doubt" and decision.type == "reject"
         for id, request in call.requests.items()
         if (decision := call.decisions.get(id)) is not None
     )
@@ -171,9 +167,20 @@ def point_answered(state: AgentState, record: r.PointAnswered) -> None:
     )
 
 
+def _note_found_done(state: AgentState, doubt: DoubtfulCall) -> None:
+    """Add a call that was in doubt, and is known to have taken effect, to what its run has done."""
+    run = state.run
+    if run is None or not doubt.call_key.startswith(f"{run.run_id}."):
+        return  # a run before this one has made it
+    for call in doubtful((doubt,), agent=run.agent).newest:
+        run.add_done(call)
+
+
 def settled(state: AgentState, record: r.Settled) -> None:
     for each in state.whole_tree:
-        each.doubts.pop(record.call_key, None)
+        doubt = each.doubts.pop(record.call_key, None)
+        if doubt is not None and record.happened and not record.ended:
+            _note_found_done(each, doubt)
         if record.call_key in each.held_keys:
             end_key(each, record.call_key, is_done=record.happened, at=record.at)
     for call in open_calls(state):  # where its turn is over, only the records tell of it

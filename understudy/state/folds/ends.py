@@ -13,7 +13,15 @@ from understudy.interrupts import DoubtfulCall
 from understudy.state import records as r
 from understudy.state.agent_state import AgentState
 from understudy.state.costs import adding, below
-from understudy.state.done_calls import shortened
+from understudy.state.done_calls import (
+    NOT_KNOWN,
+    DoneCall,
+    DoneCalls,
+    done_in,
+    doubtful,
+    doubts_in,
+    in_a_sentence,
+)
 from understudy.state.folds.places import open_run
 from understudy.state.run_state import Call, Left, Point, RunState, Turn, is_child_of
 from understudy.state.shared_empties import with_item
@@ -25,8 +33,9 @@ IN_DOUBT = (
     "taken effect. Do not repeat it; tell the user, or check by other means."
 )
 KNOWN = "The outcome of this call was unknown. It is known now: {how}"
-CHILD_STOPPED = "The agent that this call ran was stopped before it had finished."
-LOOKED_UP = "No answer: the run ended before this call had one. It only looks something up."
+CHILD_STOPPED = "the agent that this call ran was stopped before it had finished"
+CHILD_HALTED = "The agent that this call ran halted the run: {reason}."
+LOOKED_UP = "No answer: the run ended before this call had one. Calling it again does no harm."
 IN_PART = "Ran in part: {why}. What it had done before stands"
 ENDED = "the run ended before it was finished"
 MOVED_ON = "Not run: the user moved on instead of answering whether this call may run."
@@ -45,9 +54,12 @@ def _end(state: AgentState, end: r.End, at: datetime, *, may_go_on: bool) -> Non
     run.model_call = None
     unread = () if run.continues is None else run.continues.unread
     if may_go_on:
-        run.left = Left(len(state.messages), turn, unread)
+        done = None if run.done is None else run.done.copied()
+        run.left = Left(len(state.messages), turn, unread, done=done)
     if turn is not None:
         if turn.calls and not turn.propagated:
+            for call in turn.calls.values():
+                _end_open_children(state, call, at, may_go_on=may_go_on)
             parts: list[ModelRequestPart] = []
             parts += [_closing_part(state, call, at) for call in turn.calls.values()]
             parts += _prompts(turn)
@@ -86,9 +98,9 @@ def end_children(
         child = state.children.pop(key)
         if child.run is None:
             continue
-        usage = child.run.usage
         if not child.run.over:
             _end(child, r.End(outcome="withdrawn"), at, may_go_on=may_go_on)
+        usage = child.run.usage
         if may_go_on:
             state.left = with_item(state.left, key, child)
         run = open_run(state)
@@ -96,6 +108,17 @@ def end_children(
         run.costs = adding(run.costs, below(run.agent, child.run.costs))
         run.add_done_of(child.run)
         add_decisions_and_doubts(state, child)
+
+
+def _end_open_children(state: AgentState, call: Call, at: datetime, *, may_go_on: bool) -> None:
+    """End the agents that the call runs. They stay in the state: the end of the call tells of them.
+
+    Not those of a call that has its result: that has told of them.
+    """
+    for key in [] if call.result is not None else list(state.children):
+        child = state.children[key]
+        if is_child_of(key, call.key) and child.run is not None and not child.run.over:
+            _end(child, r.End(outcome="withdrawn"), at, may_go_on=may_go_on)
 
 
 def closing_result(state: AgentState, call: Call, at: datetime) -> r.Result:
@@ -106,12 +129,14 @@ def closing_result(state: AgentState, call: Call, at: datetime) -> r.Result:
         waited = state.doubts.get(call.key)
         doubt = None if waited is None else waited.reason
         content = known(check) if doubt is None else IN_DOUBT.format(reason=doubt)
+    elif not call.entered:
+        content, outcome = (MOVED_ON, "denied") if call.withdrawn else (NOT_RUN, "interrupted")
     elif inside and (call.effect != "effects" or not call.running):
-        content = _with_done(state, call, _why_child_stopped(state, call))
+        content = _why_child_stopped(state, call)
     elif call.running and call.effect == "read_only":
         content = LOOKED_UP
     elif call.running:
-        doubt = "the run ended before it answered"
+        doubt = with_done(state, call, "the run ended before it answered")
         content = IN_DOUBT.format(reason=doubt)
     elif call.withdrawn:
         content, outcome = in_part(state, call, MOVED_ON_INSIDE), "denied"
@@ -122,28 +147,50 @@ def closing_result(state: AgentState, call: Call, at: datetime) -> r.Result:
 
 def in_part(state: AgentState, call: Call, why: str) -> str:
     """What a model is told of a call whose body was entered, and that is not finished."""
-    return _with_done(state, call, f"{IN_PART.format(why=why)}.")
+    return told_done(state, call, f"{IN_PART.format(why=why)}.")
 
 
-def _with_done(state: AgentState, call: Call, text: str) -> str:
+def told_done(state: AgentState, call: Call, text: str) -> str:
+    """The text, and what the call has done, and may have done."""
     done = done_by_call(state, call)
-    return f"{text} It had done this: {done}." if done else text
+    inside = [child for _, child in _agents_of(state, call)]
+    doubts = [doubt for child in inside for doubt in doubts_in(child)]
+    unknown = in_a_sentence(doubtful(doubts, agent=open_run(state).agent))
+    text = f"{text} It had done this: {done}." if done else text
+    return f"{text} {NOT_KNOWN} {unknown}." if unknown else text
+
+
+def with_done(state: AgentState, call: Call, reason: str) -> str:
+    """The reason of a doubt, with what the call had done by then."""
+    done = done_by_call(state, call)
+    return f"{reason}, after it had done this: {done}" if done else reason
 
 
 def done_by_call(state: AgentState, call: Call) -> str:
     """What a call has done by itself and by the agents that it runs; empty if nothing is known."""
-    parts = [
+    inside = DoneCalls()
+    for _, child in _agents_of(state, call):
+        assert child.run is not None, "only those that have one"
+        inside.add_agent(child.run.agent, done_in(child))
+    return ", ".join(filter(None, (done_once(call), in_a_sentence(inside))))
+
+
+def done_once(call: Call) -> str:
+    """What a call has done by `ctx.once`; empty if nothing."""
+    return ", ".join(
         f"{name!r} once"
         for name, point in call.points.items()
         if point.kind == "once" and point.answer is not None
+    )
+
+
+def _agents_of(state: AgentState, call: Call) -> list[tuple[str, AgentState]]:
+    """The agents that a call runs, whose runs have begun, by their keys."""
+    return [
+        (key, child)
+        for key, child in state.children.items()
+        if is_child_of(key, call.key) and child.run is not None
     ]
-    for key, child in state.children.items():
-        done = child.run.done if child.run is not None else None
-        if is_child_of(key, call.key) and done is not None:
-            parts += [f"{each.tool_name}({shortened(each.arguments)})" for each in done.newest]
-            if done.others:
-                parts.append(f"and {done.others} calls before these")
-    return ", ".join(parts)
 
 
 def _part(call: Call, content: str, outcome: str, at: datetime) -> ToolReturnPart:
@@ -160,11 +207,8 @@ def _closing_part(state: AgentState, call: Call, at: datetime) -> ToolReturnPart
     """The result part of a call that the end of the run finds open, or its own result."""
     if call.result is not None:
         return call.result.part
-    if not call.attempts:
-        if call.withdrawn:
-            return _part(call, MOVED_ON, "denied", at)
-        return _part(call, NOT_RUN, "interrupted", at)
     result = closing_result(state, call, at)
+    note_done(state, call, result)
     if result.doubt is not None:
         doubt = told_doubt(open_run(state), call, result.doubt, at)
         state.doubts = with_item(state.doubts, call.key, doubt)
@@ -200,7 +244,7 @@ def ran_in_part(state: AgentState, call: Call) -> bool:
 
     Or it ran an agent. A call that only asks a question does its effects after the answer.
     """
-    if not call.attempts:
+    if not call.entered:
         return False
     return bool(call.points) or any(is_child_of(key, call.key) for key in state.children)
 
@@ -208,12 +252,42 @@ def ran_in_part(state: AgentState, call: Call) -> bool:
 def _why_child_stopped(state: AgentState, call: Call) -> str:
     """What the model learns of a call whose agent did not finish; with a halt that it raised."""
     halt = open_run(state).halt
-    if halt is not None:
-        for key in state.children:
-            inside = halt.run_id == key or halt.run_id.startswith(key + ".")
-            if is_child_of(key, call.key) and inside:
-                return f"The agent that this call ran halted the run: {halt.payload}"
-    return CHILD_STOPPED
+    for key, _ in _agents_of(state, call):
+        if halt is None:
+            break
+        if halt.run_id == key or halt.run_id.startswith(f"{key}."):
+            return told_done(state, call, CHILD_HALTED.format(reason=halt.payload))
+    return in_part(state, call, CHILD_STOPPED)
+
+
+def note_done(state: AgentState, call: Call, result: r.Result) -> None:
+    """Add what a call with this result has done to what its run has done."""
+    is_entered = call.attempts > call.not_entered
+    if call.effect == "read_only" or not is_entered or result.doubt is not None:
+        return
+    part = ""
+    is_plain = result.part.outcome == "success" and result.value_is != "given"  # in most cases
+    if not (is_plain or _is_finished(call, result)):
+        part = "" if _was_in_doubt(call) else done_once(call)
+        if not part:
+            return
+    given = call.part.args if call.arguments is None else call.arguments
+    open_run(state).add_done(DoneCall(call.part.tool_name, given, "", part))
+
+
+def _is_finished(call: Call, result: r.Result) -> bool:
+    if result.value_is == "given":
+        return _was_in_doubt(call)  # a person has found that it took effect
+    is_ended = result.ran or result.signal is not None or result.halt is not None
+    return result.part.outcome == "success" or is_ended
+
+
+def _was_in_doubt(call: Call) -> bool:
+    """Whether a person, or a check, has told what a call in doubt had done."""
+    return call.check is not None or any(
+        request.kind == "doubt" and request.id in call.decisions
+        for request in call.requests.values()
+    )
 
 
 def _prompts(turn: Turn) -> list[UserPromptPart]:

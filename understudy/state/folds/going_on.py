@@ -34,7 +34,9 @@ def take_over(state: AgentState, run: RunState, record: r.RunStarted) -> tuple[S
     left = before.left
     earlier = before.continues
     retries = 1 if earlier is None else earlier.retries + 1
-    run.continues = Continued(before.run_id, retries)
+    since = before.began if earlier is None else earlier.since
+    run.continues = Continued(before.run_id, since, retries)
+    run.done = None if left.done is None else left.done.copied()
     run.turns, run.first_message = before.turns, before.first_message
     run.shared, run.progress = before.shared, before.progress
     run.escalated, run.trace = before.escalated, before.trace

@@ -20,7 +20,9 @@ def requested(state: AgentState, record: r.Requested) -> None:
         call.drop_request(replaced)
         call.decisions.pop(replaced, None)
     call.requests = with_item(call.requests, record.request.id, record.request)
-    if call.running and record.request.asked_again:
+    if call.running and record.not_entered:
+        call.not_entered += 1
+    elif call.running and record.request.asked_again:
         call.unknown = True  # it was cut off, and runs again if a person lets it
     check = call.check
     if check is not None:  # from now on a person is asked what it did

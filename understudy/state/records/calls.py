@@ -76,6 +76,8 @@ class Result(Timed):
     """What settled the doubt about the call, where it had been in doubt: `check`, for instance."""
     ran: bool = False
     """The tool ran, and its result cannot be kept, as the part says. It must not run again."""
+    not_entered: bool = False
+    """This attempt at the call ended before its body was entered: a middleware answered, say."""
     signal: dict[str, Any] | None = None
     """The signal of a `StopAgent` that the tool raised."""
     escalate: bool = False

@@ -21,6 +21,9 @@ class Requested(Timed):
     """The requests that it replaces, because what they showed has changed."""
     call_arguments: dict[str, Any] | None = None
     """As of `InterruptsChecked.arguments`, of its call."""
+    not_entered: bool = False
+    """It was made as the call was to run, and before its body was entered: by a middleware around
+    it, or as something else was to run than was decided about."""
     reply_size: int = 1
     """In the index of a store: how many requests the reply of the model had. Else it is 1."""
     kind: Literal["requested"] = "requested"
@@ -80,7 +83,7 @@ class InterruptsChecked(Timed):
     """By call key, the arguments of the call where they are not as the model wrote them: with the
     values of defaults, converted by the tool's types."""
     asked_by: str = ""
-    """The process and the definition that have asked: see `AgentDefinition.asked_by`."""
+    """The process and the definition that have asked: see `Run.asked_by`."""
     kind: Literal["interrupts_checked"] = "interrupts_checked"
 
 

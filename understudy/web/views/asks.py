@@ -184,6 +184,7 @@ async def request_page(visit: Visit) -> dict[str, Any]:
         "agent": None if request is None else request.agent_path[0],
         "tool_description": None if tool is None else tool.description,
         "tool_parameters": None if tool is None else jsonable(tool.parameters),
+        "impossible": None if request is None else visit.why_impossible(request),
         "doubts": [] if request is None else await doubts_about(visit, state, request),
         "last_rows": await last_rows(visit),
         "reply": {"answered": answered, "size": total, "others": siblings},

@@ -26,7 +26,7 @@ def tool_choice(run: Run, prompt: ModelInput) -> ToolChoice:
     if current.early_stop is not None:
         return "none" if prompt.tools or run.definition.output_tool is not None else None
     if current.forced and current.until_tool is not None:
-        return [tool.name for tool in prompt.tools if tool.name in current.until_tool] or None
+        return [tool.name for tool in prompt.tools if run.is_until_tool(tool.name)] or None
     return None
 
 

@@ -25,6 +25,7 @@ from understudy.modes.steps.tool_call.ends import (
     control_signal,
     doubt_after,
     uncancel_after_task_group,
+    was_cancelled_inside,
 )
 from understudy.modes.steps.tool_call.results import (
     LIMIT_PASSED,
@@ -132,6 +133,8 @@ async def _body(run: Run, ready: ReadyCall) -> Any:
         if isinstance(error, BaseExceptionGroup):
             uncancel_after_task_group(run)
         signal = control_signal(error) or doubt_after(run, ready, error)
+        if signal is None and was_cancelled_inside(error):
+            signal = asyncio.CancelledError()
         if signal is None:
             raise
         raise signal from error

@@ -1,98 +1,171 @@
-"""Equal calls that were made before: what a person is shown who decides about one more."""
+"""Calls that were made before: what a person is shown who decides about one more.
+
+They are those that equal it. Of a tool that runs agents by their names they are also those which
+ran the same agent and did not succeed: their results tell what that agent has done.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+from collections.abc import Iterator, Mapping
 from typing import Any
 
-from pydantic_ai.messages import ModelRequest, ModelResponse, ToolCallPart, ToolReturnPart
+from pydantic_ai.messages import ModelRequest, ModelResponse, ToolReturnPart
 
 from understudy._base.json_values import digest
 from understudy.interrupts import EarlierCall
-from understudy.modes.steps.tool_call.arguments import ReadyCall, canonical
 from understudy.run.run import Run
 from understudy.state.agent_state import AgentState
+from understudy.state.done_calls import whole_arguments
+from understudy.state.folds.ends import last_arguments
+from understudy.state.run_state import Call
 from understudy.tools import InvalidArguments, Tool
 
+EDITED = "run_with_arguments_changed_by_a_person"
+"""In the result of a call that a person edited: under it are the arguments that ran."""
 MOST_LOOKED_AT = 1_000
 """Calls of an agent that are looked at, newest first."""
 MOST_SHOWN = 5
 MOST_CHARACTERS = 200
+MOST_OF_AGENT = 6_000
+"""Characters of what an agent did that a call ran, and that did not finish."""
 
 
-def earlier_calls(run: Run, ready: ReadyCall) -> tuple[EarlierCall, ...]:
-    """The equal calls of the whole tree of agents, newest first; those of the same reply first."""
-    wanted, tool = digest(canonical(ready)), ready.tool
-    found = list(_in_reply(run, ready, wanted))
-    for state in run.root.state.tree:
-        name = state.run.agent if state.run is not None and state is not run.state else ""
-        found += _in_conversation(state, tool, wanted, agent=name)
-        found += _of_agents_that_are_over(state, tool, wanted)
+def earlier_calls(
+    run: Run, call: Call, tool: Tool, arguments: Mapping[str, Any]
+) -> tuple[EarlierCall, ...]:
+    """The equal calls of the whole tree of agents, newest first; those of the same reply first.
+
+    Args:
+        run: of the call.
+        call: the call that a person is asked about.
+        tool: its tool.
+        arguments: the canonical ones, which the person is shown.
+
+    """
+    wanted = _Wanted(tool, arguments)
+    found = list(_under_way(run.state, wanted, call))
+    others = [state for state in run.root.state.tree if state is not run.state]
+    for state in others:
+        found += _under_way(state, wanted, call, agent=_name_of(state))
+    for state in (run.state, *others):
+        before = list(
+            _in_conversation(state, wanted, "" if state is run.state else _name_of(state))
+        )
+        found += before
+        found += _inside(state, wanted, {each.agent for each in before})
     return tuple(found[:MOST_SHOWN])
 
 
-def _in_reply(run: Run, ready: ReadyCall, wanted: str) -> Iterator[EarlierCall]:
-    turn = run.current.turn
-    for other in turn.calls.values() if turn is not None else ():
-        if other is not ready.call and _is_equal(ready.tool, other.part, wanted):
+class _Wanted:
+    """Which calls are shown beside the one that a person is asked about."""
+
+    def __init__(self, tool: Tool, arguments: Mapping[str, Any]) -> None:
+        self.tool = tool
+        self._digest = digest(arguments)
+        self._agent = arguments.get(tool.agent_argument)
+
+    def is_called(self, name: str) -> bool:
+        return name in self.tool.names
+
+    def has(
+        self, arguments: str | Mapping[str, Any] | None, outcome: str | None = "success"
+    ) -> bool:
+        """Whether a call of the tool, which ended so, has the arguments.
+
+        Or has run the same agent, and did not succeed.
+        """
+        try:
+            canonical = self.tool.canonical(self.tool.validate(arguments))
+        except InvalidArguments:
+            return False  # it could not run
+        if self._agent is not None and outcome in ("failed", "interrupted"):
+            return bool(canonical[self.tool.agent_argument] == self._agent)
+        return digest(canonical) == self._digest
+
+
+def _outcome_of(call: Call) -> str | None:
+    return None if call.result is None else call.result.part.outcome
+
+
+def _name_of(state: AgentState) -> str:
+    return state.run.agent if state.run is not None else ""
+
+
+def _under_way(
+    state: AgentState, wanted: _Wanted, asked: Call, *, agent: str = ""
+) -> Iterator[EarlierCall]:
+    """Those of the open reply of an agent. A call that has its result may be among them."""
+    turn = state.run.turn if state.run is not None else None
+    for other in turn.calls.values() if turn is not None and not turn.propagated else ():
+        same_tool = other is not asked and wanted.is_called(other.part.tool_name)
+        if same_tool and wanted.has(json.dumps(last_arguments(other)), _outcome_of(other)):
             result = other.result
             yield EarlierCall(
                 tool_call_id=other.part.tool_call_id,
                 outcome="open" if result is None else result.part.outcome,
                 content="" if result is None else _shortened(result.part),
                 at=None if result is None else result.at,
+                agent=agent,
             )
 
 
-def _in_conversation(
-    state: AgentState, tool: Tool, wanted: str, *, agent: str
-) -> Iterator[EarlierCall]:
+def _in_conversation(state: AgentState, wanted: _Wanted, agent: str) -> Iterator[EarlierCall]:
     results: dict[str, ToolReturnPart] = {}
     looked_at = 0
     for message in reversed(state.messages):
         if isinstance(message, ModelRequest):
             for part in message.parts:
-                if isinstance(part, ToolReturnPart) and part.tool_name == tool.name:
+                if isinstance(part, ToolReturnPart) and wanted.is_called(part.tool_name):
                     results[part.tool_call_id] = part
         elif isinstance(message, ModelResponse):
+            author = (message.metadata or {}).get("author")
             for call in reversed(message.tool_calls):
+                if looked_at == MOST_LOOKED_AT:
+                    return
                 looked_at += 1
                 result = results.pop(call.tool_call_id, None)
-                if result is not None and _is_equal(tool, call, wanted):
+                if result is not None and wanted.has(_that_ran(call.args, result), result.outcome):
                     yield EarlierCall(
                         tool_call_id=call.tool_call_id,
                         outcome=result.outcome,
                         content=_shortened(result),
                         at=result.timestamp,
-                        agent=agent,
+                        agent=agent if author is None else author,
                     )
-        if looked_at >= MOST_LOOKED_AT:
-            return
 
 
-def _of_agents_that_are_over(state: AgentState, tool: Tool, wanted: str) -> Iterator[EarlierCall]:
-    """Those of agents that this run has run: nothing is left of their conversations."""
+def _that_ran(
+    written: str | Mapping[str, Any] | None, result: ToolReturnPart
+) -> str | Mapping[str, Any] | None:
+    """The arguments of a finished call: those that the model wrote, or a person in their place."""
+    content = result.content
+    first = content[0] if isinstance(content, list) and content else content
+    edited = first.get(EDITED) if isinstance(first, dict) else None
+    return json.dumps(edited) if isinstance(edited, dict) else written
+
+
+def _inside(state: AgentState, wanted: _Wanted, known: set[str]) -> Iterator[EarlierCall]:
+    """Those of agents inside whose runs are over: their conversations are gone.
+
+    Args:
+        state: of the agent that ran them.
+        wanted: what they must be.
+        known: the agents whose calls are in its conversation.
+
+    """
     done = state.run.done if state.run is not None else None
-    for call in reversed(done.newest) if done is not None else ():
-        # Arguments that were too long to be kept whole are no JSON any more, and equal nothing.
-        if call.agent and call.tool_name == tool.name and _runs_as(tool, call.arguments, wanted):
+    for each in reversed(done.newest if done is not None else ()):
+        if not each.agent or each.agent in known or not wanted.is_called(each.tool_name):
+            continue
+        arguments = whole_arguments(each)
+        if arguments is not None and wanted.has(arguments):
             yield EarlierCall(
-                tool_call_id="", outcome="success", content="", at=None, agent=call.agent
+                tool_call_id="", outcome="success", content="", at=None, agent=each.agent
             )
 
 
-def _is_equal(tool: Tool, part: ToolCallPart, wanted: str) -> bool:
-    return part.tool_name == tool.name and _runs_as(tool, part.args, wanted)
-
-
-def _runs_as(tool: Tool, arguments: str | dict[str, Any] | None, wanted: str) -> bool:
-    """Whether these are the arguments that are looked for, as the tool would get them."""
-    try:
-        return digest(tool.canonical(tool.validate(arguments))) == wanted
-    except InvalidArguments:
-        return False  # it could not run
-
-
 def _shortened(part: ToolReturnPart) -> str:
-    text = part.model_response_str()
-    return text if len(text) <= MOST_CHARACTERS else f"{text[:MOST_CHARACTERS]}..."
+    text = part.content if isinstance(part.content, str) else part.model_response_str()
+    most = MOST_CHARACTERS if part.outcome == "success" else MOST_OF_AGENT
+    return text if len(text) <= most else f"{text[:most]}..."

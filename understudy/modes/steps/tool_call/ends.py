@@ -59,6 +59,8 @@ class ToolStop(CallEnded):
     def __init__(self, signal: StopSignal) -> None:
         super().__init__()
         self.signal = signal
+        self.is_before_body = False
+        """A middleware raised it, and has not passed the call on."""
 
 
 class ToolHalt(CallEnded):
@@ -136,10 +138,15 @@ def doubt_after(run: Run, ready: ReadyCall, error: BaseException) -> InDoubt | N
         return InDoubt(f"it raised {error_text(error)}, which leaves open what it did", error)
     if all(isinstance(leaf, (Retry, ToolFailed, InvalidArguments)) for leaf in leaves):
         return None
-    done = done_by_call(run.state, call)
-    if done:
-        return InDoubt(f"it raised {error_text(error)} after it had done this: {done}", error)
+    if done_by_call(run.state, call):  # the reason says what
+        return InDoubt(f"it raised {error_text(error)}", error)
     return None
+
+
+def was_cancelled_inside(error: BaseException) -> bool:
+    """Whether it is a group with a cancellation, and nothing else that is more than an error."""
+    more = [leaf for leaf in _leaves(error) if not isinstance(leaf, Exception)]
+    return bool(more) and all(isinstance(leaf, asyncio.CancelledError) for leaf in more)
 
 
 def uncancel_after_task_group(run: Run) -> None:

@@ -8,6 +8,7 @@ from dataclasses import replace
 from understudy._base.json_values import digest
 from understudy.errors import UsageError
 from understudy.interrupts import Request
+from understudy.run.definition import covers
 from understudy.run.hooks import Hook, HookFailed
 from understudy.run.run import Run
 from understudy.run.tool_call import ToolCall, binding
@@ -28,8 +29,8 @@ async def requests_about(run: Run, calls: Sequence[ToolCall]) -> list[Request]:
             call
             for call in calls
             if call.key not in requested
-            and gate.covers(call.tool_name)
-            and not any(other.covers(call.tool_name) is False for other in own)
+            and covers(gate, call.tool)
+            and not any(covers(other, call.tool) is False for other in own)
         ]
         if covered:
             hook = Hook.of(gate, "check_tool_calls", gate.check_tool_calls)

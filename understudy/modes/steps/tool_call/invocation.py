@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 
 from understudy._base.error_texts import error_text
 from understudy._base.json_values import text_of
@@ -110,10 +111,11 @@ async def _result(run: Run, ready: ReadyCall, cancelled: Callable[[], bool]) -> 
     call = ready.call
     try:
         if run.definition.hooks.wrap_tool_call:
-            returned = await call_through_hooks(run, ready)
+            returned, entered = await call_through_hooks(run, ready)
         else:
-            returned = await tried(run, ready)
-        return result_of(run, ready, returned)
+            returned, entered = await tried(run, ready), True
+        result = result_of(run, ready, returned)
+        return result if entered else replace(result, not_entered=True)
     except ToolInterrupt as ended:
         if ended.child_suspended:
             await _suspend(run, ready)
@@ -122,9 +124,9 @@ async def _result(run: Run, ready: ReadyCall, cancelled: Callable[[], bool]) -> 
         return halt_result(run, ready, ended.halt)
     except NeedsDecision as ended:
         for request in ended.requests:
-            record_request(run, request, made=ended.ready.made)
+            record_request(run, request, made=ended.ready.made, not_entered=True)
         if not ended.requests:
-            request_again(run, ended.ready)
+            request_again(run, ended.ready, not_entered=True)
         return None
     except HookAsks as ended:
         try:
@@ -134,7 +136,8 @@ async def _result(run: Run, ready: ReadyCall, cancelled: Callable[[], bool]) -> 
             raise
         return None
     except ToolStop as ended:
-        return stop_result(run, call, ended.signal)
+        stopped = stop_result(run, call, ended.signal)
+        return replace(stopped, not_entered=ended.is_before_body)
     except NotEntered:
         if _was_unknown(run, ready):
             return in_doubt_result(run, call, "it was tried again, and no thread was free for it")

@@ -38,8 +38,10 @@ from understudy.state.records import Result
 from understudy.state.run_state import Call
 
 
-async def call_through_hooks(run: Run, ready: ReadyCall) -> Any:
-    """The call inside all `wrap_tool_call` hooks. Their own exceptions are failures of the hook.
+async def call_through_hooks(run: Run, ready: ReadyCall) -> tuple[Any, bool]:
+    """The call inside all `wrap_tool_call` hooks; what they return, and whether they called it.
+
+    Their own exceptions are failures of the hook.
 
     `raised` has the errors of the tool, which a hook may turn into a result; `ended` has what ends
     the call whatever a hook makes of it: also the failure of a hook inside it, and of the store
@@ -74,7 +76,10 @@ async def call_through_hooks(run: Run, ready: ReadyCall) -> Any:
     for hook in reversed(run.definition.hooks.wrap_tool_call):
         chain = _link(run, hook, chain, raised, ended, original)
     try:
-        return await _unless_ended(run, chain(original), ended)
+        return await _unless_ended(run, chain(original), ended), entered
+    except ToolStop as stop:
+        stop.is_before_body = not entered
+        raise
     except HookFailed:
         if not entered:  # the tool did not run, so the call is not in doubt
             record_not_run(run, ready.call)
@@ -181,7 +186,7 @@ def _check_same_key(ready: ReadyCall, changed: ReadyCall) -> None:
 
 def record_not_run(run: Run, call: Call) -> None:
     text = "Not run: a middleware failed before it was started."
-    if call.attempts > 1:
+    if call.attempts - 1 > call.not_entered:
         text = in_part(run.state, call, "a middleware failed before it was continued")
     part = make_part(run, call, text, "interrupted")
-    run.record(Result(call_key=call.key, part=part))
+    run.record(Result(call_key=call.key, part=part, not_entered=True))

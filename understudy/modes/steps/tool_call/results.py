@@ -31,12 +31,13 @@ from understudy.modes.steps.tool_call.arguments import (
     record_request,
 )
 from understudy.modes.steps.tool_call.checks import wait_for_check
+from understudy.modes.steps.tool_call.earlier_calls import EDITED
 from understudy.outcomes import Completed, Failed, Stopped, ToolCallResult
 from understudy.run.child_calls import result_of_agent
 from understudy.run.file_edits import FileEdits
 from understudy.run.run import Run
 from understudy.state.agent_state import merged
-from understudy.state.folds.ends import IN_DOUBT, in_part, known
+from understudy.state.folds.ends import IN_DOUBT, in_part, known, with_done
 from understudy.state.records import Result
 from understudy.state.run_state import Call
 from understudy.stopping import StopSignal
@@ -93,9 +94,11 @@ def denied_result(run: Run, call: Call, request: Request, decision: Decision) ->
         reason = "a person found that this call took no effect, and decided that it must not run."
     else:
         reason = "a person decided that this call must not run."
-    if call.attempts and request.kind != "doubt":  # it has asked, or waits: its body was entered
+    if call.entered and request.kind != "doubt":  # it has asked, or waits: its body was entered
         why = "nobody answered it in time" if decision.by == EXPIRY else "a person rejected it"
         reason = in_part(run.state, call, why)
+        if call.unknown and request.kind == "approval":  # asked before it would have run again
+            reason = f"it was started and cut off, and may have taken effect; {why}."
     if decision.message:
         reason += f" They say: {decision.message!r}"
     text = f"Denied: {reason}\nDo not try the same call again."
@@ -109,13 +112,17 @@ def responded_result(run: Run, call: Call, decision: Decision) -> Result:
 
 
 def in_doubt_result(run: Run, call: Call, reason: str) -> Result | None:
-    """A result that says that the outcome of a started call is unknown.
+    """A result that says that the outcome of a started call is unknown, and what it had done.
 
     None where something is recorded that is to settle it: that its check is asked later, or, where
     there is none any more, a request to a person. The tool's `on_unknown` decides who is told; by
     default a person is asked about a call that a person was asked about before, or whose tool has a
     check.
     """
+    return _in_doubt(run, call, with_done(run.state, call, reason))
+
+
+def _in_doubt(run: Run, call: Call, reason: str) -> Result | None:
     ready = prepare(run, call)
     if isinstance(ready, ReadyCall):
         has_check = ready.tool.check is not None
@@ -135,11 +142,16 @@ def in_doubt_result(run: Run, call: Call, reason: str) -> Result | None:
             )
             record_request(run, request)
             return None
-    return doubt_result(run, call, reason)
+    return told_doubt(run, call, reason)
 
 
 def doubt_result(run: Run, call: Call, reason: str) -> Result:
-    """A result that says that the outcome of a started call is unknown; nobody is asked."""
+    """As `in_doubt_result`; nobody is asked."""
+    return told_doubt(run, call, with_done(run.state, call, reason))
+
+
+def told_doubt(run: Run, call: Call, reason: str) -> Result:
+    """The result of a call in doubt of which the model is told, for a reason that is complete."""
     part = make_part(run, call, IN_DOUBT.format(reason=reason), "interrupted")
     return Result(call_key=call.key, part=part, doubt=reason)
 
@@ -158,7 +170,7 @@ def settled_result(run: Run, call: Call) -> Result:
 
 def still_in_doubt(run: Run, call: Call) -> Result | None:
     """As `in_doubt_result`, of a call that waited for its check: for the same reason."""
-    return in_doubt_result(run, call, run.state.doubts[call.key].reason)
+    return _in_doubt(run, call, run.state.doubts[call.key].reason)
 
 
 def found_result(run: Run, ready: ReadyCall, found: Found) -> Result | None:
@@ -191,7 +203,7 @@ def not_entered_result(run: Run, ready: ReadyCall) -> Result:
     """The result of a call whose time limit passed while it waited for a thread: it did not run."""
     limit = ready.tool.timeout
     text = f"{ready.tool.name!r} was not started within its limit of {limit} seconds: no thread"
-    return failed_result(run, ready.call, text)
+    return replace(failed_result(run, ready.call, text), not_entered=True)
 
 
 def with_files(run: Run, ready: ReadyCall, result: Result, edits: FileEdits) -> Result:
@@ -335,8 +347,7 @@ def result_of(run: Run, ready: ReadyCall, returned: Any) -> Result:
         return not_kept_result(run, call, "it returned a list of ToolReturn, not a single one")
     if not separate:
         value = content
-    until = run.current.until_tool
-    target = until is not None and tool.name in until
+    target = run.is_until_tool(tool.name)
     value_is: Literal["content", "separate", "lost"] = "content"
     try:
         shown = as_json(content) if separate else tool.dump_value(content)
@@ -391,7 +402,7 @@ def as_edited(content: Any, edited: dict[str, Any] | None) -> Any:
     """
     if edited is None:
         return content
-    note = {"run_with_arguments_changed_by_a_person": edited}
+    note = {EDITED: edited}
     if content_holds_files(content):  # files are sent only from the top of a content
         return [note, *(content if isinstance(content, list) else [content])]
     return {**note, "result": content}

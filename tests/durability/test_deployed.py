@@ -1,0 +1,26 @@
+"""A run that is cut off anywhere, and that a definition with other gates goes on with (I4)."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.support.durability.deployed import BROKEN, GATES, PLACES, Gate, Place, deployed
+
+
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("then", GATES)
+@pytest.mark.parametrize("today", GATES)
+def test_wherever_a_run_is_cut_off_the_stricter_of_the_gates_of_then_and_today_counts(
+    place: Place, then: Gate, today: Gate
+) -> None:
+    assert deployed(place, then, today) == []
+
+
+@pytest.mark.parametrize("broken", BROKEN)
+def test_a_build_that_does_not_ask_the_gates_of_today_rightly_is_found_out(
+    broken: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else the test above would prove nothing."""
+    place, then, today, break_ = BROKEN[broken]
+    break_(monkeypatch)
+    assert deployed(place, then, today) != []
