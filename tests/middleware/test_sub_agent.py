@@ -470,6 +470,58 @@ def test_a_failure_of_a_child_is_an_error_result_naming_task_and_reason(
     assert outcome.text == "done"
 
 
+class Till:
+    """An agent that pays, a person is asked first, and its model is down afterwards."""
+
+    def __init__(self, *, is_lost: bool) -> None:
+        self.paid = 0
+
+        @tool(ask=True)
+        async def pay(order: str) -> str:
+            self.paid += 1
+            if is_lost:
+                raise ConnectionResetError("the answer is lost")
+            return "paid"
+
+        def reply(request: ScriptedRequest) -> Any:
+            if len(request.messages) > 1:
+                raise ConnectionError("the model is down")
+            return call("pay", {"order": "17"})
+
+        self.agent = Agent("till", ScriptedModel(reply), tools=[pay])
+
+
+def test_a_failed_child_tells_of_a_payment_that_a_person_has_found() -> None:
+    """S4, J4: the answer to the doubt is that it took effect."""
+    till = Till(is_lost=True)
+    agent = boss([task("till")], agents=[till.agent])
+    asked = interrupted(agent.execute_sync("go"))
+    doubt = interrupted(agent.resume_sync(asked.state, asked.decide(approve())))
+    assert doubt.requests[0].kind == "doubt"
+    end = completed(agent.resume_sync(doubt.state, doubt.decide(respond("it is paid"))))
+    (part,) = results(end.state)
+    assert part.outcome == "failed"
+    assert "It has done, and this stands:" in str(part.content)
+    assert 'pay({"order":"17"})' in str(part.content)
+
+
+@pytest.mark.parametrize("is_lost", [False, True])
+def test_a_request_shows_what_an_agent_that_is_over_has_done(is_lost: bool) -> None:
+    """J4, S4: its conversation is gone, and a person must know of the payment all the same."""
+    till = Till(is_lost=is_lost)
+    agent = boss([task("till")], [task("till")], agents=[till.agent])
+    outcome = interrupted(agent.execute_sync("go"))
+    assert outcome.requests[0].earlier == ()
+    outcome = interrupted(agent.resume_sync(reloaded(outcome.state), outcome.decide(approve())))
+    if is_lost:
+        decided = outcome.decide(respond("it is paid"))
+        outcome = interrupted(agent.resume_sync(reloaded(outcome.state), decided))
+    (request,) = outcome.requests
+    assert [(each.agent, each.outcome) for each in request.earlier] == [("till", "success")]
+    completed(agent.resume_sync(reloaded(outcome.state), outcome.decide(reject("paid already"))))
+    assert till.paid == 1
+
+
 def test_a_failing_child_leaves_its_siblings_alone() -> None:
     """S4."""
     agents = [child("bad", RuntimeError("down")), child("good", "fine")]

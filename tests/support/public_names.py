@@ -26,6 +26,7 @@ PACKAGES = (
     "understudy.models",
     "understudy.modes",
     "understudy.telemetry",
+    "understudy.testing",
     "understudy.tools",
     "understudy.web",
 )

@@ -38,6 +38,7 @@ from understudy import (
 from understudy.errors import (
     NotInterrupted,
 )
+from understudy.events import Event, ToolEnded
 from understudy.middleware import Middleware, SubAgent
 from understudy.models import ScriptedRequest
 from understudy.modes import Loop, Parallel, Sequential
@@ -253,6 +254,10 @@ class Slow:
         async def safe(ctx: ToolContext) -> str:
             return await body(ctx)
 
+        @tool(read_only=True)
+        async def looking(ctx: ToolContext) -> str:
+            return await body(ctx)
+
         @tool(on_unknown="ask")
         async def asking(ctx: ToolContext) -> str:
             return await body(ctx)
@@ -262,7 +267,7 @@ class Slow:
             self.ran.append((ctx.tool_name, ctx.call_key))
             return "ran"
 
-        self.tools = (plain, safe, asking, behind)
+        self.tools = (plain, safe, looking, asking, behind)
 
 
 def cut_off(calls: Sequence[Any]) -> tuple[Agent, Slow, Outage]:
@@ -306,6 +311,19 @@ async def test_a_call_that_is_safe_to_repeat_is_repeated_under_its_key() -> None
     assert (one, key) == (again, same_key)
     assert [part.content for part in results(second.state)] == ["safe ran"]
     assert second.state.doubts_in_tree == {}
+
+
+async def test_a_call_that_only_looks_something_up_runs_again() -> None:
+    """W8, J3: as after a crash; and it has one end."""
+    agent, slow, outage = cut_off([call("looking", id="l")])
+    first = failed(await soon(agent.execute("go")))
+    outage.lasts = False
+    events: list[Event] = []
+    second = completed(await soon(agent.retry(reloaded(first.state), on_event=events.append)))
+    (_, key), (_, same_key) = slow.ran
+    assert key == same_key
+    assert [part.content for part in results(second.state)] == ["looking ran"]
+    assert [event.call_key for event in events if isinstance(event, ToolEnded)] == [key]
 
 
 async def test_a_person_is_asked_about_a_call_that_was_cut_off() -> None:

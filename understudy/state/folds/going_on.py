@@ -95,7 +95,8 @@ def _reopened(state: AgentState, run: RunState, turn: Turn, closing: ModelMessag
 def _is_settled(state: AgentState, call: Call) -> bool:
     """Whether the end of the run left the call in doubt, and somebody has settled that since."""
     goes_on = any(is_child_of(key, call.key) for key in state.left)
-    is_doubt = call.running or call.check is not None
+    # One that only looks something up is never in doubt: it runs again, as after a crash.
+    is_doubt = call.check is not None or (call.running and call.effect != "read_only")
     return is_doubt and not goes_on and call.key not in state.doubts
 
 
