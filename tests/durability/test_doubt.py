@@ -44,7 +44,7 @@ from understudy.events import ToolEnded
 from understudy.middleware import SubAgent
 from understudy.state.fold import replay
 from understudy.state.records import Record, Started, record_from_dict, record_to_dict
-from understudy.tools import ToolFailed
+from understudy.tools import InvalidArguments, ToolFailed
 
 
 class Disk:
@@ -870,7 +870,12 @@ def act(body: Any, **options: Any) -> Any:
 
 @pytest.mark.parametrize(
     ("error", "is_doubt"),
-    [(ValueError("no receipt"), True), (Retry("again"), False), (ToolFailed("no"), False)],
+    [
+        (ValueError("no receipt"), True),
+        (InvalidArguments("no such order"), True),
+        (Retry("again"), False),
+        (ToolFailed("no"), False),
+    ],
     ids=lambda each: type(each).__name__,
 )
 def test_after_something_is_done_once_each_error_but_the_tools_own_is_a_doubt(

@@ -33,7 +33,7 @@ import urllib3
 import websockets.exceptions
 from mcp import MCPError
 
-from understudy import UsageError
+from understudy import Agent, Runtime, ScriptedModel, UsageError, tool
 from understudy.actors import ActorDied
 from understudy.errors import CallLost, WaitExpired
 from understudy.tools import InvalidArguments, OutcomeUnknown, Retry, ToolFailed
@@ -1157,6 +1157,27 @@ def test_a_class_in_both_tables_is_refused(nothing_happened: object, unknown_aft
     second = checked_errors(unknown_after, what="unknown_after=")
     with pytest.raises(UsageError, match=r"'pay' has .* in nothing_happened= and .* in unknown_"):
         check_tables(first, second, what="tool 'pay'")
+
+
+def test_a_class_in_the_tables_of_a_tool_and_its_agent_is_refused() -> None:
+    """T16."""
+
+    @tool(nothing_happened=Declined)
+    def pay() -> None:
+        """Pay."""
+
+    text = r"Agent 'desk', with its tool 'pay', has .*Declined in nothing_happened= and .*Declined"
+    with pytest.raises(UsageError, match=text):
+        Agent("desk", ScriptedModel(["Done."]), tools=[pay], unknown_after=Declined)
+    Agent("desk", ScriptedModel(["Done."]), tools=[pay], unknown_after=Exception)
+
+
+def test_what_a_tool_raises_on_purpose_is_refused_of_an_agent_and_of_a_runtime_too() -> None:
+    """T16."""
+    with pytest.raises(UsageError, match=r"Agent 'desk' has .*Retry in unknown_after="):
+        Agent("desk", ScriptedModel(["Done."]), unknown_after=Retry)
+    with pytest.raises(UsageError, match=r"Runtime has .*ToolFailed in unknown_after="):
+        Runtime([], unknown_after=ToolFailed)
 
 
 def test_a_class_and_its_base_class_may_be_in_both_tables() -> None:

@@ -43,6 +43,7 @@ from understudy.run.instructions import check_instructions
 from understudy.run.until_tool import check_force, check_known, refuse_both
 from understudy.tools import Tool
 from understudy.tools.effect_defaults import EffectDefaults
+from understudy.tools.effects import check_tables
 from understudy.tools.gate_rule import Rule
 from understudy.tools.toolsets import as_tools
 
@@ -157,6 +158,9 @@ def build_definition(
         tools = _merge_tools(definition.tools, [output_tool], agent=agent, owner=owner)
         definition = replace(definition, tools=tools, output_tool=output_tool)
     definition = _with_gates_of_tools(definition)
+    for tool in definition.tools.values():
+        both = f"Agent {agent!r}, with its tool {tool.name!r},"
+        check_tables(tool.nothing_happened, definition.effect_defaults.unknown_after, what=both)
     if not asks:
         _check_workflow_hooks(definition)
     _check_output(definition)

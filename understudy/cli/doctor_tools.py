@@ -48,7 +48,7 @@ def of_tools(agents: Sequence[Agent[Any, Any]], defaults: EffectDefaults) -> Ite
         yield Check("undeclared", "note", detail)
     varying = []
     for each in found.values():
-        if each.effect != "effects" or getattr(each.tool, "key", None) is not None:
+        if each.effect != "effects" or each.tool.key is not None:
             continue
         arguments = varying_arguments(each.tool)
         if arguments:

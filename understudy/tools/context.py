@@ -261,9 +261,9 @@ class ToolContext(Generic[DepsT_co]):
     def once(self, name: str, function: Callable[[], Any]) -> Coroutine[Any, Any, Any]:
         """Call `function` once in this call, and return its stored value in each run of the tool.
 
-        A crash in its middle leaves the call in doubt, unless the tool is idempotent. If it raises,
-        it is not done: it is called again when the tool runs again. After it is done, every error
-        of the tool but `Retry` and `ToolFailed` leaves the call in doubt.
+        A crash in its middle leaves the call in doubt, unless the tool is idempotent or read-only.
+        If it raises, it is not done: it is called again when the tool runs again. After it is done,
+        every error of the tool but `Retry` and `ToolFailed` leaves the call in doubt.
 
         Args:
             name: of this point.

@@ -7,7 +7,7 @@ from typing import Literal, cast, get_args
 
 from understudy._base.json_values import shown
 from understudy.errors import UsageError
-from understudy.tools.effects import CheckedErrors, checked_errors
+from understudy.tools.effects import CheckedErrors, check_tables, checked_errors
 
 Undeclared = Literal["effects", "read_only"]
 """What it does to call a tool again that does not say it: it may harm, or it never harms."""
@@ -40,6 +40,7 @@ class EffectDefaults:
 
         """
         errors = checked_errors(unknown_after, what=f"{what}: `unknown_after`")
+        check_tables((), errors, what=what)
         return cls(checked_undeclared(undeclared, what=what), errors)
 
 

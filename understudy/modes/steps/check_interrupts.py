@@ -170,7 +170,7 @@ async def _request_decisions(run: Run, turn: Turn) -> None:
         if own:
             shown = with_earlier(run, all_ready[key], own[0])
             recorded += [replace(each, doubts=doubts, earlier=shown.earlier) for each in own]
-        if not doubts:  # while a call of the tool is in doubt, each call needs a new decision
+        if not doubts:  # beside a doubt the call needs a decision of its own
             decided.extend(_kept_decisions(run, own))
     run.record(
         InterruptsChecked(

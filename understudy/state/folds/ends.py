@@ -310,7 +310,7 @@ def told_doubt(run: RunState, call: Call, reason: str, since: datetime) -> Doubt
 
 
 def doubtful_call(run: RunState, call: Call, reason: str, since: datetime) -> DoubtfulCall:
-    """A call in doubt, as shown to the person who decides about the next call of the tool."""
+    """A call in doubt, as shown to the person who decides about an equal call."""
     return DoubtfulCall(
         call_key=call.key,
         tool_name=call.part.tool_name,

@@ -296,7 +296,7 @@ def stricter(one: Effect, other: Effect) -> Effect:
 
 
 def blocked_by_doubt(run: Run, ready: ReadyCall) -> bool:
-    """Whether the call must wait because another call of its tool is in doubt.
+    """Whether the call must wait because another call, which equals it for instance, is in doubt.
 
     It waits unless an approval of it showed that doubt. If it waits, a request is recorded.
 

@@ -16,7 +16,7 @@ from understudy.run.run import AttemptEnded, Run
 from understudy.run.tool_call import ToolCall
 from understudy.state.folds.ends import done_by_call
 from understudy.stopping import StopAgent, StopSignal, StopSignals
-from understudy.tools import InvalidArguments, OutcomeUnknown, Retry, ToolFailed
+from understudy.tools import OutcomeUnknown, Retry, ToolFailed
 from understudy.tools.effects import Known, what_is_known
 
 
@@ -136,7 +136,7 @@ def doubt_after(run: Run, ready: ReadyCall, error: BaseException) -> InDoubt | N
     )
     if known is Known.UNKNOWN:
         return InDoubt(f"it raised {error_text(error)}, which leaves open what it did", error)
-    if all(isinstance(leaf, (Retry, ToolFailed, InvalidArguments)) for leaf in leaves):
+    if all(isinstance(leaf, (Retry, ToolFailed)) for leaf in leaves):
         return None
     if done_by_call(run.state, call):  # the reason says what
         return InDoubt(f"it raised {error_text(error)}", error)
