@@ -267,6 +267,16 @@ def test_of_two_declarations_the_one_that_allows_less_holds(
         assert len(set(shop.keys)) == 1
 
 
+def test_what_a_call_was_when_it_started_holds_for_its_errors_too() -> None:
+    """T13, J28: a tool is called read-only today; the call that is repeated may have harmed."""
+    shop = Shop(Crash(), ConnectionError("reset"), ConnectionError("reset"), ConnectionError("no"))
+    state = died_in_its_body(shop.agent(tools=[shop.tool(idempotent=True)]))
+    end = completed(shop.agent(tools=[shop.tool(read_only=True)]).resume_sync(reloaded(state)))
+    assert outcomes(end.state) == ["interrupted"]
+    assert len(end.state.doubts) == 1
+    assert len(set(shop.keys)) == 1
+
+
 # --------------------------------------------------------------------------- undeclared
 
 

@@ -172,7 +172,7 @@ def _forgets(patch: Patch) -> None:
 
 @_hole("a middleware may repeat a call")
 def _wrapper(patch: Patch) -> None:
-    _wrap(patch, middleware, "effect_of", lambda _: lambda run, tool: "idempotent")
+    _wrap(patch, middleware, "_may_repeat", lambda _: lambda call: True)
 
 
 @_hole("a doubt does not end a loop")

@@ -16,6 +16,7 @@ from understudy.modes.steps.tool_call.arguments import (
     answers_match,
     canonical,
     effect_of,
+    stricter,
 )
 from understudy.modes.steps.tool_call.checks import noted_while_it_runs
 from understudy.modes.steps.tool_call.ends import (
@@ -62,13 +63,16 @@ def record_started(
         arguments = None
     elif arguments is None and call.arguments is not None and call.attempts == 0:
         arguments = call.arguments
+    effect = effect_of(run, ready.tool)
+    if call.attempts:  # its tool may have been declared anew since
+        effect = stricter(call.effect, effect)
     run.record(
         Started(
             call_key=call.key,
             tool_name=ready.tool.name,
             tool_call_id=call.part.tool_call_id,
             attempt=call.attempts + 1,
-            effect=effect_of(run, ready.tool),
+            effect=effect,
             epoch=run.ledger.epoch,
             arguments=arguments,
             key_hash=key_hash,
@@ -131,7 +135,7 @@ async def _body(run: Run, ready: ReadyCall) -> Any:
         if tool.timeout is not None and scope.expired():
             if not entered:
                 raise NotEntered from error
-            if effect_of(run, tool) == "read_only":
+            if call.effect == "read_only":
                 raise TimeoutError(limit_text(tool, tool.timeout)) from None
             raise InDoubt(LIMIT_REASON.format(limit=tool.timeout), TimeoutError()) from error
         if isinstance(error, BaseExceptionGroup):

@@ -10,7 +10,7 @@ from understudy._base.error_texts import error_text
 from understudy._base.json_values import text_of
 from understudy.errors import JournalFailed, MiddlewareError
 from understudy.interrupts import Halt, Interrupt, Request
-from understudy.modes.steps.tool_call.arguments import ReadyCall, effect_of
+from understudy.modes.steps.tool_call.arguments import ReadyCall
 from understudy.run.child_calls import CallSuspended
 from understudy.run.run import AttemptEnded, Run
 from understudy.run.tool_call import ToolCall
@@ -118,7 +118,7 @@ def doubt_after(run: Run, ready: ReadyCall, error: BaseException) -> InDoubt | N
     up, and any error that is not known to leave it open.
     """
     tool, call = ready.tool, ready.call
-    if effect_of(run, tool) == "read_only":
+    if call.effect == "read_only":
         return None
     leaves = list(_leaves(error))
     for leaf in leaves:

@@ -13,7 +13,6 @@ from understudy.modes.steps.questions import ask_about_call
 from understudy.modes.steps.run_end import end_agents_of
 from understudy.modes.steps.tool_call.arguments import (
     ReadyCall,
-    effect_of,
     record_request,
     request_again,
 )
@@ -47,6 +46,7 @@ from understudy.run.child_calls import CallSuspended, wait_for_parts
 from understudy.run.hooks import HookFailed
 from understudy.run.run import AttemptEnded, Run
 from understudy.state.records import Result, Suspended
+from understudy.state.run_state import Call
 from understudy.tools import OutcomeUnknown, Retry, ToolFailed
 from understudy.tools.result import RemoteToolError
 
@@ -139,7 +139,7 @@ async def _result(run: Run, ready: ReadyCall, cancelled: Callable[[], bool]) -> 
         stopped = stop_result(run, call, ended.signal)
         return replace(stopped, not_entered=ended.is_before_body)
     except NotEntered:
-        if _was_unknown(run, ready):
+        if _was_unknown(call):
             return in_doubt_result(run, call, "it was tried again, and no thread was free for it")
         return not_entered_result(run, ready)
     except InDoubt as ended:
@@ -155,18 +155,18 @@ async def _result(run: Run, ready: ReadyCall, cancelled: Callable[[], bool]) -> 
             # (test_a_tool_that_fails_because_it_is_interrupted_is_in_doubt,
             # test_an_idempotent_call_that_fails_because_it_is_interrupted_keeps_its_key).
             raise asyncio.CancelledError from error
-        if _was_unknown(run, ready):
+        if _was_unknown(call):
             reason = f"it was tried again, which raised {error_text(error)}"
             return in_doubt_result(run, call, reason)
         return failed_result(run, call, as_edited(_failure_text(error), ready.edited))
 
 
-def _was_unknown(run: Run, ready: ReadyCall) -> bool:
+def _was_unknown(call: Call) -> bool:
     """Whether an attempt before this one may have taken effect, whatever this one says.
 
     The model's next call would have another key.
     """
-    return ready.call.unknown and effect_of(run, ready.tool) == "idempotent"
+    return call.unknown and call.effect == "idempotent"
 
 
 async def _suspend(run: Run, ready: ReadyCall) -> None:

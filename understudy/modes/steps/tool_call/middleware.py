@@ -15,7 +15,6 @@ from understudy.modes.steps.tool_call.arguments import (
     ReadyCall,
     as_tool_call,
     canonical,
-    effect_of,
 )
 from understudy.modes.steps.tool_call.body import record_started, tried
 from understudy.modes.steps.tool_call.ends import (
@@ -56,7 +55,7 @@ async def call_through_hooks(run: Run, ready: ReadyCall) -> tuple[Any, bool]:
         if ended:
             raise ended[0]  # also if the hook caught it and calls `next` again
         try:
-            if entered and effect_of(run, ready.tool) == "effects":
+            if entered and not _may_repeat(ready.call):
                 raise InDoubt("a middleware asked for it once more, which may repeat its effect")
             if entered:
                 record_started(run, ready, goes_on=True)
@@ -84,6 +83,11 @@ async def call_through_hooks(run: Run, ready: ReadyCall) -> tuple[Any, bool]:
         if not entered:  # the tool did not run, so the call is not in doubt
             record_not_run(run, ready.call)
         raise
+
+
+def _may_repeat(call: Call) -> bool:
+    """Whether a hook may call `next` again: it does not harm, as the tool was declared."""
+    return call.effect != "effects"
 
 
 async def _unless_ended(run: Run, chain: Awaitable[Any], ended: list[BaseException]) -> Any:

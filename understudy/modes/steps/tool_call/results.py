@@ -25,7 +25,6 @@ from understudy.modes.steps.check_stop import halt_request
 from understudy.modes.steps.tool_call.arguments import (
     ReadyCall,
     as_tool_call,
-    effect_of,
     is_gated,
     prepare,
     record_request,
@@ -243,7 +242,7 @@ def refused_result(run: Run, ready: ReadyCall, refused: Result, error: RecordRef
 
 def cancelled_inside_result(run: Run, ready: ReadyCall) -> Result | None:
     """The result of a tool that raised CancelledError without being cancelled itself."""
-    if effect_of(run, ready.tool) == "read_only":
+    if ready.call.effect == "read_only":
         return failed_result(run, ready.call, f"{ready.tool.name!r} was cancelled from within.")
     return in_doubt_result(run, ready.call, "it was cancelled from within")
 

@@ -19,7 +19,7 @@ from understudy._base.error_texts import error_text
 from understudy._base.event_loops import is_cancelled
 from understudy._base.json_values import shown
 from understudy.errors import UnderstudyError, UsageError
-from understudy.modes.steps.tool_call.arguments import ReadyCall, effect_of
+from understudy.modes.steps.tool_call.arguments import ReadyCall
 from understudy.modes.steps.tool_call.ends import InDoubt
 from understudy.run.child_calls import CallSuspended, parts_of
 from understudy.run.hooks import HookFailed
@@ -69,7 +69,7 @@ async def with_retries(
         except asyncio.CancelledError as inside:
             if is_cancelled():
                 raise
-            is_unknown = effect_of(run, ready.tool) != "read_only"
+            is_unknown = call.effect != "read_only"
             failed: BaseException = InDoubt(CANCELLED_INSIDE) if is_unknown else inside
             error: Exception = OutcomeUnknown()
         except InDoubt as doubt:
