@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 import pytest
 from mcp.server.mcpserver import MCPServer
+from mcp.server.mcpserver.exceptions import ToolError
 from mcp.server.mcpserver.resolve import Elicit, Resolve
 from pydantic import BaseModel
 
@@ -209,6 +210,7 @@ async def test_an_error_of_the_tool_is_a_result_for_the_model(how: Any, told: st
         ({"unknown_after": RemoteToolError}, "interrupted"),
         ({"unknown_after": KeyError}, "failed"),
         ({"key": lambda arguments: "pay"}, "failed"),
+        ({"key": lambda arguments: "pay", "unknown_after": KeyError}, "failed"),
         ({"key": lambda arguments: "pay", "unknown_after": Exception}, "interrupted"),
     ],
 )
@@ -257,11 +259,26 @@ async def test_a_connection_that_was_lost_between_calls_is_opened_anew_without_a
     assert (server.opened, server.closed) == (3, 3)
 
 
-async def test_an_answer_that_is_too_large_is_an_error_that_says_that_the_tool_ran() -> None:
-    state = await fire(Failing(text("x" * 10_000_001)))
+async def test_an_answer_that_is_too_large_says_that_the_tool_ran_and_is_not_to_be_called() -> None:
+    """M4, T9: an equal call in the run does not run."""
+    server = Failing(text("x" * 10_000_001))
+    tools = await listed(server, policy={"pay": {"ask": False, "key": lambda _: "order 17"}})
+    state = completed(await desk(call("pay"), call("pay"), tools=[*tools]).execute("go")).state
+    first, second = contents(state)
+    assert first == second
+    assert first[0] == "failed"
+    assert first[1].startswith("'pay' ran, but the answer of MCP server 'shop' has 10,000,")
+    assert first[1].endswith("Do not call it again only for its result.")
+    assert len(server.calls) == 1
+    assert state.doubts == {}
+
+
+async def test_an_error_that_is_too_large_is_an_error() -> None:
+    """M4: the server says that the call has failed."""
+    state = await fire(Failing({**text("x" * 10_000_001), "isError": True}))
     ((outcome, told),) = contents(state)
     assert outcome == "failed"
-    assert told.startswith("The tool ran, but the answer of MCP server 'shop' has 10,000,")
+    assert told.startswith("It failed, and the answer of MCP server 'shop' has 10,000,")
 
 
 async def test_structured_content_texts_and_files_reach_the_model() -> None:
@@ -586,8 +603,13 @@ async def ask_whether_sure() -> Elicit[Sure]:
     return Elicit("Sure?", Sure)
 
 
-def asking_of_2026() -> tuple[MCPServer, list[str]]:
-    """A server whose call ends with its question, which is the way of the protocol of 2026."""
+def asking_of_2026(error: Exception | None = None) -> tuple[MCPServer, list[str]]:
+    """A server whose call ends with its question, which is the way of the protocol of 2026.
+
+    Args:
+        error: by which its tool fails when it has the answer.
+
+    """
     server = MCPServer("bank")
     did: list[str] = []
 
@@ -595,9 +617,27 @@ def asking_of_2026() -> tuple[MCPServer, list[str]]:
     async def pay(answer: Annotated[Sure, Resolve(ask_whether_sure)]) -> str:
         """Pay."""
         did.append(f"sure: {answer.sure}")
+        if error is not None:
+            raise error
         return "paid"
 
     return server, did
+
+
+async def test_an_error_that_the_tool_reports_after_a_question_is_no_doubt() -> None:
+    """M4: the points that keep its questions are nothing that it has done."""
+    server, did = asking_of_2026(ToolError("no money"))
+    tools = await mcp_tools(server, id="bank", policy={"pay": {"ask": False}})
+    agent = desk(call("pay"), tools=[*tools])
+    outcome = interrupted(await agent.execute("go"))
+    (request,) = outcome.requests
+    answer = {request.id: respond({"sure": True})}
+    ended = completed(await agent.resume(reloaded(outcome.state), answer))
+    ((how, told),) = contents(ended.state)
+    assert how == "failed"
+    assert "no money" in told
+    assert ended.state.doubts == {}
+    assert did == ["sure: True"]
 
 
 async def test_a_call_that_ends_with_a_question_is_made_again_with_the_answer() -> None:

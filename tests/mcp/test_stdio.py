@@ -74,7 +74,7 @@ async def test_an_answer_of_many_megabytes_is_an_error(tmp_path: Path) -> None:
     outcome = completed(await Agent("a", by_turn(call("big")), tools=[*tools]).execute("go"))
     (part,) = results(outcome.state)
     assert part.outcome == "failed"
-    assert "The tool ran, but the answer" in str(part.content)
+    assert "'big' ran, but the answer" in str(part.content)
 
 
 async def test_a_line_without_an_end_ends_the_connection(

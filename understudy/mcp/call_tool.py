@@ -24,7 +24,7 @@ from understudy.mcp.http_client import MAX_ANSWER
 from understudy.mcp.listed_tool import ListedTool
 from understudy.mcp.mcp_server import McpServer
 from understudy.tools import ToolContext, ToolFailed
-from understudy.tools.result import RemoteToolError
+from understudy.tools.result import RemoteToolError, ResultLost
 
 MAX_ROUNDS = 10
 """How often one call may ask."""
@@ -52,7 +52,9 @@ async def call_tool(
 
     Raises:
         Interrupt: for what the server asks, in a group.
-        ToolFailed: if the tool has failed, or was not called.
+        ToolFailed: if it was not called, or asks what it does not get.
+        RemoteToolError: if the server says that it has failed.
+        ResultLost: if what it answers is too large.
         OutcomeUnknown: if nobody knows what it has done.
 
     """
@@ -224,15 +226,13 @@ def value_of(server: McpServer, answer: types.CallToolResult) -> Any:
 
     Raises:
         RemoteToolError: if it is an error.
-        ToolFailed: if it is too large.
+        ResultLost: if it is too large.
 
     """
     size = len(answer.model_dump_json())
     if size > MAX_ANSWER:
-        raise ToolFailed(
-            f"The tool ran, but the answer of {server} has {size:,} bytes, and may have "
-            f"{MAX_ANSWER:,}: ask for less."
-        )
+        why = f"the answer of {server} has {size:,} bytes, and may have {MAX_ANSWER:,}"
+        raise RemoteToolError(f"It failed, and {why}.") if answer.is_error else ResultLost(why)
     parts = [_part(block) for block in answer.content]
     texts = [part for part in parts if isinstance(part, str)]
     if answer.is_error:

@@ -19,7 +19,7 @@ from understudy.mcp.listed_tool import MAX_DESCRIPTION, ListedTool, NotReached
 from understudy.mcp.mcp_server import McpServer
 from understudy.tools import OutcomeUnknown, Tool, ToolContext
 from understudy.tools.effect_defaults import Undeclared
-from understudy.tools.effects import checked_errors
+from understudy.tools.effects import Known, checked_errors, what_is_known
 from understudy.tools.predicates import checked_predicate
 from understudy.tools.result import RemoteToolError
 
@@ -284,9 +284,11 @@ def _tool(server: McpServer, listed: ListedTool, given: _Options, own: Mapping[s
     if "read_only" in own or "idempotent" in own:  # it beats what the server says
         options |= {"read_only": False, "idempotent": False}
     options |= own
+    unknown = checked_errors(own.get("unknown_after", ()), what=f"{server}: `unknown_after`")
+    is_failure = what_is_known(RemoteToolError(), unknown_after=unknown) is not Known.UNKNOWN
     options["nothing_happened"] = (
         NotReached,
-        *(() if own.get("unknown_after") else (RemoteToolError,)),
+        *((RemoteToolError,) if is_failure else ()),
         *checked_errors(own.get("nothing_happened", ()), what=f"{server}: `nothing_happened`"),
     )
     # What the server says of its tool is part of what a person approves.

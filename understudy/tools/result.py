@@ -29,6 +29,13 @@ class RemoteToolError(Exception):
     """
 
 
+class ResultLost(Exception):
+    """A tool of this library ran, and its result cannot be kept: the text says why.
+
+    The model is told so, and an equal call in the run does not run.
+    """
+
+
 class OutcomeUnknown(Exception):
     """Raised by a tool that cannot know whether it took effect: its target did not answer, say.
 

@@ -18,6 +18,7 @@ from understudy.state.folds.ends import done_by_call
 from understudy.stopping import StopAgent, StopSignal, StopSignals
 from understudy.tools import OutcomeUnknown, Retry, ToolFailed
 from understudy.tools.effects import Known, what_is_known
+from understudy.tools.result import RemoteToolError, ResultLost
 
 
 class CallEnded(BaseException):
@@ -114,11 +115,11 @@ def control_signal(error: BaseException) -> BaseException | None:
 def doubt_after(run: Run, ready: ReadyCall, error: BaseException) -> InDoubt | None:
     """The doubt about a call whose body raised; None if the error says that it took no effect.
 
-    Or if it is one of the tool that need not be asked about: of a tool that only looks something
-    up, and any error that is not known to leave it open.
+    Or if nobody needs to be asked: of a tool that only looks something up, of a call that ran and
+    whose result is lost, and after any error that is not known to leave it open.
     """
     tool, call = ready.tool, ready.call
-    if call.effect == "read_only":
+    if call.effect == "read_only" or isinstance(error, ResultLost):
         return None
     leaves = list(_leaves(error))
     for leaf in leaves:
@@ -136,7 +137,7 @@ def doubt_after(run: Run, ready: ReadyCall, error: BaseException) -> InDoubt | N
     )
     if known is Known.UNKNOWN:
         return InDoubt(f"it raised {error_text(error)}, which leaves open what it did", error)
-    if all(isinstance(leaf, (Retry, ToolFailed)) for leaf in leaves):
+    if all(isinstance(leaf, (Retry, ToolFailed, RemoteToolError)) for leaf in leaves):
         return None
     if done_by_call(run.state, call):  # the reason says what
         return InDoubt(f"it raised {error_text(error)}", error)

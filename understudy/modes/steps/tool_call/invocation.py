@@ -36,6 +36,7 @@ from understudy.modes.steps.tool_call.results import (
     halt_result,
     in_doubt_result,
     not_entered_result,
+    not_kept_result,
     questions_asked,
     refused_result,
     result_of,
@@ -48,7 +49,7 @@ from understudy.run.run import AttemptEnded, Run
 from understudy.state.records import Result, Suspended
 from understudy.state.run_state import Call
 from understudy.tools import OutcomeUnknown, Retry, ToolFailed
-from understudy.tools.result import RemoteToolError
+from understudy.tools.result import RemoteToolError, ResultLost
 
 
 async def invoke(run: Run, ready: ReadyCall) -> None:
@@ -146,6 +147,8 @@ async def _result(run: Run, ready: ReadyCall, cancelled: Callable[[], bool]) -> 
         if cancelled():
             raise asyncio.CancelledError from ended  # as below
         return in_doubt_result(run, call, ended.reason)
+    except ResultLost as lost:
+        return not_kept_result(run, call, text_of(lost))
     except (HookFailed, JournalFailed):
         raise
     except Exception as error:

@@ -28,7 +28,7 @@ from understudy.run.waits.points import IN_PROCESS, RETRY
 from understudy.state.records import PointAnswered, PointReached
 from understudy.state.run_state import Call, Point
 from understudy.tools import OutcomeUnknown, Retry, ToolFailed
-from understudy.tools.result import RemoteToolError
+from understudy.tools.result import RemoteToolError, ResultLost
 
 CANCELLED_INSIDE = "it was cancelled from within"
 LONGEST = 100 * 365 * 86_400.0
@@ -75,7 +75,7 @@ async def with_retries(
         except InDoubt as doubt:
             failed, is_unknown = doubt, True
             error = doubt.error if isinstance(doubt.error, Exception) else OutcomeUnknown()
-        except (UnderstudyError, HookFailed, Retry, ToolFailed, RemoteToolError):
+        except (UnderstudyError, HookFailed, Retry, ToolFailed, RemoteToolError, ResultLost):
             raise  # it would come again; or it is meant for the model, or is none of the tool
         except Exception as raised:
             failed, error, is_unknown = raised, raised, False
