@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.support.ag_ui_client import Client, answer, by_header, of_type, said, text_of, types
-from tests.support.agents import by_turn, results
+from tests.support.agents import by_turn, interrupted, results
 from understudy import Agent, Interrupt, Runtime, ToolContext, UsageError, call, tool
 from understudy.ag_ui import ag_ui, frontend_tool
 from understudy.errors import DecisionError
@@ -229,6 +229,20 @@ async def test_who_comes_back_while_a_person_is_asked_gets_the_conversation_once
         "MESSAGES_SNAPSHOT",
         "RUN_FINISHED",
     ]
+
+
+def test_a_frontend_tool_says_what_it_does_as_any_other() -> None:
+    """T13, T14: by default it may be called again under the same key."""
+    measured = frontend_tool("measure", "Measure the page.", COLOR, read_only=True)
+    assert (paint.effect, measured.effect) == ("idempotent", "read_only")
+    book = frontend_tool("book", "Book it.", COLOR, key=lambda a: f"book:{a['color']}")
+    agent = Agent("desk", by_turn(call("book", BLUE), call("book", BLUE), "Done."), tools=[book])
+    first = interrupted(agent.execute_sync("go"))
+    (request,) = first.requests
+    given = {request.id: respond("booked")}
+    second = interrupted(agent.resume_sync(first.state, given))
+    (request,) = second.requests
+    assert (request.kind, [doubt.status for doubt in request.doubts]) == ("approval", ["done"])
 
 
 @pytest.mark.parametrize(

@@ -29,8 +29,7 @@ from understudy import (
 from understudy.mcp import mcp_tools
 from understudy.middleware import AskUser, HumanInTheLoop, SubAgent, TodoList, Workspace
 from understudy.state.records import Record
-from understudy.tools import OutcomeUnknown, exit_loop
-from understudy.tools.toolsets import as_tools
+from understudy.tools import OutcomeUnknown, as_tools, exit_loop
 
 
 @pytest.fixture(params=["here", "elsewhere"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Unpack
 
 from ag_ui.core import ToolMessage
 from ag_ui.core.types import TextPart
@@ -17,6 +17,7 @@ from understudy.interrupts import Decision, Interrupt, Request, respond
 from understudy.interrupts import reject as rejected
 from understudy.login.problems import refused
 from understudy.tools import Tool, ToolContext
+from understudy.tools.function_tool import ToolOptions
 
 WireIdOf = Callable[[Request], str]
 """The id of the call of a request, as clients know it."""
@@ -43,6 +44,7 @@ def frontend_tool(
     *,
     answer: object = None,
     expires_after: float | None = None,
+    **options: Unpack[ToolOptions],
 ) -> Tool[Callable[..., Any]]:
     """A tool that has no code here: the page of a client executes it, and sends the result.
 
@@ -58,6 +60,7 @@ def frontend_tool(
             type. Then the client sends JSON; a string is sent as it is. By default the result is
             text.
         expires_after: seconds after which nobody is expected to answer; None = never.
+        options: as of `Tool`: `read_only=True` where the page changes nothing, or `key=`.
 
     Raises:
         UsageError: for what is no such schema, and for a time that is not possible.
@@ -69,7 +72,9 @@ def frontend_tool(
 
     call = _OfPage(question, schema, expires_after)
     # It does nothing by itself, so a crash in its middle leaves no doubt.
-    return Tool.from_schema(name, description, parameters, call, idempotent=True, inline=True)
+    options.setdefault("idempotent", not options.get("read_only", False))
+    options.setdefault("inline", True)
+    return Tool.from_schema(name, description, parameters, call, **options)
 
 
 def checked_tools(given: object) -> frozenset[str]:

@@ -10,6 +10,7 @@ from understudy.tools.result import (
     ToolFailed,
     ToolResult,
 )
+from understudy.tools.toolsets import as_tools
 
 __all__ = [
     "DidNotHappen",
@@ -24,6 +25,7 @@ __all__ = [
     "ToolResult",
     "ToolSource",
     "Unknown",
+    "as_tools",
     "exit_loop",
     "tool",
 ]
