@@ -11,10 +11,10 @@ from understudy.modes.steps.tool_call.arguments import (
     CRASHED,
     ReadyCall,
     blocked_by_doubt,
-    effect_of,
+    effect_now,
+    must_not_repeat,
     not_kept_before,
     prepare,
-    stricter,
 )
 from understudy.modes.steps.tool_call.body import record_started
 from understudy.modes.steps.tool_call.invocation import invoke
@@ -191,9 +191,8 @@ async def _release(run: Run, call: Call) -> ReadyCall | None:
     if call.running:
         tool = run.definition.tool_of(call.part.tool_name)
         limit = run.current.once.get(LIMIT_PASSED + call.key)
-        effect = call.effect if tool is None else stricter(call.effect, effect_of(run, tool))
-        may_repeat = effect == "idempotent" and tool is not None and not call.copied_from
-        if effect != "read_only" and (not may_repeat or limit is not None):
+        is_limited = limit is not None and effect_now(run, call) != "read_only"
+        if is_limited or must_not_repeat(run, call):
             reason = CRASHED if limit is None else LIMIT_REASON.format(limit=limit)
             unknown = in_doubt_result(run, call, reason)
             if unknown is not None:

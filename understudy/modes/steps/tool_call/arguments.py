@@ -26,6 +26,7 @@ from understudy.tools.made_arguments import left_out, with_value
 CRASHED = "it was cut off before its result was recorded"
 CHANGED = "The call, or its tool, is not what was decided about."
 """Of a request that takes the place of one whose decision does not hold any more."""
+_STRICTNESS: tuple[Effect, ...] = ("read_only", "idempotent", "effects")
 
 
 @quickly_made
@@ -234,11 +235,22 @@ def _doubts_to_come(run: Run, state: AgentState) -> Iterator[DoubtfulCall]:
             yield doubtful_call(inside, call, CRASHED, run.clock.now())
 
 
+def effect_now(run: Run, call: Call) -> Effect:
+    """What it does to run a call again that was started.
+
+    As it was declared then or is declared now, whichever allows less: a tool may be declared anew
+    while a call of it is open.
+    """
+    tool = run.definition.tool_of(call.part.tool_name)
+    now = call.effect if tool is None else effect_of(run, tool)
+    return max(call.effect, now, key=_STRICTNESS.index)
+
+
 def must_not_repeat(run: Run, call: Call) -> bool:
     """Whether the call does not run again by itself once it was cut off."""
-    tool = run.definition.tool_of(call.part.tool_name)
-    effect = call.effect if tool is None else stricter(call.effect, effect_of(run, tool))
-    return effect == "effects" or (effect == "idempotent" and call.copied_from)
+    effect = effect_now(run, call)
+    is_gone = run.definition.tool_of(call.part.tool_name) is None
+    return effect == "effects" or (effect == "idempotent" and (is_gone or call.copied_from))
 
 
 def _same_key(run: Run, ready: ReadyCall, doubt: DoubtfulCall) -> bool:
@@ -285,14 +297,6 @@ def not_kept_before(run: Run, ready: ReadyCall) -> str | None:
         if each.tool_name in ready.tool.names and equals(ready, each.arguments):
             return each.text
     return None
-
-
-_STRICTNESS: tuple[Effect, ...] = ("read_only", "idempotent", "effects")
-
-
-def stricter(one: Effect, other: Effect) -> Effect:
-    """The one that allows less: a tool may be declared anew while a call of it is open."""
-    return max(one, other, key=_STRICTNESS.index)
 
 
 def blocked_by_doubt(run: Run, ready: ReadyCall) -> bool:

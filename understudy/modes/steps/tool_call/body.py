@@ -15,8 +15,8 @@ from understudy.modes.steps.tool_call.arguments import (
     ReadyCall,
     answers_match,
     canonical,
+    effect_now,
     effect_of,
-    stricter,
 )
 from understudy.modes.steps.tool_call.checks import noted_while_it_runs
 from understudy.modes.steps.tool_call.ends import (
@@ -63,9 +63,7 @@ def record_started(
         arguments = None
     elif arguments is None and call.arguments is not None and call.attempts == 0:
         arguments = call.arguments
-    effect = effect_of(run, ready.tool)
-    if call.attempts:  # its tool may have been declared anew since
-        effect = stricter(call.effect, effect)
+    effect = effect_now(run, call) if call.attempts else effect_of(run, ready.tool)
     run.record(
         Started(
             call_key=call.key,
