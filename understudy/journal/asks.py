@@ -19,7 +19,7 @@ from understudy.errors import SchemaVersionError, StoreDamaged
 from understudy.interrupts import Request
 from understudy.journal.codec import EncodedRecord, decode, encode_again
 from understudy.state.agent_state import AgentState
-from understudy.state.doubts import Doubt, doubt_asked, doubt_told, has_doubts, told_doubts
+from understudy.state.doubts import Doubt, doubt_asked, doubt_told, has_doubts
 from understudy.state.next_due import notices_of
 from understudy.state.record_format import FORMAT_VERSION
 from understudy.state.records import Requested
@@ -82,7 +82,8 @@ def asks_of_doubts(state: AgentState) -> tuple[Ask, ...]:
     if not has_doubts(state):
         return ()
     named = _named(state)
-    return tuple(_ask_of_doubt(doubt_told(doubt, *named)) for doubt in told_doubts(state))
+    doubts = state.doubts_in_tree.values()
+    return tuple(_ask_of_doubt(doubt_told(doubt, *named)) for doubt in doubts)
 
 
 def _named(state: AgentState) -> tuple[str, str]:

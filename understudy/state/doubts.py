@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal, Protocol
@@ -21,6 +21,10 @@ class HasDoubts(Protocol):
     @property
     def doubts(self) -> Mapping[str, DoubtfulCall]:
         """The calls in doubt that nobody is asked about, by call key."""
+
+    @property
+    def doubts_in_tree(self) -> Mapping[str, DoubtfulCall]:
+        """The same, and those of the agents that it runs now."""
 
     @property
     def children(self) -> Mapping[str, HasDoubts]:
@@ -96,18 +100,11 @@ def has_doubts(state: HasDoubts) -> bool:
     return bool(state.children) and any(has_doubts(child) for child in state.children.values())
 
 
-def told_doubts(state: HasDoubts) -> Iterator[DoubtfulCall]:
-    """The calls in doubt about which no person is asked, in this agent and in those inside."""
-    yield from state.doubts.values()
-    for child in state.children.values():
-        yield from told_doubts(child)
-
-
 def next_end(state: HasDoubts) -> datetime | None:
     """When the next of them ends by itself; None where none does."""
     if not has_doubts(state):
         return None
-    ends = (doubt.ends_at for doubt in told_doubts(state) if doubt.ends_at is not None)
+    ends = (doubt.ends_at for doubt in state.doubts_in_tree.values() if doubt.ends_at is not None)
     return min(ends, default=None)
 
 
