@@ -76,7 +76,7 @@ def test_an_option_that_hosts_do_not_have_is_no_argument(name: str) -> None:
         cluster([Hosts("app:make", options={name: None})])
 
 
-@pytest.mark.parametrize("name", ["factory", "deps_for", "pricing"])
+@pytest.mark.parametrize("name", ["factory", "deps_for", "pricing", "undeclared", "unknown_after"])
 def test_an_option_that_a_factory_brings_is_refused_with_that_remedy(name: str) -> None:
     with pytest.raises(TypeError, match=rf"return Definitions\(agents, {name}=...\)"):
         cluster(**{name: None})

@@ -201,6 +201,8 @@ def test_each_definition_runs_in_the_pool_that_has_it(database: str) -> None:
         cluster.spawn("desk", "ann").run("Hello!").get(timeout=SECONDS)
         owners = {info.id: info.host for info in cluster.agents().get(timeout=SECONDS)}
         assert owners == {"eye": pids["vision"], "ann": pids["desk"]}
+        lost = completed(cluster.spawn("vision", "lost").run("lose 17").get(timeout=SECONDS))
+        assert lost.state.doubts == {}  # its factory says that undeclared tools only look
         with pytest.raises(UsageError, match="'desk', 'vision'"):
             cluster.scale(2)
         # A cluster that has not seen the agent looks up what it is.

@@ -121,10 +121,10 @@ def desks() -> list[Agent]:
 
 
 def vision() -> Definitions:
-    """Another pool: an agent with deps, whose model has a price."""
-    agent = Agent("vision", ScriptedModel(clerk), tools=[block])
+    """Another pool: an agent with deps, whose model has a price, and whose tools only look."""
+    agent = Agent("vision", ScriptedModel(clerk), tools=[block, lose])
     prices = {"scripted": Price(input=0, output=1_000_000)}  # a dollar for each token of a reply
-    return Definitions([agent], deps_for=_eyes, pricing=prices)
+    return Definitions([agent], deps_for=_eyes, pricing=prices, undeclared="read_only")
 
 
 def making() -> Definitions:

@@ -16,6 +16,8 @@ from understudy.actors.agent.services import RuntimeTelemetry
 from understudy.agent.agent import Agent
 from understudy.errors import UsageError
 from understudy.models.prices import Pricing
+from understudy.tools.effect_defaults import Undeclared
+from understudy.tools.effects import Errors
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +32,8 @@ class Definitions:
         context: as of `Runtime`.
         telemetry: as of `Runtime`: that of the host's own process.
         pricing: as of `Runtime`.
+        undeclared: as of `Runtime`.
+        unknown_after: as of `Runtime`.
 
     """
 
@@ -39,6 +43,8 @@ class Definitions:
     telemetry: RuntimeTelemetry | None = None
     pricing: Pricing | None = None
     factory: AgentFactory | None = field(default=None, kw_only=True)
+    undeclared: Undeclared | None = field(default=None, kw_only=True)
+    unknown_after: Errors = field(default=(), kw_only=True)
 
 
 @asynccontextmanager

@@ -70,6 +70,8 @@ class Host:
                     context=definitions.context,
                     telemetry=definitions.telemetry,
                     pricing=definitions.pricing,
+                    undeclared=definitions.undeclared,
+                    unknown_after=definitions.unknown_after,
                     **options,
                 )
                 async with runtime:
