@@ -204,6 +204,10 @@ async def test_a_request_whose_tool_was_renamed_says_that_it_is_impossible_and_t
             assert shown == runtime.why_impossible(request)
             assert ("aliases=['pay']" in (shown or "")) is (not aliases)
             assert ("It cannot be approved" in text) is (not aliases)
+            assert ("It cannot be approved" in (await client.get("/")).text) is (not aliases)
+            (row,) = (await client.get("/api/pending")).json()["requests"]
+            assert row["impossible"] == shown
+            assert ("\nno approval: " in request_text(row)) is (not aliases)
 
 
 async def test_its_form_settles_a_doubt_and_comes_back_to_the_list() -> None:

@@ -102,7 +102,12 @@ def request_row(visit: Visit, pending: PendingRequest, at: int) -> dict[str, Any
     """
     row = pending.to_dict()
     said = summary(visit.redacted(row, "requests", at))
-    return {**row, "reply": reply_of(pending.request), "summary": said}
+    return {
+        **row,
+        "reply": reply_of(pending.request),
+        "summary": said,
+        "impossible": visit.why_impossible(pending.request),
+    }
 
 
 async def _count_replies(
