@@ -150,11 +150,10 @@ def replies_in(state: AgentState) -> dict[str, tuple[int, int]]:
     for inner in state.tree:
         if inner.run is None or inner.run.over:
             continue
-        calls = inner.run.calls
-        requests = [request for call in calls for request in call.requests.values()]
-        if requests:
-            answered = sum(len(call.decisions) for call in calls)
-            found[reply_of(requests[0])] = (answered, len(requests))
+        unused = [(call, each) for call in inner.run.calls for each in call.unused_requests]
+        if unused:
+            answered = sum(request.id in call.decisions for call, request in unused)
+            found[reply_of(unused[0][1])] = (answered, len(unused))
     return found
 
 
