@@ -176,6 +176,30 @@ async def test_a_doubt_is_settled_as_not_happened_so_that_an_equal_call_may_run(
             assert (await listed(client))["doubts"] == []
 
 
+async def test_a_doubt_of_another_agent_that_is_settled_since_is_shown_so() -> None:
+    @tool(key=lambda arguments: "rent")
+    def pay_rent() -> str:
+        raise ConnectionError("the line is dead")
+
+    agent = Agent("tenant", by_turn(call("pay_rent"), "Done."), tools=[pay_rent])
+    async with Runtime([agent]) as runtime, site_of(runtime) as client:
+        first = runtime.spawn("tenant", "a")
+        await soon(first.run("Pay."))
+        (request,) = interrupted(await soon(runtime.spawn("tenant", "b").run("Pay."))).requests
+        assert request.doubts[0].agent_id == "a"
+        where = f"/agents/b/requests/{request.id}"
+        (doubt,) = (await client.get(f"/api{where}")).json()["doubts"]
+        assert doubt["settled"] is None
+        await soon(first.settle(doubt["call_key"], how="the landlord has it"))
+        (doubt,) = (await client.get(f"/api{where}")).json()["doubts"]
+        assert doubt["settled"]["how"] == "the landlord has it"
+        text = (await client.get(where)).text
+        assert "the landlord has it" in text
+        await soon(runtime.delete("a"))
+        (doubt,) = (await client.get(f"/api{where}")).json()["doubts"]
+        assert doubt["settled"] is None
+
+
 async def test_a_request_shows_the_equal_calls_that_were_made_before() -> None:
     bought = []
 
