@@ -136,6 +136,12 @@ def test_an_async_function_makes_no_key(till: Till) -> None:
         till.refund(key=later)
 
 
+@pytest.mark.parametrize("key", [lambda _arguments, _ctx: "one", lambda: "one"])
+def test_a_function_of_another_number_of_parameters_makes_no_key(till: Till, key: Any) -> None:
+    with pytest.raises(UsageError, match="`key` must be a plain function of one parameter"):
+        till.refund(key=key)
+
+
 def no_key(arguments: Mapping[str, Any]) -> Any:
     return arguments["order_id"] or None
 
