@@ -157,15 +157,16 @@ def no_key(arguments: Mapping[str, Any]) -> Any:
     ],
 )
 def test_a_call_whose_key_cannot_be_made_does_not_run(
-    stage: Stage, till: Till, key: Any, why: str, gated: bool
+    stage: Stage, till: Till, key: Any, why: str, gated: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """T14: and nobody is asked about it."""
+    """T14: and nobody is asked about it. The log tells who wrote the tool."""
     stage.cast(refund(5), tools=[till.refund(key=key, ask=gated)])
     (part,) = results(completed(stage.start()).state)
     assert (part.outcome, till.paid) == ("failed", [])
     assert "'refund'" in str(part.content)
     assert "`key`" in str(part.content)
     assert why in str(part.content)
+    assert why in caplog.text
 
 
 def test_a_key_is_made_of_the_arguments_as_a_gate_sees_them(till: Till) -> None:
