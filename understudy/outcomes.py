@@ -163,7 +163,9 @@ class Interrupted(_OneOutcome):
 
     def explain(self) -> str:
         """In one sentence, what the run waits for."""
-        asked = Counter(f"{request.kind} of {request.about!r}" for request in self.requests)
+        asked = Counter(
+            f"{request.kind} of {request.about!r}{_beside(request)}" for request in self.requests
+        )
         requests = ", ".join(f"{n} x {what}" if n > 1 else what for what, n in asked.items())
         n = len(self.requests)
         pending = "1 request is pending" if n == 1 else f"{n} requests are pending"
@@ -304,6 +306,13 @@ def _limit(run: RunState) -> str:
         if given.turn == run.early_stop and given.answer
     ]
     return _listed(signals) if signals else f"its max_runs={run.max_runs} were used up"
+
+
+def _beside(request: Request) -> str:
+    """Because of which call a person is asked, where it is not for the call alone."""
+    if any(doubt.status == "in_doubt" for doubt in request.doubts):
+        return " (an equal call, or one of the tool, is in doubt)"
+    return " (an equal call was made)" if request.doubts else ""
 
 
 def _unforced(run: RunState) -> StopSignal | None:

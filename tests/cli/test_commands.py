@@ -827,7 +827,15 @@ def test_doctor_tells_what_the_tools_of_a_program_do_not_say(
     def remind(at: datetime) -> str:
         return "reminded"
 
-    said = [read_clock, remind]
+    @tool(undeclared="effects")
+    def ship(order: str) -> str:
+        return "shipped"
+
+    @tool(key=lambda arguments: f"refund:{arguments['order']}")
+    def refund(order: str) -> str:
+        return "refunded"
+
+    said = [read_clock, remind, ship, refund]
     clerk = Agent("clerk", by_turn("x"), tools=[look_up, pay_out], undeclared="read_only")
     desk = Agent("desk", by_turn("x"), tools=[book, *said], middleware=[SubAgent([clerk])])
     gate = {"pay_out": True}

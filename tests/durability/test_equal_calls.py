@@ -522,3 +522,8 @@ def test_a_thousand_calls_back_are_looked_at(sound: Bank, between: int, shown: i
     agent = sound.agent(*["over"] * (between + 1), PAY, tools=[sound.tool(ask=True)])
     outcome = interrupted(agent.execute_sync("Go.", state=AgentState(messages=history)))
     assert len(outcome.requests[0].earlier) == shown
+
+
+def test_an_outcome_says_that_it_waits_because_of_a_doubt(bank: Bank) -> None:
+    outcome = interrupted(bank.agent(PAY, PAY, "done").execute_sync("go"))
+    assert "approval of 'pay' (an equal call, or one of the tool, is in doubt)" in outcome.explain()

@@ -220,6 +220,7 @@ def test_a_run_cut_off_anywhere_asks_once_and_runs_the_tool_once() -> None:
         ({"when": True}, "`when` must be a function"),
         ({"expires_after": -1}, "`expires_after`"),
         (1, "must be True, False"),
+        (lambda _arguments, _ctx: True, 'write {"when": function}'),
         (None, "must be True, False"),
     ],
 )

@@ -136,6 +136,12 @@ def test_an_async_function_makes_no_key(till: Till) -> None:
         till.refund(key=later)
 
 
+@pytest.mark.parametrize("key", [lambda _arguments, _ctx: "one", lambda: "one"])
+def test_a_function_of_another_number_of_parameters_makes_no_key(till: Till, key: Any) -> None:
+    with pytest.raises(UsageError, match="`key` must be a plain function of one parameter"):
+        till.refund(key=key)
+
+
 def no_key(arguments: Mapping[str, Any]) -> Any:
     return arguments["order_id"] or None
 
@@ -151,15 +157,16 @@ def no_key(arguments: Mapping[str, Any]) -> Any:
     ],
 )
 def test_a_call_whose_key_cannot_be_made_does_not_run(
-    stage: Stage, till: Till, key: Any, why: str, gated: bool
+    stage: Stage, till: Till, key: Any, why: str, gated: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """T14: and nobody is asked about it."""
+    """T14: and nobody is asked about it. The log tells who wrote the tool."""
     stage.cast(refund(5), tools=[till.refund(key=key, ask=gated)])
     (part,) = results(completed(stage.start()).state)
     assert (part.outcome, till.paid) == ("failed", [])
     assert "'refund'" in str(part.content)
     assert "`key`" in str(part.content)
     assert why in str(part.content)
+    assert why in caplog.text
 
 
 def test_a_key_is_made_of_the_arguments_as_a_gate_sees_them(till: Till) -> None:

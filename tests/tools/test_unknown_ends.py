@@ -54,6 +54,10 @@ async def pays_and_fails(ctx: ToolContext) -> str:
     raise ValueError("no receipt")
 
 
+async def fails_in_sentences() -> str:
+    raise ConnectionError("The server is busy.\nSee its handbook.")
+
+
 async def succeeds() -> str:
     return "paid"
 
@@ -75,6 +79,12 @@ WAYS: dict[str, tuple[Body, dict[str, Any], list[Middleware], str]] = {
     "a limit inside": (takes_too_long_inside, {}, [], "it raised TimeoutError"),
     "cancelled inside": (is_cancelled_inside, {}, [], "it was cancelled from within"),
     "it says so": (does_not_know, {}, [], "no answer"),
+    "sentences": (
+        fails_in_sentences,
+        {},
+        [],
+        "ConnectionError: The server is busy. See its handbook, which leaves open what it did",
+    ),
     "a group": (fails_together, {}, [], "leaves open what it did"),
     "a group with a cancellation": (fails_around_a_cancellation, {}, [], "leaves open what it did"),
     "unknown_after": (fails, {"unknown_after": Exception}, [], "ValueError: no such order"),

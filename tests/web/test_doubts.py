@@ -89,6 +89,37 @@ async def test_the_api_lists_what_is_in_doubt_in_pages() -> None:
             assert [row["id"] for row in inbox] == [request_id]
 
 
+async def test_a_call_in_doubt_does_not_wait_for_the_approval_by_which_it_ran() -> None:
+    @tool
+    def send(to: str) -> str:
+        if to == "ann":
+            return "sent"
+        raise ConnectionError("the line is dead")
+
+    turn = [call("send", {"to": to}) for to in ("ann", "bob", "eve")]
+    gate = HumanInTheLoop({"send": True})
+    agents = [
+        payer("gated", gated=True),
+        Agent("sender", by_turn(turn, "Done."), tools=[send], middleware=[gate]),
+    ]
+    async with Runtime(agents) as runtime, site_of(runtime) as client:
+        await asked(runtime, "alone")
+        (row,) = (await client.get("/api/pending")).json()["requests"]
+        assert (row["reply_answered"], row["reply_size"]) == (0, 1)
+        assert "nothing starts until all are" not in (await client.get("/")).text
+        request_page = (await client.get(f"/agents/alone/requests/{row['id']}")).text
+        assert "nothing starts until all are" not in request_page
+
+        ref = runtime.spawn("sender", "three")
+        outcome = interrupted(await soon(ref.run("Send.")))
+        await soon(ref.resume(outcome.decide(*[approve()] * 3)))
+        rows = (await client.get("/api/pending", params={"tool": "send"})).json()["requests"]
+        assert [(row["kind"], row["reply_answered"], row["reply_size"]) for row in rows] == [
+            ("doubt", 0, 2),
+            ("doubt", 0, 2),
+        ]
+
+
 async def test_the_page_lists_them_and_says_who_settles_which() -> None:
     agents = [payer(), payer("gated", gated=True)]
     async with Runtime(agents) as runtime, site_of(runtime) as client:
@@ -143,6 +174,30 @@ async def test_a_doubt_is_settled_as_not_happened_so_that_an_equal_call_may_run(
             answer = await client.post("/agents/a/do/settle", data={**form, "back": "doubts"})
             assert answer.status_code == 303
             assert (await listed(client))["doubts"] == []
+
+
+async def test_a_doubt_of_another_agent_that_is_settled_since_is_shown_so() -> None:
+    @tool(key=lambda arguments: "rent")
+    def pay_rent() -> str:
+        raise ConnectionError("the line is dead")
+
+    agent = Agent("tenant", by_turn(call("pay_rent"), "Done."), tools=[pay_rent])
+    async with Runtime([agent]) as runtime, site_of(runtime) as client:
+        first = runtime.spawn("tenant", "a")
+        await soon(first.run("Pay."))
+        (request,) = interrupted(await soon(runtime.spawn("tenant", "b").run("Pay."))).requests
+        assert request.doubts[0].agent_id == "a"
+        where = f"/agents/b/requests/{request.id}"
+        (doubt,) = (await client.get(f"/api{where}")).json()["doubts"]
+        assert doubt["settled"] is None
+        await soon(first.settle(doubt["call_key"], how="the landlord has it"))
+        (doubt,) = (await client.get(f"/api{where}")).json()["doubts"]
+        assert doubt["settled"]["how"] == "the landlord has it"
+        text = (await client.get(where)).text
+        assert "the landlord has it" in text
+        await soon(runtime.delete("a"))
+        (doubt,) = (await client.get(f"/api{where}")).json()["doubts"]
+        assert doubt["settled"] is None
 
 
 async def test_a_request_shows_the_equal_calls_that_were_made_before() -> None:
@@ -204,6 +259,10 @@ async def test_a_request_whose_tool_was_renamed_says_that_it_is_impossible_and_t
             assert shown == runtime.why_impossible(request)
             assert ("aliases=['pay']" in (shown or "")) is (not aliases)
             assert ("It cannot be approved" in text) is (not aliases)
+            assert ("It cannot be approved" in (await client.get("/")).text) is (not aliases)
+            (row,) = (await client.get("/api/pending")).json()["requests"]
+            assert row["impossible"] == shown
+            assert ("\nno approval: " in request_text(row)) is (not aliases)
 
 
 async def test_its_form_settles_a_doubt_and_comes_back_to_the_list() -> None:

@@ -145,7 +145,9 @@ def retry(
 
 def settle(
     id: IdArgument,
-    call_key: Annotated[str, typer.Argument(metavar="CALL", help="`doubts` lists calls in doubt.")],
+    call_key: Annotated[
+        str, typer.Argument(metavar="CALL", help="The whole key of the call: `doubts` lists it.")
+    ],
     how: Annotated[str, typer.Option("--how", help="What was found out, for the record.")],
     *,
     undone: Annotated[

@@ -36,12 +36,13 @@ def of_tools(agents: Sequence[Agent[Any, Any]], defaults: EffectDefaults) -> Ite
         for each in _tools_of(agent.definition, (), (), defaults):
             # An agent inside may have the tools of the agent above: each is told once.
             found.setdefault((id(each.tool), each.effect), each)
-    undeclared = [each for each in found.values() if each.tool.effect is None]
+    undeclared = [each for each in found.values() if not _is_said(each.tool)]
     harmful = [each.path for each in undeclared if each.effect == "effects"]
     harmless = [each.path for each in undeclared if each.effect != "effects"]
     if harmful:
         detail = f"count as tools with effects: {', '.join(harmful)}. A tool that only looks "
-        detail += "something up says read_only=True; one that may run again, idempotent=True"
+        detail += "something up says read_only=True; one that may run again, idempotent=True; one "
+        detail += 'that has effects, undeclared="effects"'
         yield Check("undeclared", "note", detail)
     if harmless:
         detail = f"count as read-only, by `undeclared`: {', '.join(harmless)}"
@@ -57,6 +58,12 @@ def of_tools(agents: Sequence[Agent[Any, Any]], defaults: EffectDefaults) -> Ite
     if varying:
         detail = f"two calls that mean the same may differ in a time or an id: {'; '.join(varying)}"
         yield Check("no key", "note", f"{detail}. A `key` says which calls are equal")
+
+
+def _is_said(tool: Any) -> bool:
+    """Whether the author of a tool has said what it does, or has options that only effects need."""
+    is_known = tool.effect is not None or tool.undeclared == "effects"
+    return is_known or tool.is_known_to_have_effects or bool(tool.unknown_after)
 
 
 def _tools_of(

@@ -239,7 +239,8 @@ def load_runtime(settings: Settings) -> tuple[Runtime, str | None]:
     found = _loaded(settings.target)
     if isinstance(found, Runtime):
         if settings.store is not None:
-            refuse(USAGE, f"{settings.target} has its own store: leave --store out")
+            without = "leave --store and UNDERSTUDY_STORE out"
+            refuse(USAGE, f"{settings.target} has its own store: {without}")
         return found, None if found.store_name is None else store_name(found.store_name)
     if settings.store is None:
         refuse(USAGE, f"{settings.target} are agents: say where they are kept, by --store URL")

@@ -124,6 +124,8 @@ def request_text(request: Mapping[str, Any]) -> str:
     ]
     if request.get("expires_at"):
         lines.append(f"expires   {request['expires_at']}")
+    if request.get("impossible"):
+        lines.append(f"no approval: {line(request['impossible'])}")
     if request.get("asked_again"):
         lines.append(f"again     {line(request['asked_again'])}")
     lines += _block("arguments", request["arguments"])

@@ -46,7 +46,10 @@ class Ask:
     """How many were told of it so far."""
     asked: Request | Wait | Doubt
     reply_size: int = 1
-    """How many requests, answered or not, its reply of the model had when this was stored."""
+    """How many requests, answered or not, its reply of the model had when this was stored.
+
+    Without those by which a call had run already.
+    """
 
     def encode(self) -> EncodedRecord:
         """The record that asks it, or the wait or the doubt, as a store keeps it."""
@@ -92,11 +95,14 @@ def _named(state: AgentState) -> tuple[str, str]:
 
 
 def reply_sizes(state: AgentState) -> dict[str, int]:
-    """How many requests, answered or not, the reply of each request has, by the request's id."""
+    """How many requests, answered or not, the reply of each request has, by the request's id.
+
+    Those by which a call has run already do not count: its start no longer waits for them.
+    """
     sizes: dict[str, int] = {}
     for inner in state.tree:
         if inner.run is not None and not inner.run.over:
-            ids = [id for call in inner.run.calls for id in call.requests]
+            ids = [request.id for call in inner.run.calls for request in call.unused_requests]
             sizes.update(dict.fromkeys(ids, len(ids)))
     return sizes
 

@@ -153,6 +153,18 @@ class Call:
         return [r for r in self.requests.values() if r.id not in self.decisions]
 
     @property
+    def unused_requests(self) -> list[Request]:
+        """The requests about it but those by whose answers it has run already."""
+        if self.result is not None or not self.requests:
+            return []
+        requests = list(self.requests.values())
+        doubts = [number for number, request in enumerate(requests) if request.kind == "doubt"]
+        since = requests[doubts[-1] if doubts else 0 :]  # it has run by all before
+        if not self.entered:
+            return since
+        return [each for each in since if each.kind != "approval" or each.id not in self.decisions]
+
+    @property
     def interrupt_answers(self) -> list[Decision]:
         """The decisions on the tool's own questions, in the order in which they were asked."""
         return [

@@ -20,7 +20,7 @@ class StatusError(Exception):
 
     def __init__(self, status_code: int) -> None:
         super().__init__(f"the server answered {status_code}")
-        self.status_code = status_code
+        self.status_code: int = status_code
 
     def __reduce__(self) -> tuple[type[StatusError], tuple[int]]:
         return type(self), (self.status_code,)
@@ -82,11 +82,11 @@ class Bank:
     """
 
     def __init__(self, *faults: Fault | None, knows_keys: bool = False) -> None:
-        self.effects = Effects()
+        self.effects: Effects = Effects()
         """What it has paid."""
         self.requests: list[Effect] = []
         """Each request that a client has made, also those that failed or did not arrive."""
-        self.knows_keys = knows_keys
+        self.knows_keys: bool = knows_keys
         self._faults = list(faults)
         self._lock = threading.Lock()
 

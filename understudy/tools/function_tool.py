@@ -168,7 +168,10 @@ def _checked_aliases(given: object, name: str) -> tuple[str, ...]:
         raise UsageError(f"{what} must be a list of names, such as ['pay'], got {shown(given)}")
     aliases = tuple(checked_name(each) for each in given)
     if name in aliases or len(set(aliases)) < len(aliases):
-        raise UsageError(f"{what}: name each name that it had before once, got {shown(given)}")
+        raise UsageError(
+            f"{what} must be names that it had before, each once, and not its own, got "
+            f"{shown(given)}"
+        )
     return aliases
 
 

@@ -70,6 +70,8 @@ def checked_rule(
         return GateRule(allowed, rule.get("when"), rule.get("display"), timing)
     if isinstance(rule, Sequence):
         return GateRule(checked_allowed(rule, what=what), timing=timing)
+    hint = ': write {"when": function}' if callable(rule) else ""
     raise UsageError(
-        f"{what} must be True, False, a list of decisions, or a dict of options, got {shown(rule)}"
+        f"{what} must be True, False, a list of decisions, or a dict of options, got "
+        f"{shown(rule)}{hint}"
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping
 from copy import deepcopy
 from dataclasses import dataclass
@@ -66,10 +67,10 @@ def checked_key(
                     f"{what}: `{option}` is about calls with the same `key`: give both, or neither"
                 )
         return None
-    if not callable(key) or is_async(key):
+    if not callable(key) or is_async(key) or not _takes_one(key):
         raise UsageError(
-            f"{what}: `key` must be a plain function of the arguments, which returns text, got "
-            f"{shown(key)}"
+            f"{what}: `key` must be a plain function of one parameter, the dict of the arguments, "
+            f"which returns text, got {shown(key)}"
         )
     if read_only:
         raise UsageError(
@@ -82,6 +83,17 @@ def checked_key(
         )
     kept = KEPT if key_kept is None else _checked_kept(key_kept, what)
     return KeyRule(cast("Key", key), cast("OnRepeat | None", on_repeat) or "ask", kept)
+
+
+def _takes_one(key: Callable[..., Any]) -> bool:
+    """Whether it can be called with the arguments, as far as that can be seen."""
+    try:
+        inspect.signature(key).bind({})
+    except TypeError:
+        return False
+    except ValueError:  # some functions written in C do not say what they take
+        return True
+    return True
 
 
 def _checked_kept(given: object, what: str) -> timedelta:

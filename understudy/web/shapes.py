@@ -103,6 +103,7 @@ class InboxRow(RequestShape):
     reply_size: int
     reply_answered: int
     summary: str
+    impossible: str | None
 
 
 @exactly

@@ -96,7 +96,10 @@ class PendingRequest:
     next_due: datetime | None = None
     """When its next reminder, its next escalation or its expiry is due; None if nothing is."""
     reply_size: int = 1
-    """How many requests, answered or not, the reply of the model had when this one was asked."""
+    """How many requests, answered or not, the reply of the model had when this one was asked.
+
+    Without those by which a call had run already.
+    """
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON: the request, with what the store tells of it."""

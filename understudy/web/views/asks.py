@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Set
+from datetime import datetime
 from typing import Any, cast
 
 from understudy._base.json_values import jsonable
@@ -102,7 +104,12 @@ def request_row(visit: Visit, pending: PendingRequest, at: int) -> dict[str, Any
     """
     row = pending.to_dict()
     said = summary(visit.redacted(row, "requests", at))
-    return {**row, "reply": reply_of(pending.request), "summary": said}
+    return {
+        **row,
+        "reply": reply_of(pending.request),
+        "summary": said,
+        "impossible": visit.why_impossible(pending.request),
+    }
 
 
 async def _count_replies(
@@ -150,11 +157,10 @@ def replies_in(state: AgentState) -> dict[str, tuple[int, int]]:
     for inner in state.tree:
         if inner.run is None or inner.run.over:
             continue
-        calls = inner.run.calls
-        requests = [request for call in calls for request in call.requests.values()]
-        if requests:
-            answered = sum(len(call.decisions) for call in calls)
-            found[reply_of(requests[0])] = (answered, len(requests))
+        unused = [(call, each) for call in inner.run.calls for each in call.unused_requests]
+        if unused:
+            answered = sum(request.id in call.decisions for call, request in unused)
+            found[reply_of(unused[0][1])] = (answered, len(unused))
     return found
 
 
@@ -221,22 +227,39 @@ async def doubts_about(visit: Visit, state: AgentState, request: Request) -> lis
     doubts = request.doubts or tuple(
         doubt for doubt in now.values() if doubt.tool_name == request.tool_name
     )
-    own = {doubt.call_key for doubt in doubts if doubt.status == "in_doubt" and not doubt.agent_id}
-    over = own - now.keys()
     settled: dict[str, dict[str, Any]] = {}
-    if over:
-        async for entry in entries_back(visit):
-            if entry.what == "request" and entry.detail["request_id"] == request.id:
-                break
-            if entry.what in ("settled", "doubt_ended") and entry.call_key in over:
-                told = {"how": entry.detail.get("how"), "at": time_text(entry.at)}
-                settled[entry.call_key] = told
-                if settled.keys() == over:
-                    break
+    open_then = [doubt for doubt in doubts if doubt.status == "in_doubt"]
+    for agent_id in {doubt.agent_id for doubt in open_then}:
+        theirs = [doubt for doubt in open_then if doubt.agent_id == agent_id]
+        about = visit.about(agent_id) if agent_id else visit
+        of = await _state_or_none(about) if agent_id else state
+        if of is not None:
+            over = {doubt.call_key for doubt in theirs} - of.doubts_in_tree.keys()
+            first = min(doubt.since for doubt in theirs) if agent_id else None
+            settled |= await _settled_since(about, over, request.id, first)
     return [
         {**data, "settled": settled.get(doubt.call_key)}
         for doubt, data in zip(doubts, jsonable(list(doubts)), strict=True)
     ]
+
+
+async def _settled_since(
+    visit: Visit, over: Set[str], request_id: str, first: datetime | None
+) -> dict[str, dict[str, Any]]:
+    """How these calls of the agent ended to be in doubt, since the request or that time."""
+    settled: dict[str, dict[str, Any]] = {}
+    if not over:
+        return settled
+    async for entry in entries_back(visit):
+        is_request = entry.what == "request" and entry.detail["request_id"] == request_id
+        if is_request or (first is not None and entry.at is not None and entry.at < first):
+            break
+        key = entry.call_key
+        if key is not None and key in over and entry.what in ("settled", "doubt_ended"):
+            settled[key] = {"how": entry.detail.get("how"), "at": time_text(entry.at)}
+            if settled.keys() == over:
+                break
+    return settled
 
 
 async def story_of(

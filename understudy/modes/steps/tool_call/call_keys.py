@@ -6,6 +6,7 @@ of this run and of those inside it count.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -27,12 +28,14 @@ from understudy.modes.steps.tool_call.arguments import (
 )
 from understudy.modes.steps.tool_call.body import record_started
 from understudy.modes.steps.tool_call.results import failed_result
-from understudy.run.run import Run
+from understudy.run.run import Run, log_fields
 from understudy.state.agent_state import AgentState
 from understudy.state.folds.ends import doubtful_call, last_arguments
 from understudy.state.folds.places import UNREAD
 from understudy.state.held_keys import keys_in_tree
 from understudy.state.run_state import Call, RunState
+
+logger: logging.Logger = logging.getLogger(__name__)
 
 MOST_MESSAGES = 2_000
 """So many messages of a conversation are looked through for the arguments of a call, at most."""
@@ -269,7 +272,7 @@ async def look_at_keys(run: Run, calls: Mapping[str, ReadyCall]) -> dict[str, Ke
         try:
             hash = await of.hash_of(ready)
         except UsageError as error:
-            looks[call_key] = KeyLook(refusal=f"Not run: {error}")
+            looks[call_key] = KeyLook(refusal=_no_key(ready, error))
             continue
         others = await of.others(of.taking(ready, hash))
         refusal = _refusal(ready, others)
@@ -284,6 +287,12 @@ async def look_at_keys(run: Run, calls: Mapping[str, ReadyCall]) -> dict[str, Ke
             before.setdefault(hash, []).append(first)
         looks[call_key] = KeyLook(tuple(others), refusal)
     return looks
+
+
+def _no_key(ready: ReadyCall, error: UsageError) -> str:
+    """What the model is told where the key of a call cannot be made, which is logged."""
+    logger.warning("call %s is not run: %s", ready.call.key, error, extra=log_fields())
+    return f"Not run: {error}"
 
 
 def _refusal(ready: ReadyCall, others: Sequence[DoubtfulCall]) -> str | None:
@@ -334,7 +343,7 @@ async def _taken(run: Run, of: _Calls, ready: ReadyCall) -> str | None:
     try:
         hash = await of.hash_of(ready)
     except UsageError as error:
-        await _refuse(run, ready, f"Not run: {error}")
+        await _refuse(run, ready, _no_key(ready, error))
         return None
     while True:
         taking = of.taking(ready, hash)

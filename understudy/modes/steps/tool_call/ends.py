@@ -136,12 +136,17 @@ def doubt_after(run: Run, ready: ReadyCall, error: BaseException) -> InDoubt | N
         is_strict=tool.is_known_to_have_effects,
     )
     if known is Known.UNKNOWN:
-        return InDoubt(f"it raised {error_text(error)}, which leaves open what it did", error)
+        return InDoubt(f"it raised {_in_a_sentence(error)}, which leaves open what it did", error)
     if all(isinstance(leaf, (Retry, ToolFailed, RemoteToolError)) for leaf in leaves):
         return None
     if done_by_call(run.state, call):  # the reason says what
-        return InDoubt(f"it raised {error_text(error)}", error)
+        return InDoubt(f"it raised {_in_a_sentence(error)}", error)
     return None
+
+
+def _in_a_sentence(error: BaseException) -> str:
+    """Its text in one line without a full stop: the sentence goes on after it."""
+    return " ".join(error_text(error).split()).rstrip(".")
 
 
 def was_cancelled_inside(error: BaseException) -> bool:
