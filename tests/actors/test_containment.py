@@ -152,6 +152,38 @@ async def test_a_clock_that_raises_is_an_error_of_the_waiters(raised: type[BaseE
 # --------------------------------------------------------------------------------- waiting
 
 
+async def _out(raised: type[BaseException]) -> str:
+    raise raised("out")
+
+
+async def _in_a_gather(raised: type[BaseException]) -> str:
+    (said,) = await asyncio.gather(_out(raised))
+    return said
+
+
+async def _in_a_task_group(raised: type[BaseException]) -> str:
+    async with asyncio.TaskGroup() as group:
+        said = group.create_task(_out(raised))
+    return said.result()
+
+
+@pytest.mark.parametrize("raised", ENDS)
+@pytest.mark.parametrize("inside", [_in_a_gather, _in_a_task_group])
+def test_a_system_exit_in_a_task_of_a_tool_ends_no_other_agent(
+    raised: type[BaseException], inside: Callable[[type[BaseException]], Any]
+) -> None:
+    """A task of its own, which no code of ours is around: it stops the loop of all agents."""
+
+    @tool
+    async def leave() -> str:
+        return str(await inside(raised))
+
+    desk = Agent("desk", by_turn(call("leave")), tools=[leave])
+    with Runtime([desk, healthy()]) as runtime:
+        runtime.spawn("desk").run("go").get(timeout=60)
+        assert completed(runtime.spawn("healthy").run("go").get(timeout=60)).text == "well"
+
+
 def test_a_wait_that_times_out_is_a_timeout_error_and_pykkas() -> None:
     held = Agent("held", ScriptedModel([lambda _: None]), tools=[refund])
     with Runtime([held]) as runtime:

@@ -13,6 +13,7 @@ from pydantic_ai.messages import (
     ToolCallPart,
     ToolReturnPart,
 )
+from tenacity import AsyncRetrying, wait_fixed
 
 from tests.support.agents import by_turn, completed, contents, interrupted, reloaded
 from tests.support.cut_off import Crash, CutBefore, Disk
@@ -188,6 +189,29 @@ async def test_a_branch_is_held_by_a_doubt_of_another_branch_whoever_is_asked_ab
     branches = [
         Agent("first", by_turn(PAY), tools=[pay]),
         Agent("second", pays_once(in_doubt), tools=[pay]),
+    ]
+    outcome = await soon(Agent("flow", None, mode=Parallel(branches)).execute("Go."))
+    request = held(outcome)
+    assert (request.agent_path, request.doubts[0].agent) == (("flow", "second"), "first")
+    assert bank.paid == [1]
+
+
+async def test_a_branch_is_held_while_an_equal_call_of_another_branch_waits_to_be_tried_again(
+    bank: Bank,
+) -> None:
+    """An attempt at it left open what it did, and the call of this branch has another key."""
+    is_unknown = asyncio.Event()
+
+    @tool(idempotent=True, retry=AsyncRetrying(wait=wait_fixed(3600)))
+    async def pay(amount: int) -> str:
+        """Pay."""
+        bank.paid.append(amount)
+        is_unknown.set()
+        raise TimeoutError
+
+    branches = [
+        Agent("first", by_turn(PAY), tools=[pay]),
+        Agent("second", pays_once(is_unknown), tools=[pay]),
     ]
     outcome = await soon(Agent("flow", None, mode=Parallel(branches)).execute("Go."))
     request = held(outcome)

@@ -16,6 +16,7 @@ from tests.support.agents import (
     Held,
     by_turn,
     completed,
+    contents,
     interrupted,
     reloaded,
     results,
@@ -990,6 +991,23 @@ async def test_without_a_runtime_the_caller_goes_on(bank: Bank, clock: Simulated
     await soon(clock.advance(60))
     assert text(await soon(agent.resume(reloaded(again.state), clock=clock))) == "paid 17"
     assert len(bank.asked) == 2
+
+
+async def test_two_copies_of_a_state_that_go_on_at_once_both_have_their_results(bank: Bank) -> None:
+    """What is noted of a body that runs is that of both."""
+
+    @tool(check=bank.find, ask=True)
+    async def pay() -> str:
+        await asyncio.sleep(0)
+        return "paid"
+
+    desk = Agent("desk", by_turn(call("pay")), tools=[pay])
+    asked = interrupted(await soon(desk.execute("Pay.")))
+    answers = asked.decide(approve())
+    ends = await soon(
+        asyncio.gather(*(desk.resume(reloaded(asked.state), answers) for _ in range(2)))
+    )
+    assert [contents(completed(end).state) for end in ends] == [[("success", "paid")]] * 2
 
 
 async def test_without_a_runtime_a_person_may_settle_it_as_well(bank: Bank) -> None:

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
+from collections.abc import Coroutine
 from concurrent.futures import Future
+from typing import Any
 
 from understudy._base.forks import call_in_child
 from understudy.errors import UsageError
 from understudy.loop_actors.live_actors import end_actors_of_closed_loops
+
+logger: logging.Logger = logging.getLogger(__name__)
 
 
 class LoopThread:
@@ -83,7 +88,7 @@ class LoopThread:
     def _run(self, running: Future[None]) -> None:
         try:
             with asyncio.Runner() as runner:
-                runner.run(self._wait(running))
+                _run_until_complete(runner.get_loop(), self._wait(running))
         except BaseException as error:
             if running.done():
                 raise
@@ -100,6 +105,23 @@ class LoopThread:
         self._loop = asyncio.get_running_loop()
         running.set_result(None)
         await self._stopping.wait()
+
+
+def _run_until_complete(loop: asyncio.AbstractEventLoop, wait: Coroutine[Any, Any, None]) -> None:
+    """Run the loop until the coroutine has ended.
+
+    A task that raises `SystemExit` or `KeyboardInterrupt` stops its loop, and has raised for who
+    awaits it. Such a task may be one of an application's own, in a `gather` of a tool. The loop has
+    other agents, so it goes on (test_a_system_exit_in_a_task_of_a_tool_ends_no_other_agent).
+    """
+    waiting = loop.create_task(wait)
+    while not waiting.done():
+        try:
+            loop.run_until_complete(waiting)
+        except (SystemExit, KeyboardInterrupt):
+            logger.exception(
+                "a task of the event loop raised what ends a program; the loop goes on"
+            )
 
 
 _lock = threading.Lock()

@@ -116,6 +116,14 @@ class Call:
         return self.attempts > self.not_entered
 
     @property
+    def was_unknown(self) -> bool:
+        """Whether an attempt before left open what it did, and the call was to run again.
+
+        So the call is in doubt where no later attempt brings a result.
+        """
+        return self.unknown and self.effect == "idempotent"
+
+    @property
     def made_arguments(self) -> dict[str, Any]:
         """The arguments of the call: those that were made for it, or the model's."""
         return self.part.args_as_dict() if self.arguments is None else self.arguments

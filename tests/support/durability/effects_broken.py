@@ -47,12 +47,12 @@ def _wrap(patch: Patch, owner: Any, name: str, make: Callable[[Any], Any]) -> No
 
 @_hole("each error is a failure")
 def _failures(patch: Patch) -> None:
-    _wrap(patch, body, "doubt_after", lambda _: lambda *_: None)
+    _wrap(patch, ends, "doubt_after", lambda _: lambda *_: None)
 
 
 @_hole("each error is a doubt")
 def _doubts(patch: Patch) -> None:
-    _wrap(patch, body, "doubt_after", lambda _: lambda *_: ends.InDoubt("it raised an error"))
+    _wrap(patch, ends, "doubt_after", lambda _: lambda *_: ends.InDoubt("it raised an error"))
 
 
 @_hole("what once did is forgotten")
@@ -71,7 +71,7 @@ def _cancelled(patch: Patch) -> None:
         return lambda run, ready: results.failed_result(run, ready.call, "it was cancelled")
 
     _wrap(patch, invocation, "cancelled_inside_result", failing)
-    _wrap(patch, body, "doubt_after", lambda _: lambda *_: None)
+    _wrap(patch, ends, "doubt_after", lambda _: lambda *_: None)
 
 
 @_hole("a run that ends leaves no doubt")

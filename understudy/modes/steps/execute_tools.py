@@ -35,7 +35,14 @@ from understudy.modes.steps.tool_call.results import (
 from understudy.outcomes import Outcome
 from understudy.run.ledger import calls_inside
 from understudy.run.run import Run
-from understudy.state.folds.ends import IN_DOUBT, MOVED_ON, MOVED_ON_INSIDE, in_part
+from understudy.state.folds.ends import (
+    IN_DOUBT,
+    MOVED_ON,
+    MOVED_ON_INSIDE,
+    UNKNOWN_BEFORE,
+    in_part,
+    with_done,
+)
 from understudy.state.records import Propagated, Result
 from understudy.state.run_state import Call, Turn, is_child_of
 from understudy.state.waits import woken_calls
@@ -145,7 +152,7 @@ def _record_starts(run: Run, ready: list[ReadyCall]) -> list[ReadyCall]:
 
     One in doubt whose check is to be asked does not start.
     """
-    batch = [item for item in ready if not blocked_by_doubt(run, item)]
+    batch = [item for item in ready if not _is_held(run, item)]
     for item in batch:
         if not item.call.checks or item.call.check is None:
             record_started(run, item)
@@ -158,7 +165,20 @@ async def _with_keys(run: Run, ready: list[ReadyCall]) -> list[ReadyCall]:
         return _record_starts(run, ready)
     from understudy.modes.steps.tool_call.call_keys import start_with_keys  # few agents have one
 
-    return await start_with_keys(run, [item for item in ready if not blocked_by_doubt(run, item)])
+    return await start_with_keys(run, [item for item in ready if not _is_held(run, item)])
+
+
+def _is_held(run: Run, ready: ReadyCall) -> bool:
+    """Whether the call does not start, by what an earlier batch of the reply has brought.
+
+    If so, a request or its result is recorded.
+    """
+    if run.current.not_kept and not (ready.call.checks and ready.call.check is not None):
+        refusal = not_kept_before(run, ready)
+        if refusal is not None:
+            run.record(failed_result(run, ready.call, refusal))
+            return True
+    return blocked_by_doubt(run, ready)
 
 
 def _has_stop_signal(turn: Turn) -> bool:
@@ -176,6 +196,8 @@ async def _close_unfinished(run: Run, turn: Turn) -> None:
         )
         if call.check is not None and call.key in run.state.doubts:
             doubt = run.state.doubts[call.key].reason
+        if doubt is None and call.was_unknown:
+            doubt = with_done(run.state, call, UNKNOWN_BEFORE)
         await end_agents_of(run, call.key)
         text = in_part(run.state, call, STOPPED_INSIDE) if call.entered else STOPPED
         if doubt is not None:
@@ -203,6 +225,11 @@ async def _release(run: Run, call: Call) -> ReadyCall | None:
             await end_agents_of(run, call.key)
             run.record(failed_result(run, call, limit_text(tool, limit)))
             return None
+    if call.withdrawn and call.was_unknown:
+        unknown = doubt_result(run, call, UNKNOWN_BEFORE)
+        await end_agents_of(run, call.key)
+        run.record(unknown)
+        return None
     if call.withdrawn:
         await end_agents_of(run, call.key)
         text = in_part(run.state, call, MOVED_ON_INSIDE) if call.entered else MOVED_ON

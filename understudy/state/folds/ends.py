@@ -32,6 +32,7 @@ IN_DOUBT = (
     "The outcome of this call is unknown: it was started and {reason}. It may or may not have "
     "taken effect. Do not repeat it; tell the user, or check by other means."
 )
+UNKNOWN_BEFORE = "an attempt at it left open what it did"
 KNOWN = "The outcome of this call was unknown. It is known now: {how}"
 CHILD_STOPPED = "the agent that this call ran was stopped before it had finished"
 CHILD_HALTED = "The agent that this call ran halted the run: {reason}."
@@ -129,6 +130,9 @@ def closing_result(state: AgentState, call: Call, at: datetime) -> r.Result:
         waited = state.doubts.get(call.key)
         doubt = None if waited is None else waited.reason
         content = known(check) if doubt is None else IN_DOUBT.format(reason=doubt)
+    elif call.was_unknown:
+        doubt = with_done(state, call, UNKNOWN_BEFORE)
+        content = IN_DOUBT.format(reason=doubt)
     elif not call.entered:
         content, outcome = (MOVED_ON, "denied") if call.withdrawn else (NOT_RUN, "interrupted")
     elif inside and (call.effect != "effects" or not call.running):

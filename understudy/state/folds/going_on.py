@@ -96,7 +96,8 @@ def _is_settled(state: AgentState, call: Call) -> bool:
     """Whether the end of the run left the call in doubt, and somebody has settled that since."""
     goes_on = any(is_child_of(key, call.key) for key in state.left)
     # One that only looks something up is never in doubt: it runs again, as after a crash.
-    is_doubt = call.check is not None or (call.running and call.effect != "read_only")
+    is_running = call.running and call.effect != "read_only"
+    is_doubt = call.check is not None or is_running or call.was_unknown
     return is_doubt and not goes_on and call.key not in state.doubts
 
 

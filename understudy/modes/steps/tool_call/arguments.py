@@ -16,7 +16,7 @@ from understudy.run.definition import AgentDefinition, Gate, covers
 from understudy.run.run import Run
 from understudy.run.tool_call import ToolCall, binding, make_context
 from understudy.state.agent_state import AgentState
-from understudy.state.folds.ends import doubtful_call
+from understudy.state.folds.ends import UNKNOWN_BEFORE, doubtful_call
 from understudy.state.records import Effect, Requested
 from understudy.state.run_state import Call
 from understudy.tools import InvalidArguments, Tool
@@ -199,7 +199,7 @@ def doubts_about(run: Run, ready: ReadyCall) -> tuple[DoubtfulCall, ...]:
     doubts = {
         doubt.call_key: doubt
         for state in run.root.state.tree
-        for doubt in (*state.doubts.values(), *_doubts_to_come(run, state))
+        for doubt in (*state.doubts.values(), *_doubts_to_come(run, state, call))
         if doubt.tool_name in tool.names or (tool.key is not None and _same_key(run, ready, doubt))
     }
     doubts.pop(call.key, None)
@@ -214,8 +214,11 @@ def doubts_about(run: Run, ready: ReadyCall) -> tuple[DoubtfulCall, ...]:
     )
 
 
-def _doubts_to_come(run: Run, state: AgentState) -> Iterator[DoubtfulCall]:
+def _doubts_to_come(run: Run, state: AgentState, held: Call) -> Iterator[DoubtfulCall]:
     """The calls in doubt of an agent about which a person is asked, or which was just cut off.
+
+    And those of another agent that wait to be tried again, as an attempt left open what it did,
+    unless the call that is to be `held` was started before.
 
     Race: after a crash the agents of the tree go on at the same time, and one may start an equal
     call before another one has found its own to be in doubt
@@ -233,6 +236,8 @@ def _doubts_to_come(run: Run, state: AgentState) -> Iterator[DoubtfulCall]:
         is_cut_off = call.running and call.key in run.root.cut_off
         if is_cut_off and state is not run.state and must_not_repeat(run, call):
             yield doubtful_call(inside, call, CRASHED, run.clock.now())
+        elif call.was_unknown and state is not run.state and not held.attempts:
+            yield doubtful_call(inside, call, UNKNOWN_BEFORE, run.clock.now())
 
 
 def effect_now(run: Run, call: Call) -> Effect:

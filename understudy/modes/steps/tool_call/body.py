@@ -23,8 +23,7 @@ from understudy.modes.steps.tool_call.ends import (
     InDoubt,
     NeedsDecision,
     NotEntered,
-    control_signal,
-    doubt_after,
+    signal_or_doubt,
     uncancel_after_task_group,
     was_cancelled_inside,
 )
@@ -138,7 +137,7 @@ async def _body(run: Run, ready: ReadyCall) -> Any:
             raise InDoubt(LIMIT_REASON.format(limit=tool.timeout), TimeoutError()) from error
         if isinstance(error, BaseExceptionGroup):
             uncancel_after_task_group(run)
-        signal = control_signal(error) or doubt_after(run, ready, error)
+        signal = signal_or_doubt(run, ready, error)
         if signal is None and was_cancelled_inside(error):
             signal = asyncio.CancelledError()
         if signal is None:

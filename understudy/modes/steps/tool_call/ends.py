@@ -62,6 +62,8 @@ class ToolStop(CallEnded):
         self.signal = signal
         self.is_before_body = False
         """A middleware raised it, and has not passed the call on."""
+        self.doubt: str | None = None
+        """Why nobody knows what the call did beside it."""
 
 
 class ToolHalt(CallEnded):
@@ -70,6 +72,8 @@ class ToolHalt(CallEnded):
     def __init__(self, halt: Halt) -> None:
         super().__init__()
         self.halt = halt
+        self.doubt: str | None = None
+        """Why nobody knows what the call did beside it."""
 
 
 class NotEntered(CallEnded):
@@ -110,6 +114,32 @@ def control_signal(error: BaseException) -> BaseException | None:
         return CallSuspended()
     signals = StopSignals(tuple(leaf.signal for leaf in leaves if isinstance(leaf, StopAgent)))
     return None if signals.highest is None else ToolStop(signals.highest)
+
+
+def signal_or_doubt(run: Run, ready: ReadyCall, error: BaseException) -> BaseException | None:
+    """What ends a call whose body raised; None if it is an error like any other.
+
+    Of a group the worst member counts: a question or a wait beside an error that leaves it open
+    would enter the body again, and a stop or a halt ends the run and leaves the doubt.
+    """
+    signal = control_signal(error)
+    if signal is None:
+        return doubt_after(run, ready, error)
+    if isinstance(signal, JournalFailed) or not isinstance(error, BaseExceptionGroup):
+        return signal
+    others = error.split(lambda each: not isinstance(each, BaseExceptionGroup) and _asks(each))[1]
+    doubt = None if others is None else doubt_after(run, ready, others)
+    if doubt is None:
+        return signal
+    if not isinstance(signal, (ToolStop, ToolHalt)):
+        return doubt
+    signal.doubt = doubt.reason
+    return signal
+
+
+def _asks(error: BaseException) -> bool:
+    """Whether it asks something of the run, and is no error of the tool."""
+    return isinstance(error, (Halt, Interrupt, CallSuspended, AttemptEnded, StopAgent))
 
 
 def doubt_after(run: Run, ready: ReadyCall, error: BaseException) -> InDoubt | None:

@@ -46,6 +46,7 @@ from understudy.modes.steps.tool_call.results import (
 from understudy.run.child_calls import CallSuspended, wait_for_parts
 from understudy.run.hooks import HookFailed
 from understudy.run.run import AttemptEnded, Run
+from understudy.state.folds.ends import UNKNOWN_BEFORE, with_done
 from understudy.state.records import Result, Suspended
 from understudy.state.run_state import Call
 from understudy.tools import OutcomeUnknown, Retry, ToolFailed
@@ -122,7 +123,7 @@ async def _result(run: Run, ready: ReadyCall, cancelled: Callable[[], bool]) -> 
             await _suspend(run, ready)
         return questions_asked(run, ready, ended.interrupts)
     except ToolHalt as ended:
-        return halt_result(run, ready, ended.halt)
+        return halt_result(run, ready, ended.halt, _doubt_beside(run, ready, ended.doubt))
     except NeedsDecision as ended:
         for request in ended.requests:
             record_request(run, request, made=ended.ready.made, not_entered=True)
@@ -137,7 +138,8 @@ async def _result(run: Run, ready: ReadyCall, cancelled: Callable[[], bool]) -> 
             raise
         return None
     except ToolStop as ended:
-        stopped = stop_result(run, call, ended.signal)
+        doubt = _doubt_beside(run, ready, ended.doubt)
+        stopped = stop_result(run, call, ended.signal, doubt)
         return replace(stopped, not_entered=ended.is_before_body)
     except NotEntered:
         if _was_unknown(call):
@@ -170,6 +172,13 @@ def _was_unknown(call: Call) -> bool:
     The model's next call would have another key.
     """
     return call.unknown and call.effect == "idempotent"
+
+
+def _doubt_beside(run: Run, ready: ReadyCall, doubt: str | None) -> str | None:
+    """The doubt about a call that ended the run: its own, or that of an attempt before."""
+    if doubt is None and _was_unknown(run, ready):
+        doubt = UNKNOWN_BEFORE
+    return None if doubt is None else with_done(run.state, ready.call, doubt)
 
 
 async def _suspend(run: Run, ready: ReadyCall) -> None:

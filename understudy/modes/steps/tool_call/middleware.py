@@ -36,6 +36,8 @@ from understudy.state.folds.ends import in_part
 from understudy.state.records import Result
 from understudy.state.run_state import Call
 
+GIVEN_UP = "a middleware gave it up before it had answered"
+
 
 async def call_through_hooks(run: Run, ready: ReadyCall) -> tuple[Any, bool]:
     """The call inside all `wrap_tool_call` hooks; what they return, and whether they called it.
@@ -49,9 +51,11 @@ async def call_through_hooks(run: Run, ready: ReadyCall) -> tuple[Any, bool]:
     raised: list[Exception] = []
     ended: list[BaseException] = []
     entered = False
+    unanswered = 0
+    """How often the body was entered, and has neither returned nor raised since."""
 
     async def innermost(call: ToolCall) -> Any:
-        nonlocal entered
+        nonlocal entered, unanswered
         if ended:
             raise ended[0]  # also if the hook caught it and calls `next` again
         try:
@@ -61,7 +65,15 @@ async def call_through_hooks(run: Run, ready: ReadyCall) -> tuple[Any, bool]:
                 record_started(run, ready, goes_on=True)
                 await run.durable()
             entered = True
-            return await tried(run, await _as_changed(run, ready, before, call))
+            changed = await _as_changed(run, ready, before, call)
+            unanswered += 1
+            try:
+                returned = await tried(run, changed)
+            except Exception:
+                unanswered -= 1
+                raise
+            unanswered = 0  # under one key a result speaks for each attempt
+            return returned
         except (CallEnded, HookFailed, JournalFailed) as end:
             ended.append(end)
             raise
@@ -69,20 +81,35 @@ async def call_through_hooks(run: Run, ready: ReadyCall) -> tuple[Any, bool]:
             raised.append(error)
             raise
 
+    def is_given_up() -> bool:
+        """Whether a hook has cancelled the body, or left it in a task of its own."""
+        return unanswered > 0 and effect_of(run, ready.tool) != "read_only"
+
     original = as_tool_call(run, ready)
     before = to_json(original.arguments)  # a hook may change them in place
     chain: Callable[[ToolCall], Any] = innermost
     for hook in reversed(run.definition.hooks.wrap_tool_call):
         chain = _link(run, hook, chain, raised, ended, original)
     try:
-        return await _unless_ended(run, chain(original), ended), entered
+        returned = await _unless_ended(run, chain(original), ended)
     except ToolStop as stop:
         stop.is_before_body = not entered
+        if stop.doubt is None and is_given_up():
+            stop.doubt = GIVEN_UP
+        raise
+    except JournalFailed:
         raise
     except HookFailed:
         if not entered:  # the tool did not run, so the call is not in doubt
             record_not_run(run, ready.call)
         raise
+    except Exception as error:
+        if is_given_up():
+            raise InDoubt(GIVEN_UP) from error
+        raise
+    if is_given_up():  # what the hook returns is no result of the tool
+        raise InDoubt(GIVEN_UP)
+    return returned, entered
 
 
 def _may_repeat(call: Call) -> bool:

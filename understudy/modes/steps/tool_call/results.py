@@ -36,7 +36,7 @@ from understudy.run.child_calls import result_of_agent
 from understudy.run.file_edits import FileEdits
 from understudy.run.run import Run
 from understudy.state.agent_state import merged
-from understudy.state.folds.ends import IN_DOUBT, in_part, known, with_done
+from understudy.state.folds.ends import IN_DOUBT, UNKNOWN_BEFORE, in_part, known, with_done
 from understudy.state.records import Result
 from understudy.state.run_state import Call
 from understudy.stopping import StopSignal
@@ -98,10 +98,14 @@ def denied_result(run: Run, call: Call, request: Request, decision: Decision) ->
         reason = in_part(run.state, call, why)
         if call.unknown and request.kind == "approval":  # asked before it would have run again
             reason = f"it was started and cut off, and may have taken effect; {why}."
+        elif call.was_unknown:
+            reason = f"{UNKNOWN_BEFORE}, so it may have taken effect; {why}."
     if decision.message:
         reason += f" They say: {decision.message!r}"
     text = f"Denied: {reason}\nDo not try the same call again."
-    return Result(call_key=call.key, part=make_part(run, call, text, "denied"))
+    is_doubt = call.was_unknown and request.kind != "doubt"
+    doubt = with_done(run.state, call, UNKNOWN_BEFORE) if is_doubt else None
+    return Result(call_key=call.key, part=make_part(run, call, text, "denied"), doubt=doubt)
 
 
 def responded_result(run: Run, call: Call, decision: Decision) -> Result:
@@ -220,10 +224,26 @@ def with_files(run: Run, ready: ReadyCall, result: Result, edits: FileEdits) -> 
     return replace(result, files=edits.changes)
 
 
-def stop_result(run: Run, call: Call, signal: StopSignal) -> Result:
-    """The result of a tool that raised `StopAgent`, with its signal: a crash cannot part them."""
-    part = make_part(run, call, f"Stopped the run: {signal}", "interrupted")
-    return Result(call_key=call.key, part=part, signal=signal.to_dict())
+def stop_result(run: Run, call: Call, signal: StopSignal, doubt: str | None = None) -> Result:
+    """The result of a tool that raised `StopAgent`, with its signal: a crash cannot part them.
+
+    Args:
+        run: of the call.
+        call: the call.
+        signal: of the exception.
+        doubt: why nobody knows what the call did beside it, with what it had done.
+
+    """
+    return replace(
+        _ended_by(run, call, f"Stopped the run: {signal}", doubt), signal=signal.to_dict()
+    )
+
+
+def _ended_by(run: Run, call: Call, text: str, doubt: str | None) -> Result:
+    """The result of a call that ended the run, and may have left a doubt."""
+    if doubt is not None:
+        text = f"{text}\n{IN_DOUBT.format(reason=doubt)}"
+    return Result(call_key=call.key, part=make_part(run, call, text, "interrupted"), doubt=doubt)
 
 
 def refused_result(run: Run, ready: ReadyCall, refused: Result, error: RecordRefused) -> Result:
@@ -234,9 +254,10 @@ def refused_result(run: Run, ready: ReadyCall, refused: Result, error: RecordRef
     if refused.signal is not None:
         signal = StopSignal.from_dict(refused.signal)
         message = f"its message cannot be kept: {error}"
-        return stop_result(run, ready.call, replace(signal, message=message, context={}))
+        signal = replace(signal, message=message, context={})
+        return stop_result(run, ready.call, signal, refused.doubt)
     if refused.halt is not None:
-        return halt_result(run, ready, Halt(f"its message cannot be kept: {error}"))
+        return halt_result(run, ready, Halt(f"its message cannot be kept: {error}"), refused.doubt)
     return not_kept_result(run, ready.call, f"its result cannot be kept: {error}")
 
 
@@ -283,18 +304,21 @@ def questions_asked(run: Run, ready: ReadyCall, interrupts: Sequence[Interrupt])
     return None
 
 
-def halt_result(run: Run, ready: ReadyCall, halt: Halt) -> Result:
+def halt_result(run: Run, ready: ReadyCall, halt: Halt, doubt: str | None = None) -> Result:
     """The result of a tool that raised `Halt`. The request that reports it is part of the record.
 
     In one record, so that a crash cannot come between the result and the halt
     (`test_a_halt_that_was_recorded_stands_after_a_crash_at_any_record`).
+
+    Args:
+        run: of the call.
+        ready: the call.
+        halt: what was raised.
+        doubt: as of `stop_result`.
+
     """
-    call = ready.call
-    return Result(
-        call_key=call.key,
-        part=make_part(run, call, f"Halted the run: {halt.message}", "interrupted"),
-        halt=halt_request(as_tool_call(run, ready), halt),
-    )
+    ended = _ended_by(run, ready.call, f"Halted the run: {halt.message}", doubt)
+    return replace(ended, halt=halt_request(as_tool_call(run, ready), halt))
 
 
 def result_of(run: Run, ready: ReadyCall, returned: Any) -> Result:
