@@ -176,7 +176,7 @@ def _was_unknown(call: Call) -> bool:
 
 def _doubt_beside(run: Run, ready: ReadyCall, doubt: str | None) -> str | None:
     """The doubt about a call that ended the run: its own, or that of an attempt before."""
-    if doubt is None and _was_unknown(run, ready):
+    if doubt is None and _was_unknown(ready.call):
         doubt = UNKNOWN_BEFORE
     return None if doubt is None else with_done(run.state, ready.call, doubt)
 

@@ -83,7 +83,7 @@ async def call_through_hooks(run: Run, ready: ReadyCall) -> tuple[Any, bool]:
 
     def is_given_up() -> bool:
         """Whether a hook has cancelled the body, or left it in a task of its own."""
-        return unanswered > 0 and effect_of(run, ready.tool) != "read_only"
+        return unanswered > 0 and ready.call.effect != "read_only"
 
     original = as_tool_call(run, ready)
     before = to_json(original.arguments)  # a hook may change them in place
