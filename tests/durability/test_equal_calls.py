@@ -6,6 +6,7 @@ import asyncio
 from typing import Any
 
 import pytest
+from pydantic import SecretStr
 from pydantic_ai.messages import (
     ModelMessage,
     ModelRequest,
@@ -551,3 +552,16 @@ def test_a_thousand_calls_back_are_looked_at(sound: Bank, between: int, shown: i
 def test_an_outcome_says_that_it_waits_because_of_a_doubt(bank: Bank) -> None:
     outcome = interrupted(bank.agent(PAY, PAY, "done").execute_sync("go"))
     assert "approval of 'pay' (an equal call, or one of the tool, is in doubt)" in outcome.explain()
+
+
+def test_the_secrets_of_a_call_in_doubt_are_not_shown_either(bank: Bank) -> None:
+    @tool
+    def log_in(user: str, password: SecretStr) -> str:
+        """Log in."""
+        raise TimeoutError
+
+    attempt = call("log_in", {"user": "ann", "password": "hunter2"})
+    outcome = interrupted(bank.agent(attempt, attempt, tools=[log_in]).execute_sync("go"))
+    (request,) = outcome.requests
+    assert request.doubts[0].arguments == request.arguments
+    assert "hunter2" not in str(request)

@@ -203,15 +203,25 @@ def doubts_about(run: Run, ready: ReadyCall) -> tuple[DoubtfulCall, ...]:
         if doubt.tool_name in tool.names or (tool.key is not None and _same_key(run, ready, doubt))
     }
     doubts.pop(call.key, None)
-    if not doubts or is_gated(run, tool):
-        return tuple(doubts.values())
+    is_held_by_all = not doubts or is_gated(run, tool)
     return tuple(
-        doubt
+        _as_shown(run, doubt)
         for doubt in doubts.values()
-        if doubt.tool_name not in tool.names
+        if is_held_by_all
+        or doubt.tool_name not in tool.names
         or equals(ready, doubt.arguments)
         or _same_key(run, ready, doubt)
     )
+
+
+def _as_shown(run: Run, doubt: DoubtfulCall) -> DoubtfulCall:
+    """The doubt with its arguments as a person is shown those of any call: no secret is in them."""
+    tool = run.definition.tool_of(doubt.tool_name)
+    if tool is not None:
+        with contextlib.suppress(InvalidArguments):
+            arguments = tool.canonical(tool.revalidate(doubt.arguments))
+            return replace(doubt, arguments=arguments)
+    return doubt
 
 
 def _doubts_to_come(run: Run, state: AgentState, held: Call) -> Iterator[DoubtfulCall]:

@@ -184,7 +184,7 @@ class _Calls:
                 tool_name=use.tool_name,
                 tool_call_id=use.tool_call_id,
                 arguments=_arguments_of(state, use),
-                reason=f"it was done{at}",
+                reason=f"it was done, or may have been{at}",
                 agent=_agent_of(state),
                 since=use.done_at,
                 agent_id=agent_id,
