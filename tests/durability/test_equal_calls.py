@@ -565,3 +565,14 @@ def test_the_secrets_of_a_call_in_doubt_are_not_shown_either(bank: Bank) -> None
     (request,) = outcome.requests
     assert request.doubts[0].arguments == request.arguments
     assert "hunter2" not in str(request)
+
+
+def test_a_sequential_call_is_held_while_an_equal_one_of_its_reply_waits_to_be_tried_again(
+    bank: Bank,
+) -> None:
+    hour = AsyncRetrying(wait=wait_fixed(3600))
+    pay = bank.tool(idempotent=True, sequential=True, retry=hour)
+    outcome = bank.agent([PAY, PAY], "done", tools=[pay]).execute_sync("go")
+    request = held(outcome)
+    assert "left open" in request.doubts[0].reason
+    assert bank.paid == [1]

@@ -229,6 +229,17 @@ async def test_an_error_that_the_tool_reports_is_a_doubt_where_the_policy_says_s
     assert len(server.calls) == 1
 
 
+async def test_an_open_approval_goes_on_under_a_new_prefix_by_an_alias() -> None:
+    """I7."""
+    server = Failing()
+    asked = interrupted(await desk(call("pay"), tools=[*await listed(server)]).execute("go"))
+    policy = {"pay": {"aliases": ["pay"]}}
+    tools = await listed(server, policy=policy, prefix="shop")
+    agent = desk(call("pay"), tools=[*tools])
+    ended = completed(await agent.resume(reloaded(asked.state), asked.decide(approve())))
+    assert contents(ended.state) == [("success", "paid")]
+
+
 async def test_the_errors_of_an_agent_do_not_make_a_reported_error_a_doubt() -> None:
     server = Failing({**text("no money"), "isError": True})
     tools = await listed(server, policy={"pay": {"ask": False}})

@@ -33,7 +33,9 @@ import urllib3
 import websockets.exceptions
 from mcp import MCPError
 
-from understudy import Agent, Runtime, ScriptedModel, UsageError, tool
+from tests.support.agents import completed
+from tests.support.loops import soon
+from understudy import Agent, Runtime, ScriptedModel, UsageError, call, tool
 from understudy.actors import ActorDied
 from understudy.errors import CallLost, WaitExpired
 from understudy.tools import InvalidArguments, OutcomeUnknown, Retry, ToolFailed
@@ -1170,6 +1172,20 @@ def test_a_class_in_the_tables_of_a_tool_and_its_agent_is_refused() -> None:
     with pytest.raises(UsageError, match=text):
         Agent("desk", ScriptedModel(["Done."]), tools=[pay], unknown_after=Declined)
     Agent("desk", ScriptedModel(["Done."]), tools=[pay], unknown_after=Exception)
+
+
+async def test_what_a_tool_says_of_a_class_beats_what_its_runtime_says_of_it() -> None:
+    """T16."""
+
+    @tool(nothing_happened=Declined)
+    def pay() -> None:
+        """Pay."""
+        raise Declined
+
+    agent = Agent("desk", ScriptedModel([call("pay"), "Done."]), tools=[pay])
+    async with Runtime([agent], unknown_after=Declined) as runtime:
+        outcome = completed(await soon(runtime.spawn("desk", "d").run("Pay.")))
+        assert outcome.state.doubts == {}
 
 
 def test_what_a_tool_raises_on_purpose_is_refused_of_an_agent_and_of_a_runtime_too() -> None:

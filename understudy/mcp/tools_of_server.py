@@ -30,7 +30,7 @@ OPTIONS = frozenset(
     (
         *("ask", "read_only", "idempotent", "undeclared", "nothing_happened", "unknown_after"),
         *("key", "on_repeat", "key_kept", "check", "check_after"),
-        *("on_unknown", "timeout", "sequential", "retry", "display_text", "version"),
+        *("on_unknown", "timeout", "sequential", "retry", "display_text", "version", "aliases"),
     )
 )
 """Of a tool: what `policy` may set."""

@@ -18,7 +18,7 @@ from understudy.run.tool_call import ToolCall, binding, make_context
 from understudy.state.agent_state import AgentState
 from understudy.state.folds.ends import UNKNOWN_BEFORE, doubtful_call
 from understudy.state.records import Effect, Requested
-from understudy.state.run_state import Call
+from understudy.state.run_state import Call, Turn
 from understudy.tools import InvalidArguments, Tool
 from understudy.tools.effect_defaults import EffectDefaults
 from understudy.tools.made_arguments import left_out, with_value
@@ -227,8 +227,8 @@ def _as_shown(run: Run, doubt: DoubtfulCall) -> DoubtfulCall:
 def _doubts_to_come(run: Run, state: AgentState, held: Call) -> Iterator[DoubtfulCall]:
     """The calls in doubt of an agent about which a person is asked, or which was just cut off.
 
-    And those of another agent that wait to be tried again, as an attempt left open what it did,
-    unless the call that is to be `held` was started before.
+    And those that wait to be tried again, as an attempt left open what it did, unless the call that
+    is to be `held` was started before.
 
     Race: after a crash the agents of the tree go on at the same time, and one may start an equal
     call before another one has found its own to be in doubt
@@ -246,7 +246,7 @@ def _doubts_to_come(run: Run, state: AgentState, held: Call) -> Iterator[Doubtfu
         is_cut_off = call.running and call.key in run.root.cut_off
         if is_cut_off and state is not run.state and must_not_repeat(run, call):
             yield doubtful_call(inside, call, CRASHED, run.clock.now())
-        elif call.was_unknown and state is not run.state and not held.attempts:
+        elif call.was_unknown and call is not held and not held.attempts:
             yield doubtful_call(inside, call, UNKNOWN_BEFORE, run.clock.now())
 
 
@@ -326,7 +326,7 @@ def blocked_by_doubt(run: Run, ready: ReadyCall) -> bool:
     """
     turn = run.current.turn
     alone = run.parent is None and not run.state.children
-    if alone and not run.state.doubts and (turn is None or not turn.pending_requests):
+    if alone and not run.state.doubts and (turn is None or not _may_hold(turn)):
         return False  # the common case, at no cost
     if ready.call.check is not None:
         return False  # it does not start: its check is asked
@@ -337,6 +337,13 @@ def blocked_by_doubt(run: Run, ready: ReadyCall) -> bool:
         return False
     request_with_doubts(run, ready, doubts)
     return True
+
+
+def _may_hold(turn: Turn) -> bool:
+    """Whether a call of the reply may be in doubt, or come to be so."""
+    if turn.pending_requests:
+        return True
+    return len(turn.calls) > 1 and any(call.was_unknown for call in turn.calls.values())
 
 
 def request_with_doubts(run: Run, ready: ReadyCall, doubts: tuple[DoubtfulCall, ...]) -> None:

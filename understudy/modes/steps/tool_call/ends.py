@@ -161,7 +161,8 @@ def doubt_after(run: Run, ready: ReadyCall, error: BaseException) -> InDoubt | N
         unknown_after=(
             *tool.unknown_after,
             *run.definition.effect_defaults.unknown_after,
-            *run.effect_defaults.unknown_after,
+            # The tool is nearer. What its agent says of the same class is refused.
+            *(e for e in run.effect_defaults.unknown_after if e not in tool.nothing_happened),
         ),
         is_strict=tool.is_known_to_have_effects,
     )
