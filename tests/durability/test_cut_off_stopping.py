@@ -112,7 +112,7 @@ def make_agent(story: Story, ran: list[str]) -> Agent:
         ran.append(ctx.call_key)
         return "alone"
 
-    @tool(idempotent=True)
+    @tool(read_only=True)  # as above: it brings no result either
     async def halt(ctx: ToolContext) -> str:
         ran.append(ctx.call_key)
         raise StopAgent(StopSignal.error("halted", source="halt"))

@@ -240,7 +240,7 @@ def make_agent(scenario: Scenario, ran: list[str]) -> Agent:
         ran_once(ctx)
         return f"did {x} {why}"
 
-    @tool(idempotent=True)
+    @tool(read_only=True)  # after a crash, the rejection of any other one would be a doubt
     async def ask(ctx: ToolContext, x: int) -> str:
         if ctx.resume_value is None:
             raise Interrupt({"question": x})

@@ -246,7 +246,10 @@ def _doubts_to_come(run: Run, state: AgentState, held: Call) -> Iterator[Doubtfu
         is_cut_off = call.running and call.key in run.root.cut_off
         if is_cut_off and state is not run.state and must_not_repeat(run, call):
             yield doubtful_call(inside, call, CRASHED, run.clock.now())
-        elif call.was_unknown and call is not held and not held.attempts:
+        elif call.was_unknown and not held.attempts and call is not held:
+            # Of the same reply it may go on beside this one, as if nothing had been cut off.
+            if state is run.state and call.running:
+                continue
             yield doubtful_call(inside, call, UNKNOWN_BEFORE, run.clock.now())
 
 
@@ -343,7 +346,9 @@ def _may_hold(turn: Turn) -> bool:
     """Whether a call of the reply may be in doubt, or come to be so."""
     if turn.pending_requests:
         return True
-    return len(turn.calls) > 1 and any(call.was_unknown for call in turn.calls.values())
+    if len(turn.calls) == 1:
+        return False
+    return any(call.was_unknown and not call.running for call in turn.calls.values())
 
 
 def request_with_doubts(run: Run, ready: ReadyCall, doubts: tuple[DoubtfulCall, ...]) -> None:
