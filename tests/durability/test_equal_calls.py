@@ -576,3 +576,11 @@ def test_a_sequential_call_is_held_while_an_equal_one_of_its_reply_waits_to_be_t
     request = held(outcome)
     assert "left open" in request.doubts[0].reason
     assert bank.paid == [1]
+
+
+def test_a_call_whose_later_attempt_brought_a_result_holds_no_equal_one(bank: Bank) -> None:
+    soon_again = AsyncRetrying(wait=wait_fixed(0.001))
+    pay = bank.tool(idempotent=True, sequential=True, retry=soon_again)
+    outcome = completed(bank.agent([PAY, PAY], "done", tools=[pay]).execute_sync("go"))
+    assert [text for _, text in contents(outcome.state)] == ["paid 1", "paid 1"]
+    assert bank.paid == [1, 1, 1]

@@ -246,7 +246,7 @@ def _doubts_to_come(run: Run, state: AgentState, held: Call) -> Iterator[Doubtfu
         is_cut_off = call.running and call.key in run.root.cut_off
         if is_cut_off and state is not run.state and must_not_repeat(run, call):
             yield doubtful_call(inside, call, CRASHED, run.clock.now())
-        elif call.was_unknown and not held.attempts and call is not held:
+        elif call.was_unknown and call.result is None and call is not held and not held.attempts:
             # Of the same reply it may go on beside this one, as if nothing had been cut off.
             if state is run.state and call.running:
                 continue
@@ -348,7 +348,8 @@ def _may_hold(turn: Turn) -> bool:
         return True
     if len(turn.calls) == 1:
         return False
-    return any(call.was_unknown and not call.running for call in turn.calls.values())
+    waiting = (each for each in turn.calls.values() if each.result is None and not each.running)
+    return any(call.was_unknown for call in waiting)
 
 
 def request_with_doubts(run: Run, ready: ReadyCall, doubts: tuple[DoubtfulCall, ...]) -> None:
