@@ -243,18 +243,12 @@ async def _release(run: Run, call: Call) -> ReadyCall | None:
         return None
     ready = prepare(run, call)
     if isinstance(ready, ReadyCall):
-        current = run.state.run
-        is_new = current is None or not current.not_kept  # the common case, at no cost
-        refusal = None if is_new else not_kept_before(run, ready)
-        if refusal is None:
-            return ready
-    else:
-        refusal = ready
+        return ready
     await end_agents_of(run, call.key)
     if call.entered and call.effect != "read_only":  # the definition has changed since it began
-        run.record(doubt_result(run, call, f"it cannot go on: {refusal}"))
+        run.record(doubt_result(run, call, f"it cannot go on: {ready}"))
     else:
-        run.record(failed_result(run, call, refusal))
+        run.record(failed_result(run, call, ready))
     return None
 
 
