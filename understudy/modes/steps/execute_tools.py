@@ -160,7 +160,7 @@ def _record_starts(run: Run, ready: list[ReadyCall]) -> list[ReadyCall]:
 
 
 async def _with_keys(run: Run, ready: list[ReadyCall]) -> list[ReadyCall]:
-    """As `_record_starts`, of an agent that has tools with a key."""
+    """As `_record_starts`, where tools of the agent may have a key."""
     if all(item.tool.key is None for item in ready):
         return _record_starts(run, ready)
     from understudy.modes.steps.tool_call.call_keys import start_with_keys  # few agents have one
@@ -173,7 +173,7 @@ def _is_held(run: Run, ready: ReadyCall) -> bool:
 
     If so, a request or its result is recorded.
     """
-    if run.current.not_kept and not (ready.call.checks and ready.call.check is not None):
+    if run.current.not_kept:
         refusal = not_kept_before(run, ready)
         if refusal is not None:
             run.record(failed_result(run, ready.call, refusal))
@@ -333,9 +333,7 @@ async def _woken(
         if running.is_woken(call.key, _woken_in(run, call)):
             del waiting[call.key]
             released.append(await _release(run, call))
-    ready = [item for item in released if item is not None]
-    has_keys = run.definition.has_keys
-    batch = await _with_keys(run, ready) if has_keys else _record_starts(run, ready)
+    batch = await _with_keys(run, [item for item in released if item is not None])
     if batch:
         await run.durable()
     return batch

@@ -203,7 +203,9 @@ def doubts_about(run: Run, ready: ReadyCall) -> tuple[DoubtfulCall, ...]:
         if doubt.tool_name in tool.names or (tool.key is not None and _same_key(run, ready, doubt))
     }
     doubts.pop(call.key, None)
-    is_held_by_all = not doubts or is_gated(run, tool)
+    if not doubts:
+        return ()
+    is_held_by_all = is_gated(run, tool)
     return tuple(
         _as_shown(run, doubt)
         for doubt in doubts.values()
@@ -217,11 +219,18 @@ def doubts_about(run: Run, ready: ReadyCall) -> tuple[DoubtfulCall, ...]:
 def _as_shown(run: Run, doubt: DoubtfulCall) -> DoubtfulCall:
     """The doubt with its arguments as a person is shown those of any call: no secret is in them."""
     tool = run.definition.tool_of(doubt.tool_name)
-    if tool is not None:
-        with contextlib.suppress(InvalidArguments):
-            arguments = tool.canonical(tool.revalidate(doubt.arguments))
-            return replace(doubt, arguments=arguments)
-    return doubt
+    return doubt if tool is None else replace(doubt, arguments=_read_again(tool, doubt.arguments))
+
+
+def _read_again(tool: Tool, arguments: dict[str, Any]) -> dict[str, Any]:
+    """Recorded arguments in the form that a person is shown.
+
+    As they are recorded where they do not fit: the tool has changed since, or a person has put in
+    what it does not take.
+    """
+    with contextlib.suppress(InvalidArguments):
+        return tool.canonical(tool.revalidate(arguments))
+    return arguments
 
 
 def _doubts_to_come(run: Run, state: AgentState, held: Call) -> Iterator[DoubtfulCall]:
@@ -298,10 +307,7 @@ def names_tool(gates: Iterable[Gate], tool: Tool) -> bool:
 
 def equals(ready: ReadyCall, arguments: dict[str, Any]) -> bool:
     """Whether a call has the arguments of another call of the same tool, as they are recorded."""
-    # Else the tool has changed since, or a person has put in what it does not take.
-    with contextlib.suppress(InvalidArguments):
-        arguments = ready.tool.canonical(ready.tool.revalidate(arguments))
-    return digest(arguments) == digest(canonical(ready))
+    return digest(_read_again(ready.tool, arguments)) == digest(canonical(ready))
 
 
 def not_kept_before(run: Run, ready: ReadyCall) -> str | None:
