@@ -27,7 +27,7 @@ def summary(request: Mapping[str, Any]) -> str:
 
 
 def summary_of_doubt(arguments: Any, reason: Any) -> str:
-    """What a call in doubt was, and why it is in doubt."""
+    """The line of a list about a call in doubt: its arguments, and the reason of the doubt."""
     called = _named(arguments, "=")
     return _cut(f"{called} ({one_line(reason)})" if reason else called)
 

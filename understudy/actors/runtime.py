@@ -253,7 +253,7 @@ class Runtime(StoreViews):
         self.effect_defaults: EffectDefaults = EffectDefaults.given(
             undeclared, unknown_after, what="Runtime"
         )
-        """What holds for tools and agents that do not say what their effects are."""
+        """The effects of tools that neither they nor their agents declare."""
         opened = open_store(store, durability=durability, lease=lease, host=host)
         self._store_name = store if isinstance(store, str) else None
         self._agent_host = AgentHost(

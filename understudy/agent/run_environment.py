@@ -75,7 +75,8 @@ class RunEnvironment:
     effect_defaults: EffectDefaults = NO_DEFAULTS
     """What the runtime says of tools and agents that do not say it themselves."""
     doubt_ends: float | None = DOUBT_ENDS
-    """Of a run that begins: seconds after which a doubt ends of which only the model was told."""
+    """Seconds after which a doubt of a run ends of which only the model was notified; None: never.
+    A run has the value from its beginning."""
 
     @classmethod
     def of(cls, **options: Unpack[EnvironmentOptions]) -> RunEnvironment:

@@ -1,4 +1,4 @@
-"""What `doctor` says of the tools of a program: which of them do not say what they do."""
+"""Finds the tools of a program that do not declare their effects, for `understudy doctor`."""
 
 from __future__ import annotations
 

@@ -201,7 +201,8 @@ class Retry:
 
     future: Future[Outcome]
     run_id: str | None = None
-    """Of the run that is quarantined, or that failed; None: of the open one, or of the last one."""
+    """The id of the run to retry, which is quarantined or has failed. None: the open run, or the
+    last one where none is open."""
     on_run: OnRun = None
     """As of `Cancel`."""
     on_retried: OnRetried = None

@@ -125,9 +125,10 @@ class RuntimeServices(Generic[S, A]):
     prices: Prices | None
     """By which replies are priced; None where the runtime has none."""
     effect_defaults: EffectDefaults
-    """What holds for tools and agents that do not say what their effects are."""
+    """The effects of tools that neither they nor their agents declare."""
     doubt_ends: float | None
-    """Of runs that begin: as of `RunEnvironment`."""
+    """Seconds after which a doubt of a run ends of which only the model was notified; None: never.
+    A run has the value from its beginning."""
     placement: Placement
     """Which agents this runtime may run."""
     definition: Callable[[str], Agent | MadeAtActivation]

@@ -59,7 +59,8 @@ class _Place:
         self.key: FeedKey = (xid, no)
         self.part = part
         self.mark = mark
-        """Of the row of the last event that was told; empty where that is none, at the floor."""
+        """The mark of the stored row of the last event that was emitted. Empty at the floor, where
+        no event was."""
 
     def is_in(self, page: FeedPage) -> bool:
         """Whether it is a place in the feed that a page behind it was read from.

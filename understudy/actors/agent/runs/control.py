@@ -1,4 +1,4 @@
-"""What callers do to a run: cancel it, pause it, release it from quarantine, retry it."""
+"""Cancels, pauses, retries and releases runs, as callers ask for it."""
 
 from __future__ import annotations
 
