@@ -27,7 +27,6 @@ from understudy.journal.store_reader import Loaded
 from understudy.journal.stored_keys import StoredKeys
 from understudy.journal.taken_states import TakenState
 from understudy.state.agent_state import AgentState
-from understudy.state.held_keys import keys_in_tree
 from understudy.state.records import MessagesArchived, Record, StatusNoted
 
 LoadBlobs = Callable[[str, Collection[str]], Awaitable[Mapping[str, bytes]]]
@@ -279,12 +278,12 @@ class AgentJournal:
     def follow_keys(self) -> None:
         """As `KeyJournal.follow_keys`."""
         if self._keys is None:
-            held = keys_in_tree(self._agent.ledger_state())
+            held = self._agent.ledger_state().held_keys_in_tree
             self._keys = {call_key for call_key, each in held.items() if not each.is_done}
 
     def _note_keys(self, buffer: _Pending) -> None:
         """Note which of the calls are over that had a key."""
-        known, held = self._keys, keys_in_tree(self._agent.ledger_state())
+        known, held = self._keys, self._agent.ledger_state().held_keys_in_tree
         self._keys = {call_key for call_key, each in held.items() if not each.is_done}
         if known is not None and (over := known - self._keys):
             ends = (KeyEnd(call_key, is_done=call_key in held) for call_key in sorted(over))

@@ -29,7 +29,6 @@ from understudy.journal.store import hashes_of
 from understudy.journal.store_reader import Loaded
 from understudy.state.agent_state import AgentState
 from understudy.state.blobs import in_use
-from understudy.state.held_keys import keys_in_tree
 from understudy.state.records import MessagesArchived, Record, StatusNoted
 
 LAST_RECORDS: int = CHECKPOINT_EVERY // 4
@@ -396,7 +395,7 @@ class MemoryAgentJournal:
     def _note_keys(self) -> None:
         """Note which of the calls are over that had a key. The next look is told of it."""
         assert self._state is not None, "an agent that is in memory has one"
-        known, held, owned = self._held or set(), keys_in_tree(self._state()), self._owned
+        known, held, owned = self._held or set(), self._state().held_keys_in_tree, self._owned
         self._held = {call_key for call_key, each in held.items() if not each.is_done}
         ends = [KeyEnd(each, is_done=each in held) for each in known - self._held]
         if ends:

@@ -284,6 +284,11 @@ class AgentState:
         return found
 
     @property
+    def held_keys_in_tree(self) -> dict[str, HeldKey]:
+        """The keys of all calls of this agent, and of those that it runs now, by call key."""
+        return {call_key: held for each in self.tree for call_key, held in each.held_keys.items()}
+
+    @property
     def doubts_in_tree(self) -> dict[str, DoubtfulCall]:
         """The calls in doubt of this agent and of all that it runs now, by call key."""
         return {key: doubt for state in self.tree for key, doubt in state.doubts.items()}

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Protocol
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,20 +19,3 @@ class HeldKey:
     is_done: bool = False
     is_copied: bool = False
     """Of a call that the agent was imported with: the store of now may not have it."""
-
-
-class HoldsKeys(Protocol):
-    """What is read here of an `AgentState`."""
-
-    @property
-    def held_keys(self) -> Mapping[str, HeldKey]:
-        """The keys of its calls, by call key."""
-
-    @property
-    def tree(self) -> Iterable[HoldsKeys]:
-        """It and all agents below it."""
-
-
-def keys_in_tree(state: HoldsKeys) -> dict[str, HeldKey]:
-    """The keys of all calls of this agent, and of those that it runs now, by call key."""
-    return {call_key: held for each in state.tree for call_key, held in each.held_keys.items()}

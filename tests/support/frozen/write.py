@@ -58,7 +58,6 @@ from understudy.journal.postgres.backend import PostgresBackend
 from understudy.journal.sqlite.backend import SqliteBackend
 from understudy.state.agent_state import AgentState
 from understudy.state.fold import apply
-from understudy.state.held_keys import keys_in_tree
 from understudy.state.records import MessagesArchived, Record, StatusNoted
 
 HOST = "frozen-host:1"
@@ -139,7 +138,7 @@ def _fill(backend: Backend) -> None:
 def _take_keys(backend: Backend, owned: Owned, state: AgentState, last: Record) -> None:
     """Take the keys that the state has, and end those of calls that are done."""
     assert isinstance(backend, KeepsKeys)
-    held = keys_in_tree(state)
+    held = state.held_keys_in_tree
     for call_key, each in held.items():
         taking = KeyTaking(
             key_hash=each.key_hash,

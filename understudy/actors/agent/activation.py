@@ -39,7 +39,6 @@ from understudy.outcomes import Outcome
 from understudy.run.hooks import Passivation
 from understudy.run.ledger import Audience, Ledger
 from understudy.state.agent_state import AgentState
-from understudy.state.held_keys import keys_in_tree
 from understudy.state.records import AgentCreated
 from understudy.stopping import StopSignal
 
@@ -420,7 +419,7 @@ async def activate(
     checkpoints = checkpoints_of(journal)
     if checkpoints is not None:
         checkpoints.write_checkpoints(activation.ledger_state, loaded)
-    if keys_in_tree(state) and isinstance(journal, KeyJournal):
+    if state.held_keys_in_tree and isinstance(journal, KeyJournal):
         journal.follow_keys()
     if state.run is not None and state.run.fruitless and not state.run.over:
         lost = await services.store.lost_attempts(agent_id, state.run.run_id)

@@ -32,7 +32,6 @@ from understudy.run.run import Run, log_fields
 from understudy.state.agent_state import AgentState
 from understudy.state.folds.ends import doubtful_call, last_arguments
 from understudy.state.folds.places import UNREAD
-from understudy.state.held_keys import keys_in_tree
 from understudy.state.run_state import Call, RunState
 
 logger: logging.Logger = logging.getLogger(__name__)
@@ -79,7 +78,7 @@ class _KeysOfRun:
                 taken_at=held.at or UNREAD,
                 done_at=(held.at or UNREAD) if held.is_done else None,
             )
-            for call_key, held in keys_in_tree(self._root.state).items()
+            for call_key, held in self._root.state.held_keys_in_tree.items()
             if held.key_hash == key_hash
         ]
         return [*recorded, *self._taken.get(key_hash, ())]
