@@ -39,10 +39,11 @@ from understudy.actors import Feed, FeedEvent, FeedOptions
 from understudy.actors.hosts import live_events
 from understudy.errors import StoreBroken
 from understudy.journal import DatabaseStore, IndexStatus, MemoryStore, agent_journal
+from understudy.journal.backend import Backend
 from understudy.journal.chunks import Chunks
 from understudy.journal.codec import encode
-from understudy.journal.contracts import Backend, Batch, FeedRow, Owned
-from understudy.journal.feed import FeedIndex, FeedKey, FeedPage, feed_row
+from understudy.journal.contracts import Batch, FeedRow, Owned
+from understudy.journal.feed import FeedKey, FeedPage, feed_row
 from understudy.journal.shared import Hint, Sent, hint_of
 from understudy.journal.sqlite.backend import SqliteBackend
 from understudy.middleware import Haltable, HumanInTheLoop
@@ -545,7 +546,6 @@ def status(backend: Backend, owned: Owned, first_seq: int) -> Batch:
 
 
 def read_on(backend: Backend, key: FeedKey) -> tuple[list[tuple[str, int | None]], FeedKey]:
-    assert isinstance(backend, FeedIndex)
     page = backend.read_feed(key, 1000)
     assert page is not None
     last = page.rows[-1].key if page.rows else key

@@ -24,6 +24,7 @@ if typing.TYPE_CHECKING:
         rest_status,
     )
     from understudy.journal.lists import ListStore
+    from understudy.journal.loaded import Loaded
     from understudy.journal.memory import MemoryJournal, MemoryStore
     from understudy.journal.shared import is_shared
     from understudy.journal.store import (
@@ -38,7 +39,6 @@ if typing.TYPE_CHECKING:
         find_agent,
         load_latest,
     )
-    from understudy.journal.store_reader import Loaded
     from understudy.state.fold import replay
 else:  # who has no store needs none of them
     __getattr__, __dir__ = _load_lazily(
@@ -58,7 +58,7 @@ else:  # who has no store needs none of them
                 *("IndexJournal", "OwnedJournal", "Readable", "Store", "find_agent"),
                 "load_latest",
             ],
-            "understudy.journal.store_reader": ["Loaded"],
+            "understudy.journal.loaded": ["Loaded"],
             "understudy.state.fold": ["replay"],
         },
     )

@@ -9,21 +9,15 @@ from datetime import datetime
 from typing import Any, Protocol
 
 from understudy.errors import Fenced, StoreError, UsageError
+from understudy.journal.backend import Backend
 from understudy.journal.call_keys import KeyEnd, KeyTaking, KeyUse
 from understudy.journal.checkpoint_writer import CheckpointJob, CheckpointWriter
 from understudy.journal.codec import MAX_RECORD_BYTES, EncodedRecord, encode
 from understudy.journal.committer import Committer
-from understudy.journal.contracts import (
-    Backend,
-    Batch,
-    FeedRow,
-    IndexEntry,
-    IndexStatus,
-    Owned,
-)
+from understudy.journal.contracts import Batch, FeedRow, IndexEntry, IndexStatus, Owned
 from understudy.journal.feed import MAY_BE_TOLD, FeedStore, feed_row
 from understudy.journal.lease import Lease
-from understudy.journal.store_reader import Loaded
+from understudy.journal.loaded import Loaded
 from understudy.journal.stored_keys import StoredKeys
 from understudy.journal.taken_states import TakenState
 from understudy.state.agent_state import AgentState
@@ -256,7 +250,7 @@ class AgentJournal:
     def _check_keeps_blobs(self) -> LoadBlobs:
         load_blobs = self._environment.load_blobs
         if load_blobs is None:
-            raise UsageError("the store of this runtime keeps no files: see `KeepsBlobs`")
+            raise UsageError("the store of this runtime keeps no files: see `Backend.keeps`")
         return load_blobs
 
     def _note_told(self, buffer: _Pending, record: Record, kept: EncodedRecord) -> None:
@@ -324,7 +318,7 @@ class AgentJournal:
         if keys is None:
             raise UsageError(
                 "the store of this runtime keeps no keys of calls, and a tool has `key`: see "
-                "`KeepsKeys`"
+                "`Backend.keeps`"
             )
         return keys
 

@@ -26,7 +26,8 @@ from tenacity import (
 from tenacity.nap import sleep_using_event
 
 from understudy.errors import StoreBroken, StoreError, StoreUnavailable
-from understudy.journal.contracts import Backend, Batch
+from understudy.journal.backend import Backend
+from understudy.journal.contracts import Batch
 
 logger: logging.Logger = logging.getLogger(__name__)
 T = TypeVar("T")

@@ -15,30 +15,26 @@ from understudy._base.worker_threads import WorkerThreads
 from understudy.errors import Fenced, StoreBroken, UsageError
 from understudy.journal.agent_journal import AgentJournal, JournalEnvironment
 from understudy.journal.asks import StoredAsk
+from understudy.journal.backend import PAGE, Backend
 from understudy.journal.checkpoint_writer import CHECKPOINT_EVERY
 from understudy.journal.codec import MAX_RECORD_BYTES, encode
 from understudy.journal.committer import Change, Changes, CommitListener, Committer
 from understudy.journal.contracts import (
-    Backend,
     Batch,
-    FindsDue,
     IndexEntry,
     IndexStatus,
     Journal,
-    KeepsBlobs,
-    KeepsCheckpoints,
-    KeepsKeys,
-    KeepsLostAttempts,
     LostAttempt,
     Owned,
     StoredAgent,
 )
-from understudy.journal.feed import FeedHint, FeedIndex, FeedKey, FeedPage
-from understudy.journal.hosts import HostedDefinition, SharesHosts
+from understudy.journal.feed import FeedHint, FeedKey, FeedPage
 from understudy.journal.lease import Lease
 from understudy.journal.lists import AgentKey, AgentQuery, AskKey, AskQuery
+from understudy.journal.loaded import Loaded
 from understudy.journal.shared import (
     Hint,
+    HostedDefinition,
     Notified,
     Place,
     Post,
@@ -51,7 +47,7 @@ from understudy.journal.shared import (
     Wanted,
 )
 from understudy.journal.store import hashes_of
-from understudy.journal.store_reader import PAGE, Loaded, StoreReader
+from understudy.journal.store_reader import StoreReader
 from understudy.journal.stored_keys import StoredKeys
 from understudy.journal.taken_states import TakenStates
 from understudy.state.blobs import in_use
@@ -220,7 +216,7 @@ class DatabaseStore:
         if type(checkpoint_every) is not int or checkpoint_every < 0:
             raise UsageError(f"`checkpoint_every` must be 0 or more, got {checkpoint_every!r}")
         self._backend = backend
-        self._checkpoint_every = checkpoint_every if isinstance(backend, KeepsCheckpoints) else 0
+        self._checkpoint_every = checkpoint_every if "checkpoints" in backend.keeps else 0
         self._patience = patience
         self._max_bytes = max_record_bytes
         self._committer = Committer(backend, patience=patience)  # a new one each time it opens
@@ -230,16 +226,13 @@ class DatabaseStore:
         self._terms: dict[str, int] = {}
         self._journals: JournalEnvironment  # as the committer; there is none before
         self.reader: StoreReader = StoreReader(backend, patience=patience)
-        self._load_blobs = self.reader.load_blobs if isinstance(backend, KeepsBlobs) else None
+        self._load_blobs = self.reader.load_blobs if "files" in backend.keeps else None
         self._keys = None
-        if isinstance(backend, KeepsKeys):
+        if "keys" in backend.keeps:
             self._keys = StoredKeys(backend, self.reader, self._change, patience=patience)
         self.feed_hint: FeedHint = FeedHint()
         self.feed_clock: Clock = SystemClock()
-        # Looked up once: to ask whether an object has a protocol takes as long as a record.
-        self._feed = backend if isinstance(backend, FeedIndex) else None
-        self._hosts = backend if isinstance(backend, SharesHosts) else None
-        self._dues = backend if isinstance(backend, FindsDue) else None
+        self._hosts = backend if isinstance(backend, SharedBackend) else None
         self._opener = WorkerThreads(1, name="understudy-opener")
         self._left = TakenStates()
         self.shared: SharedStore | None = None
@@ -269,7 +262,7 @@ class DatabaseStore:
     @property
     def restored(self) -> bool:
         """Whether this is an older copy of the store: what its agents did since then is unknown."""
-        return bool(getattr(self._backend, "restored", False))
+        return self._backend.restored
 
     async def open(self, on_lost: Callable[[], None]) -> None:
         loop = asyncio.get_running_loop()
@@ -381,7 +374,7 @@ class DatabaseStore:
 
         def release(backend: Backend) -> bool:
             is_own = backend.release(owned)
-            if lost is not None and isinstance(backend, KeepsLostAttempts):
+            if lost is not None and isinstance(backend, SharedBackend):
                 backend.note_lost_attempt(owned.agent_id, lost)
             return is_own
 
@@ -389,10 +382,9 @@ class DatabaseStore:
         return await self._change(release) if self._lease.is_shared else True
 
     async def lost_attempts(self, agent_id: str, run_id: str) -> frozenset[int]:
-        backend = self._backend
-        if not self._lease.is_shared or not isinstance(backend, KeepsLostAttempts):
+        if self._hosts is None:
             return frozenset()
-        return await self.reader.read(partial(backend.lost_attempts, agent_id, run_id))
+        return await self.reader.read(partial(self._hosts.lost_attempts, agent_id, run_id))
 
     def journal(
         self,
@@ -466,12 +458,9 @@ class DatabaseStore:
         return await self.reader.find_agents(agent_ids)
 
     async def due(self, until: datetime) -> AsyncIterator[StoredAgent]:
-        dues = self._dues
-        if dues is None:
-            return
         after: tuple[datetime, str] | None = None
         while True:
-            page = await self.reader.read(partial(dues.due, until, after, PAGE))
+            page = await self.reader.read(partial(self._backend.due, until, after, PAGE))
             for agent in page:
                 yield agent
             if len(page) < PAGE:
@@ -538,21 +527,16 @@ class DatabaseStore:
     @property
     def keeps_feed(self) -> bool:
         """Whether its feed is on, as far as this host knows."""
-        return self._feed is not None and self._feed.keeps_feed
+        return self._backend.keeps_feed
 
     async def turn_feed(self, on: bool) -> None:
-        await self._change(lambda _: self._feed_index.turn_feed(on))
+        await self._change(lambda backend: backend.turn_feed(on))
 
     async def trim_feed(self, before: datetime, keep: int) -> None:
-        await self._change(lambda _: self._feed_index.trim_feed(before, keep))
+        await self._change(lambda backend: backend.trim_feed(before, keep))
 
     async def read_feed(self, after: FeedKey | None, limit: int) -> FeedPage | None:
         return await self.reader.read_feed(after, limit)
-
-    @property
-    def _feed_index(self) -> FeedIndex:
-        assert self._feed is not None, "checked before the feed is used"
-        return self._feed
 
     async def _change(self, function: Callable[[Backend], T], batch: Batch | None = None) -> T:
         change = Change(function, batch)

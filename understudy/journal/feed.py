@@ -121,32 +121,8 @@ class FeedPage:
 
 
 @runtime_checkable
-class FeedIndex(Protocol):
-    """An optional part of a backend: it keeps a feed."""
-
-    @property
-    def keeps_feed(self) -> bool:
-        """Whether it is on, as far as this host knows."""
-
-    def turn_feed(self, on: bool) -> None:
-        """The writer's: turn it on; or off, and empty it."""
-
-    def add_deletion(self, agent_id: str, at: datetime) -> None:
-        """The writer's, in the transaction in which an agent is deleted: tell of that."""
-
-    def trim_feed(self, before: datetime, keep: int) -> None:
-        """The writer's: remove rows from before a time, and all but the newest `keep`."""
-
-    def read_feed(self, after: FeedKey | None, limit: int) -> FeedPage | None:
-        """The reader's: up to `limit` rows behind a key, that no open transaction can come before.
-
-        None: it is off. Without a key: no rows, but where the feed ends now, as to such rows.
-        """
-
-
-@runtime_checkable
 class FeedStore(Protocol):
-    """An optional part of a store: as of `FeedIndex`."""
+    """An optional part of a store: as of `Backend`."""
 
     @property
     def keeps_feed(self) -> bool: ...

@@ -66,24 +66,8 @@ AskKey: TypeAlias = tuple[int, int]
 
 
 @runtime_checkable
-class ListIndex(Protocol):
-    """An optional part of a backend: its index lists agents and what they ask. The reader's."""
-
-    def list_agents(
-        self, query: AgentQuery, after: AgentKey | None, limit: int
-    ) -> list[StoredAgent]:
-        """Up to `limit` agents behind a key. A damaged row is listed as by `Backend.agents`."""
-
-    def list_asks(self, query: AskQuery, after: AskKey | None, limit: int) -> list[StoredAsk]:
-        """Up to `limit` asks behind a key. A damaged row is listed with its `damage`."""
-
-    def count_agents(self) -> Mapping[str, int]:
-        """How many agents have each status."""
-
-
-@runtime_checkable
 class ListStore(Protocol):
-    """An optional part of a store: as of `ListIndex`. Without it every agent has to be loaded."""
+    """An optional part of a store: as of `Backend`. Without it every agent has to be loaded."""
 
     async def list_agents(
         self, query: AgentQuery, after: AgentKey | None, limit: int

@@ -22,11 +22,11 @@ from understudy.journal.contracts import (
 )
 from understudy.journal.feed import FeedHint, FeedKey, FeedPage
 from understudy.journal.lists import AgentKey, AgentQuery, AskKey, AskQuery
+from understudy.journal.loaded import Loaded
 from understudy.journal.memory_feed import MemoryFeed
 from understudy.journal.memory_index import MemoryIndex
 from understudy.journal.memory_keys import MemoryKeys
 from understudy.journal.store import hashes_of
-from understudy.journal.store_reader import Loaded
 from understudy.state.agent_state import AgentState
 from understudy.state.blobs import in_use
 from understudy.state.records import MessagesArchived, Record, StatusNoted

@@ -17,8 +17,8 @@ from understudy.journal.contracts import (
     Owned,
     StoredAgent,
 )
-from understudy.journal.hosts import HostedDefinition
-from understudy.journal.store_reader import NEWEST, Loaded
+from understudy.journal.loaded import NEWEST, Loaded
+from understudy.journal.shared import HostedDefinition
 from understudy.state.agent_state import AgentState, hashes_in
 from understudy.state.records import Record, Snapshot
 
@@ -299,7 +299,7 @@ def checkpoints_of(journal: OwnedJournal) -> CheckpointJournal | None:
 class HostStore(Protocol):
     """An optional part of a store that hosts share: they know of each other.
 
-    See `understudy.journal.hosts.SharesHosts`.
+    See `understudy.journal.shared.SharedBackend`.
     """
 
     @property

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import TypeVar
 
@@ -15,72 +13,17 @@ from understudy.errors import (
     StoreBroken,
     StoreDamaged,
     StoreUnavailable,
-    UnderstudyError,
-    UsageError,
 )
 from understudy.journal.asks import StoredAsk
-from understudy.journal.checkpoints import WokenState, read_checkpoint
-from understudy.journal.codec import decode
+from understudy.journal.backend import PAGE, Backend
+from understudy.journal.checkpoints import read_checkpoint
 from understudy.journal.committer import BACKOFF, WHILE_UNAVAILABLE
-from understudy.journal.contracts import (
-    Backend,
-    FindsAgents,
-    FindsText,
-    IndexesMessages,
-    IndexStatus,
-    KeepsBlobs,
-    KeepsCheckpoints,
-    LoadsParts,
-    OpensToRead,
-    StoredAgent,
-    StoredRecords,
-    TellsTime,
-)
-from understudy.journal.feed import FeedIndex, FeedKey, FeedPage
-from understudy.journal.lists import AgentKey, AgentQuery, AskKey, AskQuery, ListIndex
-from understudy.state.agent_state import AgentState
-from understudy.state.fold import replay
-from understudy.state.records import Record
+from understudy.journal.contracts import IndexStatus, StoredAgent, StoredRecords
+from understudy.journal.feed import FeedKey, FeedPage
+from understudy.journal.lists import AgentKey, AgentQuery, AskKey, AskQuery
+from understudy.journal.loaded import NEWEST, Loaded, decoded
 
 T = TypeVar("T")
-
-PAGE = 500
-"""Agents that one query of the index returns at most."""
-NEWEST = 1 << 62
-"""No record has a number above it, and every database takes it: of an agent that is loaded from
-there the row alone is read."""
-
-
-@dataclass(frozen=True, slots=True)
-class Loaded:
-    """The records of an agent above a number, or from its last snapshot on if that is higher."""
-
-    agent: StoredAgent
-    first_seq: int
-    records: tuple[Record, ...]
-    checkpoint: WokenState | None = None
-    """The state right before these records, where the store had a checkpoint of it."""
-
-    def folded(self) -> AgentState:
-        """The state after these records.
-
-        Raises:
-            StoreDamaged: if they do not fit together.
-
-        """
-        checkpoint = self.checkpoint
-        with self.as_damage():
-            before = checkpoint.state.copied() if checkpoint is not None else None
-            return replay(self.records, before)
-
-    @contextmanager
-    def as_damage(self) -> Iterator[None]:
-        """What raises because these records do not fit together is `StoreDamaged`."""
-        try:
-            yield
-        except (UnderstudyError, LookupError, TypeError, ValueError, AssertionError) as error:
-            cause = f"its records do not fit together: {error!r}"
-            raise StoreDamaged(what=f"agent {self.agent.agent_id!r}", cause=cause) from error
 
 
 class StoreReader:
@@ -95,7 +38,6 @@ class StoreReader:
     def __init__(self, backend: Backend, *, patience: float) -> None:
         self._backend = backend
         self._patience = patience
-        self._checkpoints = backend if isinstance(backend, KeepsCheckpoints) else None
         # `run_in_executor` with a ThreadPoolExecutor(1) takes 1.10 to 1.17 times as long for a
         # read, and the interpreter joins its thread at exit, so a read that hangs would hang it.
         self._thread = WorkerThreads(1, name="understudy-reader")
@@ -109,10 +51,6 @@ class StoreReader:
             SchemaVersionError: if the store has another format.
 
         """
-        if not isinstance(self._backend, OpensToRead):
-            raise UsageError(
-                f"{self._backend!r} cannot be opened to read: it has no open_to_read()"
-            )
         await self._thread.run(self._backend.open_to_read)
 
     async def close(self) -> None:
@@ -121,8 +59,8 @@ class StoreReader:
 
     @property
     def time_offset(self) -> float:
-        """As of `TellsTime`; 0 of a database that has no clock of its own."""
-        return self._backend.time_offset if isinstance(self._backend, TellsTime) else 0.0
+        """As of `Backend`."""
+        return self._backend.time_offset
 
     async def load(self, agent_id: str, after: int = 0) -> Loaded | None:
         """As `Store.load`."""
@@ -136,27 +74,21 @@ class StoreReader:
         return await self.read(load_and_decode)
 
     async def load_part(self, agent_id: str, after: int, limit: int) -> Loaded | None:
-        """As `PartStore.load_part`, also of a backend that brings all of them."""
-        backend = self._backend
+        """As `PartStore.load_part`."""
 
         def load_and_decode() -> Loaded | None:
-            if isinstance(backend, LoadsParts):
-                stored = backend.load_part(agent_id, after, limit)
-            elif (stored := backend.load(agent_id, after)) is not None:
-                stored = replace(stored, records=stored.records[:limit])
+            stored = self._backend.load_part(agent_id, after, limit)
             return None if stored is None else decoded(stored)
 
         return await self.read(load_and_decode)
 
     async def load_latest(self, agent_id: str) -> Loaded | None:
         """As `CheckpointStore.load_latest`."""
-        backend, checkpoints = self._backend, self._checkpoints
-        if checkpoints is None:
-            return await self.load(agent_id)
+        backend = self._backend
 
         def load_and_decode() -> Loaded | None:
             try:
-                found = checkpoints.load_latest(agent_id)
+                found = backend.load_latest(agent_id)
             except (StoreBroken, StoreDamaged):
                 # The cache may be what is damaged. If it is the records, this raises the same.
                 found = _without_checkpoint(backend.load(agent_id, 0))
@@ -173,9 +105,7 @@ class StoreReader:
         return await self.read(load_and_decode)
 
     async def has_text(self, agent_id: str, kinds: Sequence[str], text: str) -> bool:
-        """As `TextStore.has_text`; True where the backend cannot tell."""
-        if not isinstance(self._backend, FindsText):
-            return True
+        """As `TextStore.has_text`."""
         return await self.read(partial(self._backend.has_text, agent_id, kinds, text))
 
     async def agents(
@@ -193,62 +123,44 @@ class StoreReader:
 
     async def find_agents(self, agent_ids: Collection[str]) -> Sequence[StoredAgent]:
         """As `AgentFinder.find_agents`."""
-        backend = self._backend
-        if isinstance(backend, FindsAgents):
-            return await self.read(partial(backend.find_agents, agent_ids))
-        newest = [await self.read(partial(backend.load, id, NEWEST)) for id in agent_ids]
-        return [stored.agent for stored in newest if stored is not None]
+        return await self.read(partial(self._backend.find_agents, agent_ids))
 
     async def load_blobs(
         self, agent_id: str, hashes: Collection[str] | None = None
     ) -> Mapping[str, bytes]:
         """As `BlobStore.load_blobs`."""
-        backend = self._backend
-        if not isinstance(backend, KeepsBlobs):
-            raise UsageError(f"{backend!r} keeps no files: it has no load_blobs()")
-        return await self.read(partial(backend.load_blobs, agent_id, hashes))
+        return await self.read(partial(self._backend.load_blobs, agent_id, hashes))
 
     @property
     def indexes_messages(self) -> bool:
         """As `MessageStore.indexes_messages`."""
-        return isinstance(self._backend, IndexesMessages)
+        return "messages" in self._backend.keeps
 
     async def message_runs(
         self, agent_id: str, message_ids: Collection[str] | None = None
     ) -> Mapping[str, str]:
         """As `MessageStore.message_runs`."""
-        backend = self._backend
-        if not isinstance(backend, IndexesMessages):
-            return {}
-        return await self.read(partial(backend.message_runs, agent_id, message_ids))
+        return await self.read(partial(self._backend.message_runs, agent_id, message_ids))
 
     async def list_agents(
         self, query: AgentQuery, after: AgentKey | None, limit: int
     ) -> Sequence[StoredAgent]:
         """As `ListStore.list_agents`."""
-        return await self.read(partial(self._index.list_agents, query, after, limit))
+        return await self.read(partial(self._backend.list_agents, query, after, limit))
 
     async def list_asks(
         self, query: AskQuery, after: AskKey | None, limit: int
     ) -> Sequence[StoredAsk]:
         """As `ListStore.list_asks`."""
-        return await self.read(partial(self._index.list_asks, query, after, limit))
+        return await self.read(partial(self._backend.list_asks, query, after, limit))
 
     async def count_agents(self) -> Mapping[str, int]:
         """As `ListStore.count_agents`."""
-        return await self.read(self._index.count_agents)
+        return await self.read(self._backend.count_agents)
 
     async def read_feed(self, after: FeedKey | None, limit: int) -> FeedPage | None:
         """As `FeedStore.read_feed`."""
-        if not isinstance(self._backend, FeedIndex):
-            return None
         return await self.read(partial(self._backend.read_feed, after, limit))
-
-    @property
-    def _index(self) -> ListIndex:
-        if not isinstance(self._backend, ListIndex):
-            raise UsageError(f"{self._backend!r} cannot list: it has no list_agents()")
-        return self._backend
 
     async def read(self, function: Callable[[], T]) -> T:
         """Call it in the reader's thread, again while the database cannot be reached."""
@@ -275,21 +187,6 @@ class StoreReader:
             return await self._thread.run(function)
 
         return await retry(attempt)
-
-
-def decoded(stored: StoredRecords, checkpoint: WokenState | None = None) -> Loaded:
-    """Records as they are folded. In the reader's thread: thousands would block the loop."""
-    seq = stored.first_seq
-    records = []
-    try:
-        for record in stored.records:
-            records.append(decode(record))
-            seq += 1
-    except StoreDamaged as error:
-        raise StoreDamaged(
-            what=f"record {seq} of agent {stored.agent.agent_id!r}", cause=error.cause
-        ) from error
-    return Loaded(stored.agent, stored.first_seq, tuple(records), checkpoint)
 
 
 def _without_checkpoint(stored: StoredRecords | None) -> tuple[None, StoredRecords] | None:

@@ -9,9 +9,10 @@ from datetime import datetime
 from functools import partial
 
 from understudy.errors import SchemaVersionError, StoreDamaged, StoreUnavailable
+from understudy.journal.backend import Backend
 from understudy.journal.call_keys import KeyTaking, KeyUse, key_hash
 from understudy.journal.committer import Changes
-from understudy.journal.contracts import KeepsKeys, Owned
+from understudy.journal.contracts import Owned
 from understudy.journal.store_reader import StoreReader
 from understudy.state.agent_state import AgentState
 
@@ -31,7 +32,7 @@ class StoredKeys:
     """
 
     def __init__(
-        self, backend: KeepsKeys, reader: StoreReader, change: Changes, *, patience: float
+        self, backend: Backend, reader: StoreReader, change: Changes, *, patience: float
     ) -> None:
         self._backend = backend
         self._reader = reader
@@ -46,11 +47,11 @@ class StoredKeys:
         return key_hash(key, self._secret)
 
     async def uses(self, key_hash: str, at: datetime) -> Sequence[KeyUse]:
-        """As `KeepsKeys.key_uses`, after all that is queued for the next commit."""
+        """As `Backend.key_uses`, after all that is queued for the next commit."""
         return await self._change(lambda backend: backend.key_uses(key_hash, at))
 
     async def take(self, owned: Owned, taking: KeyTaking) -> Sequence[KeyUse]:
-        """As `KeepsKeys.take_key`, in the next transaction.
+        """As `Backend.take_key`, in the next transaction.
 
         Raises:
             StoreUnavailable: if another host is about to take the key, and does not get further.
@@ -69,7 +70,7 @@ class StoredKeys:
             pause = min(pause * 2, LONGEST_PAUSE)
 
     async def free(self, key_hash: str, use: KeyUse) -> None:
-        """As `KeepsKeys.free_key`."""
+        """As `Backend.free_key`."""
         await self._change(lambda backend: backend.free_key(key_hash, use))
 
     async def state_of(self, use: KeyUse) -> AgentState | None:

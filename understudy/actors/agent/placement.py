@@ -8,7 +8,7 @@ from typing import Any
 from understudy.agent.agent import Agent
 from understudy.errors import OwnedElsewhere, UnderstudyError, UnfitHost
 from understudy.journal import Store
-from understudy.journal.hosts import HostedDefinition
+from understudy.journal.shared import HostedDefinition
 from understudy.journal.store import HostStore
 from understudy.state.agent_state import AgentState
 from understudy.state.records import AgentCreated

@@ -189,7 +189,7 @@ class ReadsFeed(Protocol):
     """The part of a `FeedStore` that reads."""
 
     async def read_feed(self, after: FeedKey | None, limit: int) -> FeedPage | None:
-        """As of `FeedIndex`."""
+        """As of `Backend`."""
 
 
 _Read = tuple[list[FeedEvent], _Place, _Place | None]
