@@ -347,7 +347,7 @@ async def test_what_an_agent_wakes_from_is_the_same_state(place: Made) -> None:
     await store.open(lambda: None)
     try:
         found = {id: await store.load_latest(id) for id in frozen("folded.json")}
-        kept = await store.reader.read(partial(backend.load_latest, "desk"))
+        kept = await store.read(partial(backend.load_latest, "desk"))
     finally:
         await store.close()
 

@@ -21,6 +21,7 @@ from tests.support.faulty import FaultyBackend
 from tests.support.left_out import LeftOut
 from tests.support.loops import soon, until
 from tests.support.places import NewStore
+from tests.support.plain_store import PlainStore
 from tests.support.postgres import Hosts, Server
 from understudy import (
     Agent,
@@ -909,17 +910,8 @@ async def test_wrong_arguments_of_events_are_refused_at_once() -> None:
 
 
 def test_a_store_without_a_feed_is_refused() -> None:
-    kept = MemoryStore()
-
-    class Plain:
-        def __getattr__(self, name: str) -> Any:
-            if "feed" in name:
-                raise AttributeError(name)
-            return getattr(kept, name)
-
-    plain: Any = Plain()
     with pytest.raises(UsageError, match="keeps no feed"):
-        Runtime(store=plain, feed=True)
+        Runtime(store=PlainStore(), feed=True)
 
 
 def test_options_reach_back_as_far_as_time_does() -> None:

@@ -421,7 +421,7 @@ async def test_the_messages_of_a_long_life_are_written_once(tmp_path: Path) -> N
             for at in range(start, min(start + 100, len(records)), 20):
                 await writer.record(*records[at : min(at + 20, start + 100)])
             await writer.leave()
-        found = await store.reader.read(lambda: backend.load_latest("a"))
+        found = await store.read(lambda: backend.load_latest("a"))
     assert found is not None
     assert found[0] is not None
     state = replay(records)

@@ -9,7 +9,7 @@ from typing import Any, cast
 from understudy.actors.agent.events import AgentEvent, Subscription
 from understudy.actors.agent.stored_agents import loaded_agent
 from understudy.display import Display, DisplayUpdate, Row
-from understudy.journal import Readable
+from understudy.journal import StoreReads
 from understudy.loop_actors.future import Future
 from understudy.state.records import Record
 
@@ -30,7 +30,9 @@ def recorded(
     yield AgentEvent(agent_id=agent_id, seq=seq, event=event, at=record.at)
 
 
-async def stored_display(store: Readable, id: str, after: int, limit: int | None) -> DisplayUpdate:
+async def stored_display(
+    store: StoreReads, id: str, after: int, limit: int | None
+) -> DisplayUpdate:
     """The rows that have changed after a number.
 
     Raises:

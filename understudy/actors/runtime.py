@@ -46,9 +46,7 @@ from understudy.errors import UsageError
 from understudy.interrupts import DOUBT_ENDS, Request
 from understudy.journal import Store
 from understudy.journal.contracts import Durability
-from understudy.journal.feed import FeedStore
 from understudy.journal.opening import open_store
-from understudy.journal.shared import shared_part
 from understudy.loop_actors.future import Future
 from understudy.loop_actors.supervisor import SupervisorTree
 from understudy.models.messages import UserInput
@@ -275,7 +273,7 @@ class Runtime(StoreViews):
             doubt_ends=doubt_ends,
         )
         self._feed_options = checked_feed(feed)
-        if self._feed_options is not None and not isinstance(opened, FeedStore):
+        if self._feed_options is not None and "feed" not in opened.keeps:
             raise UsageError(f"`feed` cannot be used with {opened!r}: it keeps no feed")
         self._loop = RuntimeLoop(
             self._agent_host,
@@ -443,7 +441,7 @@ class Runtime(StoreViews):
         """
         self._loop.running()
         store = self._agent_host.services.store
-        if not isinstance(store, FeedStore):
+        if "feed" not in store.keeps:
             raise UsageError(f"{store!r} keeps no feed")
         return self._feed(store, after, start)
 
@@ -701,14 +699,12 @@ class Runtime(StoreViews):
 
 
 async def _turn_feed(store: Store, feed: FeedOptions | Literal[False]) -> None:
-    assert isinstance(store, FeedStore), "checked when the runtime was made"
     await store.turn_feed(feed is not False)
 
 
 def _clock_of(store: Store) -> Clock:
     """The clock of the database where hosts share one, so that they agree on what is due."""
-    shared = shared_part(store)
-    return SystemClock() if shared is None else SharedClock(lambda: shared.time_offset)
+    return SystemClock() if store.shared is None else SharedClock(lambda: store.time_offset)
 
 
 def _checked_timeout(given: object, what: str) -> float | None:

@@ -22,8 +22,7 @@ from understudy.actors.hosts.recovery import continue_one
 from understudy.actors.reads.feed import FeedOptions
 from understudy.errors import JournalFailed, OwnedElsewhere
 from understudy.journal import IndexStatus, StoredAgent, index_status_of
-from understudy.journal.feed import FeedStore
-from understudy.journal.store import HostStore, KeyStore
+from understudy.journal.shared_store import SharedStore
 from understudy.loop_actors.future import Future
 from understudy.outcomes import Outcome
 
@@ -70,9 +69,9 @@ class Sweep:
     def open(self) -> None:
         """Wait for the first sweep. By real time, whatever the clock of the runtime is."""
         self._wait(jittered(self._seconds or DUES_SECONDS))
-        store = self._host.services.store
-        if self._seconds is not None and isinstance(store, HostStore) and store.knows_hosts:
-            self._host.activator.start_task(self._sweep_after_dead_hosts(store))
+        shared = self._host.services.shared_store
+        if self._seconds is not None and shared is not None:
+            self._host.activator.start_task(self._sweep_after_dead_hosts(shared))
 
     def _wait(self, seconds: float) -> None:
         self._timer = self._host.services.loop.call_later(seconds, self._begin)
@@ -98,10 +97,10 @@ class Sweep:
         if self._seconds is not None:
             await self._continue_what_is_left()
 
-    async def _sweep_after_dead_hosts(self, store: HostStore) -> None:
+    async def _sweep_after_dead_hosts(self, shared: SharedStore) -> None:
         """Continue at once what hosts have left whose leases have ended, or were ended."""
         while True:
-            await store.wait_for_dead_hosts()
+            await shared.wait_for_dead_hosts()
             await asyncio.sleep(random.uniform(0, MOST_PAUSE))  # noqa: S311 - all hosts see it
             await self._guarded(self._look_after_dead_hosts())
 
@@ -123,15 +122,14 @@ class Sweep:
     async def trim_feed(self) -> None:
         """Remove what the feed need not keep any longer."""
         services = self._host.services
-        if self._feed is not None and isinstance(services.store, FeedStore):
+        if self._feed is not None:
             before = self._feed.before(services.clock.now())
             await services.store.trim_feed(before, self._feed.events)
 
     async def _delete_old_keys(self) -> None:
         """Delete the keys of calls that were done so long ago that they count no longer."""
         services = self._host.services
-        if isinstance(services.store, KeyStore):
-            await services.store.delete_old_keys(services.clock.now())
+        await services.store.delete_old_keys(services.clock.now())
 
     async def _continue_what_is_left(self) -> None:
         """As `recover`, for agents whose definition is known here, ever less often for each."""

@@ -12,9 +12,8 @@ import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Protocol, TypeAlias, runtime_checkable
+from typing import Any, TypeAlias
 
-from understudy._base.clock import Clock
 from understudy._base.json_values import storable_text
 from understudy.journal.codec import EncodedRecord, decode, encode_again
 from understudy.journal.contracts import FeedRow, time_of
@@ -118,27 +117,6 @@ class FeedPage:
     rows: Sequence[StoredFeedRow] = ()
     is_held_up: bool = False
     """Whether there are rows that cannot be read yet: an open transaction may come before them."""
-
-
-@runtime_checkable
-class FeedStore(Protocol):
-    """An optional part of a store: as of `Backend`."""
-
-    @property
-    def keeps_feed(self) -> bool: ...
-
-    @property
-    def feed_hint(self) -> FeedHint:
-        """Tells of rows that were added here."""
-
-    feed_clock: Clock
-    """Says when an agent was deleted, of which there is no record: that of the runtime."""
-
-    async def turn_feed(self, on: bool) -> None: ...
-
-    async def trim_feed(self, before: datetime, keep: int) -> None: ...
-
-    async def read_feed(self, after: FeedKey | None, limit: int) -> FeedPage | None: ...
 
 
 class FeedHint:

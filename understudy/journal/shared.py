@@ -1,24 +1,19 @@
-"""What a store is to hosts that share it: they take agents from each other, and post calls.
-
-An optional part of a store and of a backend. A store for one host has none of it.
-"""
+"""`SharedBackend`: a database that hosts share, who take agents from each other and post calls."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
+from typing import NamedTuple
 
 from pydantic_core import to_json
 
 from understudy.errors import UnderstudyError, UnknownAgent
 from understudy.journal.backend import Backend
 from understudy.journal.codec import EncodedRecord
-from understudy.journal.contracts import Journal, LostAttempt, Owned, StoredRecords
-
-if TYPE_CHECKING:
-    from understudy.journal.loaded import Loaded
+from understudy.journal.contracts import LostAttempt, Owned, StoredRecords
+from understudy.journal.loaded import Loaded
 
 Notified = Callable[[str | None], None]
 """Gets what other hosts tell this one: see `Hint`. None: something may have been missed."""
@@ -139,7 +134,7 @@ class Taken(NamedTuple):
 
     owned: Owned
     loaded: Loaded | None = None
-    """What it wakes from, where that was read with the claim."""
+    """What the agent wakes from, where that was read with the claim."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -357,111 +352,6 @@ class SharedBackend(Backend):
             the others ends, if that host does not renew it. Infinity if there is none.
 
         """
-
-
-class SharedStore(Protocol):
-    """The part of a store for hosts that share it. Used on the runtime's loop, as `Store`."""
-
-    @property
-    def host_id(self) -> int | None:
-        """As of `SharedBackend`."""
-
-    @property
-    def time_offset(self) -> float:
-        """As of `Backend`."""
-
-    def listen(self, notified: Notified | None) -> None:
-        """Listen from the next `Store.open` on. `notified` is called on the loop."""
-
-    async def take(
-        self,
-        agent_id: str,
-        agent: str | None,
-        *,
-        at_rest: bool = True,
-        creates: bool = True,
-        loads: bool = False,
-    ) -> Taken | None:
-        """As of `SharedBackend`.
-
-        Args:
-            agent_id, agent, at_rest, creates: as of `SharedBackend`.
-            loads: whether it is read, too, where that takes no more than a few records.
-
-        """
-
-    async def post(self, agent_id: str, incarnation: int, posts: Sequence[Post]) -> list[int]:
-        """As of `SharedBackend`."""
-
-    async def begin_post(self, id: int, attempt: str) -> bool:
-        """As of `SharedBackend`."""
-
-    async def reply(self, id: int, reply: bytes) -> None:
-        """As of `SharedBackend`."""
-
-    async def remove_posts(self, ids: Sequence[int]) -> None:
-        """As of `SharedBackend`."""
-
-    async def withdraw(self, ids: Sequence[int]) -> Mapping[int, bool]:
-        """As of `SharedBackend`."""
-
-    async def retell(self, id: int) -> None:
-        """As of `SharedBackend`."""
-
-    async def delete_lost_replies(self) -> None:
-        """As of `SharedBackend`."""
-
-    async def tell(self, host_id: int, hint: Hint) -> None:
-        """As of `SharedBackend`."""
-
-    async def posted(self, wanted: Wanted) -> Sequence[Posted]:
-        """As of `SharedBackend`."""
-
-    async def post_states(self, ids: Sequence[int]) -> Mapping[int, PostState]:
-        """As of `SharedBackend`."""
-
-    async def place(self, agent_id: str) -> Place | None:
-        """As of `SharedBackend`."""
-
-    async def epochs(self, agent_ids: Sequence[str]) -> Mapping[str, int]:
-        """As of `SharedBackend`."""
-
-    async def orphans(self, limit: int) -> Sequence[tuple[str, str]]:
-        """As of `SharedBackend`."""
-
-    async def send(self, sent: Sequence[Sent]) -> None:
-        """As of `SharedBackend`."""
-
-    def keep_left(self, journal: Journal) -> None:
-        """Another host has taken the agent of this journal: keep its state for a while."""
-
-
-@runtime_checkable
-class HostedStore(Protocol):
-    """A store in which each runtime has a name."""
-
-    @property
-    def host(self) -> str:
-        """The name of this runtime in the index of the agents."""
-
-    @property
-    def shared(self) -> SharedStore | None:
-        """What hosts that share the store have of it; None where it is for one host."""
-
-
-def shared_part(store: object) -> SharedStore | None:
-    """What hosts that share the store have of it; None where it is for one host."""
-    return store.shared if isinstance(store, HostedStore) else None
-
-
-def host_of(store: object) -> str | None:
-    """The name of this runtime in the store's index; None where it needs none."""
-    return store.host if isinstance(store, HostedStore) else None
-
-
-def is_shared(store: object) -> bool:
-    """Whether other hosts may write to this store while one has it open."""
-    return shared_part(store) is not None
 
 
 def answers_of_deleted(agent_id: str) -> tuple[bytes, bytes]:

@@ -26,8 +26,8 @@ from understudy.actors.reads.lists import Calls, Cursors
 from understudy.errors import SchemaVersionError, StoreDamaged, UsageError
 from understudy.events import Event
 from understudy.interrupts import DecisionType
-from understudy.journal import is_shared
-from understudy.journal.feed import FeedKey, FeedPage, FeedStore, StoredFeedRow
+from understudy.journal import StoreReads
+from understudy.journal.feed import FeedKey, FeedPage, StoredFeedRow
 from understudy.loop_actors.future import Future
 from understudy.state import records as r
 
@@ -186,7 +186,7 @@ def checked_feed(feed: object) -> FeedOptions | bool | None:
 
 
 class ReadsFeed(Protocol):
-    """The part of a `FeedStore` that reads."""
+    """What brings the rows of a feed."""
 
     async def read_feed(self, after: FeedKey | None, limit: int) -> FeedPage | None:
         """As of `Backend`."""
@@ -320,7 +320,7 @@ class Feed:
             bounds = await self._bounds()
             end = _Place(bounds.feed, *bounds.end)
         store = self._store()
-        told = store.feed_hint.told if isinstance(store, FeedStore) else 0
+        told = store.feed_hint.told if isinstance(store, StoreReads) else 0
         page = await self._read_page(place)
         if not page.rows and place.is_in(page) and self._follows:
             await self._wait(told, page)
@@ -342,8 +342,8 @@ class Feed:
 
     async def _wait(self, told: int, page: FeedPage) -> None:
         store = self._store()
-        hint = store.feed_hint if isinstance(store, FeedStore) else None
-        seconds = POLL if hint is None or is_shared(store) else LONGEST_WAIT
+        hint = store.feed_hint if isinstance(store, StoreReads) else None
+        seconds = LONGEST_WAIT if isinstance(store, StoreReads) and store.is_alone else POLL
         if page.is_held_up:
             # Race: this against transactions that began before the one of these rows. Of its commit
             # somebody tells, of their end nobody

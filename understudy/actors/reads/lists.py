@@ -18,14 +18,13 @@ from understudy.actors.agent.stored_agents import (
     AgentInfo,
     PendingRequest,
     info_of,
-    load_index,
     pending_request,
     spawned_agent,
 )
 from understudy.agent.decisions import why_impossible
 from understudy.errors import SchemaVersionError, StoreDamaged, UsageError
 from understudy.interrupts import Request
-from understudy.journal import Readable
+from understudy.journal import StoreReads
 from understudy.journal.asks import StoredAsk
 from understudy.journal.contracts import StoredAgent, time_number
 from understudy.journal.lists import (
@@ -33,7 +32,6 @@ from understudy.journal.lists import (
     AgentQuery,
     AskOrder,
     AskQuery,
-    ListStore,
     key_of,
 )
 from understudy.loop_actors.future import Future, LazyFuture, refuse_on_its_loop
@@ -249,7 +247,7 @@ class Lists:
     """
 
     def __init__(
-        self, store: Callable[[], Readable], call: Calls, loop: asyncio.AbstractEventLoop
+        self, store: Callable[[], StoreReads], call: Calls, loop: asyncio.AbstractEventLoop
     ) -> None:
         self._store = store
         self._call = call
@@ -365,8 +363,7 @@ class Lists:
         async def read(after: str | None, limit: int) -> Page[T]:
             await self._ready()
             key = cursors.key(after, int, int)
-            index = await self._index()
-            found = await index.list_asks(
+            found = await self._store().list_asks(
                 query, None if key is None else (key[0], key[1]), limit + 1
             )
             page = Page[T]()
@@ -387,8 +384,7 @@ class Lists:
 
         async def count() -> dict[Status, int]:
             await self._ready()
-            index = await self._index()
-            found = dict(await index.count_agents())
+            found = dict(await self._store().count_agents())
             counts: dict[Status, int] = {status: found.pop(status.value, 0) for status in _STATUSES}
             for word in found:  # damaged: as the list shows these agents
                 async for stored in self._with_status(word):
@@ -398,10 +394,6 @@ class Lists:
         return self._call(count)
 
     # --------------------------------------------------- what a runtime knows besides
-
-    async def _index(self) -> ListStore:
-        store = self._store()
-        return store if isinstance(store, ListStore) else await load_index(store)
 
     def _versions(self) -> tuple[str, ...]:
         """The fingerprints of the definitions that are known here."""
@@ -416,7 +408,7 @@ class Lists:
     async def _page_of_agents(
         self, query: AgentQuery, after: AgentKey | None, limit: int
     ) -> Sequence[StoredAgent]:
-        return await (await self._index()).list_agents(query, after, limit)
+        return await self._store().list_agents(query, after, limit)
 
     async def _with_status(self, word: str) -> AsyncIterator[StoredAgent]:
         query = AgentQuery(status=word)
@@ -446,7 +438,7 @@ class RuntimeLists(Lists):
 
     def __init__(
         self,
-        store: Callable[[], Readable],
+        store: Callable[[], StoreReads],
         call: Calls,
         loop: asyncio.AbstractEventLoop,
         *,

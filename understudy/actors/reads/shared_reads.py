@@ -10,7 +10,7 @@ from typing import Any, Generic, TypeVar
 from understudy.actors.agent.run_outcomes import compacted, earlier_outcomes, ended_outcome
 from understudy.actors.agent.services import StartTask
 from understudy.agent.agent import Agent
-from understudy.journal import Loaded, Readable, load_latest
+from understudy.journal import Loaded, StoreReads
 from understudy.outcomes import Outcome
 from understudy.state.agent_state import AgentState
 from understudy.state.fold import apply
@@ -35,7 +35,7 @@ class SharedReads:
 
     """
 
-    def __init__(self, store: Readable, start_task: StartTask) -> None:
+    def __init__(self, store: StoreReads, start_task: StartTask) -> None:
         self._store = store
         self._start_task = start_task
         self._followed: dict[str, _Followed] = {}
@@ -91,7 +91,7 @@ class SharedReads:
                 return loaded, followed.folded(loaded, state)
             if not is_same:
                 followed.ended.clear()
-        whole = await load_latest(self._store, agent_id)
+        whole = await self._store.load_latest(agent_id)
         if whole is None:
             return None
         checkpoint = whole.checkpoint

@@ -17,7 +17,7 @@ from understudy.actors.reads.export import export
 from understudy.actors.reads.feed import Feed, ReadsFeed, Start
 from understudy.actors.reads.lists import Listing, Lists
 from understudy.errors import UsageError
-from understudy.journal import Readable
+from understudy.journal import StoreReads
 from understudy.journal.lists import AskOrder
 from understudy.loop_actors.future import Future, refuse
 from understudy.state.doubts import Doubt
@@ -185,7 +185,7 @@ class StoreViews(ABC):
         """The loop; raises a `UsageError` where it does not run."""
 
     @abstractmethod
-    def _store(self) -> Readable:
+    def _store(self) -> StoreReads:
         """What is read. Called while the loop runs."""
 
     @abstractmethod

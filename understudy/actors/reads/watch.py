@@ -14,7 +14,7 @@ from typing import TypeAlias
 
 from understudy._base.json_values import text_of
 from understudy.actors.agent.services import StartTask
-from understudy.journal import AgentFinder, StoredAgent
+from understudy.journal import StoredAgent, StoreReads
 
 logger: logging.Logger = logging.getLogger(__name__)
 
@@ -34,7 +34,7 @@ class Watch:
 
     """
 
-    def __init__(self, store: AgentFinder, start_task: StartTask) -> None:
+    def __init__(self, store: StoreReads, start_task: StartTask) -> None:
         self._store = store
         self._start_task = start_task
         self._watched: dict[str, list[OnRow]] = {}
