@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import TypeVar
 
 from understudy.errors import Fenced, StoreConflict
-from understudy.journal.backend import ALL_KEPT, Backend
+from understudy.journal.backend import ALL_KEPT, Backend, Kept
 from understudy.journal.call_keys import CallKeys, KeyTaking, KeyUse, key_ends, key_hash, open_keys
 from understudy.journal.checkpoint_writer import CHECKPOINT_EVERY
 from understudy.journal.checkpoints import KeptMessages, WokenState
@@ -87,7 +87,7 @@ class _AgentRecords:
 class MemoryStore(Store):
     """Keeps the records of agents while the process lives. Nothing waits, nothing fails."""
 
-    keeps = ALL_KEPT
+    keeps: Collection[Kept] = ALL_KEPT
 
     def __init__(self) -> None:
         self._kept: dict[str, _AgentRecords] = {}

@@ -171,7 +171,7 @@ class DatabaseReads(StoreReads):
     """
 
     def __init__(self, backend: Backend, *, patience: float) -> None:
-        self.keeps = backend.keeps
+        self.keeps: Collection[Kept] = backend.keeps
         self.backend: Backend = backend
         self.patience: float = patience
         """Seconds for which the database is retried while it cannot be reached."""

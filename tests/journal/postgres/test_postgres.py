@@ -339,7 +339,7 @@ def test_a_host_suspended_in_the_middle_of_a_commit_does_not_keep_agents_locked(
 _SUSPENDED = """
 import sys
 from understudy.journal.codec import EncodedRecord
-from understudy.journal.contracts import Batch, IndexStatus
+from understudy.journal.contracts import Batch, IndexEntry, IndexStatus
 from understudy.journal.postgres.backend import PostgresBackend
 from understudy.journal.postgres.errors import store_error
 

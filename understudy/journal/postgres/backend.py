@@ -18,12 +18,13 @@ from __future__ import annotations
 
 import logging
 import re
+from collections.abc import Collection
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from understudy._base.clock import suspend_aware_seconds, wall_seconds
 from understudy.errors import Fenced, StoreError, StoreUnavailable, UsageError
-from understudy.journal.backend import ALL_KEPT
+from understudy.journal.backend import ALL_KEPT, Kept
 from understudy.journal.contracts import (
     LEASE,
     Durability,
@@ -56,7 +57,9 @@ class PostgresBackend(PostgresWriter):
     pooler in between must pool sessions. `lease` and `patience` are in seconds; see `__init__`.
     """
 
-    keeps = ALL_KEPT
+    keeps: Collection[Kept] = ALL_KEPT
+    keeps_feed: bool = False
+    """Whether the feed is on, as of the last heartbeat."""
 
     def __init__(
         self,

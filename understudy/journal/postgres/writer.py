@@ -57,7 +57,6 @@ class PostgresWriter(PostgresKeys):
         self, connections: Sequence[PostgresConnection], host: str, *, keep_claims: bool
     ) -> None:
         super().__init__(connections, host)
-        self.keeps_feed: bool = False
         self._keep_claims = keep_claims
         self._keys: dict[str, int] = {}
         self._in_transaction = False

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import os
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from datetime import datetime
 from typing import Concatenate, NoReturn, ParamSpec, TypeVar
 
@@ -20,7 +20,7 @@ from understudy.errors import (
     StoreUnavailable,
     UsageError,
 )
-from understudy.journal.backend import ALL_KEPT
+from understudy.journal.backend import ALL_KEPT, Kept
 from understudy.journal.call_keys import KeyTaking, KeyUse
 from understudy.journal.checkpoints import Checkpoint
 from understudy.journal.contracts import (
@@ -61,7 +61,7 @@ class SqliteBackend(SqliteReader):
 
     """
 
-    keeps = ALL_KEPT
+    keeps: Collection[Kept] = ALL_KEPT
     restored: bool
     """After `open`: whether this database is a copy that is older than the one last used here, and
     some agent with an open run has not been written since. What its calls did before is unknown. It
