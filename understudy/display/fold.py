@@ -281,6 +281,8 @@ class Display:
                 self._table.change(message_id(record.message_id), due=None)
             case r.MessageCancelled():
                 self._table.change(message_id(record.message_id), "cancelled")
+            case r.MessageRefused():
+                self._table.change(message_id(record.message_id), "cancelled")
             case r.Paused():
                 self._table.add_notice(place, "paused", f"Paused: {record.reason}")
             case r.Unpaused():

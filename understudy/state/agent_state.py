@@ -40,7 +40,7 @@ from understudy.state.waits import Wait, waits_of
 
 SCHEMA_VERSION = 1
 _STORED_KEYS = ("run", "decisions", "sticky", "doubts", "queue", "message_ids", "status", "plans")
-_RARE_KEYS = ("files", "blobs", "earlier_costs", "has_archive", "held_keys")
+_RARE_KEYS = ("files", "blobs", "earlier_costs", "has_archive", "held_keys", "refused")
 """They are left out where the agent has none."""
 _KEYS = ("messages", "values", "children", *_STORED_KEYS)
 """They are in every stored state."""
@@ -63,6 +63,7 @@ class StoredState:
     earlier_costs: Lines = ()
     has_archive: bool = False
     held_keys: dict[str, HeldKey] | None = None
+    refused: dict[str, dict[str, Any]] | None = None
 
 
 @cache
@@ -100,6 +101,7 @@ class AgentState:
         "messages",
         "plans",
         "queue",
+        "refused",
         "run",
         "status",
         "sticky",
@@ -120,6 +122,9 @@ class AgentState:
     """Calls whose outcome is unknown, and that no person is asked about, by call key."""
     queue: dict[str, QueuedMessage]
     """Messages that wait for a run, by message id, oldest first."""
+    refused: dict[str, dict[str, Any]]
+    """By message id, the error of each `run` that waited its turn and could not begin then, oldest
+    first: those of the last 100."""
     children: dict[str, AgentState]
     """The agents that open calls, or the workflow, run now, by child key."""
     left: dict[str, AgentState]
@@ -162,7 +167,7 @@ class AgentState:
         self.run = None
         self.decisions = no_list()
         self.sticky = self.doubts = self.queue = self.message_ids = no_items()
-        self.held_keys = no_items()
+        self.held_keys = self.refused = no_items()
         self.status = "idle"
         self.plans = None
         self.files = None
@@ -320,6 +325,7 @@ class AgentState:
         twin.doubts = self.doubts and dict(self.doubts)
         twin.held_keys = self.held_keys and dict(self.held_keys)
         twin.queue = self.queue and dict(self.queue)
+        twin.refused = self.refused and dict(self.refused)
         twin.message_ids = self.message_ids and dict(self.message_ids)
         twin.status, twin.plans = self.status, self.plans
         twin.files, twin.blobs = self.files, self.blobs
@@ -410,6 +416,7 @@ class AgentState:
             earlier_costs=self.earlier_costs,
             has_archive=self.has_archive,
             held_keys=self.held_keys or None,
+            refused=self.refused or None,
         )
         data = cast("dict[str, Any]", _stored().dump_python(stored, mode="json"))
         del data["blobs"]
@@ -423,6 +430,8 @@ class AgentState:
             data["left"] = {key: child.to_dict() for key, child in self.left.items()}
         if not self.held_keys:
             del data["held_keys"]
+        if not self.refused:
+            del data["refused"]
         return {
             "schema_version": SCHEMA_VERSION,
             "messages": messages,
@@ -510,6 +519,7 @@ class AgentState:
         state.sticky, state.doubts = stored.sticky or no_items(), stored.doubts or no_items()
         state.held_keys = stored.held_keys or no_items()
         state.queue = stored.queue or no_items()
+        state.refused = stored.refused or no_items()
         state.message_ids = stored.message_ids or no_items()
         state.status, state.plans = stored.status, stored.plans
         state.files = stored.files

@@ -26,7 +26,6 @@ from understudy.actors.agent.messages import (
     RecordFact,
     Resume,
     Retry,
-    RunChoices,
     RunRequest,
     Send,
     Unpause,
@@ -39,10 +38,9 @@ from understudy.interrupts import Decision, decision_from_outside
 from understudy.journal.codec import MAX_RECORD_BYTES, EncodedRecord, decode, encode
 from understudy.loop_actors.future import Future
 from understudy.outcomes import Outcome
-from understudy.run.until_tool import collapse_until_tool
 from understudy.run.waits.answers import Answer
 from understudy.state.files import FileChange
-from understudy.state.plans import Occurrence, Schedule
+from understudy.state.plans import Occurrence, RunChoices, Schedule
 from understudy.state.records import (
     FilesChanged,
     MessageQueued,
@@ -92,18 +90,15 @@ def body_of(
 def _body(message: AgentMessage, owner: str) -> tuple[str, Data]:
     match message:
         case RunRequest():
-            assert message.message is not None, "what a caller asks for has its message"
-            assert message.message_id is not None, "a call that is posted has an id"
             queued = MessageQueued(
                 message_id=message.message_id,
                 message=message.message,
                 context={**message.context},
+                choices=message.choices,
             )
             return "run", {
                 "record": _record(queued),
-                "choices": _choices(message.choices),
                 "refuse_if_interrupted": message.refuse_if_interrupted,
-                "go_on": message.go_on,
             }
         case Send():
             queued = MessageQueued(
@@ -190,17 +185,13 @@ def _message(
 ) -> AgentMessage:
     match kind:
         case "run":
-            queued, choices = _queued(data), data["choices"]
-            if choices["ends_at"] is not None:
-                choices["ends_at"] = datetime.fromisoformat(choices["ends_at"])
+            queued = _queued(data)
             return RunRequest(
                 message=queued.message,
-                choices=RunChoices(**choices),
-                options=None,
+                choices=queued.choices or RunChoices(),
                 future=future,
                 message_id=queued.message_id,
                 refuse_if_interrupted=data["refuse_if_interrupted"],
-                go_on=data["go_on"],
                 on_run=on_run,
                 context=queued.context,
                 was_elsewhere=True,
@@ -309,19 +300,6 @@ def _queued(data: Data) -> MessageQueued:
     queued = _decoded(data["record"])
     assert isinstance(queued, MessageQueued), "as `_body` has it"
     return queued
-
-
-def _choices(choices: RunChoices) -> Data:
-    names, needs_success = collapse_until_tool(choices.until_tool, choices.until_tool_success)
-    ends_at = choices.ends_at
-    return {
-        "until_tool_success" if needs_success else "until_tool": names,
-        "force": choices.force,
-        "max_runs": choices.max_runs,
-        "deadline": choices.deadline,
-        "early_stopping_prompt": choices.early_stopping_prompt,
-        "ends_at": None if ends_at is None else ends_at.isoformat(),
-    }
 
 
 def _decisions(decisions: object) -> Data:

@@ -240,10 +240,6 @@ class CallsElsewhere:
     async def _post_of(self, call: RefCall, owner: str) -> Post | None:
         """Its row; None for a cancellation where there is nothing to cancel."""
         message = call.message
-        if isinstance(message, RunRequest) and message.message_id is None:
-            # So that the host that does it again knows it
-            # (test_a_run_whose_owner_dies_between_record_and_reply_is_run_once).
-            message = call.message = replace(message, message_id=self._services.new_id())
         if isinstance(message, Cancel | Pause | Unpause | Retry) and message.run_id is None:
             # It comes late where its owner goes away: it is for the run of now
             # (test_a_cancel_that_comes_late_does_not_cancel_the_next_run).
@@ -771,7 +767,4 @@ class CallRouter:
 
 
 def _has_waiters(slot: AgentSlot) -> bool:
-    activation = slot.activation
-    return activation is not None and bool(
-        activation.outcome_futures or activation.message_waits or activation.queued_runs
-    )
+    return slot.activation is not None and slot.waits is not None

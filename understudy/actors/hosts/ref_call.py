@@ -32,6 +32,7 @@ class RefCall:
         "here",
         "in_doubt",
         "incarnation",
+        "is_queued",
         "message",
         "nonce",
         "not_here",
@@ -68,6 +69,8 @@ class RefCall:
         """Of the run that it has begun, or is for."""
         self.incarnation: int | None = None
         """Of the agent that has the run, as far as it is known."""
+        self.is_queued: bool = False
+        """It is a `run` whose message is recorded in the queue of that agent."""
         self.posted_at: float = 0.0
         self.epoch: int = 0
         """That the agent had when its owner was told of this call."""
@@ -75,6 +78,11 @@ class RefCall:
 
     def on_run(self, run_id: str) -> None:
         self.run_id = run_id
+        if self.slot.activation is not None:
+            self.incarnation = self.slot.activation.journal.owned.incarnation
+
+    def on_queued(self) -> None:
+        self.is_queued = True
         if self.slot.activation is not None:
             self.incarnation = self.slot.activation.journal.owned.incarnation
 
@@ -92,6 +100,8 @@ class RefCall:
         message = replace(asked, future=future)
         if isinstance(message, RunRequest | Cancel | Pause | Unpause | Retry):
             message = replace(message, on_run=self.on_run)
+        if isinstance(message, RunRequest):
+            message = replace(message, on_queued=self.on_queued)
         if isinstance(message, Retry):
             message = replace(message, on_retried=self.on_retried)
         if isinstance(message, RunRequest | Send):
@@ -106,13 +116,14 @@ class RefCall:
         return own
 
     def began_before(self, incarnation: int | None) -> bool:
-        """Whether its run began in another agent of this id, which is deleted.
+        """Whether its run began, or was queued, in another agent of this id, which is deleted.
 
         Args:
             incarnation: of the agent that has the id now; None for none.
 
         """
-        return self.run_id is not None and self.incarnation not in (None, incarnation)
+        is_there = self.run_id is not None or self.is_queued
+        return is_there and self.incarnation not in (None, incarnation)
 
     @property
     def is_once_at_most(self) -> bool:

@@ -53,7 +53,8 @@ def resume(slot: AgentSlot, resume: Resume) -> None:
     if waiters.answer_if_quarantined(slot, resume.future):
         return
     if is_open:
-        activation.outcome_futures += (resume.future,)
+        assert state.run is not None, "what was decided about is a request of a run"
+        slot.wait(state.run.run_id, resume.future)
     else:
         answer_when_durable(slot, resume.future, ended_outcome(activation.agent, state))
 
