@@ -24,7 +24,7 @@ from understudy import (
     reject,
     tool,
 )
-from understudy.actors.hosts import call_router
+from understudy.actors.hosts import outgoing
 from understudy.actors.reads import watch
 from understudy.errors import NotInterrupted, UnknownAgent, UsageError
 from understudy.journal.shared import Hint, Notified, Taken
@@ -83,8 +83,8 @@ async def test_an_agent_behind_whose_run_another_one_waits_stays_where_it_is(
     hosts: Hosts, where: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """J6: that run is in the memory of its host alone. Nothing that is asked is withdrawn."""
-    monkeypatch.setattr(call_router, "PATIENCE", -1.0)
-    monkeypatch.setattr(call_router, "POLL", 0.01)
+    monkeypatch.setattr(outgoing, "PATIENCE", -1.0)
+    monkeypatch.setattr(outgoing, "POLL", 0.01)
     held = Held()
     async with (
         opened(host(hosts, "first"), asking(held, requests=2)) as first,
@@ -505,7 +505,7 @@ async def test_a_run_of_an_agent_that_another_host_has_deleted_is_not_begun_agai
         await ctx.sleep("nap", 3600)
         return "slept"
 
-    monkeypatch.setattr(call_router, "BEAT", 1000.0)
+    monkeypatch.setattr(outgoing, "BEAT", 1000.0)
     store = host(hosts, "first")
     deaf_to(store, "taken")
     async with (

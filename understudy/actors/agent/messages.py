@@ -7,8 +7,6 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, TypeAlias
 
-from pydantic_ai.messages import ModelRequest
-
 from understudy._base.context_codecs import Context
 from understudy.actors.agent.factory import MadeAtActivation
 from understudy.actors.agent.planner import PlanChange
@@ -16,6 +14,7 @@ from understudy.agent.agent import Agent
 from understudy.agent.decisions import Decisions
 from understudy.agent.run_environment import RunOptions
 from understudy.loop_actors.future import Future
+from understudy.models.messages import StoredRequest
 from understudy.outcomes import Outcome
 from understudy.run.until_tool import UntilTool
 from understudy.run.waits.answers import Answer
@@ -64,7 +63,7 @@ class RunChoices:
 class RunRequest:
     """Run the agent; the future resolves to the outcome."""
 
-    message: ModelRequest | None
+    message: StoredRequest | None
     """None if the message is in the queue already."""
     choices: RunChoices
     options: RunOptions | None
@@ -89,7 +88,7 @@ class RunRequest:
 class Send:
     """Queue a message."""
 
-    message: ModelRequest
+    message: StoredRequest
     message_id: str
     steer: bool
     self_sent: bool

@@ -70,7 +70,7 @@ class Looks(Protocol[S_contra]):
 
 
 class Calls(Protocol[S_contra]):
-    """As of `CallRouter`."""
+    """As of `Outgoing`."""
 
     def call(self, slot: S_contra, message: Any) -> None: ...
 
