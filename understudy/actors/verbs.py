@@ -11,15 +11,15 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from enum import Enum
 from functools import cache
 from types import MappingProxyType
-from typing import Any, Literal, get_args, get_type_hints
+from typing import Any, Literal, cast, get_args, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, create_model
 
-from understudy.actors.agent import messages
+from understudy.actors.agent import messages as m
 from understudy.actors.agent.messages import AgentMessage
 from understudy.state.plans import Occurrence, Schedule
 
@@ -48,7 +48,22 @@ class Lasts(Enum):
     TURN = "turn"  # as long as other runs take: it waits for its turn
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+_WHY: Mapping[str, str] = {
+    "row": "any host reads it from the store",
+    "api": "only the program that has the agents knows what to give",
+    "cli": "only the program that has the agents knows what to give",
+    "mcp": "a client of MCP is a program, mostly a model: it looks, writes and decides",
+    "ag_ui": "a frontend writes, decides and cancels; its events tell the rest",
+}
+"""The usual reason why a verb lacks a way, by the way."""
+
+
+def _without(*ways: Way, **reasons: str) -> Mapping[Way, str]:
+    """The ways that a verb lacks, for the usual reasons or for these."""
+    return cast("Mapping[Way, str]", {**{way: _WHY[way] for way in ways}, **reasons})
+
+
+@dataclass(frozen=True, slots=True)
 class Verb:
     """One verb.
 
@@ -56,26 +71,29 @@ class Verb:
         name: its method's name; of a method of `Schedules` with `schedules.` before it.
         right: what a person needs who asks for it from outside of the program.
         message: what an agent gets; None where nobody asks the agent.
-        kind: the kind of its rows. Verbs with the same message have the same kind.
-        result: what its reply brings, where that is no plain JSON and no run.
-        repeat: whether it may be made again.
-        of_run: whether it is answered by the outcome of a run, which goes on when the call is done.
-        lasts: how long it may take.
-        said: what a person is told when it is done.
         lacks: the ways by which it cannot be called, each with the reason.
+        repeat: whether it may be made again.
+        lasts: how long it may take.
+        of_run: whether it is answered by the outcome of a run, which goes on when the call is done.
+        kind: the kind of its rows; its name by default. Verbs with one message have one kind.
+        result: what its reply brings, where that is no plain JSON and no run.
+        plain: whether pages, API and command line call it by its arguments alone.
+        said: what a person is told when it is done.
 
     """
 
     name: str
     right: Right
     message: type[AgentMessage] | None = None
+    lacks: Mapping[Way, str] = field(default_factory=lambda: _without("mcp", "ag_ui"))
+    repeat: Repeat = Repeat.ALWAYS
+    lasts: Lasts = Lasts.MOMENT
+    _: KW_ONLY
+    of_run: bool = False
     kind: str = ""
     result: Any = Any
-    repeat: Repeat = Repeat.ALWAYS
-    of_run: bool = False
-    lasts: Lasts = Lasts.MOMENT
+    plain: bool = False
     said: str = ""
-    lacks: Mapping[Way, str] = field(default_factory=lambda: MappingProxyType({}))
 
     @property
     def row_kind(self) -> str:
@@ -88,156 +106,65 @@ class Verb:
         return self.name.rpartition(".")[2]
 
 
-_STORE = "any host reads it from the store"
-_HERE = "it is about the memory of one process"
-_PROGRAM = "only the program that has the agents knows what to give"
-_PEOPLE = "a client of MCP is a program, mostly a model: it looks, writes and decides"
-_FRONTEND = "a frontend writes, decides and cancels; its events tell the rest"
-_DECIDE = "`decide` is enough where nobody waits for the run"
-_RUNTIME = "it is about all agents of the store"
-_STEERS: Mapping[Way, str] = {"mcp": _PEOPLE, "ag_ui": _FRONTEND}
-_PROGRAMS: Mapping[Way, str] = {"api": _PROGRAM, "cli": _PROGRAM, **_STEERS}
-_READS: Mapping[Way, str] = {"row": _STORE, "mcp": "`read_history` has it", "ag_ui": _FRONTEND}
-_TOKENS: Mapping[Way, str] = {
-    "api": "a webhook has its own route: `wait_route`",
-    "cli": "who has the token calls `wait_route`",
-    **_STEERS,
-}
-_SCHEDULE: Mapping[Way, str] = {"cli": "the pages have a button for it", **_STEERS}
-
-_PLAN = Schedule | Occurrence | None
+_IN_MEMORY = _without(**dict.fromkeys(("api", "cli", "mcp", "ag_ui"), "it is about one process"))
+_HERE: Mapping[Way, str] = {**_IN_MEMORY, "row": "it is about one process"}
+_READS = _without("row", "ag_ui", mcp="`read_history` has it")
+_PROGRAM = _without("api", "cli", "mcp", "ag_ui")
+_DECIDES = dict.fromkeys(("api", "cli", "mcp"), "`decide` is enough where nobody waits for the run")
+_WEBHOOK = _without("mcp", "ag_ui", api="a webhook calls `wait_route`", cli="as of `api`")
+_PLAN: dict[str, Any] = {"kind": "plans", "result": Schedule | Occurrence | None}
 
 _TABLE = (
-    Verb(
-        name="run", right="act", message=messages.RunRequest, of_run=True, lasts=Lasts.TURN,
-        said="the message is recorded",
-        lacks={"mcp": "a client does not wait for hours: `send_message`, then `read_history`"},
-    ),
-    Verb(
-        name="send", right="act", message=messages.Send, said="the message is recorded",
-        lacks={"ag_ui": "a frontend waits for the run of its message"},
-    ),
-    Verb(
-        name="cancel_message", right="act", message=messages.CancelMessage,
-        said="no run takes the message any more", lacks=_STEERS,
-    ),
-    Verb(
-        name="resume", right="decide", message=messages.Resume, of_run=True,
-        lacks={"api": _DECIDE, "cli": _DECIDE, "mcp": _DECIDE},
-    ),
-    Verb(
-        name="decide", right="decide", message=messages.Decide,
-        lacks={"ag_ui": "a frontend waits for the run: `resume`"},
-    ),
-    Verb(
-        name="cancel", right="act", message=messages.Cancel, repeat=Repeat.OF_RUN, of_run=True,
-        said="the run is stopped", lacks={"mcp": _PEOPLE},
-    ),
-    Verb(
-        name="pause", right="act", message=messages.Pause, repeat=Repeat.OF_RUN,
-        said="the run pauses after its next model reply", lacks=_STEERS,
-    ),
-    Verb(
-        name="unpause", right="act", message=messages.Unpause, repeat=Repeat.OF_RUN,
-        said="the run continues", lacks=_STEERS,
-    ),
-    Verb(
-        name="retry", right="act", message=messages.Retry, repeat=Repeat.OF_RUN, of_run=True,
-        said="the run continues where it failed", lacks=_STEERS,
-    ),
-    Verb(
-        name="settle", right="act", message=messages.RecordFact, kind="record",
-        said="the doubt is settled", lacks=_STEERS,
-    ),
-    Verb(
-        name="revoke", right="act", message=messages.RecordFact, kind="record",
-        said="it is revoked: people are asked again", lacks=_STEERS,
-    ),
-    Verb(
-        name="notify", right="act", message=messages.Notify, repeat=Repeat.NEVER, lasts=Lasts.LONG,
-        lacks=_PROGRAMS,
-    ),
-    Verb(
-        name="change_files", right="act", message=messages.ChangeFiles, repeat=Repeat.POSTED,
-        lacks=_PROGRAMS,
-    ),
-    Verb(
-        name="compact", right="admin", message=messages.Compact, lasts=Lasts.LONG,
-        said="the records are replaced by a snapshot", lacks=_STEERS,
-    ),
-    Verb(
-        name="stop", right="admin", message=messages.Passivate, lasts=Lasts.LONG,
-        lacks={"api": _HERE, "cli": _HERE, **_STEERS},
-    ),
-    Verb(
-        name="outcome", right="read", message=messages.WaitOutcome, lasts=Lasts.TURN,
-        lacks={"cli": "`run --wait` ends with it", "mcp": "`read_history` has it",
-               "ag_ui": _FRONTEND},
-    ),
-    *(
-        Verb(name=name, right="read", lacks=_READS)
-        for name in ("info", "state", "decisions", "display", "events")
-    ),
-    Verb(name="history", right="read", lacks={"row": _STORE, "ag_ui": _FRONTEND}),
-    Verb(
-        name="display_events", right="read",
-        lacks={"row": _STORE, "mcp": "`read_history` has what is recorded"},
-    ),
-    Verb(
-        name="load_blobs", right="read",
-        lacks={**_READS, "cli": "an export has them", "mcp": "a client sees no files"},
-    ),
-    *(
-        Verb(
-            name=name, right="read",
-            lacks={"row": _HERE, "api": _HERE, "cli": _HERE, "mcp": _HERE, "ag_ui": _HERE},
-        )
-        for name in ("status", "subscribers")
-    ),
-    Verb(name="schedules.list", right="read", lacks={**_READS, "mcp": _PEOPLE}),
-    Verb(
-        name="schedules.set", right="act", message=messages.ChangePlans, kind="plans",
-        result=_PLAN, lacks=_PROGRAMS,
-    ),
-    Verb(
-        name="schedules.trigger", right="act", message=messages.ChangePlans, kind="plans",
-        result=_PLAN, repeat=Repeat.POSTED, lacks=_SCHEDULE,
-    ),
-    *(
-        Verb(
-            name=f"schedules.{name}", right="act", message=messages.ChangePlans, kind="plans",
-            result=_PLAN, lacks=_SCHEDULE,
-        )
-        for name in ("pause", "resume", "remove")
-    ),
-    Verb(
-        name="delete", right="admin", message=messages.Delete, lasts=Lasts.LONG,
-        said="the agent is deleted", lacks=_STEERS,
-    ),
-    *(
-        Verb(name=name, right="act", message=messages.AnswerWait, kind="answer", lacks=_TOKENS)
-        for name in ("resolve", "reject")
-    ),
-    Verb(name="export", right="admin", lacks={"row": _STORE, **_STEERS}),
-    Verb(
-        name="import_", right="admin", repeat=Repeat.NEVER, said="it is imported",
-        lacks={"row": _RUNTIME, **_STEERS},
-    ),
-    Verb(name="recover", right="admin", lacks={"row": _RUNTIME, **_STEERS}),
-    *(
-        Verb(name=name, right="read", lacks={"row": _STORE, "ag_ui": _FRONTEND})
-        for name in ("agents", "pending")
-    ),
-    Verb(name="doubts", right="read", lacks={"row": _STORE, "mcp": _PEOPLE, "ag_ui": _FRONTEND}),
-    Verb(
-        name="waiting", right="read",
-        lacks={"row": _STORE, "api": "each agent's page has its own", "cli": "`show` has an "
-               "agent's", "mcp": _PEOPLE, "ag_ui": _FRONTEND},
-    ),
-    *(
-        Verb(name=name, right="read", lacks={**_READS, "cli": "`ls` has it", "mcp": _PEOPLE})
-        for name in ("count", "now")
-    ),
+    Verb("run", "act", m.RunRequest, _without(mcp="a client does not wait for hours: it sends"),
+         lasts=Lasts.TURN, of_run=True, said="the message is recorded"),
+    Verb("send", "act", m.Send, _without(ag_ui="a frontend waits for the run of its message"),
+         said="the message is recorded"),
+    Verb("cancel_message", "act", m.CancelMessage,
+         plain=True, said="no run takes the message any more"),
+    Verb("resume", "decide", m.Resume, _without(**_DECIDES), of_run=True),
+    Verb("decide", "decide", m.Decide, _without(ag_ui="a frontend waits for the run: `resume`")),
+    Verb("cancel", "act", m.Cancel, _without("mcp"), Repeat.OF_RUN, of_run=True,
+         plain=True, said="the run is stopped"),
+    Verb("pause", "act", m.Pause, repeat=Repeat.OF_RUN,
+         plain=True, said="the run pauses after its next model reply"),
+    Verb("unpause", "act", m.Unpause, repeat=Repeat.OF_RUN, plain=True, said="the run continues"),
+    Verb("retry", "act", m.Retry, repeat=Repeat.OF_RUN, of_run=True,
+         plain=True, said="the run continues where it failed"),
+    Verb("settle", "act", m.RecordFact, kind="record", plain=True, said="the doubt is settled"),
+    Verb("revoke", "act", m.RecordFact, kind="record",
+         plain=True, said="it is revoked: people are asked again"),
+    Verb("notify", "act", m.Notify, _PROGRAM, Repeat.NEVER, Lasts.LONG),
+    Verb("change_files", "act", m.ChangeFiles, _PROGRAM, Repeat.POSTED),
+    Verb("compact", "admin", m.Compact, lasts=Lasts.LONG,
+         plain=True, said="the records are replaced by a snapshot"),
+    Verb("delete", "admin", m.Delete, lasts=Lasts.LONG, said="the agent is deleted"),
+    Verb("stop", "admin", m.Passivate, _IN_MEMORY, lasts=Lasts.LONG),
+    Verb("outcome", "read", m.WaitOutcome, _without("ag_ui", cli="`run --wait` ends with it",
+         mcp="`read_history` has it"), lasts=Lasts.TURN),
+    *(Verb(name, "read", None, _READS) for name in ("info", "state", "decisions", "display")),
+    Verb("events", "read", None, _READS),
+    Verb("display_events", "read", None, _without("row", mcp="a client follows nothing")),
+    Verb("history", "read", None, _without("row", "ag_ui")),
+    Verb("load_blobs", "read", None, _without("row", "mcp", "ag_ui", cli="an export has them")),
+    *(Verb(name, "read", None, _HERE) for name in ("status", "subscribers")),
+    Verb("schedules.list", "read", None, _without("row", "mcp", "ag_ui")),
+    Verb("schedules.set", "act", m.ChangePlans, _PROGRAM, **_PLAN),
+    Verb("schedules.trigger", "act", m.ChangePlans, repeat=Repeat.POSTED, **_PLAN),
+    Verb("schedules.pause", "act", m.ChangePlans, **_PLAN),
+    Verb("schedules.resume", "act", m.ChangePlans, **_PLAN),
+    Verb("schedules.remove", "act", m.ChangePlans, **_PLAN),
+    Verb("resolve", "act", m.AnswerWait, _WEBHOOK, kind="answer"),
+    Verb("reject", "act", m.AnswerWait, _WEBHOOK, kind="answer"),
+    Verb("export", "admin", None, _without("row", "mcp", "ag_ui")),
+    Verb("import_", "admin", None, _without("mcp", "ag_ui", row="no host has the agent yet"),
+         Repeat.NEVER, said="it is imported"),
+    Verb("recover", "admin", None, _without("mcp", "ag_ui", row="each host does it by itself")),
+    *(Verb(name, "read", None, _without("row", "ag_ui")) for name in ("agents", "pending")),
+    Verb("doubts", "read", None, _without("row", "mcp", "ag_ui")),
+    Verb("waiting", "read", None, _without("row", "mcp", "ag_ui", api="the page of an agent has "
+         "its own", cli="`show` has the agent's")),
+    *(Verb(name, "read", None, _without("row", "mcp", "ag_ui", cli="`ls` has it"))
+      for name in ("count", "now")),
 )  # fmt: skip
 VERBS: Mapping[str, Verb] = MappingProxyType({verb.name: verb for verb in _TABLE})
 """The verbs by their names."""
@@ -256,20 +183,17 @@ class Arguments(BaseModel):
 
 
 @cache
-def arguments_of(method: Callable[..., Any], *without: str) -> type[Arguments]:
+def arguments_of(method: Callable[..., Any]) -> type[Arguments]:
     """The arguments of a method as a Pydantic model, from its signature.
 
-    Args:
-        method: a function of a class.
-        without: names of arguments that the model does not take.
-
+    Without `context`: who asks from outside is noted there.
     """
     parameters = list(inspect.signature(method).parameters.values())[1:]
     hints = get_type_hints(method)
     fields: dict[str, Any] = {
         each.name: (hints[each.name], ... if each.default is each.empty else each.default)
         for each in parameters
-        if each.name not in without
+        if each.name != "context"
     }
     name = f"{method.__name__.title().replace('_', '')}Body"
     made: type[Arguments] = create_model(name, __base__=Arguments, __doc__=None, **fields)
