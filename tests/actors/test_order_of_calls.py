@@ -23,7 +23,7 @@ from tests.support.hosts import (
 from tests.support.loops import soon, until
 from tests.support.postgres import Hosts
 from understudy import Agent, AgentRef, Runtime, ScriptedModel
-from understudy.actors.hosts import call_router, posted_calls
+from understudy.actors.hosts import incoming, outgoing
 from understudy.journal.database_store import DatabaseStore
 from understudy.journal.shared import Hint
 
@@ -156,14 +156,14 @@ async def test_calls_at_a_copy_that_is_lost_are_done_again_in_their_order(
         completed(await soon(ref.run("go")))
         await may_be_taken(hosts)
         completed(await soon(second.get("t").run("go")))
-        told, asked = call_router.CallRouter.notified, list[Any]()
+        told, asked = outgoing.Outgoing.notified, list[Any]()
 
-        def tell(office: call_router.CallRouter, hint: Hint | None) -> None:
+        def tell(office: outgoing.Outgoing, hint: Hint | None) -> None:
             if hint is not None and hint.kind == "taken" and len(asked) == 1:
                 asked.append(ref.send("second", at=tomorrow, message_id="1"))
             told(office, hint)
 
-        monkeypatch.setattr(call_router.CallRouter, "notified", tell)
+        monkeypatch.setattr(outgoing.Outgoing, "notified", tell)
         monkeypatch.setattr(backend, "commit", held_commit)
         try:
             asked.append(ref.send("first", at=tomorrow, message_id="0"))
@@ -204,8 +204,8 @@ async def test_calls_of_other_agents_do_not_wait_behind_a_thousand_of_one(
     hosts: Hosts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each agent is read for itself; and of each no more is in memory than a page."""
-    monkeypatch.setattr(posted_calls, "PAGE", 4)
-    monkeypatch.setattr(call_router, "BEAT", 1000.0)
+    monkeypatch.setattr(incoming, "PAGE", 4)
+    monkeypatch.setattr(outgoing, "BEAT", 1000.0)
     held, other = Held("first"), Held("other")
     here, there = stores(hosts, "here", "there")
     assert here.shared is not None

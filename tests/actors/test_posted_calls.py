@@ -37,7 +37,7 @@ from understudy import (
     respond,
     tool,
 )
-from understudy.actors.hosts import call_router
+from understudy.actors.hosts import outgoing
 from understudy.actors.reads import watch
 from understudy.errors import (
     DecisionError,
@@ -431,7 +431,7 @@ async def test_calls_are_done_though_no_hint_arrives(
     monkeypatch.setattr(sql, "CLAIM", unheard(sql.CLAIM))
     for name in ("POST", "REPLY", "RETELL", "TELL_OWNER", "TELL_ASKERS"):
         monkeypatch.setattr(inbox, name, unheard(getattr(inbox, name)))
-    monkeypatch.setattr(call_router, "BEAT", 0.1)
+    monkeypatch.setattr(outgoing, "BEAT", 0.1)
     held = Held("first")
     here, there = stores(hosts, "here", "there")
     async with (
@@ -447,7 +447,7 @@ async def test_calls_are_done_though_no_hint_arrives(
 @pytest.fixture
 def hints_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """No host looks by itself: a hint that is lost, or not understood, is waited for in vain."""
-    for module in call_router, watch:
+    for module in outgoing, watch:
         for name in {"BEAT", "PATIENCE", "POLL"} & set(vars(module)):
             monkeypatch.setattr(module, name, 1000.0)
 
@@ -588,8 +588,8 @@ async def test_the_owner_of_an_agent_is_told_again_once_for_all_that_is_posted_t
     hosts: Hosts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What a look costs does not grow with the calls that wait."""
-    monkeypatch.setattr(call_router, "PATIENCE", -1.0)
-    monkeypatch.setattr(call_router, "POLL", 0.01)
+    monkeypatch.setattr(outgoing, "PATIENCE", -1.0)
+    monkeypatch.setattr(outgoing, "POLL", 0.01)
     held = Held("first")
     here, there = stores(hosts, "here", "there")
     assert there.shared is not None
@@ -618,8 +618,8 @@ async def test_what_was_posted_while_nobody_listened_is_done_when_somebody_does(
 ) -> None:
     """It does not wait for the next look."""
     monkeypatch.setattr(inbox, "POST", unheard(inbox.POST))
-    monkeypatch.setattr(call_router, "BEAT", 1000.0)
-    monkeypatch.setattr(call_router, "PATIENCE", 1000.0)
+    monkeypatch.setattr(outgoing, "BEAT", 1000.0)
+    monkeypatch.setattr(outgoing, "PATIENCE", 1000.0)
     held = Held("first")
     here, there = stores(hosts, "here", "there")
     async with (

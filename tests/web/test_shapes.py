@@ -81,8 +81,10 @@ async def test_each_answer_is_of_the_shape_that_the_document_says() -> None:
 
         await doing("schedules", "ticket-2046", schedule="daily", action="trigger")
         await doing("schedules", "ticket-2046", schedule="daily", action="remove")
-        await doing("messages", "ticket-2046", text="later", at="2100-01-01T00:00:00+00:00")
+        at = "2100-01-01T00:00:00+00:00"
+        sent = await doing("messages", "ticket-2046", text="later", at=at)
         await ask("GET", agent, "/agents/ticket-2046")
+        await doing("cancel_message", "ticket-2046", message_id=sent["message_id"])
         await doing("pause", "ticket-2045")
         await doing("unpause", "ticket-2045")
         await doing("cancel", "ticket-2048")

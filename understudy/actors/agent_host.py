@@ -29,9 +29,8 @@ from understudy.actors.agent.services import RuntimeServices, RuntimeTelemetry
 from understudy.actors.agent.slot import AgentSlot
 from understudy.actors.agent_ref import AgentRefs
 from understudy.actors.due_clock import DueClock
-from understudy.actors.hosts.call_router import CallRouter
 from understudy.actors.hosts.live_events import LiveEvents
-from understudy.actors.hosts.shared_host import SharedHost
+from understudy.actors.hosts.outgoing import Outgoing
 from understudy.actors.loop_monitor import LoopMonitor
 from understudy.actors.reads.export import mark_restored
 from understudy.actors.reads.stored_queries import StoredQueries
@@ -105,7 +104,7 @@ class AgentHost:
         self.threads = threads
         self.abandoned = abandoned
         self._loop_monitor: LoopMonitor | None = None
-        self._router: CallRouter | None = None
+        self._outgoing: Outgoing | None = None
         self._live: LiveEvents | None = None
         self._draining: asyncio.Task[None] | None = None
         self._make_services: Callable[
@@ -145,9 +144,8 @@ class AgentHost:
         self.placement.introduce()
         shared = services.shared_store
         if shared is not None and self.placement.any_host:
-            host = SharedHost(services, self.directory, shared)
-            self._router = services.calls = CallRouter(host)
-            self._live = services.live = LiveEvents(host)
+            self._outgoing = services.calls = Outgoing(services, self.directory, shared)
+            self._live = services.live = LiveEvents(services, self.directory, shared)
             shared.listen(self._notified)
         if isinstance(services.store, FeedStore):
             services.store.feed_clock = services.clock
@@ -165,20 +163,20 @@ class AgentHost:
             raise
         self.activator.open()
         self.dues.open()
-        if self._router is not None:
-            self._router.open()
+        if self._outgoing is not None:
+            self._outgoing.open()
         self._loop_monitor = LoopMonitor(loop, services.clock, self._loop_blocked)
         self._loop_monitor.start()
 
     def _notified(self, text: str | None) -> None:
         """Handle the notification of another host. None: some may have been lost."""
-        assert self._router is not None, "it listens"
+        assert self._outgoing is not None, "it listens"
         assert self._live is not None, "it listens"
         hint = hint_of(text) if text is not None else None
         if hint is not None and hint.kind in CHUNKED:
             self._live.notified(hint)
         elif text is None or hint is not None:
-            self._router.notified(hint)
+            self._outgoing.notified(hint)
 
     def _tell_due(self, agent_id: str, due: datetime | None) -> None:
         self.dues.tell(agent_id, due)
@@ -195,8 +193,8 @@ class AgentHost:
         if self._loop_monitor is not None:
             self._loop_monitor.stop()
         self.dues.close()
-        if self._router is not None:
-            self._router.close()
+        if self._outgoing is not None:
+            self._outgoing.close()
         if self._live is not None:
             self._live.close()
         try:
@@ -231,8 +229,8 @@ class AgentHost:
         await self.activator.close()
         for slot in self.directory.all_slots():
             slot.abandon(runtime_stopped(slot.id))
-        if self._router is not None:
-            self._router.abandon()
+        if self._outgoing is not None:
+            self._outgoing.abandon()
         self.lifetime.end(None)
 
     async def drain(self, timeout: float | None) -> bool:

@@ -9,11 +9,11 @@ from urllib.parse import quote
 
 from understudy._base.json_values import shown
 from understudy.actors import AgentInfo, AgentRef
+from understudy.actors.verbs import Right
 from understudy.errors import UnderstudyError, UsageError
 from understudy.interrupts import Request
 from understudy.login import User
 from understudy.login.problems import refused
-from understudy.login.users import Right
 from understudy.state.agent_state import AgentState
 from understudy.tools import Tool
 

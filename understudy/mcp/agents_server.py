@@ -20,10 +20,11 @@ from starlette.routing import Mount
 
 from understudy._base.json_values import checked_flag, text_of
 from understudy.actors import Runtime
+from understudy.actors.verbs import Right
 from understudy.errors import UnderstudyError, UsageError
 from understudy.login.guard import Guard
 from understudy.login.hosts import Hosts
-from understudy.login.users import Auth, Right, User, checked_auth
+from understudy.login.users import Auth, User, checked_auth
 
 __all__ = ["agents_app", "agents_server"]
 

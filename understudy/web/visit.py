@@ -14,12 +14,13 @@ from starlette.requests import Request
 
 from understudy._base.json_values import shown
 from understudy.actors import AgentRef, Observer, Runtime
+from understudy.actors.verbs import Right
 from understudy.display import Row
 from understudy.errors import UnderstudyError
 from understudy.interrupts import Request as AskedRequest
 from understudy.login.bodies import B, checked_as, media_type, read_body, read_json
 from understudy.login.problems import refused
-from understudy.login.users import Right, User
+from understudy.login.users import User
 from understudy.state.agent_state import AgentState
 from understudy.tools import Tool
 from understudy.web.observed import ObservedAgent, Watched

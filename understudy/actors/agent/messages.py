@@ -8,8 +8,6 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, TypeAlias, TypeVar
 
-from pydantic_ai.messages import ModelRequest
-
 from understudy._base.context_codecs import Context
 from understudy.actors.agent.factory import MadeAtActivation
 from understudy.actors.agent.planner import PlanChange
@@ -17,6 +15,7 @@ from understudy.agent.agent import Agent
 from understudy.agent.decisions import Decisions
 from understudy.agent.run_environment import RunOptions
 from understudy.loop_actors.future import Future
+from understudy.models.messages import StoredRequest
 from understudy.outcomes import Outcome
 from understudy.run.waits.answers import Answer
 from understudy.state.agent_state import AgentState
@@ -72,7 +71,7 @@ def options_of(choices: RunChoices, agent: Agent) -> RunOptions:
 class RunRequest:
     """Run the agent; the future resolves to the outcome."""
 
-    message: ModelRequest
+    message: StoredRequest
     choices: RunChoices
     future: Future[Outcome]
     message_id: str
@@ -94,7 +93,7 @@ class RunRequest:
 class Send:
     """Queue a message."""
 
-    message: ModelRequest
+    message: StoredRequest
     message_id: str
     steer: bool
     self_sent: bool

@@ -58,9 +58,7 @@ class Looks(Protocol[S_contra]):
 
     async def info(self, slot: S_contra) -> Any: ...
 
-    async def outcome_of_run(
-        self, slot: S_contra, run_id: str, incarnation: int | None, moment: Moment | None
-    ) -> Any: ...
+    async def outcome_of(self, slot: S_contra, look: Any, moment: Moment | None = None) -> Any: ...
 
     def look_again(self) -> None: ...
 
@@ -70,7 +68,7 @@ class Looks(Protocol[S_contra]):
 
 
 class Calls(Protocol[S_contra]):
-    """As of `CallRouter`."""
+    """As of `Outgoing`."""
 
     def call(self, slot: S_contra, message: Any) -> None: ...
 

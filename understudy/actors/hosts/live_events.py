@@ -19,9 +19,11 @@ from dataclasses import fields
 from typing import Any
 
 from understudy._base.json_values import jsonable, text_of
+from understudy.actors.agent.activation import Activation
+from understudy.actors.agent.directory import Directory
 from understudy.actors.agent.events import MAX_DELTAS, AgentEvent, EventLog, EventsDropped
+from understudy.actors.agent.services import RuntimeServices
 from understudy.actors.agent.slot import AgentSlot
-from understudy.actors.hosts.shared_host import SharedHost
 from understudy.errors import JournalFailed
 from understudy.events import (
     Event,
@@ -33,7 +35,7 @@ from understudy.events import (
 )
 from understudy.journal.chunks import Chunks, chunks_of
 from understudy.journal.feed import FeedHint, FeedStore
-from understudy.journal.shared import Hint, Sent
+from understudy.journal.shared import Hint, Sent, SharedStore
 from understudy.state.records import Record
 
 logger: logging.Logger = logging.getLogger(__name__)
@@ -206,14 +208,21 @@ class LiveEvents:
     """The live events of one runtime that hosts share. Lives on its loop.
 
     Args:
-        host: the runtime, and the store that it shares.
+        services: of the runtime.
+        directory: of its agents.
+        shared: what hosts share of its store.
 
     """
 
-    def __init__(self, host: SharedHost) -> None:
-        self._services = host.services
-        self._directory = host.directory
-        self._shared = host.store
+    def __init__(
+        self,
+        services: RuntimeServices[AgentSlot, Activation],
+        directory: Directory,
+        shared: SharedStore,
+    ) -> None:
+        self._services = services
+        self._directory = directory
+        self._shared = shared
         self._relays: dict[str, _Relay] = {}
         """Of agents that other hosts follow."""
         self._wanted: set[str] = set()
@@ -231,7 +240,7 @@ class LiveEvents:
         self._numbers = itertools.count(1)
         self._sending: asyncio.Task[None] | None = None
         self._wake = asyncio.Event()
-        store = host.services.store
+        store = services.store
         self._feed_hint = store.feed_hint if isinstance(store, FeedStore) else FeedHint()
         self._feed_hint.on_wait = self._follow_feed
         self._feed_relay = _FeedRelay(self._feed_hint, self._wake)

@@ -197,24 +197,18 @@ class StoredQueries:
 
     # ------------------------------------------------------------------- outcomes
 
-    async def outcome_of_run(
-        self,
-        slot: AgentSlot,
-        run_id: str,
-        incarnation: int | None,
-        moment: Moment | None = None,
+    async def outcome_of(
+        self, slot: AgentSlot, look: WaitOutcome, moment: Moment | None = None
     ) -> Outcome | None:
-        """The outcome of a run that has begun, when it has one, on whatever host.
+        """The outcome of a run, or of the run of a message, when it is there, on whatever host.
 
         Args:
             slot: of the agent.
-            run_id: of the run.
-            incarnation: of the agent that has the run; None: of the one that there is now.
+            look: which outcome it is. Its future is not used.
             moment: of the outcome, which was there already; None: whichever comes first.
 
         """
-        waiting = WaitOutcome(Future(), run_id=run_id, incarnation=incarnation)
-        return await self._outcome(slot, waiting, None, moment=moment)
+        return await self._outcome(slot, look, None, moment=moment)
 
     def keep(self, agent_id: str) -> None:
         """Outcomes of an agent's runs are about to be looked for, one after the other."""
@@ -245,7 +239,7 @@ class StoredQueries:
             look: which outcome it is.
             expectation: what is expected of the agent.
             activates: whether a run without an owner is continued.
-            moment: as of `outcome_of_run`.
+            moment: as of `outcome_of`.
 
         """
         with self._reads.looking(slot.id):

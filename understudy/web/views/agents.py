@@ -12,9 +12,9 @@ from pydantic_ai.messages import ModelMessagesTypeAdapter
 from understudy._base.json_values import jsonable
 from understudy._base.points_in_time import time_text
 from understudy.actors import AgentInfo, Runtime, Status
+from understudy.actors.verbs import Right
 from understudy.costs import costs_of
 from understudy.history import HistoryEntry, HistoryPage
-from understudy.login.users import Right
 from understudy.models.prices import PUBLISHED, Prices
 from understudy.state.agent_state import AgentState
 from understudy.state.costs import NO_COST, Cost

@@ -73,7 +73,7 @@ def request(slot: AgentSlot, request: RunRequest) -> None:
 
 
 def _queue(slot: AgentSlot, request: RunRequest, *, steer: bool = False) -> None:
-    """Record a `run` that waits for its turn; or that steers the run under way, if it is sent so."""
+    """Record a `run` that waits for its turn, or that steers the run under way."""
     ledger = slot.current.ledger
     queued = MessageQueued(
         message_id=request.message_id,

@@ -1,0 +1,215 @@
+"""Calls as the rows of a store, and their replies: what goes from one host to another one.
+
+The body of a row is the call's message as JSON, by a Pydantic adapter of the message's class. What
+belongs to one host alone is no part of it: `_HERE`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from functools import cache
+from typing import Any, NamedTuple, get_type_hints
+
+from pydantic import BaseModel, ConfigDict, TypeAdapter, create_model
+
+from understudy._base.json_values import NotJsonError, checked_json, read_json, shown
+from understudy.actors.agent.messages import (
+    AgentMessage,
+    Decide,
+    Notify,
+    Resume,
+    RunRequest,
+    Send,
+)
+from understudy.actors.agent.run_outcomes import Moment, moment_of
+from understudy.actors.verbs import ROWS, VERB_OF
+from understudy.errors import DecisionError, RecordRefused, UsageError
+from understudy.interrupts import Decision, decision_from_outside
+from understudy.journal.codec import MAX_RECORD_BYTES, MAX_RECORD_DEPTH
+from understudy.loop_actors.future import Future
+from understudy.outcomes import Outcome
+
+Data = dict[str, Any]
+
+_HERE = frozenset(
+    {"future", "callers", "given", "is_look", "was_elsewhere", "on_run", "on_begun", "on_queued",
+     "on_retried"}
+)  # fmt: skip
+"""The fields of messages that stay at their host."""
+_PLAIN: Mapping[str, Any] = {"decisions": Data}
+"""The types of fields that are checked here already, before their agent is asked."""
+
+
+class _Body(BaseModel):
+    model_config = ConfigDict(ser_json_bytes="base64", val_json_bytes="base64")
+
+    expects: str | None = None
+    needs_deps: bool = False
+
+
+class PostedCall(NamedTuple):
+    """A call as its row says it."""
+
+    message: AgentMessage
+    expects: str | None
+    """The name of the definition that the agent must have for it; None: whichever it has."""
+    needs_deps: bool
+    """Whether the agent was spawned with deps where this is asked for."""
+
+
+@cache
+def _body_model(kind: str) -> type[_Body]:
+    message: Any = ROWS[kind].message
+    hints = get_type_hints(message, include_extras=True)
+    fields: dict[str, Any] = {}
+    for each in dataclasses.fields(message):
+        if each.name not in _HERE:
+            default = ... if each.default is dataclasses.MISSING else each.default
+            if each.default_factory is not dataclasses.MISSING:
+                default = each.default_factory()
+            fields[each.name] = (_PLAIN.get(each.name, hints[each.name]), default)
+    return create_model(message.__name__, __base__=_Body, **fields)
+
+
+def body_of(
+    message: AgentMessage, *, owner: str, expects: str | None, has_deps: bool = False
+) -> tuple[str, bytes]:
+    """The kind and the body of a call.
+
+    Args:
+        message: the call.
+        owner: the host that it goes to, for errors.
+        expects: the definition that the agent must have for it; None: whichever it has.
+        has_deps: whether the agent was spawned with deps where this is asked for.
+
+    Raises:
+        RecordRefused: if it is too large, or cannot be stored.
+        UsageError: if something in it cannot go to another host.
+
+    """
+    kind, message = VERB_OF[type(message)].row_kind, _sendable(message, owner)
+    begins = isinstance(message, RunRequest) or (isinstance(message, Send) and not message.steer)
+    model = _body_model(kind)
+    named = {each: getattr(message, each) for each in model.model_fields if hasattr(message, each)}
+    data = model.model_construct(**named, expects=expects, needs_deps=has_deps and begins)
+    try:
+        body = model.__pydantic_serializer__.to_json(data, exclude_defaults=True)
+        read_json(body, max_depth=MAX_RECORD_DEPTH)
+    except NotJsonError as error:
+        raise RecordRefused(kind=kind, why=f"it could not be read again: {error}") from None
+    except Exception as error:  # the methods of an object in it may raise anything
+        why = f"it cannot be written as JSON: {error}"
+        raise RecordRefused(kind=kind, why=why) from None
+    if len(body) > MAX_RECORD_BYTES:
+        why = f"it has {len(body):,} bytes; at most {MAX_RECORD_BYTES:,} are kept"
+        raise RecordRefused(kind=kind, why=why)
+    return kind, body
+
+
+def message_of(
+    kind: str,
+    body: bytes,
+    future: Future[Any],
+    on_run: Callable[[str], None],
+    on_queued: Callable[[], None],
+) -> PostedCall:
+    """The call that a row says.
+
+    Args:
+        kind, body: of the row.
+        future: gets what comes of the call.
+        on_run: gets the id of the run that it begins, or is for.
+        on_queued: called when it waits for its turn, and is recorded.
+
+    Raises:
+        UsageError: if a later version of this library has posted it.
+
+    """
+    if kind not in ROWS:
+        what = f"a call {kind!r} is not known to the version of this library that is there"
+        raise UsageError(what)
+    made: Any = ROWS[kind].message
+    model = _body_model(kind)
+    data = model.model_validate_json(body)
+    here: Data = {"future": future, "was_elsewhere": True, "on_run": on_run}
+    here["on_queued"] = on_queued
+    if "on_retried" in made.__dataclass_fields__:
+        here["on_retried"] = lambda _failed, run_id: on_run(run_id)
+        del here["on_run"]  # of a run that is only released its caller is told when it is recorded
+    named = model.model_fields.keys() - _Body.model_fields.keys()
+    return PostedCall(
+        made(
+            **{name: getattr(data, name) for name in named},
+            **{name: here[name] for name in here.keys() & made.__dataclass_fields__},
+        ),
+        data.expects,
+        data.needs_deps,
+    )
+
+
+def reply_value(kind: str, value: object) -> Data:
+    """What a call has brought, as a part of its reply."""
+    if isinstance(value, Outcome):
+        # It was there already, and its run may be another step further when it is read
+        # (test_a_run_of_a_quarantined_agent_has_failed_though_it_is_cancelled_right_behind).
+        moment = moment_of(value.state)
+        return {"run": value.run_id, **({} if moment.is_over else {"moment": [*moment]})}
+    return {"value": _result(kind).dump_python(value, mode="json")}
+
+
+def value_of_reply(call: AgentMessage, data: Mapping[str, Any]) -> Any:
+    """What a reply without a run says that the call has brought."""
+    return _result(VERB_OF[type(call)].row_kind).validate_python(data.get("value"))
+
+
+def moment_of_reply(data: Mapping[str, Any]) -> Moment | None:
+    """Of which moment the outcome is that a reply tells; None: of whichever comes first."""
+    if data.get("moment") is None:
+        return None
+    run_id, is_over, requests, why, model_calls, status = data["moment"]
+    return Moment(run_id, is_over, tuple(requests), why, model_calls, status)
+
+
+@cache
+def _result(kind: str) -> TypeAdapter[Any]:
+    return TypeAdapter(ROWS[kind].result)
+
+
+# ---------------------------------------------------------------- what cannot go as it is
+
+
+def _sendable(message: AgentMessage, owner: str) -> AgentMessage:
+    match message:
+        case Notify(middleware=middleware, message=given):
+            what = f"notify({middleware!r}, ...): the agent runs at {owner!r}, so its message"
+            checked = checked_json({"message": given}, what=what)
+            return dataclasses.replace(message, **checked)
+        case Resume() | Decide():
+            return dataclasses.replace(message, decisions=_decisions(message.decisions))
+    return message
+
+
+def _decisions(decisions: object) -> Data:
+    if not isinstance(decisions, Mapping):
+        raise DecisionError(
+            f"resume takes a mapping of request ids to decisions, got {shown(decisions)}: "
+            "interrupted.decide(approve(), ...) makes one from decisions in request order"
+        )
+    return {str(id): _decision(id, decision) for id, decision in decisions.items()}
+
+
+def _decision(request_id: object, decision: object) -> Any:
+    what = f"resume(...): the decision about {shown(request_id)}"
+    try:
+        if isinstance(decision, Decision):
+            checked_json({"arguments": decision.arguments, "value": decision.value}, what=what)
+            return decision.to_dict()
+        given = checked_json({"decision": decision}, what=what)["decision"]
+        if isinstance(given, dict):
+            decision_from_outside(given)
+        return given
+    except DecisionError as error:
+        raise DecisionError(f"{what}: {error.message}", request_id=str(request_id)) from error
+    except UsageError as error:
+        raise DecisionError(error.message, request_id=str(request_id)) from error
