@@ -556,7 +556,7 @@ async def test_the_body_of_async_with_raises_as_it_would_without() -> None:
 async def test_what_the_caller_does_wrong_is_raised_at_once_and_nothing_runs(
     wrong: Callable[[AgentRef], object],
 ) -> None:
-    """R8, U2."""
+    """R8, U1."""
 
     @tool
     def fine() -> str:

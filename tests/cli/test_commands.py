@@ -1,4 +1,4 @@
-"""Each command, by its public entry: what it prints, what it does, and its exit code."""
+"""Each command, by its public entry: what it prints, what it does, and its exit code (T13)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a runtime promises, a cluster promises: the same calls, outcomes and errors."""
+"""What a runtime promises, a cluster promises: the same calls, outcomes and errors (R8)."""
 
 from __future__ import annotations
 

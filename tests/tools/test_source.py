@@ -1,4 +1,4 @@
-"""`ctx.shared(source)`: what tools open once and share; and `OutcomeUnknown`."""
+"""`ctx.shared(source)`: what tools open once and share; and `OutcomeUnknown` (M5, T13)."""
 
 from __future__ import annotations
 
