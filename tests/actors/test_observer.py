@@ -1,6 +1,6 @@
 """An observer reads a store that a runtime has open, takes nothing from it, and changes nothing.
 
-Rules: R8.
+Rules: R8, J30.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""`Runtime`: both forms, spawning and finding agents, and everything that a caller may do wrong."""
+"""`Runtime`: both forms, spawning and finding agents, and everything that a caller may do wrong.
+
+Rules: A10.
+"""
 
 from __future__ import annotations
 

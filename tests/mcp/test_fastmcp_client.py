@@ -1,6 +1,6 @@
 """An `MCPToolset` of Pydantic AI and a client of FastMCP as the server: what holds of any holds.
 
-Rules: M5.
+Rules: M5, M6.
 """
 
 from __future__ import annotations

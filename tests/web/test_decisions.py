@@ -1,6 +1,6 @@
 """What is shown is what is decided: the digest, stale answers, the same twice, many at once.
 
-Rules: I16.
+Rules: I16, I17.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Control signals out of concurrent code: task groups of a tool, and cancellations from inside.
 
-Rules: I8, P6, S5.
+Rules: I8, P6, S5, J13.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 By its policy; or, where nobody knows what an idempotent one did, without a policy as well.
 
-Rules: R4, T13.
+Rules: R4, T13, T15.
 """
 
 from __future__ import annotations
