@@ -1,6 +1,6 @@
 """Tools of MCP servers: who is asked, what may run again, and what is not called at all.
 
-Rules: M2, M5, M6.
+Rules: M2, M5, M6, M3.
 """
 
 from __future__ import annotations
