@@ -1,4 +1,7 @@
-"""One agent's crash stops no other, whatever is raised wherever; and no wait is for ever."""
+"""One agent's crash stops no other, whatever is raised wherever; and no wait is for ever.
+
+Rules: A8, A9, J14.
+"""
 
 from __future__ import annotations
 

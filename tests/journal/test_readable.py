@@ -1,4 +1,4 @@
-"""What is accepted can be read again, by every path; what could not be read is refused."""
+"""What is accepted can be read again, by every path; what could not be read is refused (J16)."""
 
 from __future__ import annotations
 

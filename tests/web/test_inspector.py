@@ -1,4 +1,7 @@
-"""The inspector tells the truth, its actions do what the API does, and bad input breaks no page."""
+"""The inspector tells the truth, its actions do what the API does, and bad input breaks no page.
+
+Rules: I17.
+"""
 
 from __future__ import annotations
 
