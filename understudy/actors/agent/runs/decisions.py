@@ -123,8 +123,8 @@ def record_fact(slot: AgentSlot, message: RecordFact) -> None:
     check_known(slot.id, ledger.state, message.fact)
     ledger.record(message.fact)
     answer_when_durable(slot, message.future, None)
-    for each in ledger.on_answer:
-        each.answered()
+    for notify in ledger.on_answer:
+        notify()
     go_on_if_woken(slot)
 
 
