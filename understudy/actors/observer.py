@@ -10,7 +10,7 @@ from typing import Any, Self, TypeVar, overload
 from understudy._base import forks
 from understudy._base.clock import Clock, SharedClock
 from understudy.actors.agent.directory import checked_id
-from understudy.actors.agent.events import AgentEvent
+from understudy.actors.agent.events import AgentEvent, RecordView, agent_events_of
 from understudy.actors.agent.histories import Histories
 from understudy.actors.agent.stored_agents import (
     AgentInfo,
@@ -19,9 +19,10 @@ from understudy.actors.agent.stored_agents import (
     stored_events,
     stored_state,
 )
-from understudy.actors.displays import stored_display
+from understudy.actors.displays import DisplaySubscription, recorded, stored_display
 from understudy.actors.reads.feed import Feed, Start
 from understudy.actors.reads.lists import Lists
+from understudy.actors.reads.recorded_events import RecordedEvents
 from understudy.actors.reads.store_views import StoreViews
 from understudy.display import DisplayUpdate
 from understudy.errors import ForkedRuntime, UnknownAgent, UsageError
@@ -231,3 +232,53 @@ class Observer(StoreViews):
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
+
+
+class ObservedAgent:
+    """One agent of an observer, with the calls of an `AgentRef` that look at it.
+
+    Args:
+        observer: that is open.
+        id: of the agent.
+
+    """
+
+    def __init__(self, observer: Observer, id: str) -> None:
+        self._observer = observer
+        self._id = checked_id(id)
+
+    def state(self) -> Future[AgentState]:
+        """As `AgentRef.state`."""
+        return self._observer.state(self._id)
+
+    def info(self) -> Future[AgentInfo]:
+        """As `AgentRef.info`."""
+        return self._observer.info(self._id)
+
+    def history(
+        self, *, after: int = 0, limit: int = 100, before: int | None = None
+    ) -> Future[HistoryPage]:
+        """As `AgentRef.history`."""
+        return self._observer.history(self._id, after=after, limit=limit, before=before)
+
+    def load_blobs(self, hashes: Sequence[str]) -> Future[dict[str, bytes]]:
+        """As `AgentRef.load_blobs`."""
+        return self._observer.load_blobs(self._id, hashes)
+
+    def display(self, *, after: int = 0, limit: int | None = None) -> Future[DisplayUpdate]:
+        """As `AgentRef.display`."""
+        return self._observer.display(self._id, after=after, limit=limit)
+
+    def display_events(self, after: int = 0) -> DisplaySubscription:
+        """As `AgentRef.display_events`: the rows that are recorded."""
+        check_page(after, 1)
+        return DisplaySubscription(self._recorded(0, recorded), after, None)
+
+    def events(self, after: int = 0) -> RecordedEvents:
+        """As `AgentRef.events`: the events that are recorded."""
+        check_page(after, 1)
+        return self._recorded(after, agent_events_of)
+
+    def _recorded(self, after: int, view: RecordView) -> RecordedEvents:
+        observer = self._observer
+        return RecordedEvents(observer._call, observer._reader, self._id, after, view)

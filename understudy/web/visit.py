@@ -14,6 +14,7 @@ from starlette.requests import Request
 
 from understudy._base.json_values import shown
 from understudy.actors import AgentRef, Observer, Runtime
+from understudy.actors.observer import ObservedAgent
 from understudy.display import Row
 from understudy.errors import UnderstudyError
 from understudy.interrupts import Request as AskedRequest
@@ -22,7 +23,6 @@ from understudy.login.problems import refused
 from understudy.login.users import Right, User
 from understudy.state.agent_state import AgentState
 from understudy.tools import Tool
-from understudy.web.observed import ObservedAgent, Watched
 from understudy.web.redaction import Redact, redacted
 
 T = TypeVar("T")
@@ -134,7 +134,7 @@ class Visit:
         return self.source
 
     @property
-    def watched(self) -> Watched:
+    def watched(self) -> AgentRef | ObservedAgent:
         """The agent that it is about, to look at."""
         if isinstance(self.source, Observer):
             return ObservedAgent(self.source, self.agent_id)

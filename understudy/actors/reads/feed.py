@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import Callable, Iterator
 from copy import copy
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any, Literal, Protocol
 
 from understudy._base.json_values import checked_seconds, shown, text_of
@@ -29,6 +30,7 @@ from understudy.interrupts import DecisionType
 from understudy.journal import is_shared
 from understudy.journal.feed import FeedKey, FeedPage, FeedStore, StoredFeedRow
 from understudy.loop_actors.future import Future
+from understudy.loop_actors.stream import Stream
 from understudy.state import records as r
 
 logger: logging.Logger = logging.getLogger(__name__)
@@ -196,7 +198,7 @@ _Read = tuple[list[FeedEvent], _Place, _Place | None]
 """Some events, where the feed goes on behind them, and where a loop until now ends."""
 
 
-class Feed:
+class Feed(Stream[FeedEvent]):
     """The events of all agents, to iterate with `async for`, or with `for` in a thread.
 
     It ends when the runtime stops. Who leaves a loop over it and begins another one goes on behind
@@ -265,28 +267,15 @@ class Feed:
         """The cursor before the first event that it brings. Once it is known, nothing is missed."""
         return self._begun.map(self._cursor)
 
-    async def __aiter__(self) -> AsyncIterator[FeedEvent]:
-        place, end = self._behind_last(await self._begun), None
-        while not self._is_over(place, end):
-            before = place
-            try:
-                events, place, end = await self._next(place, end)
-            except Exception:
-                if self._has_ended():
-                    return
-                raise
-            for event in events:
-                self._last = event.cursor
-                yield event
-            if place is before and not self._follows:
-                return
-
-    def __iter__(self) -> Iterator[FeedEvent]:
+    def _steps(self) -> Iterator[FeedEvent | Future[Any]]:
+        yield self._begun
         place, end = self._behind_last(self._begun.get()), None
         while not self._is_over(place, end):
             before = place
+            reading: Future[_Read] = self._call(partial(self._read, place, end))
+            yield reading
             try:
-                events, place, end = self._next(place, end).get()
+                events, place, end = reading.get()
             except Exception:
                 if self._has_ended():
                     return
@@ -311,11 +300,8 @@ class Feed:
         key = self._cursors.key(cursor, *_CURSOR)
         return None if key is None else _Place(*key)
 
-    def _next(self, place: _Place, end: _Place | None) -> Future[_Read]:
-        """The next events, or none after some time; where it goes on, and where it ends."""
-        return self._call(lambda: self._read(place, end))
-
     async def _read(self, place: _Place, end: _Place | None) -> _Read:
+        """The next events, or none after some time; where it goes on, and where it ends."""
         if end is None and not self._follows:
             bounds = await self._bounds()
             end = _Place(bounds.feed, *bounds.end)
