@@ -195,7 +195,13 @@ class Observer(StoreViews):
         """
         if id is None:
             self._running_loop()
-            return self._feed(self._reader, after, start)
+            return Feed(
+                self._call,
+                self._reader.read_feed,
+                after=after,
+                start=start,
+                has_ended=self._has_ended,
+            )
         number = 0 if after is None else after
         checked_id(id)
         check_page(number, 1)

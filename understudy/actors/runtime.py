@@ -44,7 +44,7 @@ from understudy.agent.agent import Agent
 from understudy.agent.build_definition import checked_labels
 from understudy.errors import UsageError
 from understudy.interrupts import DOUBT_ENDS, Request
-from understudy.journal import Store
+from understudy.journal import Store, is_shared
 from understudy.journal.contracts import Durability
 from understudy.journal.feed import FeedStore
 from understudy.journal.opening import open_store
@@ -445,7 +445,15 @@ class Runtime(StoreViews):
         store = self._agent_host.services.store
         if not isinstance(store, FeedStore):
             raise UsageError(f"{store!r} keeps no feed")
-        return self._feed(store, after, start)
+        return Feed(
+            self._call,
+            store.read_feed,
+            after=after,
+            start=start,
+            has_ended=self._has_ended,
+            hints=store.feed_hint,
+            is_alone=not is_shared(store),
+        )
 
     def resolve(self, token: str, value: Any) -> Future[bool]:
         """Answer the wait that a tool made this token for: `await ctx.wait_for(name)` returns it.

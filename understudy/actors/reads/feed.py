@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from copy import copy
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 from understudy._base.json_values import checked_seconds, shown, text_of
 from understudy._base.log_fields import log_extra
+from understudy._base.lookout import Hints
 from understudy._base.points_in_time import time_text
 from understudy.actors.agent.events import (
     EventsDropped,
@@ -23,12 +23,11 @@ from understudy.actors.agent.events import (
     agent_events_of,
     event_to_dict,
 )
-from understudy.actors.reads.lists import Calls, Cursors
+from understudy.actors.reads.lists import Cursors
 from understudy.errors import SchemaVersionError, StoreDamaged, UsageError
 from understudy.events import Event
 from understudy.interrupts import DecisionType
-from understudy.journal import is_shared
-from understudy.journal.feed import FeedKey, FeedPage, FeedStore, StoredFeedRow
+from understudy.journal.feed import FeedKey, FeedPage, StoredFeedRow
 from understudy.loop_actors.future import Future
 from understudy.loop_actors.stream import Stream
 from understudy.state import records as r
@@ -187,13 +186,8 @@ def checked_feed(feed: object) -> FeedOptions | bool | None:
     raise UsageError(f"`feed` must be True, False, None or FeedOptions(...), got {shown(feed)}")
 
 
-class ReadsFeed(Protocol):
-    """The part of a `FeedStore` that reads."""
-
-    async def read_feed(self, after: FeedKey | None, limit: int) -> FeedPage | None:
-        """As of `FeedIndex`."""
-
-
+ReadFeed = Callable[[FeedKey | None, int], Coroutine[Any, Any, FeedPage | None]]
+"""As `FeedIndex.read_feed`."""
 _Read = tuple[list[FeedEvent], _Place, _Place | None]
 """Some events, where the feed goes on behind them, and where a loop until now ends."""
 
@@ -203,24 +197,38 @@ class Feed(Stream[FeedEvent]):
 
     It ends when the runtime stops. Who leaves a loop over it and begins another one goes on behind
     the last event.
+
+    Args:
+        call: calls a coroutine function on the loop that reads.
+        read: reads a page of the feed.
+        after: the cursor of the last event that the reader has.
+        start: where it begins without one.
+        has_ended: whether the runtime has stopped.
+        hints: given when there are new rows that this process has written; None: none are.
+        is_alone: whether no other process writes to the store.
+
     """
 
     def __init__(
         self,
-        call: Calls,
-        store: Callable[[], ReadsFeed],
+        call: Callable[..., Future[Any]],
+        read: ReadFeed,
         *,
         after: str | None,
         start: Start,
         has_ended: Callable[[], bool],
+        hints: Hints | None = None,
+        is_alone: bool = False,
     ) -> None:
         if start not in ("now", "oldest"):
             raise UsageError(f"`start` must be 'now' or 'oldest', got {shown(start)}")
         self._cursors = Cursors("events", None)
         self._place = self._place_of(after)
         self._call = call
-        self._store = store
+        self._read_rows = read
         self._has_ended = has_ended
+        self._hints = Hints() if hints is None else hints
+        self._is_alone = is_alone
         self._start = start
         # Asked at once: what happens from now on is told.
         self._begun: Future[_Place] = call(self._begin)
@@ -246,7 +254,7 @@ class Feed(Stream[FeedEvent]):
             StoreDamaged: if it ends before it begins.
 
         """
-        page = await self._store().read_feed(None, 0)
+        page = await self._read_rows(None, 0)
         if page is None:
             raise UsageError(
                 "the feed of this store is off: turn it on by Runtime(feed=True), which tells what "
@@ -305,11 +313,10 @@ class Feed(Stream[FeedEvent]):
         if end is None and not self._follows:
             bounds = await self._bounds()
             end = _Place(bounds.feed, *bounds.end)
-        store = self._store()
-        told = store.feed_hint.told if isinstance(store, FeedStore) else 0
+        count = self._hints.count
         page = await self._read_page(place)
         if not page.rows and place.is_in(page) and self._follows:
-            await self._wait(told, page)
+            await self._hints.wait(self._seconds_until_next(page), count)
             page = await self._read_page(place)
         events: list[FeedEvent] = []
         if not place.is_in(page):
@@ -326,25 +333,21 @@ class Feed(Stream[FeedEvent]):
             place = behind
         return events, place, end
 
-    async def _wait(self, told: int, page: FeedPage) -> None:
-        store = self._store()
-        hint = store.feed_hint if isinstance(store, FeedStore) else None
-        seconds = POLL if hint is None or is_shared(store) else LONGEST_WAIT
-        if page.is_held_up:
-            # Race: this against transactions that began before the one of these rows. Of its commit
-            # somebody tells, of their end nobody
-            # (test_what_an_open_transaction_holds_up_comes_soon_after_its_end).
-            seconds = min(self._pause, seconds)
-            self._pause = 2 * seconds
-        else:
+    def _seconds_until_next(self, page: FeedPage) -> float:
+        """Seconds until the look behind this one, which has brought nothing, at the latest."""
+        seconds = LONGEST_WAIT if self._is_alone else POLL
+        if not page.is_held_up:
             self._pause = SOON
-        if hint is None:
-            await asyncio.sleep(seconds)
-        else:
-            await hint.wait(seconds, told)
+            return seconds
+        # Race: this against transactions that began before the one of these rows. Of its commit
+        # somebody tells, of their end nobody
+        # (test_what_an_open_transaction_holds_up_comes_soon_after_its_end).
+        seconds = min(self._pause, seconds)
+        self._pause = 2 * seconds
+        return seconds
 
     async def _read_page(self, place: _Place) -> FeedPage:
-        page = await self._store().read_feed(place.key, PAGE)
+        page = await self._read_rows(place.key, PAGE)
         if page is None:
             raise UsageError("the feed of this store was turned off")
         return page

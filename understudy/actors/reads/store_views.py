@@ -14,7 +14,6 @@ from understudy.actors.agent.directory import checked_id
 from understudy.actors.agent.events import Status
 from understudy.actors.agent.stored_agents import AgentInfo, PendingRequest
 from understudy.actors.reads.export import export
-from understudy.actors.reads.feed import Feed, ReadsFeed, Start
 from understudy.actors.reads.lists import Listing, Lists
 from understudy.errors import UsageError
 from understudy.journal import Readable
@@ -174,9 +173,6 @@ class StoreViews(ABC):
         """
         checked_id(id)
         return self._call(lambda: export(self._store(), id))
-
-    def _feed(self, store: ReadsFeed, after: str | None, start: Start) -> Feed:
-        return Feed(self._call, lambda: store, after=after, start=start, has_ended=self._has_ended)
 
     # -------------------------------------------------------------------- inside
 
