@@ -9,7 +9,7 @@ from typing import Any, Self, TypeVar, overload
 
 from understudy._base import forks
 from understudy._base.clock import Clock, SharedClock
-from understudy.actors.agent.directory import checked_id
+from understudy.actors.agent.directory import Directory, checked_id
 from understudy.actors.agent.events import AgentEvent, RecordView, agent_events_of
 from understudy.actors.agent.histories import Histories
 from understudy.actors.agent.stored_agents import (
@@ -21,9 +21,8 @@ from understudy.actors.agent.stored_agents import (
 )
 from understudy.actors.displays import DisplaySubscription, recorded, stored_display
 from understudy.actors.reads.feed import Feed, Start
-from understudy.actors.reads.lists import Lists
 from understudy.actors.reads.recorded_events import RecordedEvents
-from understudy.actors.reads.store_views import StoreViews
+from understudy.actors.reads.store_views import OTHER, StoreViews
 from understudy.display import DisplayUpdate
 from understudy.errors import ForkedRuntime, UnknownAgent, UsageError
 from understudy.history import HistoryPage, check_page
@@ -59,6 +58,7 @@ class Observer(StoreViews):
 
     def __init__(self, store: str | DatabaseStore) -> None:
         self._reader = open_reader(store)
+        self._directory = Directory([])
         self._histories = Histories(self._reader)
         self._thread = LoopThread("understudy-observer")
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -227,8 +227,8 @@ class Observer(StoreViews):
     def _clock(self) -> Clock:
         return SharedClock(lambda: self._reader.time_offset)
 
-    def _lists(self) -> Lists:
-        return Lists(self._store, self._call, self._running_loop())
+    def _versions(self) -> tuple[str, ...]:
+        raise UsageError(f"`version` must be a fingerprint here: {OTHER!r} is of a runtime alone")
 
     def _has_ended(self) -> bool:
         return self._loop is None

@@ -25,7 +25,7 @@ from understudy.actors import (
 from understudy.actors.agent.directory import checked_id
 from understudy.actors.hosts.recovery import Progress
 from understudy.actors.reads.feed import Start
-from understudy.actors.reads.lists import Listing, checked_limit
+from understudy.actors.reads.listing import Listing, checked_limit
 from understudy.actors.schedules import own_ref
 from understudy.agent.agent import Agent
 from understudy.agent.build_definition import check_name

@@ -23,7 +23,7 @@ from understudy.actors.agent.events import (
     agent_events_of,
     event_to_dict,
 )
-from understudy.actors.reads.lists import Cursors
+from understudy.actors.reads.listing import Call, Cursors
 from understudy.errors import SchemaVersionError, StoreDamaged, UsageError
 from understudy.events import Event
 from understudy.interrupts import DecisionType
@@ -211,7 +211,7 @@ class Feed(Stream[FeedEvent]):
 
     def __init__(
         self,
-        call: Callable[..., Future[Any]],
+        call: Call,
         read: ReadFeed,
         *,
         after: str | None,

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
-from typing import Any
 
 from understudy.actors.agent.events import AgentEvent, RecordView, StoredEvents, agent_events_of
 from understudy.actors.agent.stored_agents import events_in
+from understudy.actors.reads.listing import Call
 from understudy.errors import UnknownAgent
 from understudy.journal import Readable
 from understudy.loop_actors.future import Future
@@ -35,7 +35,7 @@ class RecordedEvents(Stream[AgentEvent]):
 
     def __init__(
         self,
-        call: Callable[..., Future[Any]],
+        call: Call,
         store: Readable,
         agent_id: str,
         after: int,
