@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine, Sequence
+from functools import partial
 from types import TracebackType
 from typing import Any, Self, TypeVar, overload
 
 from understudy._base import forks
 from understudy._base.clock import Clock, SharedClock
 from understudy.actors.agent.directory import Directory, checked_id
-from understudy.actors.agent.events import AgentEvent, RecordView, agent_events_of
+from understudy.actors.agent.events import AgentEvent
 from understudy.actors.agent.histories import Histories
 from understudy.actors.agent.stored_agents import (
     AgentInfo,
@@ -250,30 +251,12 @@ class ObservedAgent:
     """
 
     def __init__(self, observer: Observer, id: str) -> None:
-        self._observer = observer
-        self._id = checked_id(id)
-
-    def state(self) -> Future[AgentState]:
-        """As `AgentRef.state`."""
-        return self._observer.state(self._id)
-
-    def info(self) -> Future[AgentInfo]:
-        """As `AgentRef.info`."""
-        return self._observer.info(self._id)
-
-    def history(
-        self, *, after: int = 0, limit: int = 100, before: int | None = None
-    ) -> Future[HistoryPage]:
-        """As `AgentRef.history`."""
-        return self._observer.history(self._id, after=after, limit=limit, before=before)
-
-    def load_blobs(self, hashes: Sequence[str]) -> Future[dict[str, bytes]]:
-        """As `AgentRef.load_blobs`."""
-        return self._observer.load_blobs(self._id, hashes)
-
-    def display(self, *, after: int = 0, limit: int | None = None) -> Future[DisplayUpdate]:
-        """As `AgentRef.display`."""
-        return self._observer.display(self._id, after=after, limit=limit)
+        self.state = partial(observer.state, id)
+        self.info = partial(observer.info, id)
+        self.history = partial(observer.history, id)
+        self.load_blobs = partial(observer.load_blobs, id)
+        self.display = partial(observer.display, id)
+        self._recorded = partial(RecordedEvents, observer._call, observer._reader, id)
 
     def display_events(self, after: int = 0) -> DisplaySubscription:
         """As `AgentRef.display_events`: the rows that are recorded."""
@@ -283,8 +266,4 @@ class ObservedAgent:
     def events(self, after: int = 0) -> RecordedEvents:
         """As `AgentRef.events`: the events that are recorded."""
         check_page(after, 1)
-        return self._recorded(after, agent_events_of)
-
-    def _recorded(self, after: int, view: RecordView) -> RecordedEvents:
-        observer = self._observer
-        return RecordedEvents(observer._call, observer._reader, self._id, after, view)
+        return self._recorded(after)

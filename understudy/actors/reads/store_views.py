@@ -404,37 +404,26 @@ class StoreViews(ABC):
                 raise
             refuse(future, error)
             return future
-        return self._call_on(loop, function, Future(loop) if future is None else future)
-
-    def _call_on(
-        self,
-        loop: asyncio.AbstractEventLoop,
-        function: Callable[[], Coroutine[Any, Any, T]],
-        future: Future[T],
-    ) -> Future[T]:
+        answer: Future[T] = Future(loop) if future is None else future
+        gone = UsageError(self._closed_too_soon)
 
         async def go() -> None:
             try:
                 if self._has_ended():
                     raise gone
-                value = await function()
+                answer.set(await function())
             except (asyncio.CancelledError, GeneratorExit):
                 raise
             except BaseException as error:  # a SystemExit would end the loop
-                refuse(
-                    future, error if isinstance(error, Exception) else RuntimeError(shown(error))
-                )
-            else:
-                future.set(value)
-
-        gone = UsageError(self._closed_too_soon)
+                is_exception = isinstance(error, Exception)
+                refuse(answer, error if is_exception else RuntimeError(shown(error)))
 
         def begin() -> None:
             # Also of one that is cancelled before it has begun.
-            self._start_task(go()).add_done_callback(lambda _: refuse(future, gone))
+            self._start_task(go()).add_done_callback(lambda _: refuse(answer, gone))
 
         loop.call_soon_threadsafe(begin)
-        return future
+        return answer
 
 
 def _agent_key(stored: StoredAgent, query: AgentQuery) -> tuple[int | str, ...]:
