@@ -22,12 +22,12 @@ class Hints:
 
     def __init__(self) -> None:
         self.count: int = 0
-        """How many hints there were."""
+        """How many hints were given."""
         self._waiters: set[asyncio.Future[None]] = set()
 
     @property
     def is_awaited(self) -> bool:
-        """Whether somebody waits."""
+        """Whether a task waits for a hint."""
         return bool(self._waiters)
 
     def give(self) -> None:
@@ -39,7 +39,7 @@ class Hints:
         self._waiters.clear()
 
     async def wait(self, seconds: float | None, count: int) -> int:
-        """Wait until there were more than `count` hints, or for so long; how many there were."""
+        """Wait for another hint after the first `count`, at most so long. Returns the new count."""
         if self.count == count:
             waiter = asyncio.get_running_loop().create_future()
             self._waiters.add(waiter)

@@ -27,13 +27,13 @@ class Recorded:
 def recorded(
     seq: int, record: Record, agent_id: str, path: tuple[str, ...]
 ) -> Iterator[AgentEvent]:
-    """The view of such a subscription."""
+    """The view of a subscription that folds records."""
     event: Any = Recorded(record=record, path=path)
     yield AgentEvent(agent_id=agent_id, seq=seq, event=event, at=record.at)
 
 
 async def stored_display(store: Readable, id: str, after: int, limit: int | None) -> DisplayUpdate:
-    """The rows that have changed after a number.
+    """The recorded rows of an agent that have changed after a number.
 
     Raises:
         UnknownAgent: if there is no agent of this id.
@@ -57,7 +57,7 @@ class DisplaySubscription(Stream[DisplayUpdate]):
         self, records: Subscription | RecordedEvents, after: int, agent: str | None
     ) -> None:
         self._records = records
-        """Made with the view `recorded`."""
+        """The records of the agent, by the view `recorded`."""
         self._after = after
         self._display = Display(agent or "")
         self._told_first = False

@@ -138,7 +138,7 @@ class Observer(StoreViews):
     def history(
         self, id: str, *, after: int = 0, limit: int = 100, before: int | None = None
     ) -> Future[HistoryPage]:
-        """As `ref.history`.
+        """A page of the history of an agent, as `ref.history`.
 
         Raises:
             UsageError: for a bad id, and as `ref.history`.
@@ -151,7 +151,7 @@ class Observer(StoreViews):
     def display(
         self, id: str, *, after: int = 0, limit: int | None = None
     ) -> Future[DisplayUpdate]:
-        """As `ref.display`. No definition is needed: what a person reads is recorded.
+        """The rows of an agent, as `ref.display`. No definition is needed: texts are recorded.
 
         Raises:
             UsageError: for a bad id, `after` below 0 or `limit` below 1.
@@ -162,7 +162,7 @@ class Observer(StoreViews):
         return self._call(lambda: stored_display(self._reader, id, after, limit))
 
     def load_blobs(self, id: str, hashes: Sequence[str]) -> Future[dict[str, bytes]]:
-        """As `ref.load_blobs`: the bytes that the store keeps of the agent's files.
+        """The bytes that the store keeps of an agent's files, as `ref.load_blobs`.
 
         Raises:
             UsageError: for a bad id, or for what is no hash.
@@ -245,7 +245,7 @@ class ObservedAgent:
     """One agent of an observer, with the calls of an `AgentRef` that look at it.
 
     Args:
-        observer: that is open.
+        observer: reads the store.
         id: of the agent.
 
     """
@@ -259,11 +259,11 @@ class ObservedAgent:
         self._recorded = partial(RecordedEvents, observer._call, observer._reader, id)
 
     def display_events(self, after: int = 0) -> DisplaySubscription:
-        """As `AgentRef.display_events`: the rows that are recorded."""
+        """The recorded rows that change, as `AgentRef.display_events`."""
         check_page(after, 1)
         return DisplaySubscription(self._recorded(0, recorded), after, None)
 
     def events(self, after: int = 0) -> RecordedEvents:
-        """As `AgentRef.events`: the events that are recorded."""
+        """The recorded events, stored ones and those to come, as `AgentRef.events`."""
         check_page(after, 1)
         return self._recorded(after)

@@ -1,6 +1,7 @@
-"""The sweep: every now and then a runtime continues runs without an owner: no caller has to ask.
+"""`Sweep`: every now and then a runtime continues the runs that have no owner.
 
-For what a crash of this host, or of another one, left behind. `Runtime.recover` does it at once.
+A crash of this host, or of another host, leaves such runs behind. `Runtime.recover` continues them
+at once.
 """
 
 from __future__ import annotations
@@ -25,12 +26,12 @@ from understudy.loop_actors.future import Future
 from understudy.outcomes import Outcome
 
 AT_ONCE = 32
-"""How many agents a sweep has run at a time until each makes progress."""
+"""The most agents that run at a time because of a sweep, until each makes progress."""
 DUES_SECONDS = 30.0
-"""How often the store's index of dues is read where there is no sweep."""
+"""Seconds between two reads of the store's index of dues where there is no sweep."""
 LONGEST_BACKOFF = 3600.0
 MOST_PAUSE = 0.2
-"""Seconds that a host waits at most, by chance, before it continues what another one has left."""
+"""The most seconds that a host waits, by chance, before it continues runs of a dead host."""
 
 
 class Sweep:
@@ -62,7 +63,7 @@ class Sweep:
         self._places = asyncio.Semaphore(AT_ONCE)
         self._suspects_place = asyncio.Semaphore(1)
         self._tries: dict[str, tuple[int, float]] = {}
-        """By agent id, how often in a row a sweep has found it, and when it is tried again."""
+        """How often in a row an agent was found, and when it is tried again, by agent id."""
 
     def open(self) -> None:
         """Wait for the first sweep. By real time, whatever the clock of the runtime is."""
@@ -97,7 +98,7 @@ class Sweep:
         await self._delete_old_keys()
 
     async def trim_feed(self) -> None:
-        """Remove what the feed need not keep any longer."""
+        """Remove the events that the feed need not keep any longer."""
         services = self._host.services
         if self._feed is not None and isinstance(services.store, FeedStore):
             before = self._feed.before(services.clock.now())
@@ -110,7 +111,10 @@ class Sweep:
             await services.store.delete_old_keys(services.clock.now())
 
     async def _continue_what_is_left(self) -> None:
-        """As `recover`, for agents whose definition is known here, ever less often for each."""
+        """Continue the runs that have no owner, of agents whose definition is known here.
+
+        An agent that gets no further is tried less and less often.
+        """
         services, directory = self._host.services, self._host.directory
         here = services.host
         found: dict[str, StoredAgent] = {}
@@ -183,7 +187,7 @@ class Sweep:
             self._under_way.discard(agent_id)
 
     def _ended(self, agent_id: str, end: Outcome | Exception | None) -> None:
-        """What is left behind from now on is as new here, unless the agent got no further."""
+        """Forget how often the agent was tried, unless it got no further."""
         # Another host was first. If that one leaves it, it is as new. One that this host gave away
         # is not: that one may give it back at once, again and again
         # (test_a_run_that_another_host_was_first_to_go_on_with_is_gone_on_with_behind_it).

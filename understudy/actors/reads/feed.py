@@ -1,4 +1,4 @@
-"""`Feed`: what happens to all agents of a store, as one stream that nothing is missing from."""
+"""`Feed`: the events of all agents of a store, as one stream without a gap."""
 
 from __future__ import annotations
 
@@ -36,22 +36,23 @@ logger: logging.Logger = logging.getLogger(__name__)
 
 PAGE = 500
 POLL = 0.25
-"""Seconds between two looks at a store to which others write. What is written here is told at
-once, and what hosts of the store write that say so (see `LiveEvents`) a moment later."""
+"""Seconds between two looks at a store to which other processes write. A reader hears at once of
+rows that this process writes, and a moment later of rows that other hosts announce (see
+`LiveEvents`)."""
 SOON = 0.01
-"""Seconds until the next look where rows are held up. They double from look to look, up to those
-of any other look."""
+"""Seconds until the next look while rows are held up. The pause doubles from look to look, up to
+the pause of any other look."""
 LONGEST_WAIT = 5.0
 """Seconds between two looks at a store to which no other process writes."""
 
 Start = Literal["now", "oldest"]
 
 _CURSOR = (str, int, int, int, str)
-"""What is in a cursor, in the order of the arguments of `_Place`."""
+"""The types of the values in a cursor, in the order of the arguments of `_Place`."""
 
 
 class _Place:
-    """Where the feed goes on: behind this row, and behind so many events of the next one."""
+    """A place in the feed: behind a row, and behind so many events of the next row."""
 
     __slots__ = ("feed", "key", "mark", "part")
 
@@ -60,15 +61,14 @@ class _Place:
         self.key: FeedKey = (xid, no)
         self.part = part
         self.mark = mark
-        """The mark of the stored row of the last event that was emitted. Empty at the floor, where
-        no event was."""
+        """The mark of the row of the last event that was emitted. It is empty at the floor."""
 
     def is_in(self, page: FeedPage) -> bool:
-        """Whether it is a place in the feed that a page behind it was read from.
+        """Whether this place is in the feed that the page behind it was read from.
 
-        It is not where rows behind it were removed. Nor is it where the row before it is another
-        one: a server that lacks its last commits, as a standby may that took over, or a restored
-        copy, gives their numbers to others
+        It is not if rows behind it were removed. It is not if the row before it is another row: a
+        server that lacks its last commits (a standby that took over, a restored copy) gives their
+        numbers to other rows
         (test_a_cursor_from_behind_a_restored_copy_of_a_server_gets_a_gap).
         """
         if page.feed != self.feed or self.key < page.floor:
@@ -121,19 +121,19 @@ class FeedEvent:
     """One event of one agent, in the feed of all agents."""
 
     cursor: str
-    """Where the feed goes on behind it: `runtime.events(after=event.cursor)`."""
+    """The cursor of this event: `runtime.events(after=event.cursor)` goes on behind it."""
     agent_id: str
-    """Empty for a `Gap`."""
+    """The id of the agent. It is empty for a `Gap`."""
     agent: str
     """The name of the agent's definition."""
     seq: int | None
-    """The number of its record. None for a deletion and for a `Gap`."""
+    """The number of the event's record. None for a deletion and for a `Gap`."""
     event: FedEvent
     at: datetime | None
-    """When it was recorded."""
+    """When the event was recorded."""
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON; what JSON lacks as text."""
+        """The event as JSON. A value that JSON lacks becomes text."""
         return {
             "agent_id": self.agent_id,
             "agent": self.agent,
@@ -175,10 +175,10 @@ class FeedOptions:
 
 
 def checked_feed(feed: object) -> FeedOptions | bool | None:
-    """What `Runtime(feed=...)` is given.
+    """The `feed` argument of `Runtime`, checked.
 
     Raises:
-        UsageError: if it is none of what it takes.
+        UsageError: if the argument has another type.
 
     """
     if feed is None or isinstance(feed, (bool, FeedOptions)):
@@ -187,9 +187,9 @@ def checked_feed(feed: object) -> FeedOptions | bool | None:
 
 
 ReadFeed = Callable[[FeedKey | None, int], Coroutine[Any, Any, FeedPage | None]]
-"""As `FeedIndex.read_feed`."""
+"""Reads a page of the feed behind a key, with at most so many rows; None: the feed is off."""
 _Read = tuple[list[FeedEvent], _Place, _Place | None]
-"""Some events, where the feed goes on behind them, and where a loop until now ends."""
+"""Some events, the place behind them, and the place where a loop until now ends."""
 
 
 class Feed(Stream[FeedEvent]):
@@ -235,10 +235,10 @@ class Feed(Stream[FeedEvent]):
         self._follows = True
         self._pause = SOON
         self._last: str | None = None
-        """The cursor of the last event that it has brought."""
+        """The cursor of the last event that a loop over this feed has brought."""
 
     async def _begin(self) -> _Place:
-        """Where it begins."""
+        """The place where the feed begins."""
         bounds = await self._bounds()
         if self._place is not None:
             return self._place
@@ -247,11 +247,11 @@ class Feed(Stream[FeedEvent]):
         return _Place(bounds.feed, *bounds.end, mark=bounds.mark)
 
     async def _bounds(self) -> FeedPage:
-        """A page without rows.
+        """The bounds of the feed, as a page without rows.
 
         Raises:
             UsageError: if the feed is off.
-            StoreDamaged: if it ends before it begins.
+            StoreDamaged: if the feed ends before it begins.
 
         """
         page = await self._read_rows(None, 0)
@@ -266,13 +266,13 @@ class Feed(Stream[FeedEvent]):
         return page
 
     def until_now(self) -> Feed:
-        """The same; a loop over it ends behind the last event that is there when it begins."""
+        """The same feed, for a loop that ends behind the last event at its beginning."""
         found = copy(self)
         found._follows = False
         return found
 
     def position(self) -> Future[str]:
-        """The cursor before the first event that it brings. Once it is known, nothing is missed."""
+        """The cursor before the first event. No event is missed once this future is settled."""
         return self._begun.map(self._cursor)
 
     def _steps(self) -> Iterator[FeedEvent | Future[Any]]:
@@ -309,7 +309,7 @@ class Feed(Stream[FeedEvent]):
         return None if key is None else _Place(*key)
 
     async def _read(self, place: _Place, end: _Place | None) -> _Read:
-        """The next events, or none after some time; where it goes on, and where it ends."""
+        """The next events, or none after some time; the place behind them; the place of the end."""
         if end is None and not self._follows:
             bounds = await self._bounds()
             end = _Place(bounds.feed, *bounds.end)
@@ -334,7 +334,7 @@ class Feed(Stream[FeedEvent]):
         return events, place, end
 
     def _seconds_until_next(self, page: FeedPage) -> float:
-        """Seconds until the look behind this one, which has brought nothing, at the latest."""
+        """Seconds until the next look at the latest, after a look that has brought nothing."""
         seconds = LONGEST_WAIT if self._is_alone else POLL
         if not page.is_held_up:
             self._pause = SOON

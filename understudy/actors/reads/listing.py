@@ -15,16 +15,16 @@ from understudy.loop_actors.future import Future, LazyFuture, refuse_on_its_loop
 T = TypeVar("T")
 
 MAX_LIMIT = 10_000
-"""Items of a page."""
+"""The most items of a page."""
 PAGE = 500
-"""Items that are read at a time where all are wanted."""
+"""Items of each read where a caller wants all items."""
 
 
 class Page(list[T]):
     """Some items of a list, in order."""
 
     after: str | None
-    """The cursor behind its last item, for the next page; None if there is nothing more now."""
+    """The cursor behind the last item, for the next page; None if there is nothing more now."""
 
     def __init__(self, items: Iterable[T] = (), after: str | None = None) -> None:
         super().__init__(items)
@@ -41,7 +41,7 @@ what comes of it."""
 
 
 class Listing(LazyFuture[Page[T]], Generic[T]):
-    """What a list holds: `await` it, or `.get()` it, for a page; or iterate over all of it.
+    """A list: `await` it, or `.get()` it, for a page; or iterate over all items.
 
     Nothing is read before that. Without a `limit` the page has everything from `after` on.
     `async for`, and `for` in a thread, go over everything from `after` on. They read `limit` items
@@ -100,10 +100,10 @@ class Listing(LazyFuture[Page[T]], Generic[T]):
 
 
 def checked_limit(limit: object) -> int | None:
-    """The size of a page.
+    """The `limit` of a list, checked.
 
     Raises:
-        UsageError: if it cannot be one.
+        UsageError: if it is no size of a page.
 
     """
     if limit is None:
@@ -117,10 +117,10 @@ def checked_limit(limit: object) -> int | None:
 
 
 def checked_name(what: str, given: object) -> str | None:
-    """A text to look for.
+    """A text by which a list is filtered, checked.
 
     Raises:
-        UsageError: if it is none.
+        UsageError: if it is no text, or one that no store can have.
 
     """
     if given is None or (isinstance(given, str) and _is_comparable(given)):
@@ -142,19 +142,19 @@ class Cursors:
         self._filters = digest(json.loads(json.dumps(filters, default=str)))[:12]
 
     def cursor(self, key: tuple[Any, ...]) -> str:
-        """The cursor behind the item with this key."""
+        """The cursor behind the item with a key."""
         text = json.dumps([self._name, self._filters, *key], separators=(",", ":"))
         return base64.urlsafe_b64encode(text.encode()).decode().rstrip("=")
 
     def key(self, after: object, *types: type) -> tuple[Any, ...] | None:
-        """The key behind which a page begins.
+        """The key in a cursor: the page begins behind it.
 
         Args:
             after: the cursor.
             types: of the values of a key.
 
         Raises:
-            UsageError: if this is no cursor, or one of another list.
+            UsageError: if it is no cursor, or a cursor of another list.
 
         """
         if after is None:
@@ -181,11 +181,11 @@ class Cursors:
 
 
 MAX_CURSOR = 8000
-"""Characters: an id of the greatest length, escaped, fits."""
+"""The most characters of a cursor: one with the longest id, escaped, fits."""
 
 
 def _are(values: list[Any], types: tuple[type, ...]) -> bool:
-    """Whether these are values of these types that a database can compare."""
+    """Whether the values have these types, and a database can compare them."""
     return len(values) == len(types) and all(
         type(value) is kind and _is_comparable(value)
         for value, kind in zip(values, types, strict=True)

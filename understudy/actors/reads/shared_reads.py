@@ -19,8 +19,9 @@ from understudy.state.records import Snapshot
 
 T = TypeVar("T")
 KEPT = 128
-"""Runs whose ends are remembered while a caller looks at their agent: more than an owner has in
-hand of what is posted to one agent, so who is told that a run has begun finds its end."""
+"""Runs of an agent whose ends are remembered while a caller looks at it. They are more than the
+posted calls of one agent that its owner has in hand, so a caller that hears of the beginning of a
+run finds its end."""
 
 
 class SharedReads:
@@ -59,7 +60,7 @@ class SharedReads:
         reads.callers += 1
 
     def let_go(self, agent_id: str) -> None:
-        """See `keep`."""
+        """Undo one `keep`."""
         reads = self._agents[agent_id]
         reads.callers -= 1
         if not reads.callers:
@@ -75,7 +76,12 @@ class SharedReads:
     async def earlier_outcome(
         self, agent_id: str, agent: Agent, run_id: str, incarnation: int
     ) -> Outcome:
-        """As of `run_outcomes`. Only while `looking`."""
+        """The outcome of a run that later runs came after. Only while `looking`.
+
+        Raises:
+            UnknownAgent, UsageError: as `run_outcomes.earlier_outcome`.
+
+        """
         return await self._agents[agent_id].earlier_outcome(agent, run_id, incarnation)
 
 
@@ -92,7 +98,7 @@ class _AgentReads:
         self._ended: dict[str, AgentState] = {}
         """The states right after the ends of runs, by the ids of the runs."""
         self._earlier: dict[int, _Line[dict[str, Outcome]]] = {}
-        """The reads of all records, by incarnation."""
+        """The reads of all records of the agent, by its incarnation."""
 
     async def _read_latest(self, _: set[str]) -> tuple[Loaded, AgentState] | None:
         if self.callers:  # else those who have asked are gone
@@ -118,7 +124,7 @@ class _AgentReads:
         return whole, self._folded(whole, state)
 
     def _folded(self, loaded: Loaded, before: AgentState) -> AgentState:
-        """The state after these records; remembers the ends of runs among them."""
+        """The state after these records. Remembers the runs that end in them."""
         if not loaded.records:
             return before
         state = before.copied()
@@ -166,7 +172,7 @@ class _Line(Generic[T]):
         self._wanted: set[str] = set()
 
     async def read(self, run_id: str = "") -> T:
-        """What a read that begins from now on brings."""
+        """The result of a read that begins after this call."""
         self._wanted.add(run_id)
         if self._next is None:
             self._next = self._start_task(self._read_behind(self._now), "reading an agent")

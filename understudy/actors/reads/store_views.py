@@ -1,4 +1,4 @@
-"""`StoreViews`: what a `Runtime` and an `Observer` both tell of the agents of a store."""
+"""`StoreViews`: the reads of all agents of a store that a `Runtime` and an `Observer` have."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ T = TypeVar("T")
 logger: logging.Logger = logging.getLogger(__name__)
 
 OTHER = "other"
-"""The version of an open run that no definition here has begun."""
+"""The `version` of open runs that were begun by definitions which are not known here."""
 _STATUSES = [status for status in Status if status is not Status.PASSIVE]
 
 
@@ -56,9 +56,9 @@ class StoreViews(ABC):
     """Tells of the agents of a store, and activates and loads none of them."""
 
     _closed_too_soon: ClassVar[str]
-    """Of a call that was made in time and could not be answered any more."""
+    """The error text of a call that was made in time and could not be answered any more."""
     _directory: Directory
-    """The agents in memory, and the definitions; those of an observer: none."""
+    """The agents in memory, and the definitions. An observer has neither."""
 
     # ------------------------------------------------------------------- looking
 
@@ -269,7 +269,7 @@ class StoreViews(ABC):
         after: str | None,
         limit: int | None,
     ) -> Listing[T]:
-        """A list of asks, each as `item` shows it. One that cannot be read is logged, left out."""
+        """A list of asks, each as `item` shows it. An unreadable ask is logged, not listed."""
         if query.order not in ("oldest", "expiring"):
             raise UsageError(f"`order` must be 'oldest' or 'expiring', got {shown(query.order)}")
         checked_name("`tool`", query.tool)
@@ -324,7 +324,7 @@ class StoreViews(ABC):
     async def _page_of_agents(
         self, query: AgentQuery, after: AgentKey | None, limit: int
     ) -> Sequence[StoredAgent]:
-        """Agents of the store, and those that are spawned here, and that no store has yet."""
+        """A page of the agents of the store, with agents that are only spawned here so far."""
         found = await self._stored_page(query, after, limit)
         if query.updated_since is not None or query.status not in (None, Status.IDLE.value):
             return found
@@ -371,15 +371,15 @@ class StoreViews(ABC):
 
     @abstractmethod
     def _running_loop(self) -> asyncio.AbstractEventLoop:
-        """The loop; raises a `UsageError` where it does not run."""
+        """The loop that reads. Raises a `UsageError` if it does not run."""
 
     @abstractmethod
     def _store(self) -> Readable:
-        """What is read. Called while the loop runs."""
+        """The store that is read. Called while the loop runs."""
 
     @abstractmethod
     def _clock(self) -> Clock:
-        """By which its agents live. Called while the loop runs."""
+        """The clock by which the agents live. Called while the loop runs."""
 
     def _versions(self) -> tuple[str, ...]:
         """The fingerprints of the definitions that are known here."""
@@ -387,16 +387,16 @@ class StoreViews(ABC):
 
     @abstractmethod
     def _has_ended(self) -> bool:
-        """Whether it answers no more."""
+        """Whether calls are not answered any more."""
 
     @abstractmethod
     def _start_task(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        """Run it in a task that ends with this at the latest. On the loop."""
+        """Run it in a task that ends with this object at the latest. Called on the loop."""
 
     def _call(
         self, function: Callable[[], Coroutine[Any, Any, T]], future: Future[T] | None = None
     ) -> Future[T]:
-        """Call it on the loop; the future, a new one or this, gets what it returns or raises."""
+        """Call a function on the loop; the future, a new or the given one, gets its result."""
         try:
             loop = self._running_loop()
         except UsageError as error:
@@ -434,7 +434,7 @@ def _agent_key(stored: StoredAgent, query: AgentQuery) -> tuple[int | str, ...]:
 
 
 def _status_word(status: object) -> str | None:
-    """The status as a store keeps it.
+    """The word for a status, as a store keeps it.
 
     Raises:
         UsageError: if it is none that a stored agent can have.

@@ -1,7 +1,7 @@
 """`Watch`: tells when other hosts have changed agents of a store that hosts share.
 
-One query for all agents that are watched, every now and then, and none where none is. A message
-between hosts may get lost, a poll does not.
+One query, every now and then, is for all agents that are watched. A message between hosts may get
+lost, a poll does not.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ POLL = 0.25
 """Seconds between two looks at the store."""
 
 OnRow: TypeAlias = Callable[[StoredAgent | None], None]
-"""Gets what the index says of an agent at each look; None: there is no such agent."""
+"""Gets an agent's row in the index at each look; None: there is no such agent."""
 
 
 class Watch:
@@ -35,15 +35,15 @@ class Watch:
         self._watched: dict[str, list[OnRow]] = {}
         self._lookout = Lookout("what other hosts do", self._period, self._look, start_task)
         self.hints: int = 0
-        """How often it was told to look now."""
+        """How many hints other hosts have given."""
 
     def add(self, agent_id: str, on_row: OnRow) -> None:
-        """Call it at each look from now on, until `remove`."""
+        """Call the function at each look from now on, until `remove`."""
         self._watched.setdefault(agent_id, []).append(on_row)
         self._lookout.begin()
 
     def remove(self, agent_id: str, on_row: OnRow) -> None:
-        """Call it no more."""
+        """Call the function at no look any more."""
         there = self._watched.get(agent_id, [])
         if on_row in there:
             there.remove(on_row)
@@ -56,7 +56,7 @@ class Watch:
         self._lookout.hint()
 
     async def changed(self, agent: StoredAgent, hints: int) -> None:
-        """Return when the row of the agent says something else than this.
+        """Return when the row of the agent is another one than this.
 
         Args:
             agent: as it was read.
@@ -93,7 +93,7 @@ class Watch:
 
 
 def _progress(agent: StoredAgent | None) -> tuple[object, ...]:
-    """What changes with each record, owner and incarnation."""
+    """The parts of a row that change with each record, owner and incarnation."""
     if agent is None:
         return ()
     return agent.incarnation, agent.epoch, agent.last_seq, agent.host
