@@ -21,6 +21,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from understudy._base.json_values import shown
+from understudy.actors import Runtime
 from understudy.ag_ui import protocol, vercel_ai
 from understudy.ag_ui.conversation import OWN_ID, Conversation, Said, Writer
 from understudy.ag_ui.frontend_tools import checked_tools
@@ -28,7 +29,6 @@ from understudy.ag_ui.site import (
     AgentIdOf,
     ShareState,
     Site,
-    Source,
     SourceOf,
     need,
     own_threads,
@@ -49,7 +49,7 @@ _RECONNECT = re.compile(r"/([^/]+)/stream")
 
 
 def ag_ui(
-    runtime: Source | SourceOf,
+    runtime: Runtime | SourceOf,
     *,
     agent: str,
     auth: Auth | None = None,
@@ -97,7 +97,7 @@ def ag_ui(
 
 
 def vercel(
-    runtime: Source | SourceOf,
+    runtime: Runtime | SourceOf,
     *,
     agent: str,
     auth: Auth | None = None,
@@ -154,7 +154,7 @@ def vercel(
 
 def _site(
     what: str,
-    runtime: Source | SourceOf,
+    runtime: Runtime | SourceOf,
     agent: object,
     auth: object,
     agent_id: AgentIdOf | None,
@@ -175,7 +175,7 @@ def _site(
         raise UsageError(
             f"{what}(share_state=...) takes a bool or a function, got {shown(share_state)}"
         )
-    source_of = (lambda: cast("Source", runtime)) if is_source else cast("SourceOf", runtime)
+    source_of = (lambda: cast("Runtime", runtime)) if is_source else cast("SourceOf", runtime)
     return Site(source_of, agent, agent_id or own_threads(agent), share_state, frontend_tools)
 
 

@@ -4,31 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 from urllib.parse import quote
 
 from understudy._base.json_values import shown
-from understudy.actors import AgentInfo, AgentRef
+from understudy.actors import AgentInfo, AgentRef, Runtime
 from understudy.actors.verbs import Right
 from understudy.errors import UnderstudyError, UsageError
-from understudy.interrupts import Request
 from understudy.login import User
 from understudy.login.problems import refused
 from understudy.state.agent_state import AgentState
-from understudy.tools import Tool
 
-
-class Source(Protocol):
-    """What runs the agents: a `Runtime`, or a `Cluster`."""
-
-    def get(self, id: str) -> AgentRef: ...
-
-    def spawn(self, agent: str, id: str | None = None) -> AgentRef: ...
-
-    def tool_of(self, request: Request) -> Tool | None: ...
-
-
-SourceOf = Callable[[], Source]
+SourceOf = Callable[[], Runtime]
+"""Gives what runs the agents: a `Runtime`, or a `Cluster`."""
 AgentIdOf = Callable[[User, str], str | None]
 """By the user and the id of a conversation, the id of its agent; None: there is none for them."""
 ShareState = bool | Callable[[AgentState], Any]
@@ -53,7 +41,7 @@ class Site:
     share_state: ShareState = False
     frontend_tools: frozenset[str] = frozenset()
 
-    def source(self) -> Source:
+    def source(self) -> Runtime:
         """The runtime.
 
         Raises:
@@ -65,7 +53,7 @@ class Site:
         except (AttributeError, LookupError, UnderstudyError) as error:
             raise refused(503, "NotStarted", "The runtime is not started yet.") from error
 
-    def ref(self, source: Source, user: User, thread_id: str) -> AgentRef:
+    def ref(self, source: Runtime, user: User, thread_id: str) -> AgentRef:
         """The agent of a conversation; it may not exist yet.
 
         Raises:

@@ -18,9 +18,18 @@ from pydantic_ai.messages import (
 
 from understudy._base.json_values import jsonable
 from understudy._base.points_in_time import time_text
-from understudy.display.places import Place, message_id, part_id, request_id
 from understudy.display.rows import DisplayUpdate, Row, RowKind
-from understudy.display.table import OPEN_CALLS, PUT_OFF, Table, decision_detail, kind_of_stop
+from understudy.display.table import (
+    OPEN_CALLS,
+    PUT_OFF,
+    Place,
+    Table,
+    decision_detail,
+    kind_of_stop,
+    message_id,
+    part_id,
+    request_id,
+)
 from understudy.events import (
     Event,
     ReplyStarted,
