@@ -6,6 +6,7 @@ import asyncio
 from typing import Any
 
 from understudy._base.lookout import Hints
+from understudy.journal import has_next_run
 from understudy.state.agent_state import AgentState
 from understudy.state.why import what_stopped
 from understudy.web.live import Watching, follow_feed
@@ -60,7 +61,7 @@ def outcome_of(state: AgentState) -> dict[str, Any]:
         found |= {"error": end.error, "signals": end.signals}
         if end.outcome == "stopped":
             found["reason"] = what_stopped(end)
-        if state.queue:
+        if has_next_run(state):
             found["outcome"] = None  # the next run begins
     elif run.quarantined is not None:
         error = {"type": "Quarantined", "message": run.quarantined}
