@@ -17,9 +17,9 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Protocol, TypeVar
 
 from understudy._base.json_values import shown
-from understudy.actors import AgentRef, Status, StatusChanged
+from understudy.actors import AgentRef, Runtime, Status, StatusChanged
 from understudy.ag_ui.feed import Differs, Feed, Given
-from understudy.ag_ui.site import Site, Source, need
+from understudy.ag_ui.site import Site, need
 from understudy.errors import AlreadyDecided, RequestExpired, UnknownAgent
 from understudy.interrupts import Decision, Request
 from understudy.login import User
@@ -99,13 +99,13 @@ class Conversation:
     site: Site
     user: User
     said: Said
-    source: Source = field(init=False)
+    source: Runtime = field(init=False)
     ref: AgentRef = field(init=False)
 
     def __post_init__(self) -> None:
-        need(self.user, "read")
+        need(self.user, "display_events")
         if self.said.answers:
-            need(self.user, "decide")
+            need(self.user, "resume")
         self.source = self.site.source()
         self.ref = self.site.ref(self.source, self.user, self.said.thread_id)
 
@@ -202,7 +202,7 @@ class Conversation:
         asked = () if state is None else state.requests
         results = [each for each in said.results(asked) if each.id not in answered]
         if results:
-            need(self.user, "act")
+            need(self.user, "run")
         if said.answers or results:
             return self._answered(state, [*said.answers, *results])
         id = said.message_id
@@ -224,7 +224,7 @@ class Conversation:
     def _new_message(
         self, state: AgentState | None, content: UserInput, stored_id: str
     ) -> Callable[[], Awaitable[Outcome | None]]:
-        need(self.user, "act")
+        need(self.user, "run")
         if state is not None and state.requests:
             raise refused(
                 409,

@@ -4,31 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 from urllib.parse import quote
 
 from understudy._base.json_values import shown
-from understudy.actors import AgentInfo, AgentRef
-from understudy.actors.verbs import Right
+from understudy.actors import AgentInfo, AgentRef, Runtime
+from understudy.actors.verbs import VERBS
 from understudy.errors import UnderstudyError, UsageError
-from understudy.interrupts import Request
 from understudy.login import User
 from understudy.login.problems import refused
 from understudy.state.agent_state import AgentState
-from understudy.tools import Tool
 
-
-class Source(Protocol):
-    """What runs the agents: a `Runtime`, or a `Cluster`."""
-
-    def get(self, id: str) -> AgentRef: ...
-
-    def spawn(self, agent: str, id: str | None = None) -> AgentRef: ...
-
-    def tool_of(self, request: Request) -> Tool | None: ...
-
-
-SourceOf = Callable[[], Source]
+SourceOf = Callable[[], Runtime]
 AgentIdOf = Callable[[User, str], str | None]
 """By the user and the id of a conversation, the id of its agent; None: there is none for them."""
 ShareState = bool | Callable[[AgentState], Any]
@@ -53,7 +40,7 @@ class Site:
     share_state: ShareState = False
     frontend_tools: frozenset[str] = frozenset()
 
-    def source(self) -> Source:
+    def source(self) -> Runtime:
         """The runtime.
 
         Raises:
@@ -65,7 +52,7 @@ class Site:
         except (AttributeError, LookupError, UnderstudyError) as error:
             raise refused(503, "NotStarted", "The runtime is not started yet.") from error
 
-    def ref(self, source: Source, user: User, thread_id: str) -> AgentRef:
+    def ref(self, source: Runtime, user: User, thread_id: str) -> AgentRef:
         """The agent of a conversation; it may not exist yet.
 
         Raises:
@@ -133,13 +120,14 @@ def unknown_thread() -> Exception:
     return refused(404, "UnknownThread", "There is no such conversation.")
 
 
-def need(user: User, right: Right) -> None:
-    """Refuse the request if the user may not do that.
+def need(user: User, verb: str) -> None:
+    """Refuse the request if the user may not call this verb.
 
     Raises:
         Refused: if so.
 
     """
+    right = VERBS[verb].right
     if right not in user.may:
         raise refused(
             403, "NotAllowed", f"{user.name} may not do that: it needs the right '{right}'."

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable
 from contextlib import ExitStack
 from contextvars import ContextVar
-from typing import Any, NoReturn, Protocol, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 import httpx2
 import typer
@@ -65,20 +65,9 @@ F = TypeVar("F", bound=Callable[..., Any])
 _to_close: ContextVar[ExitStack] = ContextVar("_to_close")
 
 
-class Closes(Protocol):
-    """A connection, a file ..."""
-
-    def close(self) -> None:
-        """Close it."""
-
-
-C = TypeVar("C", bound=Closes)
-
-
-def closed_at_end(opened: C) -> C:
-    """What is closed when the command ends, however it does."""
-    _to_close.get().callback(opened.close)
-    return opened
+def close_at_end(close: Callable[[], None]) -> None:
+    """Call this when the command ends, however it does."""
+    _to_close.get().callback(close)
 
 
 class Refusal(Exception):
