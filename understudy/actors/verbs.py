@@ -15,7 +15,7 @@ from dataclasses import KW_ONLY, dataclass, field
 from enum import Enum
 from functools import cache
 from types import MappingProxyType
-from typing import Any, Literal, cast, get_args, get_type_hints
+from typing import Any, ClassVar, Literal, cast, get_args, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, create_model
 
@@ -179,7 +179,7 @@ ROWS: Mapping[str, Verb] = MappingProxyType({verb.row_kind: verb for verb in VER
 class Arguments(BaseModel):
     """The arguments of a call, by their names."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
 
 
 @cache

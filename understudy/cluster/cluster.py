@@ -74,6 +74,7 @@ class RuntimeOptions(TypedDict, total=False):
     feed: FeedOptions | bool | None
     lease: float | None
     labels: Collection[str]
+    any_host: bool
     doubt_ends: float | None
 
 
@@ -464,6 +465,10 @@ def _check_options(options: Mapping[str, Any]) -> None:
                 remedy = f": let their factory return Definitions(agents, {name}=...)"
             raise TypeError(f"the hosts of a cluster take no option {name!r}{remedy}")
     Runtime((), store="memory:", **options)  # never started
+    if not options.get("any_host", True):
+        raise UsageError(
+            "any_host=False: a cluster asks any host for any agent, and the host asks the owner"
+        )
 
 
 def _checked_store(store: object, *, hosts: int) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Mapping
 from functools import cache
-from typing import Any, NamedTuple, get_type_hints
+from typing import Any, ClassVar, NamedTuple, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, TypeAdapter, create_model
 
@@ -43,7 +43,9 @@ _PLAIN: Mapping[str, Any] = {"decisions": Data}
 
 
 class _Body(BaseModel):
-    model_config = ConfigDict(ser_json_bytes="base64", val_json_bytes="base64")
+    model_config: ClassVar[ConfigDict] = ConfigDict(
+        ser_json_bytes="base64", val_json_bytes="base64"
+    )
 
     expects: str | None = None
     needs_deps: bool = False
