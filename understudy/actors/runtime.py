@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from types import TracebackType
 from typing import Any, Literal, Self, overload
 
@@ -22,14 +23,17 @@ from understudy._base.request_timing import checked_delay
 from understudy._base.type_variables import DepsT, OutputT
 from understudy._base.worker_threads import WorkerThreads
 from understudy.actors.agent.abandoned_tasks import AbandonedTasks
+from understudy.actors.agent.activation import Activation
 from understudy.actors.agent.directory import checked_id
 from understudy.actors.agent.events import Status
 from understudy.actors.agent.factory import AgentFactory
 from understudy.actors.agent.services import (
+    RuntimeServices,
     RuntimeTelemetry,
     checked_runtime_telemetry,
     codecs_with,
 )
+from understudy.actors.agent.slot import AgentSlot
 from understudy.actors.agent_host import AgentHost
 from understudy.actors.agent_ref import AgentRef
 from understudy.actors.reads.export import import_
@@ -254,23 +258,31 @@ class Runtime(StoreViews):
         """The effects of tools that neither they nor their agents declare."""
         opened = open_store(store, durability=durability, lease=lease, host=host)
         self._store_name = store if isinstance(store, str) else None
-        self._agent_host = AgentHost(
-            agents,
+        self._threads = WorkerThreads(max_threads)
+        self._abandoned = AbandonedTasks(cancel_timeout)
+        make_services = partial(
+            RuntimeServices[AgentSlot, Activation],
             store=opened,
             clock=clock or _clock_of(opened),
             new_id=new_id or new_random_id,
-            threads=WorkerThreads(max_threads),
-            abandoned=AbandonedTasks(cancel_timeout),
+            threads=self._threads,
+            abandoned=self._abandoned,
             idle_timeout=idle_timeout,
             deps_for=deps_for,
             factory=factory,
-            labels=checked_labels(labels, what="`labels`"),
-            any_host=any_host,
             codecs=codecs_with(telemetry, context),
-            telemetry=telemetry,
             prices=self.prices,
             effect_defaults=self.effect_defaults,
             doubt_ends=doubt_ends,
+        )
+        self._agent_host = AgentHost(
+            agents,
+            make_services,
+            store=opened,
+            labels=checked_labels(labels, what="`labels`"),
+            any_host=any_host,
+            has_factory=factory is not None,
+            telemetry=telemetry,
         )
         self._directory = self._agent_host.directory
         self._feed_options = checked_feed(feed)
@@ -659,8 +671,8 @@ class Runtime(StoreViews):
         return RuntimeStatus(
             agents=len(slots),
             running=sum(slot.status is Status.RUNNING for slot in slots),
-            abandoned_threads=self._agent_host.threads.abandoned,
-            abandoned_tasks=len(self._agent_host.abandoned),
+            abandoned_threads=self._threads.abandoned,
+            abandoned_tasks=len(self._abandoned),
             draining=self._agent_host.placement.draining,
         )
 

@@ -15,7 +15,7 @@ from dataclasses import KW_ONLY, dataclass, field
 from enum import Enum
 from functools import cache
 from types import MappingProxyType
-from typing import Any, Literal, cast, get_args, get_type_hints
+from typing import Any, ClassVar, Literal, cast, get_args, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, create_model
 
@@ -140,8 +140,9 @@ _TABLE = (
     Verb("stop", "admin", m.Passivate, _IN_MEMORY, lasts=Lasts.LONG),
     Verb("outcome", "read", None, _without("row", "ag_ui", cli="`run --wait` ends with it",
          mcp="`read_history` has it")),
-    *(Verb(name, "read", None, _READS) for name in ("info", "state", "decisions", "display")),
-    Verb("events", "read", None, _READS),
+    *(Verb(name, "read", None, _READS) for name in ("info", "state", "display", "events")),
+    Verb("queue", "read", None, {**_READS, "api": "the agent's own has it", "cli": "`show` has it"}),
+    Verb("decisions", "read", None, {**_READS, "cli": "`history` has them"}),
     Verb("display_events", "read", None, _without("row", mcp="a client follows nothing")),
     Verb("history", "read", None, _without("row", "ag_ui")),
     Verb("load_blobs", "read", None, _without("row", "mcp", "ag_ui", cli="an export has them")),
@@ -178,7 +179,7 @@ ROWS: Mapping[str, Verb] = MappingProxyType({verb.row_kind: verb for verb in VER
 class Arguments(BaseModel):
     """The arguments of a call, by their names."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
 
 
 @cache

@@ -108,9 +108,9 @@ class Conversation:
     ref: AgentRef = field(init=False)
 
     def __post_init__(self) -> None:
-        need(self.user, "read")
+        need(self.user, "display_events")
         if self.said.answers:
-            need(self.user, "decide")
+            need(self.user, "resume")
         self.source = self.site.source()
         self.ref = self.site.ref(self.source, self.user, self.said.thread_id)
 
@@ -207,7 +207,7 @@ class Conversation:
         asked = () if state is None else state.requests
         results = [each for each in said.results(asked) if each.id not in answered]
         if results:
-            need(self.user, "act")
+            need(self.user, "run")
         if said.answers or results:
             return self._answered(state, [*said.answers, *results])
         id = said.message_id
@@ -229,7 +229,7 @@ class Conversation:
     def _new_message(
         self, state: AgentState | None, content: UserInput, stored_id: str
     ) -> Callable[[], Awaitable[Outcome | None]]:
-        need(self.user, "act")
+        need(self.user, "run")
         if state is not None and state.requests:
             raise refused(
                 409,

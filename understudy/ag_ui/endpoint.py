@@ -136,7 +136,7 @@ def vercel(
         return answered(user, vercel_ai.said_in(body), vercel_ai.calls_in(body))
 
     async def again(thread_id: str, user: User) -> Response:
-        need(user, "read")
+        need(user, "display_events")
         ref = site.ref(site.source(), user, thread_id)
         try:
             await site.info(ref)
@@ -215,7 +215,7 @@ class _Endpoint:
         raise refused(405, "MethodNotAllowed", "Post what is said.")
 
     async def _cancel(self, request: Request, user: User) -> Response:
-        need(user, "act")
+        need(user, "cancel")
         data = await read_json(request)
         thread_id = data.get("threadId", data.get("id")) if isinstance(data, dict) else None
         if not isinstance(thread_id, str):

@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 from understudy._base.json_values import shown
 from understudy.actors import AgentInfo, AgentRef, Runtime
-from understudy.actors.verbs import Right
+from understudy.actors.verbs import VERBS
 from understudy.errors import UnderstudyError, UsageError
 from understudy.login import User
 from understudy.login.problems import refused
@@ -121,13 +121,14 @@ def unknown_thread() -> Exception:
     return refused(404, "UnknownThread", "There is no such conversation.")
 
 
-def need(user: User, right: Right) -> None:
-    """Refuse the request if the user may not do that.
+def need(user: User, verb: str) -> None:
+    """Refuse the request if the user may not call this verb.
 
     Raises:
         Refused: if so.
 
     """
+    right = VERBS[verb].right
     if right not in user.may:
         raise refused(
             403, "NotAllowed", f"{user.name} may not do that: it needs the right '{right}'."

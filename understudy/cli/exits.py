@@ -65,8 +65,8 @@ F = TypeVar("F", bound=Callable[..., Any])
 _to_close: ContextVar[ExitStack] = ContextVar("_to_close")
 
 
-def at_end(close: Callable[[], object]) -> None:
-    """Call it when the command ends, however it does."""
+def close_at_end(close: Callable[[], None]) -> None:
+    """Call this when the command ends, however it does."""
     _to_close.get().callback(close)
 
 

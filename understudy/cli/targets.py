@@ -8,7 +8,7 @@ import typer
 
 from understudy.cli import servers
 from understudy.cli.api import Api
-from understudy.cli.exits import STORE, USAGE, at_end, refuse
+from understudy.cli.exits import STORE, USAGE, close_at_end, refuse
 from understudy.cli.sources import ApiSource, Source, StoreSource
 
 StoreOption = Annotated[
@@ -73,7 +73,7 @@ def changing(store: str | None, url: str | None, token: str | None) -> Api:
 
 def _opened(url: str, token: str | None) -> Api:
     api = Api(url, token)
-    at_end(api.close)
+    close_at_end(api.close)
     return api
 
 

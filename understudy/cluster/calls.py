@@ -12,30 +12,16 @@ import pykka
 
 from understudy._base.clock import new_random_id
 from understudy._base.context_codecs import Context, ContextCodecs
+from understudy.actors.verbs import VERBS, Repeat
 from understudy.cluster.frames import Greeting, Target, dump_arguments, with_state
 from understudy.cluster.hosts import HostEnd, HostPhase
-from understudy.errors import CallLost, OwnedElsewhere, UsageError
+from understudy.errors import CallLost, UsageError
 from understudy.loop_actors.future import Future, refuse
 
 T = TypeVar("T")
 
 ROUTES = 100_000
-"""Of how many agents it is remembered which host has answered last."""
-PAUSE = 0.1
-"""Seconds before a call is repeated for an agent whose owner has ended and may still have it."""
-
-REPEATABLE = frozenset(
-    {
-        "run", "decide", "info", "display", "send", "resume", "cancel_message", "outcome",
-        "compact", "state", "decisions", "settle", "revoke", "history", "stop", "subscribe",
-        "schedules.set",
-        "subscribers",
-        "schedules.list", "schedules.pause", "schedules.resume", "schedules.remove", "resolve",
-        "reject", "load_blobs", "count", "now", "delete", "export", "page", "read_feed", "recover",
-        "recovery", "state_at",
-    }
-)  # fmt: skip
-"""What may be done twice: it is known by an id, or only looks, or comes to the same."""
+"""The number of agents whose definitions are remembered."""
 
 
 class Calls:
@@ -57,7 +43,6 @@ class Calls:
         self._locating: dict[str, list[Wanted]] = {}
         """Calls of agents whose definition is being looked up, in order."""
         self._agent_of: OrderedDict[str, str] = OrderedDict()
-        self._host_of: OrderedDict[str, HostEnd] = OrderedDict()
         self._has_ended = False
         self._tasks: set[asyncio.Task[None]] = set()
         self.new_id = new_random_id
@@ -164,9 +149,6 @@ class Calls:
         return len({pool and (frozenset(pool.agents), pool.makes) for pool in pools}) > 1
 
     def _host_for(self, route: str, pool: list[HostEnd]) -> HostEnd:
-        known = self._host_of.get(route)
-        if known is not None and known in pool:
-            return known
         # Each host gets a number of its own for each agent, so where hosts come and go only the
         # agents of these hosts move.
         return max(pool, key=lambda host: _number(route or self.new_id(), host.name))
@@ -182,7 +164,7 @@ class Calls:
             waiting = self._locating.pop(wanted.route)
             for each in waiting:
                 if found:
-                    _remember(self._agent_of, wanted.route, found[0])
+                    self._remember(wanted.route, found[0])
                 elif error is not None:
                     refuse(each.future, error)
                     continue
@@ -202,31 +184,18 @@ class Calls:
             return
         running[0].send(wanted, wanted.target, wanted.method, wanted.payload)
 
-    def moved(self, wanted: Wanted, error: OwnedElsewhere) -> bool:
-        """Go on at the owner, if it is a host of this cluster, or was: False if it is not."""
-        for host in self._hosts:
-            if error.host not in host.names:
-                continue
-            is_current = host.greeting is not None and host.greeting.host == error.host
-            if is_current and host.phase is HostPhase.RUNNING:
-                _remember(self._host_of, wanted.route, host)
-                self.dispatch(wanted)
-            else:  # it has ended: what it has is free when its lease ends
-                self.loop.call_later(PAUSE, self.dispatch, wanted)
-            return True
-        return False
-
     def learn(self, wanted: Wanted) -> None:
         """A call is answered: what is known of its agent by that."""
         if wanted.method == "delete":
             self._agent_of.pop(wanted.route, None)
-            self._host_of.pop(wanted.route, None)
-            return
-        if wanted.route and wanted.host is not None:
-            # It stays there when other hosts come, and the hash says another one.
-            _remember(self._host_of, wanted.route, wanted.host)
-        if wanted.target.agent is not None:
-            _remember(self._agent_of, wanted.route, wanted.target.agent)
+        elif wanted.target.agent is not None:
+            self._remember(wanted.route, wanted.target.agent)
+
+    def _remember(self, id: str, agent: str) -> None:
+        self._agent_of[id] = agent
+        self._agent_of.move_to_end(id)
+        if len(self._agent_of) > ROUTES:
+            self._agent_of.popitem(last=False)
 
     def host_changed(self) -> None:
         """Send what waits for a host."""
@@ -270,8 +239,12 @@ class Wanted:
         self.target: Target = target
         self.method: str = method
         self.payload: bytes = dump_arguments(method, arguments)
-        # Where it names the run that it is about, it does nothing to a later one.
-        self.is_repeatable: bool = method in REPEATABLE or arguments[1].get("run_id") is not None
+        # What a cluster asks for itself only looks.
+        repeat = VERBS[method].repeat if method in VERBS else Repeat.ALWAYS
+        names_run = arguments[1].get("run_id") is not None
+        self.is_repeatable: bool = repeat is Repeat.ALWAYS or (
+            repeat is Repeat.OF_RUN and names_run
+        )
         self.route: str = route
         self.future: Future[Any] = Future(calls.loop)
         self.host: HostEnd | None = None
@@ -279,8 +252,6 @@ class Wanted:
         self.then: Callable[[Any, Exception | None], None] | None = None
 
     def answered(self, host: HostEnd, value: Any, error: Exception | None) -> None:
-        if isinstance(error, OwnedElsewhere) and self._calls.moved(self, error):
-            return
         if host.phase is HostPhase.DRAINING and isinstance(
             error, pykka.ActorDeadError | UsageError
         ):
@@ -317,10 +288,3 @@ def stopped() -> pykka.ActorDeadError:
 
 def _number(route: str, host: str) -> bytes:
     return hashlib.blake2b(f"{route}\0{host}".encode(), digest_size=8).digest()
-
-
-def _remember(routes: OrderedDict[str, T], id: str, what: T) -> None:
-    routes[id] = what
-    routes.move_to_end(id)
-    if len(routes) > ROUTES:
-        routes.popitem(last=False)

@@ -10,7 +10,7 @@ from enum import Enum
 from typing import Any, Protocol
 
 from understudy._base.json_values import text_of
-from understudy.cluster.engine import Hosts, HostSpec, RunningHost
+from understudy.cluster.engine import HostLine, Hosts, HostSpec, RunningHost
 from understudy.cluster.frames import (
     Answer,
     Call,
@@ -50,7 +50,7 @@ class HostLost(Exception):  # not an error of a caller's: the call is repeated
 
 
 @dataclass(slots=True, eq=False)
-class HostEnd:
+class HostEnd(HostLine):
     """One host, through all of its processes."""
 
     spec: HostSpec

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -68,23 +68,29 @@ class Looks(Protocol[S_contra]):
     def let_go(self, agent_id: str) -> None: ...
 
 
-class Calls(Protocol[S_contra]):
-    """As of `Outgoing`."""
+class Calls(ABC, Generic[S]):
+    """As of `hosts.outgoing.Outgoing`."""
 
-    def call(self, slot: S_contra, message: Any) -> None: ...
+    @abstractmethod
+    def call(self, slot: S, message: Any) -> None: ...
 
-    async def claimed(self, slot: S_contra) -> None: ...
+    @abstractmethod
+    async def claimed(self, slot: S) -> None: ...
 
-    def answered(self, slot: S_contra) -> None: ...
+    @abstractmethod
+    def answered(self, slot: S) -> None: ...
 
-    def call_elsewhere(self, slot: S_contra, message: Any) -> None: ...
+    @abstractmethod
+    def call_elsewhere(self, slot: S, message: Any) -> None: ...
 
 
-class Live(Protocol):
-    """As of `LiveEvents`."""
+class Live(ABC):
+    """As of `hosts.live_events.LiveEvents`."""
 
+    @abstractmethod
     def follow(self, agent_id: str, epoch: int | None = None) -> None: ...
 
+    @abstractmethod
     def incarnation_of(self, agent_id: str) -> int | None: ...
 
 

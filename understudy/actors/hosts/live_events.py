@@ -23,7 +23,7 @@ from understudy._base.lookout import Lookout
 from understudy.actors.agent.activation import Activation
 from understudy.actors.agent.directory import Directory
 from understudy.actors.agent.events import MAX_DELTAS, AgentEvent, EventLog, EventsDropped
-from understudy.actors.agent.services import RuntimeServices
+from understudy.actors.agent.services import Live, RuntimeServices
 from understudy.actors.agent.slot import AgentSlot
 from understudy.errors import JournalFailed
 from understudy.events import (
@@ -205,7 +205,7 @@ class _FeedRelay:
             yield 0, {}
 
 
-class LiveEvents:
+class LiveEvents(Live):
     """The live events of one runtime that hosts share. Lives on its loop.
 
     Args:

@@ -40,7 +40,7 @@ from understudy.actors.agent.messages import (
 )
 from understudy.actors.agent.replies import runtime_stopped
 from understudy.actors.agent.run_outcomes import Moment, has_outcome
-from understudy.actors.agent.services import RuntimeServices
+from understudy.actors.agent.services import Calls, RuntimeServices
 from understudy.actors.agent.slot import AgentSlot
 from understudy.actors.hosts.already_done import Found, KnownCalls, latest_state, run_of_call
 from understudy.actors.hosts.incoming import NOBODY_KNOWS, Incoming
@@ -77,7 +77,7 @@ AT_ONCE = 100
 """Calls that are posted at a time: their bodies are in memory together."""
 
 
-class Outgoing:
+class Outgoing(Calls[AgentSlot]):
     """The calls of one runtime, and the way to its `Incoming`. On the loop, but for `call`.
 
     A call is put here at once, or waits in the line of its agent until it is known which host does

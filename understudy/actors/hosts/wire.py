@@ -11,7 +11,8 @@ from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Any, NamedTuple, get_type_hints
 
-from pydantic import BaseModel, ConfigDict, TypeAdapter, create_model
+from pydantic import Base64Bytes, TypeAdapter
+from typing_extensions import TypedDict
 
 from understudy._base.json_values import NotJsonError, checked_json, read_json, shown
 from understudy.actors.agent.messages import (
@@ -37,15 +38,8 @@ _HERE = frozenset(
      "on_retried"}
 )  # fmt: skip
 """The fields of messages that stay at their host."""
-_PLAIN: Mapping[str, Any] = {"decisions": Data}
-"""The types of fields that are checked here already, before their agent is asked."""
-
-
-class _Body(BaseModel):
-    model_config = ConfigDict(ser_json_bytes="base64", val_json_bytes="base64")
-
-    expects: str | None = None
-    needs_deps: bool = False
+_PLAIN: Mapping[str, Any] = {"decisions": Data, "blobs": dict[str, Base64Bytes]}
+"""The types by which some fields go as JSON, where those of the message do not say it."""
 
 
 class PostedCall(NamedTuple):
@@ -59,17 +53,18 @@ class PostedCall(NamedTuple):
 
 
 @cache
-def _body_model(kind: str) -> type[_Body]:
+def _names(kind: str) -> tuple[str, ...]:
+    """The names of the fields of a message that its row has."""
     message: Any = ROWS[kind].message
-    hints = get_type_hints(message, include_extras=True)
-    fields: dict[str, Any] = {}
-    for each in dataclasses.fields(message):
-        if each.name not in _HERE:
-            default = ... if each.default is dataclasses.MISSING else each.default
-            if each.default_factory is not dataclasses.MISSING:
-                default = each.default_factory()
-            fields[each.name] = (_PLAIN.get(each.name, hints[each.name]), default)
-    return create_model(message.__name__, __base__=_Body, **fields)
+    return tuple(each.name for each in dataclasses.fields(message) if each.name not in _HERE)
+
+
+@cache
+def _adapter(kind: str) -> TypeAdapter[Data]:
+    hints = get_type_hints(ROWS[kind].message, include_extras=True)
+    types = {name: _PLAIN.get(name, hints[name]) for name in _names(kind)}
+    make: Any = TypedDict
+    return TypeAdapter(make(kind, {**types, "expects": str | None, "needs_deps": bool}))
 
 
 def body_of(
@@ -90,12 +85,12 @@ def body_of(
     """
     kind, message = VERB_OF[type(message)].row_kind, _sendable(message, owner)
     begins = isinstance(message, RunRequest) or (isinstance(message, Send) and not message.steer)
-    model = _body_model(kind)
-    named = {each: getattr(message, each) for each in model.model_fields if hasattr(message, each)}
-    data = model.model_construct(**named, expects=expects, needs_deps=has_deps and begins)
+    data = {name: getattr(message, name) for name in _names(kind)}
+    data |= {"expects": expects, "needs_deps": has_deps and begins}
     try:
-        body = model.__pydantic_serializer__.to_json(data, exclude_defaults=True)
-        read_json(body, max_depth=MAX_RECORD_DEPTH)
+        body = _adapter(kind).dump_json(data, exclude_defaults=True)
+        if body.count(b"[") + body.count(b"{") > MAX_RECORD_DEPTH:
+            read_json(body, max_depth=MAX_RECORD_DEPTH)
     except NotJsonError as error:
         raise RecordRefused(kind=kind, why=f"it could not be read again: {error}") from None
     except Exception as error:  # the methods of an object in it may raise anything
@@ -129,23 +124,17 @@ def message_of(
     if kind not in ROWS:
         what = f"a call {kind!r} is not known to the version of this library that is there"
         raise UsageError(what)
-    made: Any = ROWS[kind].message
-    model = _body_model(kind)
-    data = model.model_validate_json(body)
+    message: Any = ROWS[kind].message
+    data = _adapter(kind).validate_json(body)
+    expects, needs_deps = data.pop("expects"), data.pop("needs_deps")
     here: Data = {"future": future, "was_elsewhere": True, "on_run": on_run}
     here["on_queued"] = on_queued
-    if "on_retried" in made.__dataclass_fields__:
+    fields = message.__dataclass_fields__
+    if "on_retried" in fields:
         here["on_retried"] = lambda _failed, run_id: on_run(run_id)
         del here["on_run"]  # of a run that is only released its caller is told when it is recorded
-    named = model.model_fields.keys() - _Body.model_fields.keys()
-    return PostedCall(
-        made(
-            **{name: getattr(data, name) for name in named},
-            **{name: here[name] for name in here.keys() & made.__dataclass_fields__},
-        ),
-        data.expects,
-        data.needs_deps,
-    )
+    data |= {name: here[name] for name in here.keys() & fields}
+    return PostedCall(message(**data), expects, needs_deps)
 
 
 def reply_value(kind: str, value: object) -> Data:
