@@ -141,7 +141,7 @@ _TABLE = (
     Verb("outcome", "read", None, _without("row", "ag_ui", cli="`run --wait` ends with it",
          mcp="`read_history` has it")),
     *(Verb(name, "read", None, _READS) for name in ("info", "state", "display", "events")),
-    Verb("queue", "read", None, {**_READS, "api": "the agent's own has it", "cli": "`show` has it"}),
+    Verb("queue", "read", None, {**_READS, "api": "`agent` has it", "cli": "`show` has it"}),
     Verb("decisions", "read", None, {**_READS, "cli": "`history` has them"}),
     Verb("display_events", "read", None, _without("row", mcp="a client follows nothing")),
     Verb("history", "read", None, _without("row", "ag_ui")),
