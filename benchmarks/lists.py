@@ -21,7 +21,8 @@ from benchmarks.machine import machine_line
 from understudy import Runtime
 from understudy.interrupts import Request
 from understudy.journal import DatabaseStore, IndexEntry, MemoryStore, Store
-from understudy.journal.contracts import Backend, Batch
+from understudy.journal.backend import Backend
+from understudy.journal.contracts import Batch
 from understudy.journal.index_status import index_entry_of
 from understudy.journal.lists import AskOrder
 from understudy.journal.postgres.backend import PostgresBackend

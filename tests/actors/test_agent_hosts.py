@@ -34,7 +34,7 @@ from understudy import (
 )
 from understudy.errors import Fenced, OwnedElsewhere, StoreInUse, StoreUnavailable
 from understudy.journal import IndexEntry, IndexStatus
-from understudy.journal.contracts import Backend
+from understudy.journal.backend import Backend
 from understudy.journal.database_store import DatabaseStore
 from understudy.journal.postgres.backend import PostgresBackend
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.databases import Database, PostgresDatabase, SqliteDatabase
-from understudy.journal.contracts import Backend
+from understudy.journal.backend import Backend
 
 
 @pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])

@@ -26,18 +26,9 @@ from tests.support.batches import (
 )
 from tests.support.databases import Database
 from understudy.errors import Fenced, OwnedElsewhere, StoreConflict, StoreInUse
+from understudy.journal.backend import Backend
 from understudy.journal.codec import EncodedRecord, decode
-from understudy.journal.contracts import (
-    Backend,
-    Batch,
-    FindsAgents,
-    FindsDue,
-    FindsText,
-    IndexStatus,
-    LoadsParts,
-    Owned,
-    StoredAgent,
-)
+from understudy.journal.contracts import Batch, IndexStatus, Owned, StoredAgent
 from understudy.state.records import Once
 
 OPEN, REST, WAITS, QUEUED = (
@@ -79,7 +70,6 @@ def test_an_unknown_agent_is_not_claimed_without_the_name_of_its_definition(
 
 def test_agents_are_found_by_their_ids_as_they_are_listed(backend: Backend) -> None:
     """J33: those that there are; a deleted one is not."""
-    assert isinstance(backend, FindsAgents)
     for name in ("a", "b", "c", "x'y"):
         claim(backend, name)
     with commit(backend):
@@ -116,7 +106,6 @@ def test_a_claim_changes_neither_the_standing_nor_the_records(backend: Backend) 
 
 def test_a_part_of_the_records_is_read_by_their_numbers(backend: Backend) -> None:
     """As many as are wanted, and no more."""
-    assert isinstance(backend, LoadsParts)
     agent_with(backend, "a", *"1234567")
 
     def part(after: int, limit: int) -> tuple[int, list[EncodedRecord]]:
@@ -136,7 +125,6 @@ def test_a_part_of_the_records_is_read_by_their_numbers(backend: Backend) -> Non
 
 def test_a_text_is_found_in_the_records_of_one_agent(backend: Backend) -> None:
     """J22."""
-    assert isinstance(backend, FindsText)
     agent_with(backend, "a", "one", "two")
     agent_with(backend, "b", "three")
     kind = backend.load("a", 0).records[0].kind  # type: ignore[union-attr]
@@ -981,13 +969,8 @@ def seconds(number: float) -> datetime:
     return NOON + timedelta(seconds=number)
 
 
-def index_of(backend: Backend) -> FindsDue:
-    assert isinstance(backend, FindsDue)
-    return backend
-
-
 def dues(backend: Backend, until: datetime = FAR) -> list[tuple[str, datetime | None]]:
-    return [(agent.agent_id, agent.due) for agent in index_of(backend).due(until, None, 1000)]
+    return [(agent.agent_id, agent.due) for agent in backend.due(until, None, 1000)]
 
 
 def test_agents_that_are_due_come_by_their_due_times(backend: Backend) -> None:
@@ -1002,7 +985,7 @@ def test_agents_that_are_due_come_by_their_due_times(backend: Backend) -> None:
         ("a", seconds(3.000001)),
     ]
     assert [name for name, _ in dues(backend, seconds(3))] == ["b", "d", "c", "e"]
-    index = index_of(backend)
+    index = backend
     page = index.due(FAR, (seconds(1), "b"), 2)
     assert [agent.agent_id for agent in page] == ["d", "c"]
     assert page[0] == stored(backend, "d")

@@ -43,6 +43,7 @@ from understudy.journal import (
     replay,
 )
 from understudy.journal import checkpoints as cp
+from understudy.journal.backend import Backend
 from understudy.journal.checkpoints import (
     Checkpoint,
     KeptMessages,
@@ -52,7 +53,7 @@ from understudy.journal.checkpoints import (
     make_checkpoint,
     read_checkpoint,
 )
-from understudy.journal.contracts import Backend, KeepsCheckpoints, Owned, StoredRecords
+from understudy.journal.contracts import Owned, StoredRecords
 from understudy.journal.sqlite.backend import SqliteBackend
 from understudy.state import records as r
 from understudy.state.fold import apply
@@ -420,7 +421,7 @@ async def test_the_messages_of_a_long_life_are_written_once(tmp_path: Path) -> N
             for at in range(start, min(start + 100, len(records)), 20):
                 await writer.record(*records[at : min(at + 20, start + 100)])
             await writer.leave()
-        found = await store.reader.read(lambda: backend.load_latest("a"))
+        found = await store.read(lambda: backend.load_latest("a"))
     assert found is not None
     assert found[0] is not None
     state = replay(records)
@@ -539,14 +540,12 @@ async def test_a_message_that_was_changed_into_what_json_lacks_costs_its_records
 
 
 def kept(backend: Backend, id: str = "a") -> tuple[Checkpoint | None, StoredRecords]:
-    assert isinstance(backend, KeepsCheckpoints)
     found = backend.load_latest(id)
     assert found is not None
     return found
 
 
 def write(backend: Backend, owned: Owned, seq: int, *texts: str, first: int = 0) -> None:
-    assert isinstance(backend, KeepsCheckpoints)
     segments = tuple(
         Segment(number=number, messages=1, payload=text.encode(), crc=2**32 - 1)
         for number, text in enumerate(texts, first)
@@ -577,7 +576,7 @@ def test_a_checkpoint_is_read_with_the_records_behind_it(backend: Backend) -> No
             Segment(number=1, messages=1, payload=b"y", crc=2**32 - 1),
         ),
     )
-    assert backend.load_latest("nobody") is None  # type: ignore[attr-defined]
+    assert backend.load_latest("nobody") is None
 
 
 def test_segments_are_added_or_take_the_place_of_others(backend: Backend) -> None:
@@ -628,7 +627,7 @@ def test_a_checkpoint_goes_with_the_records_that_are_compacted_or_deleted(
     assert payloads(backend) == [b"y"]
     with commit(backend):
         backend.delete("a")
-    assert backend.load_latest("a") is None  # type: ignore[attr-defined]
+    assert backend.load_latest("a") is None
     for table in ("checkpoints", "checkpoint_segments"):
         assert database.sql(f"SELECT count(*) FROM {table}") == [(0,)], table
     again = agent_with(backend, "a", "one", "two", "three")
@@ -652,7 +651,6 @@ def test_the_checkpoints_of_agents_are_their_own(backend: Backend) -> None:
 def test_a_checkpoint_that_is_rolled_back_is_not_there(backend: Backend) -> None:
     owned = agent_with(backend, "a", "one")
     backend.begin()
-    assert isinstance(backend, KeepsCheckpoints)
     backend.write_checkpoint(owned, Checkpoint(seq=1, head=b"head", crc=7, segments=()))
     backend.rollback()
     assert kept(backend)[0] is None

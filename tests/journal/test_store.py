@@ -19,7 +19,7 @@ from understudy.journal import (
     Owned,
     OwnedJournal,
 )
-from understudy.journal.contracts import Backend
+from understudy.journal.backend import Backend
 from understudy.journal.sqlite import SqliteBackend
 from understudy.state.records import Once
 
@@ -28,6 +28,7 @@ class ClaimsWhileTheLeaseEnds:
     """A database whose answer to a claim comes when the next lease has begun."""
 
     host = "here"
+    keeps = ()
 
     def __init__(self) -> None:
         self._claiming = threading.Event()

@@ -11,15 +11,9 @@ from typing import TypeVar
 import pytest
 
 from understudy.errors import StoreError
+from understudy.journal.backend import Backend
 from understudy.journal.codec import EncodedRecord, decode, encode
-from understudy.journal.contracts import (
-    Backend,
-    Batch,
-    IndexStatus,
-    Owned,
-    StoredAgent,
-    StoredRecords,
-)
+from understudy.journal.contracts import Batch, IndexStatus, Owned, StoredAgent, StoredRecords
 from understudy.state.records import Once
 
 __all__ = [

@@ -9,7 +9,7 @@ from contextlib import closing
 from pathlib import Path
 
 from tests.support.postgres import Hosts
-from understudy.journal.contracts import Backend
+from understudy.journal.backend import Backend
 from understudy.journal.sqlite.backend import SqliteBackend
 
 __all__ = ["Database", "PostgresDatabase", "SqliteDatabase"]

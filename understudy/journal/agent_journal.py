@@ -3,34 +3,27 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Protocol
 
-from understudy.errors import Fenced, StoreError, UsageError
+from understudy.errors import Fenced, StoreError
+from understudy.journal.backend import Backend
 from understudy.journal.call_keys import KeyEnd, KeyTaking, KeyUse
 from understudy.journal.checkpoint_writer import CheckpointJob, CheckpointWriter
 from understudy.journal.codec import MAX_RECORD_BYTES, EncodedRecord, encode
 from understudy.journal.committer import Committer
-from understudy.journal.contracts import (
-    Backend,
-    Batch,
-    FeedRow,
-    IndexEntry,
-    IndexStatus,
-    Owned,
-)
-from understudy.journal.feed import MAY_BE_TOLD, FeedStore, feed_row
+from understudy.journal.contracts import Batch, FeedRow, IndexEntry, IndexStatus, Owned
+from understudy.journal.feed import MAY_BE_TOLD, feed_row
 from understudy.journal.lease import Lease
-from understudy.journal.store_reader import Loaded
+from understudy.journal.loaded import Loaded
+from understudy.journal.owned_journal import OwnedJournal
+from understudy.journal.reads import DatabaseReads
 from understudy.journal.stored_keys import StoredKeys
 from understudy.journal.taken_states import TakenState
 from understudy.state.agent_state import AgentState
 from understudy.state.records import MessagesArchived, Record, StatusNoted
-
-LoadBlobs = Callable[[str, Collection[str]], Awaitable[Mapping[str, bytes]]]
-"""The bytes of an agent's files with these hashes."""
 
 
 class _JournalledAgent(Protocol):
@@ -135,18 +128,17 @@ class JournalEnvironment:
     """Its next transaction takes the records."""
     lease: Lease
     """Checked before a tool is entered."""
+    reads: DatabaseReads
+    """Those of the store."""
+    keys: StoredKeys
+    """The keys of calls."""
     max_bytes: int = MAX_RECORD_BYTES
-    feed: FeedStore | None = None
-    """The store, if it may keep a feed."""
+    """A larger record is refused."""
     checkpoint_every: int = 0
     """So many records lie between two checkpoints; 0 = write none."""
-    load_blobs: LoadBlobs | None = None
-    """Loads bytes of an agent's files; None where the backend keeps none."""
-    keys: StoredKeys | None = None
-    """The keys of calls; None where the backend keeps none."""
 
 
-class AgentJournal:
+class AgentJournal(OwnedJournal):
     """A write-behind journal. Its methods are called on one event loop.
 
     It hands appended records to the committer in the next iteration of the loop, or when a caller
@@ -244,20 +236,13 @@ class AgentJournal:
         return self._buffer
 
     def keep_blobs(self, blobs: Mapping[str, bytes]) -> None:
-        """As `BlobJournal.keep_blobs`."""
-        self._check_keeps_blobs()
+        if "files" not in self._environment.reads.keeps:
+            super().keep_blobs(blobs)
         buffer = self._buffer or self._new_buffer()
         buffer.blobs = {**(buffer.blobs or {}), **blobs}
 
     async def load_blobs(self, hashes: Collection[str]) -> Mapping[str, bytes]:
-        """As `BlobJournal.load_blobs`."""
-        return await self._check_keeps_blobs()(self._owned.agent_id, hashes)
-
-    def _check_keeps_blobs(self) -> LoadBlobs:
-        load_blobs = self._environment.load_blobs
-        if load_blobs is None:
-            raise UsageError("the store of this runtime keeps no files: see `KeepsBlobs`")
-        return load_blobs
+        return await self._environment.reads.load_blobs(self._owned.agent_id, hashes)
 
     def _note_told(self, buffer: _Pending, record: Record, kept: EncodedRecord) -> None:
         """Note a record that the feed may tell, or that an index needs."""
@@ -266,8 +251,7 @@ class AgentJournal:
         elif type(record) is MessagesArchived:
             buffer.message_runs = {**(buffer.message_runs or {}), **record.runs}
             return
-        feed = self._environment.feed
-        if feed is not None and feed.keeps_feed:
+        if self._environment.reads.keeps_feed:
             row = feed_row(self._owned.agent, self._appended, record, kept)
             if row is not None:
                 buffer.feed += (row,)
@@ -276,7 +260,6 @@ class AgentJournal:
     # commit of the record by which it does.
 
     def follow_keys(self) -> None:
-        """As `KeyJournal.follow_keys`."""
         if self._keys is None:
             held = self._agent.ledger_state().held_keys_in_tree
             self._keys = {call_key for call_key, each in held.items() if not each.is_done}
@@ -290,17 +273,14 @@ class AgentJournal:
             buffer.key_ends += tuple(ends)
 
     async def key_hash(self, key: str) -> str:
-        """As `KeyJournal.key_hash`."""
-        return await self._check_keeps_keys().key_hash(key)
+        return await self._checked_keys().hash_of(key)
 
     async def key_uses(self, key_hash: str, at: datetime) -> Sequence[KeyUse]:
-        """As `KeyJournal.key_uses`."""
         self._push()
-        return await self._check_keeps_keys().uses(key_hash, at)
+        return await self._checked_keys().uses(key_hash, at)
 
     async def take_key(self, taking: KeyTaking) -> Sequence[KeyUse]:
-        """As `KeyJournal.take_key`."""
-        keys = self._check_keeps_keys()
+        keys = self._checked_keys()
         if self._failure is not None:
             raise self._failure
         self.follow_keys()
@@ -311,22 +291,16 @@ class AgentJournal:
         return found
 
     async def free_key(self, key_hash: str, use: KeyUse) -> None:
-        """As `KeyJournal.free_key`."""
         self._push()
-        await self._check_keeps_keys().free(key_hash, use)
+        await self._checked_keys().free(key_hash, use)
 
     async def state_of_use(self, use: KeyUse) -> AgentState | None:
-        """As `KeyJournal.state_of_use`."""
-        return await self._check_keeps_keys().state_of(use)
+        return await self._checked_keys().state_of(use)
 
-    def _check_keeps_keys(self) -> StoredKeys:
-        keys = self._environment.keys
-        if keys is None:
-            raise UsageError(
-                "the store of this runtime keeps no keys of calls, and a tool has `key`: see "
-                "`KeepsKeys`"
-            )
-        return keys
+    def _checked_keys(self) -> StoredKeys:
+        if "keys" not in self._environment.reads.keeps:
+            raise self.keeps_no_keys()
+        return self._environment.keys
 
     def check(self, record: Record, *, spare: int = 0) -> None:
         """Raise `RecordRefused` if the record, with `spare` bytes more, could not be stored."""
@@ -351,7 +325,6 @@ class AgentJournal:
             raise self._failure
 
     async def note_index(self) -> None:
-        """As `IndexJournal.note_index`."""
         await self.durable()
         noted = self.loop.create_future()
         # Told by whichever batch comes next: each has what the index says by then.
@@ -360,14 +333,12 @@ class AgentJournal:
         await noted
 
     def write_checkpoints(self, state: Callable[[], AgentState], loaded: Loaded | None) -> None:
-        """As `CheckpointJournal.write_checkpoints`."""
         every, agent = self._environment.checkpoint_every, self._agent
         if every:
             self._agent = _agent_of(agent.index_entry, agent.on_durable, state)
             self._checkpoints = CheckpointWriter(state(), loaded, every=every)
 
     def write_last_checkpoint(self) -> None:
-        """As `CheckpointJournal.write_last_checkpoint`."""
         if self._checkpoints is None or self._failure is not None:
             return
         job = self._checkpoints.last(self.owned, self._agent.ledger_state())
@@ -502,9 +473,8 @@ class AgentJournal:
             elif not done.done():
                 done.set_result(None)
         self._agent.on_durable(self._durable)
-        feed = self._environment.feed
-        if batch.feed and feed is not None:
-            feed.feed_hint.tell()
+        if batch.feed:
+            self._environment.reads.feed_hint.tell()
 
     def _fail(self, error: StoreError) -> None:
         if self._failure is None:

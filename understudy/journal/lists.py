@@ -6,16 +6,15 @@ begins, and nothing that changes between two pages moves what follows.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
-from typing import Any, Literal, NamedTuple, Protocol, TypeAlias, get_args, runtime_checkable
+from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 
 from understudy._base.json_values import shown
 from understudy.errors import StoreDamaged
 from understudy.journal.asks import AskKind, StoredAsk
 from understudy.journal.codec import EncodedRecord
-from understudy.journal.contracts import StoredAgent, time_number, time_of
+from understudy.journal.contracts import time_number, time_of
 from understudy.state.run_state import Notices
 
 AskOrder = Literal["oldest", "expiring"]
@@ -63,37 +62,6 @@ AgentKey: TypeAlias = tuple[int, str]
 """When its status changed, in microseconds since 1970 (0 where that does not count), and its id."""
 AskKey: TypeAlias = tuple[int, int]
 """When it was asked, or expires, in microseconds since 1970; and its number."""
-
-
-@runtime_checkable
-class ListIndex(Protocol):
-    """An optional part of a backend: its index lists agents and what they ask. The reader's."""
-
-    def list_agents(
-        self, query: AgentQuery, after: AgentKey | None, limit: int
-    ) -> list[StoredAgent]:
-        """Up to `limit` agents behind a key. A damaged row is listed as by `Backend.agents`."""
-
-    def list_asks(self, query: AskQuery, after: AskKey | None, limit: int) -> list[StoredAsk]:
-        """Up to `limit` asks behind a key. A damaged row is listed with its `damage`."""
-
-    def count_agents(self) -> Mapping[str, int]:
-        """How many agents have each status."""
-
-
-@runtime_checkable
-class ListStore(Protocol):
-    """An optional part of a store: as of `ListIndex`. Without it every agent has to be loaded."""
-
-    async def list_agents(
-        self, query: AgentQuery, after: AgentKey | None, limit: int
-    ) -> Sequence[StoredAgent]: ...
-
-    async def list_asks(
-        self, query: AskQuery, after: AskKey | None, limit: int
-    ) -> Sequence[StoredAsk]: ...
-
-    async def count_agents(self) -> Mapping[str, int]: ...
 
 
 @dataclass(frozen=True, slots=True)

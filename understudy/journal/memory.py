@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from typing import TypeVar
 
-from understudy._base.clock import Clock, SystemClock
 from understudy.errors import Fenced, StoreConflict
-from understudy.journal.asks import StoredAsk
+from understudy.journal.backend import ALL_KEPT, Backend
 from understudy.journal.call_keys import KeyEnd, KeyTaking, KeyUse, key_hash
 from understudy.journal.checkpoint_writer import CHECKPOINT_EVERY
 from understudy.journal.checkpoints import KeptMessages, WokenState
@@ -20,16 +20,18 @@ from understudy.journal.contracts import (
     Owned,
     StoredAgent,
 )
-from understudy.journal.feed import FeedHint, FeedKey, FeedPage
-from understudy.journal.lists import AgentKey, AgentQuery, AskKey, AskQuery
+from understudy.journal.feed import FeedKey, FeedPage
+from understudy.journal.loaded import Loaded
 from understudy.journal.memory_feed import MemoryFeed
 from understudy.journal.memory_index import MemoryIndex
 from understudy.journal.memory_keys import MemoryKeys
-from understudy.journal.store import hashes_of
-from understudy.journal.store_reader import Loaded
+from understudy.journal.owned_journal import OwnedJournal
+from understudy.journal.store import Store, hashes_of
 from understudy.state.agent_state import AgentState
 from understudy.state.blobs import in_use
 from understudy.state.records import MessagesArchived, Record, StatusNoted
+
+T = TypeVar("T")
 
 LAST_RECORDS: int = CHECKPOINT_EVERY // 4
 """Since the state that was kept last, for one to be kept where the agent leaves memory."""
@@ -82,16 +84,16 @@ class _AgentRecords:
         return self.floor + len(self.records)
 
 
-class MemoryStore:
+class MemoryStore(Store):
     """Keeps the records of agents while the process lives. Nothing waits, nothing fails."""
+
+    keeps = ALL_KEPT
 
     def __init__(self) -> None:
         self._kept: dict[str, _AgentRecords] = {}
         self._due: dict[str, datetime] = {}
         """When agents are due that are released. The others are known by their owner."""
         self._index = MemoryIndex()
-        self.feed_hint: FeedHint = FeedHint()
-        self.feed_clock: Clock = SystemClock()
         self._feed: MemoryFeed | None = None
         self._keys = MemoryKeys()
         self._changed: set[str] = set()
@@ -136,9 +138,6 @@ class MemoryStore:
             self._note_due(owned.agent_id, kept.entry.due)
         return True
 
-    async def lost_attempts(self, agent_id: str, run_id: str) -> frozenset[int]:
-        return frozenset()
-
     def journal(
         self,
         owned: Owned,
@@ -166,14 +165,6 @@ class MemoryStore:
         first = kept.floor + from_ + 1
         return Loaded(_stored(agent_id, kept), first, tuple(kept.records[from_:]))
 
-    async def load_part(self, agent_id: str, after: int, limit: int) -> Loaded | None:
-        kept = self._kept.get(agent_id)
-        if kept is None or kept.deleted:
-            return None
-        from_ = max(after - kept.floor, 0)
-        records = tuple(kept.records[from_ : from_ + limit])
-        return Loaded(_stored(agent_id, kept), kept.floor + from_ + 1, records)
-
     async def load_blobs(
         self, agent_id: str, hashes: Collection[str] | None = None
     ) -> Mapping[str, bytes]:
@@ -182,11 +173,6 @@ class MemoryStore:
             return {}
         wanted = kept.blobs if hashes is None else hashes
         return {hash: kept.blobs[hash] for hash in wanted if hash in kept.blobs}
-
-    @property
-    def indexes_messages(self) -> bool:
-        """It does."""
-        return True
 
     async def message_runs(
         self, agent_id: str, message_ids: Collection[str] | None = None
@@ -270,22 +256,11 @@ class MemoryStore:
             if agent_id in self._due:
                 yield _stored(agent_id, self._kept[agent_id])
 
-    async def list_agents(
-        self, query: AgentQuery, after: AgentKey | None, limit: int
-    ) -> Sequence[StoredAgent]:
-        return self._up_to_date().list_agents(query, after, limit)
-
-    async def list_asks(
-        self, query: AskQuery, after: AskKey | None, limit: int
-    ) -> Sequence[StoredAsk]:
-        return self._up_to_date().list_asks(query, after, limit)
-
-    async def count_agents(self) -> Mapping[str, int]:
-        return self._up_to_date().count_agents()
+    async def ask_index(self, question: Callable[[Backend | MemoryIndex], T]) -> T:
+        return question(self._up_to_date())
 
     @property
     def keeps_feed(self) -> bool:
-        """Whether its feed is on."""
         return self._feed is not None
 
     async def turn_feed(self, on: bool) -> None:
@@ -341,7 +316,7 @@ def _stored(agent_id: str, kept: _AgentRecords, entry: IndexEntry | None = None)
     )
 
 
-class MemoryAgentJournal:
+class MemoryAgentJournal(OwnedJournal):
     """The journal in which the owner of one agent writes in a `MemoryStore`."""
 
     __slots__ = ("_held", "_kept", "_on_append", "_owned", "_state", "_store")
@@ -384,7 +359,6 @@ class MemoryAgentJournal:
                 self._kept.message_runs.update(record.runs)
 
     def follow_keys(self) -> None:
-        """As `KeyJournal.follow_keys`."""
         if self._held is None:
             keys, owned = self._store.call_keys, self._owned
             # Race: the actor has died between a record and the next one, which would have noted
@@ -403,35 +377,28 @@ class MemoryAgentJournal:
             self._store.call_keys.end(owned.agent_id, owned.incarnation, ends, at)
 
     async def key_hash(self, key: str) -> str:
-        """As `KeyJournal.key_hash`."""
         return key_hash(key, self._store.call_keys.secret)
 
     async def key_uses(self, key_hash: str, at: datetime) -> Sequence[KeyUse]:
-        """As `KeyJournal.key_uses`."""
         return self._store.call_keys.uses(key_hash, at)
 
     async def take_key(self, taking: KeyTaking) -> Sequence[KeyUse]:
-        """As `KeyJournal.take_key`."""
         self.follow_keys()
         return self._store.call_keys.take(self._owned.agent_id, self._owned.incarnation, taking)
 
     async def free_key(self, key_hash: str, use: KeyUse) -> None:
-        """As `KeyJournal.free_key`."""
         self._store.call_keys.free(key_hash, use)
 
     async def state_of_use(self, use: KeyUse) -> AgentState | None:
-        """As `KeyJournal.state_of_use`."""
         loaded = await self._store.load_latest(use.agent_id)
         if loaded is None or loaded.agent.incarnation != use.incarnation:
             return None
         return loaded.folded()
 
     def keep_blobs(self, blobs: Mapping[str, bytes]) -> None:
-        """As `BlobJournal.keep_blobs`."""
         self._kept.blobs.update(blobs)
 
     async def load_blobs(self, hashes: Collection[str]) -> Mapping[str, bytes]:
-        """As `BlobJournal.load_blobs`."""
         kept = self._kept.blobs
         return {hash: kept[hash] for hash in hashes if hash in kept}
 
@@ -449,12 +416,6 @@ class MemoryAgentJournal:
         # of the records.
         if kept.last_seq - (kept.left[0] if kept.left is not None else 0) >= LAST_RECORDS:
             kept.left = kept.last_seq, self._state()
-
-    def check_owner(self) -> None:
-        return
-
-    async def wait_for_owner(self) -> None:
-        return
 
     def fence(self, why: str) -> None:
         return

@@ -18,7 +18,6 @@ from understudy.errors import StoreUnavailable
 from understudy.journal.contracts import Owned
 from understudy.journal.database_store import DatabaseStore
 from understudy.journal.postgres.backend import PostgresBackend
-from understudy.journal.store import KeyJournal
 
 HASH = taking("one").key_hash
 
@@ -101,11 +100,7 @@ class Journalled:
         owned = await self.store.claim(agent_id, "support")
         assert owned is not None
         agent = _Agent(AgentState(), index_entry_of)
-        journal = self.store.journal(
-            owned, index_entry=agent.index_entry, on_durable=agent.on_durable
-        )
-        assert isinstance(journal, KeyJournal)
-        return journal
+        return self.store.journal(owned, index_entry=agent.index_entry, on_durable=agent.on_durable)
 
 
 class _Agent:

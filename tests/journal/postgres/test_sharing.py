@@ -23,11 +23,10 @@ from tests.support.batches import (
 from tests.support.postgres import Cutter, Hosts
 from understudy.errors import Fenced, OwnedElsewhere
 from understudy.journal.contracts import Batch, IndexStatus, Owned
-from understudy.journal.hosts import HostedDefinition
 from understudy.journal.postgres.backend import PostgresBackend
 from understudy.journal.postgres.connection import PostgresConnection
 from understudy.journal.postgres.sharing import lease
-from understudy.journal.shared import Post, Wanted, hint_of
+from understudy.journal.shared import HostedDefinition, Post, Wanted, hint_of
 
 CUT_EARS = (
     "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"

@@ -980,7 +980,7 @@ def test_what_is_due_is_found_at_the_same_cost_among_many_far_dues(path: Path) -
         with closing(sqlite3.connect(path)) as connection, connection:
             connection.execute(fill, (few, many))
         with opened(path) as backend:
-            connected = backend._reader._connected()
+            connected = backend._reading_connection()
             for until, after in (
                 (now, None),
                 (now.replace(year=9999), None),

@@ -28,12 +28,9 @@ from understudy.journal import (
     LostAttempt,
     Owned,
     OwnedJournal,
-    find_agent,
     index_entry_of,
-    load_latest,
 )
 from understudy.journal.shared import Hint, Sent, Taken
-from understudy.journal.store import KeyJournal, checkpoints_of
 from understudy.loop_actors.future import Future, refuse
 from understudy.outcomes import Outcome
 from understudy.run.hooks import Passivation
@@ -258,9 +255,7 @@ class Activation:
         """The agent leaves memory: keep what the next activation begins from, if worth it."""
         if self.delete_futures or self.compact_futures:
             return  # it would be deleted at once
-        checkpoints = checkpoints_of(self.journal)
-        if checkpoints is not None:
-            checkpoints.write_last_checkpoint()
+        self.journal.write_last_checkpoint()
 
     def on_durable(self, seq: int) -> None:
         """The records up to this number are durable: emit their events."""
@@ -416,10 +411,8 @@ async def activate(
     ledger.outlives_run = True
     if services.instrument is not None:
         services.instrument.follow(ledger)
-    checkpoints = checkpoints_of(journal)
-    if checkpoints is not None:
-        checkpoints.write_checkpoints(activation.ledger_state, loaded)
-    if state.held_keys_in_tree and isinstance(journal, KeyJournal):
+    journal.write_checkpoints(activation.ledger_state, loaded)
+    if state.held_keys_in_tree:
         journal.follow_keys()
     if state.run is not None and state.run.fruitless and not state.run.over:
         lost = await services.store.lost_attempts(agent_id, state.run.run_id)
@@ -471,7 +464,7 @@ async def _claim_or_create(
         await store.release(owned)
         raise OtherAgent(agent_id=agent_id, agent=owned.agent, wanted=agent.name)
     if loaded is None and owned.last_seq:
-        loaded = await load_latest(store, agent_id)
+        loaded = await store.load_latest(agent_id)
     return agent, owned, loaded
 
 
@@ -484,7 +477,7 @@ async def _give_back(agent_id: str, services: RuntimeServices[Any, Any]) -> None
     """
     if not services.placement.is_shared:
         return
-    stored = await find_agent(services.store, agent_id)
+    stored = await services.store.find_agent(agent_id)
     if stored is not None and stored.host == services.host:
         owned = Owned(
             agent_id=agent_id,
@@ -524,7 +517,7 @@ class _Claiming:
         """
         store, agent_id = self.services.store, self.agent_id
         while True:
-            loaded = await load_latest(store, agent_id)
+            loaded = await store.load_latest(agent_id)
             if loaded is None and wanted is None:
                 raise UnknownAgent(agent_id=agent_id)
             name = loaded.agent.agent if loaded is not None else wanted
@@ -557,7 +550,7 @@ class _Claiming:
             # or have deleted the agent and made another one, with as many records say
             # (test_an_agent_that_is_made_anew_before_it_is_claimed_is_not_taken_for_the_old_one).
             if not is_made and owned.agent == name:
-                loaded = await load_latest(store, agent_id)
+                loaded = await store.load_latest(agent_id)
                 assert loaded is not None, "only its owner deletes an agent"
                 return agent, owned, loaded
             await store.release(owned)  # its definition depends on what was written

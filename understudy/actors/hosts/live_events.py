@@ -33,7 +33,7 @@ from understudy.events import (
     ToolEmitted,
 )
 from understudy.journal.chunks import Chunks, chunks_of
-from understudy.journal.feed import FeedHint, FeedStore
+from understudy.journal.feed import FeedHint
 from understudy.journal.shared import Hint, Sent
 from understudy.state.records import Record
 
@@ -236,8 +236,7 @@ class LiveEvents:
             self._send_all,
             host.services.start_task,
         )
-        store = host.services.store
-        self._feed_hint = store.feed_hint if isinstance(store, FeedStore) else FeedHint()
+        self._feed_hint = host.services.store.feed_hint
         self._feed_hint.on_wait = self._follow_feed
         self._feed_relay = _FeedRelay(self._feed_hint, self._lookout.hint)
         self._feed_pause = PAUSE

@@ -8,7 +8,7 @@ from understudy.actors.agent.activation import Activation
 from understudy.actors.agent.directory import Directory
 from understudy.actors.agent.services import RuntimeServices
 from understudy.actors.agent.slot import AgentSlot
-from understudy.journal.shared import SharedStore
+from understudy.journal.shared_store import SharedStore
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""What the reader's thread reads from PostgreSQL."""
+"""The reading half of the PostgreSQL backend."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ from understudy.journal.contracts import (
 from understudy.journal.feed import FeedKey, FeedPage, stored_feed_row
 from understudy.journal.lists import AgentKey, AgentQuery, AskKey, AskQuery, ids_from, listed_ask
 from understudy.journal.postgres import call_keys, checkpoint_sql, feed_sql, sql
-from understudy.journal.postgres.sql import Fetch, Rows
-from understudy.journal.postgres.writer import is_storable_id
+from understudy.journal.postgres.sql import Fetch, Rows, is_storable_id
+from understudy.journal.shared import SharedBackend
 
 if TYPE_CHECKING:
     from understudy.journal.postgres.connection import PostgresConnection, PsycopgConnection
 
 
-class PostgresReader:
+class PostgresReader(SharedBackend):
     """Reads on a connection that reconnects by itself: to read twice does no harm."""
 
     def __init__(self, connection: PostgresConnection) -> None:
-        self._connection = connection
+        self._reading: PostgresConnection = connection
 
     def load(self, agent_id: str, after: int) -> StoredRecords | None:
         return self._load(agent_id, after, None)
@@ -55,7 +55,7 @@ class PostgresReader:
                 records = connection.execute(*query, binary=True)
             return agent.fetchall(), records.fetchall()
 
-        agents, rows = self._connection.run_repeatable(read)
+        agents, rows = self._reading.run_repeatable(read)
         return _stored(agents, after, rows, limit)
 
     def load_latest(self, agent_id: str) -> tuple[Checkpoint | None, StoredRecords] | None:
@@ -72,7 +72,7 @@ class PostgresReader:
                 )
             return agent.fetchall(), head.fetchall(), segments.fetchall(), records.fetchall()
 
-        agents, heads, segments, rows = self._connection.run_repeatable(read)
+        agents, heads, segments, rows = self._reading.run_repeatable(read)
         checkpoint: Checkpoint | None = None
         for seq, head, crc in heads:
             parts = (
@@ -92,26 +92,26 @@ class PostgresReader:
         def read(connection: PsycopgConnection) -> Rows:
             return connection.execute(sql.READ_BLOBS, values, binary=True).fetchall()
 
-        return {hash.hex(): kept for hash, kept in self._connection.run_repeatable(read)}
+        return {hash.hex(): kept for hash, kept in self._reading.run_repeatable(read)}
 
     def message_runs(self, agent_id: str, message_ids: Collection[str] | None) -> Mapping[str, str]:
         if not is_storable_id(agent_id):
             return {}
         wanted = None if message_ids is None else [id for id in message_ids if is_storable_id(id)]
-        return dict(self.fetch(sql.MESSAGE_RUNS, {"agent_id": agent_id, "ids": wanted}))
+        return dict(self.read(sql.MESSAGE_RUNS, {"agent_id": agent_id, "ids": wanted}))
 
     def key_secret(self) -> bytes:
-        ((found,),) = self.fetch(call_keys.OF_STORE, [])
+        ((found,),) = self.read(call_keys.OF_STORE, [])
         return bytes(found)
 
     def has_old_keys(self, before: datetime) -> bool:
-        ((found,),) = self.fetch(call_keys.HAS_OLD, [time_number(before)])
+        ((found,),) = self.read(call_keys.HAS_OLD, [time_number(before)])
         return bool(found)
 
     def has_text(self, agent_id: str, kinds: Sequence[str], text: str) -> bool:
         if not is_storable_id(agent_id):
             return False
-        ((found,),) = self.fetch(sql.HAS_TEXT, [agent_id, list(kinds), text.encode()])
+        ((found,),) = self.read(sql.HAS_TEXT, [agent_id, list(kinds), text.encode()])
         return bool(found)
 
     def agents(
@@ -191,7 +191,7 @@ class PostgresReader:
                 connection.execute("COMMIT")
             return state.fetchall(), named.fetchall(), rows.fetchall()
 
-        states, named, rows = self._connection.run_repeatable(read)
+        states, named, rows = self._reading.run_repeatable(read)
         if not states:
             return None
         ((feed, floor_xid, floor, xmin, is_held_up),) = states
@@ -209,10 +209,10 @@ class PostgresReader:
         )
 
     def count_agents(self) -> dict[str, int]:
-        return dict(self.fetch(sql.COUNTED_AGENTS, []))
+        return dict(self.read(sql.COUNTED_AGENTS, []))
 
     def _listed(self, query: str, values: Sequence[Any]) -> list[StoredAgent]:
-        return [listed_agent(row) for row in self.fetch(query, values)]
+        return [listed_agent(row) for row in self.read(query, values)]
 
     def _in_order(self, query: str, values: Sequence[Any]) -> Rows:
         """The rows of a page, found along the index that has their order."""
@@ -225,19 +225,20 @@ class PostgresReader:
                 connection.execute("COMMIT")
             return rows.fetchall()
 
-        return self._connection.run_repeatable(read)
+        return self._reading.run_repeatable(read)
 
-    def fetch(self, query: str, values: Sequence[Any] | dict[str, Any]) -> Rows:
+    def read(self, query: str, values: Sequence[Any] | dict[str, Any]) -> Rows:
         """The rows of a statement that may be repeated."""
-        return self._connection.run_repeatable(
+        return self._reading.run_repeatable(
             lambda connection: connection.execute(query, values, binary=True).fetchall()
         )
 
     def lost_attempts(self, agent_id: str, run_id: str) -> frozenset[int]:
-        rows = self._connection.run_repeatable(
-            lambda connection: connection.execute(sql.LOST_ATTEMPTS, [agent_id, run_id]).fetchall()
-        )
+        rows = self.read(sql.LOST_ATTEMPTS, [agent_id, run_id])
         return frozenset(number for (numbers,) in rows for number in numbers)
+
+    def load_behind(self, agent_id: str, after: int) -> tuple[int, StoredRecords] | None:
+        return load_behind(self.read, agent_id, after)
 
 
 @contextmanager

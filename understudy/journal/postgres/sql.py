@@ -17,6 +17,18 @@ Rows: TypeAlias = list[tuple[Any, ...]]
 Fetch: TypeAlias = Callable[[str, Sequence[Any] | dict[str, Any]], Rows]
 """The rows of a statement, in the writer's transaction or on the reader's connection."""
 
+MAX_ID_BYTES = 2000
+"""The longest id of an agent, in bytes: what fits into an entry of an index."""
+
+
+def is_storable_id(agent_id: str) -> bool:
+    """Whether a text column can store it. NUL and lone surrogates cannot be stored."""
+    try:
+        return "\0" not in agent_id and len(agent_id.encode()) <= MAX_ID_BYTES
+    except UnicodeEncodeError:
+        return False
+
+
 OWNERSHIP = """
 SELECT a.incarnation, a.epoch, a.deleted, a.owner, h.name,
     CASE WHEN h.lease_until > '-infinity' THEN h.lease_until > clock_timestamp() END,

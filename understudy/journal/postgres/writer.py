@@ -1,4 +1,4 @@
-"""What the writer's thread does in PostgreSQL: transactions, and the changes in them."""
+"""The writing half of the PostgreSQL backend: transactions, and the changes in them."""
 
 from __future__ import annotations
 
@@ -24,49 +24,53 @@ from understudy.journal.contracts import (
     LostAttempt,
     Owned,
     Refusal,
+    StoredRecords,
     time_number,
 )
-from understudy.journal.hosts import HostedDefinition
 from understudy.journal.postgres import call_keys, checkpoint_sql, feed_sql, sql
 from understudy.journal.postgres.batches import add_batches, columns_of, split
+from understudy.journal.postgres.reader import load_behind
 from understudy.journal.postgres.sharing import inbox, lease
 from understudy.journal.postgres.sharing.hosts import Hosting
-from understudy.journal.postgres.sql import Rows
-from understudy.journal.shared import Hint, answers_of_deleted
+from understudy.journal.postgres.sharing.inbox import PostgresInbox
+from understudy.journal.postgres.sql import MAX_ID_BYTES, Rows, is_storable_id
+from understudy.journal.shared import Hint, HostedDefinition, answers_of_deleted
 
 if TYPE_CHECKING:
     from understudy.journal.postgres.connection import PostgresConnection
 
-MAX_ID_BYTES = 2000
-"""Of an agent's id: what fits into an entry of an index."""
 _TRIES = 100
 """A claim tries again if another host changed the row first: each time, that host has succeeded."""
 _LOCK_NOT_AVAILABLE = "55P03"
 _log = logging.getLogger(__name__)
 
 
-class PostgresWriter:
-    """The writer's connection, its transaction, and the keys of the agents that its host owns.
+class PostgresWriter(PostgresInbox):
+    """Writes on a connection of its own, and knows the keys of the agents that its host owns.
 
     Args:
         connection: of the writer.
-        name: of the host, for errors.
+        reading: the reader's connection.
+        host: the name of this runtime.
         keep_claims: whether a claim is made durable although other commits are not.
-        hosting: what this host may run.
 
     """
 
     def __init__(
-        self, connection: PostgresConnection, *, name: str, keep_claims: bool, hosting: Hosting
+        self,
+        connection: PostgresConnection,
+        reading: PostgresConnection,
+        *,
+        host: str,
+        keep_claims: bool,
     ) -> None:
-        self.host_id: int | None = None
-        """The key of this host's row; None while it is not open."""
+        super().__init__(reading)
         self.keeps_feed: bool = False
-        """Whether the feed is on, as of the last heartbeat."""
-        self._connection = connection
-        self._name = name
+        self._host_id: int | None = None
+        self._writing: PostgresConnection = connection
+        self._host: str = host
         self._keep_claims = keep_claims
-        self._hosting = hosting
+        self._hosting: Hosting = Hosting()
         self._keys: dict[str, int] = {}
         self._in_transaction = False
         self._sent_begin = False
@@ -75,7 +79,15 @@ class PostgresWriter:
         self._waited_for_a_lock = False
         """Whether a statement gave up waiting for what another session has locked."""
 
-    def connect(self) -> None:
+    @property
+    def host(self) -> str:
+        return self._host
+
+    @property
+    def host_id(self) -> int | None:
+        return self._host_id
+
+    def reconnect(self) -> None:
         """Connect, again if there was a connection. What was not committed is lost.
 
         A host may have been suspended in the middle of a transaction. The server's timeout for an
@@ -86,16 +98,16 @@ class PostgresWriter:
         """
         self._in_transaction = self._sent_begin = False
         self._session_of = None
-        self._connection.connect()
+        self._writing.connect()
         if self._waited_for_a_lock:
-            with self._connection.use() as connection:
+            with self._writing.use() as connection:
                 connection.execute(lease.END_SESSIONS, [self.own_id])
             self._waited_for_a_lock = False
 
-    def close(self) -> None:
+    def _close_writer(self) -> None:
         self._keys.clear()
         self._session_of = None
-        self._connection.close()
+        self._writing.close()
 
     def begin(self) -> None:
         """Begin a transaction. The server gets the BEGIN together with the first statement."""
@@ -104,7 +116,7 @@ class PostgresWriter:
     def commit(self) -> None:
         sent_begin, self._in_transaction, self._sent_begin = self._sent_begin, False, False
         if sent_begin:
-            with self._connection.use() as connection:
+            with self._writing.use() as connection:
                 answer = connection.execute("COMMIT").statusmessage
             # A COMMIT after a failed statement succeeds, and is answered by ROLLBACK
             # (test_a_transaction_that_failed_is_never_told_to_be_committed).
@@ -113,14 +125,28 @@ class PostgresWriter:
 
     def rollback(self) -> None:
         sent_begin, self._in_transaction, self._sent_begin = self._sent_begin, False, False
-        if sent_begin and not self._connection.lost:
+        if sent_begin and not self._writing.lost:
             try:
-                with self._connection.use() as connection:
+                with self._writing.use() as connection:
                     connection.execute("ROLLBACK")
             except StoreError as error:
                 _log.debug("The connection was lost before a rollback: %s", error)
 
-    def claim(
+    def claim(self, agent_id: str, agent: str | None) -> Owned | None:
+        return self._claim(agent_id, agent)
+
+    def claim_to_keep(self, agent_id: str, agent: str) -> Owned | None:
+        return self._claim(agent_id, agent, runs=False)
+
+    def take(
+        self, agent_id: str, agent: str | None, *, at_rest: bool = True, creates: bool = True
+    ) -> Owned | None:
+        return self._claim(agent_id, agent, take=at_rest, creates=creates)
+
+    def load_claimed(self, agent_id: str, after: int) -> tuple[int, StoredRecords] | None:
+        return load_behind(self.fetch, agent_id, after)
+
+    def _claim(
         self,
         agent_id: str,
         agent: str | None,
@@ -230,14 +256,6 @@ class PostgresWriter:
             raise refused
 
     def append_all(self, batches: Sequence[Batch]) -> list[Refusal | None]:
-        """`append` for each of them, in one round trip to the server.
-
-        Several batches of one agent are added in their order.
-
-        Returns:
-            For each batch, in the same order: None, or the error that `append` raises for it.
-
-        """
         answers: list[Refusal | None] = [None] * len(batches)
         for indexes in split(batches):
             part = [batches[index] for index in indexes]
@@ -268,7 +286,13 @@ class PostgresWriter:
         self.fetch(sql.DELETE_BLOBS, [key, [bytes.fromhex(hash) for hash in batch.blobs_in_use]])
         self._delete_checkpoint(key)
 
-    def delete(self, agent_id: str, *, take: bool = False) -> bool:
+    def delete(self, agent_id: str) -> bool:
+        return self._delete(agent_id)
+
+    def take_to_delete(self, agent_id: str) -> bool:
+        return self._delete(agent_id, take=True)
+
+    def _delete(self, agent_id: str, *, take: bool = False) -> bool:
         if not is_storable_id(agent_id):
             return False
         for _ in range(_TRIES):
@@ -368,31 +392,29 @@ class PostgresWriter:
 
     @property
     def own_id(self) -> int:
-        """As `host_id`, of a host that is open."""
-        if self.host_id is None:
+        if self._host_id is None:
             raise StoreUnavailable(cause="the store is not open")
-        return self.host_id
+        return self._host_id
 
     def fetch(self, query: str, values: Sequence[Any] | dict[str, Any] | None = None) -> Rows:
-        """The rows of a statement in the writer's transaction."""
         try:
-            with self._connection.use() as connection:
+            with self._writing.use() as connection:
                 if self._sent_begin:
                     cursor = connection.execute(query, values, prepare=True, binary=True)
                 else:
                     assert self._in_transaction, "a change is made between begin and commit"
-                    if self._session_of != self.host_id:
+                    if self._session_of != self._host_id:
                         own_id = self.own_id
                         connection.execute(lease.NAME_SESSION, [own_id])
                         self._session_of = own_id
                     self._sent_begin = True
                     with connection.pipeline():
                         connection.execute("BEGIN", prepare=True)
-                        session = self._connection.ask_session(connection)
+                        session = self._writing.ask_session(connection)
                         cursor = connection.execute(query, values, prepare=True, binary=True)
                     # In the transaction: a pooler may have begun to pool transactions
                     # (test_a_pooler_that_comes_to_pool_transactions_loses_nothing_silently).
-                    self._connection.check_session(session)
+                    self._writing.check_session(session)
                 return cursor.fetchall() if cursor.description is not None else []
         except StoreUnavailable as error:
             if getattr(error.__cause__, "sqlstate", None) == _LOCK_NOT_AVAILABLE:
@@ -430,9 +452,9 @@ class PostgresWriter:
             if we_hold is False:
                 # It may have been away for longer than the lease. The heartbeat renews it, or
                 # learns that it is lost.
-                raise StoreUnavailable(cause=f"the lease of {self._name!r} is not renewed yet")
+                raise StoreUnavailable(cause=f"the lease of {self._host!r} is not renewed yet")
             if we_hold is None:
-                why = f"the lease of {self._name!r} has ended"
+                why = f"the lease of {self._host!r} has ended"
                 raise Fenced(agent_id=agent_id, why=why)
             if epoch is None:
                 return None
@@ -468,14 +490,6 @@ class PostgresWriter:
         missing = [agent_id for agent_id in agent_ids if agent_id not in self._keys]
         found: dict[str, int] = dict(self.fetch(sql.KEYS, [missing])) if missing else {}
         return [self._keys.get(agent_id) or found.get(agent_id, -1) for agent_id in agent_ids]
-
-
-def is_storable_id(agent_id: str) -> bool:
-    """Whether a text column can store it. NUL and lone surrogates cannot be stored."""
-    try:
-        return "\0" not in agent_id and len(agent_id.encode()) <= MAX_ID_BYTES
-    except UnicodeEncodeError:
-        return False
 
 
 def _contended(agent_id: str) -> StoreUnavailable:

@@ -7,9 +7,9 @@ from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
 from understudy.errors import UnfitHost
-from understudy.journal.hosts import HostedDefinition
 from understudy.journal.postgres.sharing.processes import Process, has_ended, this_process
 from understudy.journal.postgres.sql import Fetch
+from understudy.journal.shared import HostedDefinition
 
 if TYPE_CHECKING:
     from understudy.journal.postgres.connection import PsycopgConnection
@@ -103,7 +103,7 @@ class Hosting:
         connection.execute(INTRODUCE_HOST, values)
 
     def end_dead_hosts(self, connection: PsycopgConnection, host_id: int) -> int:
-        """As `SharesHosts.end_dead_hosts`."""
+        """As `SharedBackend.end_dead_hosts`."""
         here = self._process
         if here is None:
             return 0
@@ -114,7 +114,7 @@ class Hosting:
         return sum(len(connection.execute(END_HOST, row).fetchall()) for row in dead)
 
     def ended_leases(self, connection: PsycopgConnection, host_id: int) -> tuple[int, float]:
-        """As `SharesHosts.ended_leases`."""
+        """As `SharedBackend.ended_leases`."""
         rows = connection.execute(LEASE_ENDS, [host_id]).fetchall()
         ended = {id for id, seconds in rows if seconds <= 0}
         new, self._ended = ended - self._ended, ended
@@ -144,7 +144,7 @@ class Hosting:
         host_id: int,
         definitions: Sequence[HostedDefinition],
     ) -> None:
-        """As `SharesHosts.register`."""
+        """As `SharedBackend.register`."""
         for definition in definitions:
             values: dict[str, Any] = {
                 "agent": definition.agent,
@@ -162,7 +162,7 @@ class Hosting:
         fetch(SET_DEFINITIONS, [[no for _, no in self._definitions.values()], host_id])
 
     def set_draining(self, fetch: Fetch, host_id: int) -> None:
-        """As `SharesHosts.set_draining`."""
+        """As `SharedBackend.set_draining`."""
         self.draining = True
         fetch(SET_DRAINING, [host_id])
 
@@ -179,7 +179,7 @@ class Hosting:
         Args:
             fetch, agent, run_version: as of `why_unfit`.
             host_id: of this host.
-            needs: as of `SharesHosts.give`.
+            needs: as of `SharedBackend.give`.
 
         """
         values = {

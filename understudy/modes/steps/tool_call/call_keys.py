@@ -42,7 +42,7 @@ REPEATED = "Not run: an equal call has run before, and this one must not. Do not
 
 
 class _Keys(Protocol):
-    """As of `journal.store.KeyJournal`."""
+    """As of `journal.OwnedJournal`."""
 
     async def key_hash(self, key: str) -> str: ...
 
