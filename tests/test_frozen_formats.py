@@ -40,6 +40,7 @@ from understudy.errors import error_from_dict
 from understudy.interrupts import Request
 from understudy.journal import (
     DatabaseStore,
+    IndexEntry,
     IndexStatus,
     Loaded,
     StoredAgent,
@@ -240,7 +241,7 @@ async def test_an_agent_of_a_store_goes_on(place: Made) -> None:
         epoch=owned.epoch,
         first_seq=owned.last_seq + 1,
         records=(encode(before.records[0]),),
-        index_status=IndexStatus.QUEUED,
+        entry=IndexEntry(IndexStatus.QUEUED),
     )
     backend.append(new)
     backend.commit()

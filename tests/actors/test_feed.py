@@ -39,7 +39,7 @@ from understudy import (
 from understudy.actors import Feed, FeedEvent, FeedOptions
 from understudy.actors.hosts import live_events
 from understudy.errors import StoreBroken
-from understudy.journal import DatabaseStore, IndexStatus, MemoryStore, agent_journal
+from understudy.journal import DatabaseStore, IndexEntry, IndexStatus, MemoryStore, agent_journal
 from understudy.journal.backend import Backend
 from understudy.journal.chunks import Chunks
 from understudy.journal.codec import encode
@@ -541,7 +541,7 @@ def status(backend: Backend, owned: Owned, first_seq: int) -> Batch:
         epoch=owned.epoch,
         first_seq=first_seq,
         records=(record("x"),),
-        index_status=IndexStatus.OPEN,
+        entry=IndexEntry(IndexStatus.OPEN),
         feed=(row,),
     )
 

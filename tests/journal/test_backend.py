@@ -1,12 +1,18 @@
-"""What every database under a store does, in the words of `Backend`."""
+"""What every database under a store does, in the words of `Backend`.
+
+`BACKEND=module:make` has it judge another one: see the page on backends.
+"""
 
 from __future__ import annotations
 
+import importlib
 import itertools
 import math
+import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta, timezone
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -24,11 +30,17 @@ from tests.support.batches import (
     stored,
     texts,
 )
-from tests.support.databases import Database
+from tests.support.databases import (
+    Database,
+    MadeDatabase,
+    PostgresDatabase,
+    SqliteDatabase,
+    smallest,
+)
 from understudy.errors import Fenced, OwnedElsewhere, StoreConflict, StoreInUse
 from understudy.journal.backend import Backend
 from understudy.journal.codec import EncodedRecord, decode
-from understudy.journal.contracts import Batch, IndexStatus, Owned, StoredAgent
+from understudy.journal.contracts import Batch, IndexEntry, IndexStatus, Owned, StoredAgent
 from understudy.state.records import Once
 
 OPEN, REST, WAITS, QUEUED = (
@@ -37,6 +49,33 @@ OPEN, REST, WAITS, QUEUED = (
     IndexStatus.WAITS,
     IndexStatus.QUEUED,
 )
+
+
+def _yours(folder: Path, host: str) -> Backend:
+    """The backend that `BACKEND` names."""
+    module, _, name = os.environ["BACKEND"].partition(":")
+    made: Backend = getattr(importlib.import_module(module), name)(folder, host)
+    return made
+
+
+@pytest.fixture(
+    params=[
+        "sqlite",
+        pytest.param("postgres", marks=pytest.mark.postgres),
+        "smallest",
+        *(["yours"] if "BACKEND" in os.environ else []),
+    ]
+)
+def database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Database]:
+    found: Database
+    if request.param == "sqlite":
+        found = SqliteDatabase(tmp_path)
+    elif request.param == "postgres":
+        found = PostgresDatabase(request.getfixturevalue("hosts"))
+    else:
+        found = MadeDatabase(_yours if request.param == "yours" else smallest, tmp_path)
+    yield found
+    found.close()
 
 
 # -------------------------------------------------------------------- claiming an agent
@@ -176,7 +215,7 @@ def test_the_bytes_of_a_record_are_not_touched(backend: Backend) -> None:
                 epoch=owned.epoch,
                 first_seq=1,
                 records=records,
-                index_status=OPEN,
+                entry=IndexEntry(OPEN),
             )
         )
     found = loaded(backend).records

@@ -13,7 +13,14 @@ import pytest
 from understudy.errors import StoreError
 from understudy.journal.backend import Backend
 from understudy.journal.codec import EncodedRecord, decode, encode
-from understudy.journal.contracts import Batch, IndexStatus, Owned, StoredAgent, StoredRecords
+from understudy.journal.contracts import (
+    Batch,
+    IndexEntry,
+    IndexStatus,
+    Owned,
+    StoredAgent,
+    StoredRecords,
+)
 from understudy.state.records import Once
 
 __all__ = [
@@ -67,8 +74,7 @@ def batch(
         epoch=owned.epoch,
         first_seq=owned.last_seq + 1 if first_seq is None else first_seq,
         records=tuple(map(record, texts)),
-        index_status=index_status,
-        due=due,
+        entry=IndexEntry(index_status, due),
     )
 
 

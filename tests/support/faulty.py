@@ -46,6 +46,11 @@ class FaultyBackend(_AnyBackend):  # type: ignore[misc]  # it has what the backe
         self.renewed = threading.Event()
         """Set once there is a lease again, after one was lost."""
 
+    @property  # type: ignore[misc]  # as a mock does
+    def __class__(self) -> Any:
+        """The class of the backend: `isinstance` tells what that is."""
+        return type(self._backend)
+
     def fail(
         self,
         method: str,

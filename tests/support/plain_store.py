@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Callable, Collection
 from understudy.journal import (
     IndexEntry,
     IndexStatus,
+    JournalledAgent,
     Loaded,
     LostAttempt,
     MemoryStore,
@@ -38,14 +39,8 @@ class PlainStore(Store):
     async def release(self, owned: Owned, lost: LostAttempt | None = None) -> bool:
         return await self._kept.release(owned, lost)
 
-    def journal(
-        self,
-        owned: Owned,
-        *,
-        index_entry: Callable[[], IndexEntry],
-        on_durable: Callable[[int], None],
-    ) -> OwnedJournal:
-        return self._kept.journal(owned, index_entry=index_entry, on_durable=on_durable)
+    def journal(self, owned: Owned, agent: JournalledAgent) -> OwnedJournal:
+        return self._kept.journal(owned, agent)
 
     async def load(self, agent_id: str, after: int = 0) -> Loaded | None:
         return await self._kept.load(agent_id, after)

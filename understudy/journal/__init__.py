@@ -25,7 +25,7 @@ if typing.TYPE_CHECKING:
     )
     from understudy.journal.loaded import Loaded
     from understudy.journal.memory import MemoryJournal, MemoryStore
-    from understudy.journal.owned_journal import OwnedJournal
+    from understudy.journal.owned_journal import FoldedAgent, JournalledAgent, OwnedJournal
     from understudy.journal.reads import StoreReads
     from understudy.journal.store import Store
     from understudy.state.fold import replay
@@ -40,7 +40,7 @@ else:  # who has no store needs none of them
                 "rest_status",
             ],
             "understudy.journal.memory": ["MemoryJournal", "MemoryStore"],
-            "understudy.journal.owned_journal": ["OwnedJournal"],
+            "understudy.journal.owned_journal": ["FoldedAgent", "JournalledAgent", "OwnedJournal"],
             "understudy.journal.reads": ["StoreReads"],
             "understudy.journal.store": ["Store"],
             "understudy.journal.loaded": ["Loaded"],
@@ -51,9 +51,11 @@ else:  # who has no store needs none of them
 __all__ = [
     "Backend",
     "DatabaseStore",
+    "FoldedAgent",
     "IndexEntry",
     "IndexStatus",
     "Journal",
+    "JournalledAgent",
     "Loaded",
     "LostAttempt",
     "MemoryJournal",

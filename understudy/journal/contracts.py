@@ -99,6 +99,16 @@ class IndexEntry(NamedTuple):
     takeable: bool = False
     """Nothing of the agent goes on: another host may take it, though its owner lives."""
 
+    @property
+    def due_number(self) -> int | None:
+        """The due time as a database keeps it."""
+        return None if self.due is None else time_number(self.due)
+
+    @property
+    def status_word(self) -> str:
+        """The agent's status, in any case."""
+        return self.agent_status or AGENT_STATUS[self.status]
+
 
 _INDEX_STATUSES = frozenset(status.value for status in IndexStatus)
 
@@ -276,7 +286,7 @@ class FeedRow(NamedTuple):
 
 @dataclass(slots=True, kw_only=True)
 class Batch:
-    """The records that one agent adds in one commit. Never changed."""
+    """The records that one agent adds in one commit. A backend never changes it."""
 
     # Not frozen: one is made for each commit, and each field of a frozen class is set by a call.
 
@@ -284,24 +294,15 @@ class Batch:
     incarnation: int
     epoch: int
     first_seq: int
-    """Of the first of `records`: one more than the newest that the store has."""
-    records: tuple[EncodedRecord, ...]
-    index_status: IndexStatus
-    due: datetime | None = None
-    """As of `IndexEntry`."""
-    agent_status: str = ""
-    """As of `IndexEntry`."""
+    """The number of the first of `records`: one more than the newest that the store has."""
+    records: Sequence[EncodedRecord]
+    entry: IndexEntry
+    """What the index says of the agent after them."""
     status_noted: bool = False
     """Whether a record of it is about the status. Else that has changed if it is another one."""
     at: datetime | None = None
     """When the last of its records was recorded; None where that is not known."""
-    asks: tuple[Ask, ...] = ()
-    """As of `IndexEntry`."""
     feed: tuple[FeedRow, ...] = ()
-    run_version: str | None = None
-    """As of `IndexEntry`."""
-    takeable: bool = False
-    """As of `IndexEntry`."""
     blobs: Mapping[str, bytes] | None = None
     """Bytes of files that its records name, by hash, where the backend keeps files."""
     message_runs: Mapping[str, str] | None = None
@@ -309,27 +310,29 @@ class Batch:
     key_ends: tuple[KeyEnd, ...] = ()
     """What becomes of keys by its records, where the backend keeps keys."""
     blobs_in_use: Collection[str] = ()
-    """Of a snapshot: the hashes of those that it needs. The others of the agent are deleted."""
+    """The hashes of the bytes that a snapshot needs. The others of the agent are deleted."""
+
+    def add(self, later: Batch) -> None:
+        """Add what is recorded later to a batch that no backend has yet."""
+        self.records = [*self.records, *later.records]
+        self.at, self.entry = later.at or self.at, later.entry
+        self.status_noted |= later.status_noted
+        self.feed += later.feed
+        self.key_ends += later.key_ends
+        if later.blobs is not None:
+            self.blobs = {**(self.blobs or {}), **later.blobs}
+        if later.message_runs is not None:
+            self.message_runs = {**(self.message_runs or {}), **later.message_runs}
 
     @property
     def last_seq(self) -> int:
-        """Of the last of `records`."""
+        """The number of the last of `records`."""
         return self.first_seq + len(self.records) - 1
-
-    @property
-    def due_number(self) -> int | None:
-        """The due time as a database keeps it."""
-        return None if self.due is None else time_number(self.due)
 
     @property
     def at_number(self) -> int | None:
         """The time of its last record as a database keeps it."""
         return None if self.at is None else time_number(self.at)
-
-    @property
-    def status_word(self) -> str:
-        """The agent's status, in any case."""
-        return self.agent_status or AGENT_STATUS[self.index_status]
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ from understudy.journal.codec import MAX_RECORD_BYTES, encode
 from understudy.journal.contracts import Batch, IndexEntry, LostAttempt, Owned
 from understudy.journal.database_threads import DatabaseThreads
 from understudy.journal.loaded import Loaded
+from understudy.journal.owned_journal import JournalledAgent
 from understudy.journal.reads import DatabaseReads
 from understudy.journal.shared import SharedBackend
 from understudy.journal.shared_store import SharedStore
@@ -118,21 +119,9 @@ class DatabaseStore(DatabaseThreads, Store):
             return frozenset()
         return await self.read(partial(self._sharing.lost_attempts, agent_id, run_id))
 
-    def journal(
-        self,
-        owned: Owned,
-        *,
-        index_entry: Callable[[], IndexEntry],
-        on_durable: Callable[[int], None],
-    ) -> AgentJournal:
+    def journal(self, owned: Owned, agent: JournalledAgent) -> AgentJournal:
         self._left.forget(owned.agent_id)  # it is in memory again
-        return AgentJournal(
-            self._journals,
-            owned,
-            term=self.term_of(owned.agent_id),
-            index_entry=index_entry,
-            on_durable=on_durable,
-        )
+        return AgentJournal(self._journals, owned, agent, term=self.term_of(owned.agent_id))
 
     async def load_latest(self, agent_id: str) -> Loaded | None:
         left = self._left.find(agent_id)
@@ -152,13 +141,8 @@ class DatabaseStore(DatabaseThreads, Store):
             epoch=owned.epoch,
             first_seq=owned.last_seq + 1,
             records=(encode(snapshot, max_bytes=self._max_bytes),),
-            index_status=entry.status,
-            due=entry.due,
-            agent_status=entry.agent_status,
+            entry=entry,
             at=snapshot.at,
-            asks=entry.asks,
-            run_version=entry.run_version,
-            takeable=entry.takeable,
             blobs_in_use=await self._blobs_in_use(owned.agent_id, hashes_of(snapshot)),
         )
         await self.change(partial(self._backend.compact, batch), batch)

@@ -25,7 +25,7 @@ from understudy.journal.loaded import Loaded
 from understudy.journal.memory_feed import MemoryFeed
 from understudy.journal.memory_index import MemoryIndex
 from understudy.journal.memory_keys import MemoryKeys
-from understudy.journal.owned_journal import OwnedJournal
+from understudy.journal.owned_journal import JournalledAgent, OwnedJournal
 from understudy.journal.store import Store, hashes_of
 from understudy.state.agent_state import AgentState
 from understudy.state.blobs import in_use
@@ -67,7 +67,7 @@ class _AgentRecords:
     floor: int = 0
     records: list[Record] = field(default_factory=list)
     entry: IndexEntry = _AT_REST
-    live_entry: Callable[[], IndexEntry] | None = None
+    owner: JournalledAgent | None = None
     """Gives the entry while the agent is claimed; `entry` is the one of its release."""
     deleted: bool = False
     status_at: datetime | None = None
@@ -106,8 +106,8 @@ class MemoryStore(Store):
         # Agents that are in memory when their runtime ends are not released: nobody knows any more
         # when they are due (test_what_is_due_wakes_an_agent_that_is_made).
         for agent_id, kept in self._kept.items():
-            if kept.live_entry is not None:
-                self._note_due(agent_id, kept.live_entry().due)
+            if kept.owner is not None:
+                self._note_due(agent_id, kept.owner.index_entry().due)
 
     async def claim(self, agent_id: str, agent: str | None) -> Owned | None:
         kept = self._kept.get(agent_id)
@@ -133,24 +133,18 @@ class MemoryStore(Store):
     async def release(self, owned: Owned, lost: LostAttempt | None = None) -> bool:
         self._keys.let_go(owned.agent_id)
         kept = self._kept[owned.agent_id]
-        if kept.live_entry is not None:
-            kept.entry, kept.live_entry = kept.live_entry(), None
+        if kept.owner is not None:
+            kept.entry, kept.owner = kept.owner.index_entry(), None
             self._note_due(owned.agent_id, kept.entry.due)
         return True
 
-    def journal(
-        self,
-        owned: Owned,
-        *,
-        index_entry: Callable[[], IndexEntry],
-        on_durable: Callable[[int], None],
-    ) -> MemoryAgentJournal:
+    def journal(self, owned: Owned, agent: JournalledAgent) -> MemoryAgentJournal:
         kept = self._kept[owned.agent_id]
-        kept.live_entry = index_entry
+        kept.owner = agent
         self._note_due(owned.agent_id, None)
-        return MemoryAgentJournal(kept, owned, self._appended, self)
+        return MemoryAgentJournal(kept, owned, agent, self)
 
-    def _appended(self, owned: Owned, seq: int, records: Sequence[Record]) -> None:
+    def appended(self, owned: Owned, seq: int, records: Sequence[Record]) -> None:
         self._changed.add(owned.agent_id)  # the records are folded after this
         if self._feed is not None:
             for number, record in enumerate(records, seq):
@@ -234,7 +228,7 @@ class MemoryStore(Store):
         kept.blobs, kept.message_runs = {}, {}
         self._keys.leave(agent_id)
         kept.epoch += 1
-        kept.entry, kept.live_entry, kept.status_at = _AT_REST, None, None
+        kept.entry, kept.owner, kept.status_at = _AT_REST, None, None
         self._changed.add(agent_id)
         self._note_due(agent_id, None)
         if self._feed is not None:
@@ -281,7 +275,7 @@ class MemoryStore(Store):
             if kept.deleted:
                 index.remove(agent_id)
                 continue
-            entry = kept.entry if kept.live_entry is None else kept.live_entry()
+            entry = kept.entry if kept.owner is None else kept.owner.index_entry()
             stored, before = _stored(agent_id, kept, entry), index.get(agent_id)
             is_other = before is None or before.agent_status != stored.agent_status
             if kept.status_at is None and is_other and kept.records:
@@ -299,7 +293,7 @@ class MemoryStore(Store):
 
 def _stored(agent_id: str, kept: _AgentRecords, entry: IndexEntry | None = None) -> StoredAgent:
     if entry is None:
-        entry = kept.entry if kept.live_entry is None else kept.live_entry()
+        entry = kept.entry if kept.owner is None else kept.owner.index_entry()
     return StoredAgent(
         agent_id=agent_id,
         agent=kept.agent,
@@ -319,20 +313,15 @@ def _stored(agent_id: str, kept: _AgentRecords, entry: IndexEntry | None = None)
 class MemoryAgentJournal(OwnedJournal):
     """The journal in which the owner of one agent writes in a `MemoryStore`."""
 
-    __slots__ = ("_held", "_kept", "_on_append", "_owned", "_state", "_store")
+    __slots__ = ("_agent", "_held", "_kept", "_owned", "_store")
 
     def __init__(
-        self,
-        kept: _AgentRecords,
-        owned: Owned,
-        on_append: Callable[[Owned, int, Sequence[Record]], None],
-        store: MemoryStore,
+        self, kept: _AgentRecords, owned: Owned, agent: JournalledAgent, store: MemoryStore
     ) -> None:
         self._kept = kept
         self._owned = owned
-        self._on_append = on_append
+        self._agent = agent
         self._store = store
-        self._state: Callable[[], AgentState] | None = None
         self._held: set[str] | None = None
         """The calls whose keys are noted when they are over, by call key; None where none of the
         agent's has ever had one."""
@@ -350,7 +339,7 @@ class MemoryAgentJournal(OwnedJournal):
             raise Fenced(agent_id=self._owned.agent_id, why="it was claimed again")
         if self._held is not None:
             self._note_keys()  # of the records before: these are not folded yet
-        self._on_append(self._owned, self._kept.last_seq + 1, records)
+        self._store.appended(self._owned, self._kept.last_seq + 1, records)
         self._kept.records.extend(records)
         for record in records:
             if type(record) is StatusNoted:
@@ -368,8 +357,8 @@ class MemoryAgentJournal(OwnedJournal):
 
     def _note_keys(self) -> None:
         """Note which of the calls are over that had a key. The next look is told of it."""
-        assert self._state is not None, "an agent that is in memory has one"
-        known, held, owned = self._held or set(), self._state().held_keys_in_tree, self._owned
+        held, owned = self._agent.ledger_state().held_keys_in_tree, self._owned
+        known = self._held or set()
         self._held = {call_key for call_key, each in held.items() if not each.is_done}
         ends = [KeyEnd(each, is_done=each in held) for each in known - self._held]
         if ends:
@@ -405,17 +394,14 @@ class MemoryAgentJournal(OwnedJournal):
     async def durable(self) -> None:
         return
 
-    def write_checkpoints(self, state: Callable[[], AgentState], loaded: Loaded | None) -> None:
-        self._state = state
-
     def write_last_checkpoint(self) -> None:
         kept = self._kept
-        if self._state is None or kept.epoch != self._owned.epoch:
+        if kept.epoch != self._owned.epoch:
             return
         # To fold 1,000 steps takes 6 ms of the loop. The state costs little: its messages are those
         # of the records.
         if kept.last_seq - (kept.left[0] if kept.left is not None else 0) >= LAST_RECORDS:
-            kept.left = kept.last_seq, self._state()
+            kept.left = kept.last_seq, self._agent.ledger_state()
 
     def fence(self, why: str) -> None:
         return

@@ -3,16 +3,45 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 
 from understudy.errors import UsageError
 from understudy.journal.call_keys import KeyTaking, KeyUse
-from understudy.journal.contracts import Owned
+from understudy.journal.contracts import IndexEntry, Owned
+from understudy.journal.index_status import index_entry_of
 from understudy.journal.loaded import Loaded
 from understudy.journal.taken_states import TakenState
 from understudy.state.agent_state import AgentState
 from understudy.state.records import Record
+
+
+class JournalledAgent(ABC):
+    """An agent that has a journal: what is kept of it besides its records. Called on its loop."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def ledger_state(self) -> AgentState:
+        """The state that all appended records fold to."""
+
+    def index_entry(self) -> IndexEntry:
+        """What the index says of the agent now."""
+        return index_entry_of(self.ledger_state())
+
+    def on_durable(self, seq: int) -> None:
+        """The records up to this number are durable. Called after each commit."""
+        return
+
+
+class FoldedAgent(JournalledAgent):
+    """An agent that nothing runs: its records are written, and that is all."""
+
+    def __init__(self, state: AgentState) -> None:
+        self._state = state
+
+    def ledger_state(self) -> AgentState:
+        return self._state
 
 
 class OwnedJournal(ABC):
@@ -64,12 +93,11 @@ class OwnedJournal(ABC):
 
     # ------------------------------------------------------------------- checkpoints
 
-    def write_checkpoints(self, state: Callable[[], AgentState], loaded: Loaded | None) -> None:
-        """Write checkpoints from now on, each with the records of a commit.
+    def write_checkpoints(self, loaded: Loaded | None) -> None:
+        """Write checkpoints of the agent from now on, each with the records of a commit.
 
         Args:
-            state: gives the state that all appended records fold to.
-            loaded: from what it was folded when the agent woke; None if it is new.
+            loaded: from what its state was folded when it woke; None if it is new.
 
         """
         return

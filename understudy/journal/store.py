@@ -9,7 +9,7 @@ from datetime import datetime
 from understudy._base.clock import Clock, SystemClock
 from understudy.errors import UsageError
 from understudy.journal.contracts import IndexEntry, LostAttempt, Owned
-from understudy.journal.owned_journal import OwnedJournal
+from understudy.journal.owned_journal import JournalledAgent, OwnedJournal
 from understudy.journal.reads import StoreReads
 from understudy.journal.shared_store import SharedStore
 from understudy.state.agent_state import hashes_in
@@ -81,21 +81,8 @@ class Store(StoreReads):
         return frozenset()
 
     @abstractmethod
-    def journal(
-        self,
-        owned: Owned,
-        *,
-        index_entry: Callable[[], IndexEntry],
-        on_durable: Callable[[int], None],
-    ) -> OwnedJournal:
-        """The journal in which the owner of an agent writes.
-
-        Args:
-            owned: the claim to write under.
-            index_entry: gives what the index says of the agent now.
-            on_durable: called after each commit, with the number of the newest durable record.
-
-        """
+    def journal(self, owned: Owned, agent: JournalledAgent) -> OwnedJournal:
+        """The journal in which the owner of an agent writes, under its claim."""
 
     @abstractmethod
     async def compact(self, owned: Owned, snapshot: Record, entry: IndexEntry) -> Owned:

@@ -56,7 +56,7 @@ def open_host(hosts: Hosts, ears: Ears, name: str, *, lease: float = 60.0) -> Po
 
 def at_rest(owned: Owned, *texts: str, seq: int | None = None) -> Batch:
     added = batch(owned, *texts, first_seq=seq, index_status=REST)
-    return replace(added, takeable=True)
+    return replace(added, entry=added.entry._replace(takeable=True))
 
 
 def take(backend: PostgresBackend, agent_id: str = "x") -> Owned:

@@ -24,6 +24,7 @@ from understudy.errors import (
 )
 from understudy.journal import (
     IndexEntry,
+    JournalledAgent,
     Loaded,
     LostAttempt,
     Owned,
@@ -150,7 +151,7 @@ _NO_ATTEMPTS: frozenset[int] = frozenset()
 """One for all agents: each empty set takes 0.2 KB."""
 
 
-class Activation:
+class Activation(JournalledAgent):
     """An agent in memory: its definition, its state, its run task, and who waits for it."""
 
     __slots__ = (
@@ -395,9 +396,7 @@ async def activate(
     state = loaded.folded() if loaded is not None else AgentState()
     services.placement.check(agent_id, agent, state)
     activation = Activation(agent)
-    journal = activation.journal = services.store.journal(
-        owned, index_entry=activation.index_entry, on_durable=activation.on_durable
-    )
+    journal = activation.journal = services.store.journal(owned, activation)
     ledger = activation.ledger = Ledger(
         state,
         journal,
@@ -411,7 +410,7 @@ async def activate(
     ledger.outlives_run = True
     if services.instrument is not None:
         services.instrument.follow(ledger)
-    journal.write_checkpoints(activation.ledger_state, loaded)
+    journal.write_checkpoints(loaded)
     if state.held_keys_in_tree:
         journal.follow_keys()
     if state.run is not None and state.run.fruitless and not state.run.over:

@@ -18,7 +18,7 @@ from understudy.errors import (
     StoreDamaged,
     UsageError,
 )
-from understudy.journal import IndexStatus, Store, StoreReads, index_entry_of
+from understudy.journal import FoldedAgent, IndexStatus, Store, StoreReads
 from understudy.journal.codec import UPGRADES, upgraded
 from understudy.journal.store_format import library_version
 from understudy.state.blobs import check_kept
@@ -162,9 +162,7 @@ async def _append(
     try:
         loaded = await store.load_latest(agent_id) if owned.last_seq else None
         state = replay(records, loaded.folded() if loaded is not None else None)
-        journal = store.journal(
-            owned, index_entry=lambda: index_entry_of(state), on_durable=lambda _: None
-        )
+        journal = store.journal(owned, FoldedAgent(state))
         journal.append(records)
         if blobs:
             journal.keep_blobs(blobs)

@@ -17,9 +17,7 @@ Claims and leases are always at least `local`.
 from __future__ import annotations
 
 import logging
-import math
 import re
-from collections.abc import Collection
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -112,8 +110,7 @@ class PostgresBackend(PostgresWriter):
         *self._connections, self._listener_connection = make_connections(
             url, host=host, schema=schema, durability=durability, lease=lease, patience=patience
         )
-        writer, reader, self._heartbeat = self._connections
-        super().__init__(writer, reader, host=host, keep_claims=not self._durable)
+        super().__init__(self._connections, host, keep_claims=not self._durable)
         self._listener: NotifyListener | None = None
         self._watchdog = Watchdog(
             [*self._connections, self._listener_connection], min(1.0, lease / 4, patience / 4)
@@ -194,14 +191,12 @@ class PostgresBackend(PostgresWriter):
         channel = self._listener.channel if self._listener is not None else None
         values = [self._host, channel, self._lease]
         before = suspend_aware_seconds()
-        ((host_id, seconds, there, self.keeps_feed),) = self._heartbeat.run_repeatable(
+        ((host_id, seconds, there, self.keeps_feed),) = self._beat(
             lambda connection: connection.execute(lease.INSERT_HOST, values).fetchall()
         )
         self._measure(before, there)
-        self._heartbeat.run_repeatable(self._look_at_clock)  # it is faster: nothing is committed
-        self._heartbeat.run_repeatable(
-            lambda connection: self._hosting.introduce(connection, host_id)
-        )
+        self._beat(self._look_at_clock)  # it is faster: nothing is committed
+        self._introduce_host(host_id)
         self._host_id = host_id
         self._fenced = False
         return float(seconds)
@@ -218,7 +213,7 @@ class PostgresBackend(PostgresWriter):
         if host_id is not None:
             try:
                 values = {"id": host_id, "told": str(Hint("left"))}
-                self._heartbeat.run_repeatable(partial(_leave, values=values))
+                self._beat(partial(_leave, values=values))
             except StoreError as error:
                 _log.warning("Host %r did not release its agents: %s", self._host, error)
         self._close_writer()
@@ -243,9 +238,7 @@ class PostgresBackend(PostgresWriter):
         if self._fenced:
             return self._become_host()
         values, before = [self._lease, host_id], suspend_aware_seconds()
-        rows = self._heartbeat.run_repeatable(
-            lambda connection: connection.execute(lease.RENEW, values).fetchall()
-        )
+        rows = self._beat(lambda connection: connection.execute(lease.RENEW, values).fetchall())
         if not rows:
             self._fenced = True
             raise Fenced(
@@ -292,25 +285,6 @@ class PostgresBackend(PostgresWriter):
             # (test_a_host_whose_clock_is_right_keeps_it_however_late_the_server_answers).
             ahead = ours
         self._server_ahead, self._doubt, self._measured = ahead, doubt, after
-
-    def introduce(self, labels: Collection[str]) -> None:
-        self._hosting.labels = frozenset(labels)
-
-    def end_dead_hosts(self) -> int:
-        host_id = self._host_id
-        if host_id is None:
-            return 0
-        return self._heartbeat.run_repeatable(
-            lambda connection: self._hosting.end_dead_hosts(connection, host_id)
-        )
-
-    def ended_leases(self) -> tuple[int, float]:
-        host_id = self._host_id
-        if host_id is None:
-            return 0, math.inf
-        return self._heartbeat.run_repeatable(
-            lambda connection: self._hosting.ended_leases(connection, host_id)
-        )
 
 
 def _leave(connection: PsycopgConnection, values: dict[str, Any]) -> None:

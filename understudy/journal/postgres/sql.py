@@ -225,7 +225,7 @@ LISTED_ASKS = """
 SELECT k.no, a.agent_id, k.definition, k.kind, k.tool, k.asked_at, k.expires_at, k.reminders,
     k.escalations, k.version, k.payload
 FROM asks k JOIN agents a ON a.key = k.agent
-WHERE NOT a.deleted AND k.kind = %s"""
+WHERE NOT a.deleted"""
 """Conditions, an order and a limit follow."""
 
 RECORDS = """

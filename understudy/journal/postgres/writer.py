@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from datetime import datetime
 from sys import intern
 from typing import TYPE_CHECKING, Any
@@ -20,6 +20,7 @@ from understudy.journal.checkpoints import Checkpoint
 from understudy.journal.codec import EncodedRecord
 from understudy.journal.contracts import (
     Batch,
+    IndexEntry,
     IndexStatus,
     LostAttempt,
     Owned,
@@ -31,10 +32,9 @@ from understudy.journal.postgres import call_keys, checkpoint_sql, feed_sql, sql
 from understudy.journal.postgres.batches import add_batches, columns_of, split
 from understudy.journal.postgres.reader import load_behind
 from understudy.journal.postgres.sharing import inbox, lease
-from understudy.journal.postgres.sharing.hosts import Hosting
-from understudy.journal.postgres.sharing.inbox import PostgresInbox
+from understudy.journal.postgres.sharing.hosts import PostgresHosts
 from understudy.journal.postgres.sql import MAX_ID_BYTES, Rows, is_storable_id
-from understudy.journal.shared import Hint, HostedDefinition, answers_of_deleted
+from understudy.journal.shared import Hint, answers_of_deleted
 
 if TYPE_CHECKING:
     from understudy.journal.postgres.connection import PostgresConnection
@@ -45,32 +45,21 @@ _LOCK_NOT_AVAILABLE = "55P03"
 _log = logging.getLogger(__name__)
 
 
-class PostgresWriter(PostgresInbox):
+class PostgresWriter(PostgresHosts):
     """Writes on a connection of its own, and knows the keys of the agents that its host owns.
 
     Args:
-        connection: of the writer.
-        reading: the reader's connection.
-        host: the name of this runtime.
+        connections, host: as of `PostgresReader`.
         keep_claims: whether a claim is made durable although other commits are not.
 
     """
 
     def __init__(
-        self,
-        connection: PostgresConnection,
-        reading: PostgresConnection,
-        *,
-        host: str,
-        keep_claims: bool,
+        self, connections: Sequence[PostgresConnection], host: str, *, keep_claims: bool
     ) -> None:
-        super().__init__(reading)
+        super().__init__(connections, host)
         self.keeps_feed: bool = False
-        self._host_id: int | None = None
-        self._writing: PostgresConnection = connection
-        self._host: str = host
         self._keep_claims = keep_claims
-        self._hosting: Hosting = Hosting()
         self._keys: dict[str, int] = {}
         self._in_transaction = False
         self._sent_begin = False
@@ -78,14 +67,6 @@ class PostgresWriter(PostgresInbox):
         """The host that the server knows the present connection as."""
         self._waited_for_a_lock = False
         """Whether a statement gave up waiting for what another session has locked."""
-
-    @property
-    def host(self) -> str:
-        return self._host
-
-    @property
-    def host_id(self) -> int | None:
-        return self._host_id
 
     def reconnect(self) -> None:
         """Connect, again if there was a connection. What was not committed is lost.
@@ -101,7 +82,7 @@ class PostgresWriter(PostgresInbox):
         self._writing.connect()
         if self._waited_for_a_lock:
             with self._writing.use() as connection:
-                connection.execute(lease.END_SESSIONS, [self.own_id])
+                connection.execute(lease.END_SESSIONS, [self._own_id])
             self._waited_for_a_lock = False
 
     def _close_writer(self) -> None:
@@ -144,7 +125,7 @@ class PostgresWriter(PostgresInbox):
         return self._claim(agent_id, agent, take=at_rest, creates=creates)
 
     def load_claimed(self, agent_id: str, after: int) -> tuple[int, StoredRecords] | None:
-        return load_behind(self.fetch, agent_id, after)
+        return load_behind(self._fetch, agent_id, after)
 
     def _claim(
         self,
@@ -179,21 +160,22 @@ class PostgresWriter(PostgresInbox):
         if self._keep_claims:
             # An epoch must never be given twice, also after a crash of the server
             # (test_a_crash_of_the_server_loses_nothing_that_was_committed).
-            self.fetch("SET LOCAL synchronous_commit = local")
+            self._fetch("SET LOCAL synchronous_commit = local")
         for _ in range(_TRIES):
             found = self._claimable(agent_id, take=take)
             is_there = found is not None and not found["deleted"]
             if not is_there and (agent is None or not creates):
                 return None
             if agent is not None and runs:
-                self._check_fits(agent_id, agent, found)
+                version = found["run_version"] if found is not None else None
+                self._check_fits(agent_id, agent, version)
             # Race: this against the claim of another host. Both statements are compare-and-set: the
             # loser waits for the winner's commit, gets no row, and looks again
             # (test_of_two_claims_at_once_one_wins).
             if found is None:
-                rows = self.fetch(sql.INSERT_AGENT, [agent_id, agent, self.own_id])
+                rows = self._fetch(sql.INSERT_AGENT, [agent_id, agent, self._own_id])
             else:
-                rows = self.fetch(sql.CLAIM, {**found, "agent": agent, "own_id": self.own_id})
+                rows = self._fetch(sql.CLAIM, {**found, "agent": agent, "own_id": self._own_id})
             for incarnation, epoch, last_seq, name, key, has_posts, _ in rows:
                 self._keys[agent_id] = key
                 return Owned(
@@ -206,9 +188,6 @@ class PostgresWriter(PostgresInbox):
                 )
         raise _contended(agent_id)
 
-    def register(self, definitions: Sequence[HostedDefinition]) -> None:
-        self._hosting.register(self.fetch, self.own_id, definitions)
-
     def give(
         self,
         agent_id: str,
@@ -219,18 +198,18 @@ class PostgresWriter(PostgresInbox):
         if not is_storable_id(agent_id):
             return None
         if self._keep_claims:
-            self.fetch("SET LOCAL synchronous_commit = local")  # as a claim
+            self._fetch("SET LOCAL synchronous_commit = local")  # as a claim
         for _ in range(_TRIES):
             found = self._claimable(agent_id, take=False)
             version = found["run_version"] if found is not None else None
-            other = self._hosting.fitting_host(self.fetch, self.own_id, agent, version, needs)
+            other = self._fitting_host(agent, version, needs)
             if other is None:
                 return None
             other_id, name = other
             if found is None:
-                rows = self.fetch(sql.INSERT_AGENT, [agent_id, agent, other_id])
+                rows = self._fetch(sql.INSERT_AGENT, [agent_id, agent, other_id])
             else:
-                rows = self.fetch(sql.CLAIM, {**found, "agent": agent, "own_id": other_id})
+                rows = self._fetch(sql.CLAIM, {**found, "agent": agent, "own_id": other_id})
             for incarnation, epoch, last_seq, _, key, *_ in rows:
                 self._keys.pop(agent_id, None)
                 if last_seq == 0 and created is not None:
@@ -240,15 +219,12 @@ class PostgresWriter(PostgresInbox):
                         epoch=epoch,
                         first_seq=1,
                         records=(created,),
-                        index_status=IndexStatus.REST,
+                        entry=IndexEntry(IndexStatus.REST),
                     )
-                    self.fetch(sql.ADD, columns_of([batch], [key], other_id))
-                self.fetch(inbox.TELL_OWNER, [str(Hint("given", epoch, agent_id)), other_id])
+                    self._fetch(sql.ADD, columns_of([batch], [key], other_id))
+                self._fetch(inbox.TELL_OWNER, [str(Hint("given", epoch, agent_id)), other_id])
                 return name
         raise _contended(agent_id)
-
-    def set_draining(self) -> None:
-        self._hosting.set_draining(self.fetch, self.own_id)
 
     def append(self, batch: Batch) -> None:
         (refused,) = self.append_all([batch])
@@ -260,30 +236,30 @@ class PostgresWriter(PostgresInbox):
         for indexes in split(batches):
             part = [batches[index] for index in indexes]
             keys = self._keys_of([batch.agent_id for batch in part])
-            refusals = add_batches(self.fetch, part, keys, self.own_id)
+            refusals = add_batches(self._fetch, part, keys, self._own_id)
             for index, refused in zip(indexes, refusals, strict=True):
                 answers[index] = refused
         return answers
 
     def release(self, owned: Owned) -> bool:
         self._keys.pop(owned.agent_id, None)
-        values = [owned.agent_id, owned.incarnation, owned.epoch, self.own_id]
-        released = self.fetch(sql.RELEASE, values)
+        values = [owned.agent_id, owned.incarnation, owned.epoch, self._own_id]
+        released = self._fetch(sql.RELEASE, values)
         if released == [(True,)]:
-            inbox.tell_askers(self.fetch, owned.agent_id)
+            inbox.tell_askers(self._fetch, owned.agent_id)
         return bool(released)
 
     def note_lost_attempt(self, agent_id: str, lost: LostAttempt) -> None:
         values = {"agent_id": agent_id, "run": lost.run_id, "number": lost.number}
-        self.fetch(sql.NOTE_LOST_ATTEMPT, values)
+        self._fetch(sql.NOTE_LOST_ATTEMPT, values)
 
     def compact(self, batch: Batch) -> None:
         if len(batch.records) != 1:
             raise ValueError(f"A snapshot must be one record, got {len(batch.records)}")
         self.append(batch)
-        ((key,),) = self.fetch(sql.SET_FLOOR, [batch.first_seq - 1, batch.agent_id])
-        self.fetch(sql.DELETE_RECORDS_BELOW, [key, batch.first_seq])
-        self.fetch(sql.DELETE_BLOBS, [key, [bytes.fromhex(hash) for hash in batch.blobs_in_use]])
+        ((key,),) = self._fetch(sql.SET_FLOOR, [batch.first_seq - 1, batch.agent_id])
+        self._fetch(sql.DELETE_RECORDS_BELOW, [key, batch.first_seq])
+        self._fetch(sql.DELETE_BLOBS, [key, [bytes.fromhex(hash) for hash in batch.blobs_in_use]])
         self._delete_checkpoint(key)
 
     def delete(self, agent_id: str) -> bool:
@@ -299,60 +275,60 @@ class PostgresWriter(PostgresInbox):
             found = self._claimable(agent_id, take=take)
             if found is None or found["deleted"]:
                 return False
-            for key, _ in self.fetch(sql.DELETE_AGENT, found):
+            for key, _ in self._fetch(sql.DELETE_AGENT, found):
                 self._keys.pop(agent_id, None)
-                inbox.tell_askers(self.fetch, agent_id)
-                self.fetch(inbox.REPLY_TO_DELETED, self._replies_to_deleted(agent_id, key))
-                self.fetch(sql.DELETE_RECORDS, [key])
-                self.fetch(sql.DELETE_LOST_ATTEMPTS, [key])
-                self.fetch(sql.DELETE_ASKS, [key])
-                self.fetch(sql.DELETE_BLOBS, [key, []])
-                self.fetch(sql.DELETE_MESSAGE_RUNS, [key])
-                self.fetch(call_keys.LEAVE, [key])
+                inbox.tell_askers(self._fetch, agent_id)
+                self._fetch(inbox.REPLY_TO_DELETED, self._replies_to_deleted(agent_id, key))
+                self._fetch(sql.DELETE_RECORDS, [key])
+                self._fetch(sql.DELETE_LOST_ATTEMPTS, [key])
+                self._fetch(sql.DELETE_ASKS, [key])
+                self._fetch(sql.DELETE_BLOBS, [key, []])
+                self._fetch(sql.DELETE_MESSAGE_RUNS, [key])
+                self._fetch(call_keys.LEAVE, [key])
                 self._delete_checkpoint(key)
                 return True
         raise _contended(agent_id)
 
     def turn_feed(self, on: bool) -> None:
         if on:
-            self.fetch(feed_sql.TURN_FEED_ON)
-            self.fetch(feed_sql.DELETE_FOREIGN_FEED)
+            self._fetch(feed_sql.TURN_FEED_ON)
+            self._fetch(feed_sql.DELETE_FOREIGN_FEED)
         else:
-            self.fetch(feed_sql.TURN_FEED_OFF)
-            self.fetch(feed_sql.EMPTY_FEED)
+            self._fetch(feed_sql.TURN_FEED_OFF)
+            self._fetch(feed_sql.EMPTY_FEED)
         self.keeps_feed = on
 
     def add_deletion(self, agent_id: str, at: datetime) -> None:
-        self.fetch(feed_sql.ADD_DELETION_TO_FEED, [time_number(at), agent_id])
+        self._fetch(feed_sql.ADD_DELETION_TO_FEED, [time_number(at), agent_id])
 
     def trim_feed(self, before: datetime, keep: int) -> None:
-        self.fetch(feed_sql.TRIM_FEED, [time_number(before), keep])
+        self._fetch(feed_sql.TRIM_FEED, [time_number(before), keep])
 
     def key_uses(self, key_hash: str, at: datetime) -> list[KeyUse]:
-        return call_keys.uses(self.fetch, key_hash, at)
+        return call_keys.uses(self._fetch, key_hash, at)
 
     def take_key(self, owned: Owned, taking: KeyTaking) -> list[KeyUse] | None:
-        return call_keys.take(self.fetch, self.own_id, owned, taking)
+        return call_keys.take(self._fetch, self._own_id, owned, taking)
 
     def free_key(self, key_hash: str, use: KeyUse) -> None:
-        call_keys.free(self.fetch, key_hash, use)
+        call_keys.free(self._fetch, key_hash, use)
 
     def delete_old_keys(self, before: datetime) -> None:
-        self.fetch(call_keys.DELETE_OLD, [time_number(before)])
+        self._fetch(call_keys.DELETE_OLD, [time_number(before)])
 
     def write_checkpoint(self, owned: Owned, checkpoint: Checkpoint) -> None:
         values = {
             "agent_id": owned.agent_id,
             "incarnation": owned.incarnation,
             "epoch": owned.epoch,
-            "owner": self.own_id,
+            "owner": self._own_id,
             "seq": checkpoint.seq,
             "head": checkpoint.head,
             "crc": checkpoint.crc,
         }
         segments = checkpoint.segments
-        for (key,) in self.fetch(checkpoint_sql.WRITE_CHECKPOINT, values):
-            self.fetch(checkpoint_sql.DELETE_SEGMENTS, [key, checkpoint.first_segment])
+        for (key,) in self._fetch(checkpoint_sql.WRITE_CHECKPOINT, values):
+            self._fetch(checkpoint_sql.DELETE_SEGMENTS, [key, checkpoint.first_segment])
             columns = {
                 "agent": key,
                 "numbers": [segment.number for segment in segments],
@@ -360,11 +336,11 @@ class PostgresWriter(PostgresInbox):
                 "payloads": [segment.payload for segment in segments],
                 "crcs": [segment.crc for segment in segments],
             }
-            self.fetch(checkpoint_sql.WRITE_SEGMENTS, columns)
+            self._fetch(checkpoint_sql.WRITE_SEGMENTS, columns)
 
     def _delete_checkpoint(self, key: int) -> None:
-        self.fetch(checkpoint_sql.DELETE_CHECKPOINT, [key])
-        self.fetch(checkpoint_sql.DELETE_SEGMENTS, [key, 0])
+        self._fetch(checkpoint_sql.DELETE_CHECKPOINT, [key])
+        self._fetch(checkpoint_sql.DELETE_SEGMENTS, [key, 0])
 
     def is_committed(self, batch: Batch) -> bool:
         first, last = batch.first_seq, batch.last_seq
@@ -375,13 +351,13 @@ class PostgresWriter(PostgresInbox):
             # Race: this against the server, which may still work on the commit whose answer was
             # lost. The first statement waits until that is settled
             # (test_reading_back_waits_for_a_transaction_that_is_not_settled).
-            agent = self.fetch(sql.SETTLED_AGENT, [batch.agent_id])
-            found = self.fetch(sql.READ_BACK, [batch.agent_id, first, last])
+            agent = self._fetch(sql.SETTLED_AGENT, [batch.agent_id])
+            found = self._fetch(sql.READ_BACK, [batch.agent_id, first, last])
         finally:
             if alone:
                 self.rollback()
         if not batch.records:
-            stands = batch.index_status.value, batch.takeable
+            stands = batch.entry.status.value, batch.entry.takeable
             return agent == [(batch.incarnation, batch.epoch, last, *stands)]
         return found == [
             (seq, batch.incarnation, batch.epoch, record.kind, record.version, record.payload)
@@ -390,13 +366,7 @@ class PostgresWriter(PostgresInbox):
 
     # ------------------------------------------------------------------- internals
 
-    @property
-    def own_id(self) -> int:
-        if self._host_id is None:
-            raise StoreUnavailable(cause="the store is not open")
-        return self._host_id
-
-    def fetch(self, query: str, values: Sequence[Any] | dict[str, Any] | None = None) -> Rows:
+    def _fetch(self, query: str, values: Sequence[Any] | dict[str, Any] | None = None) -> Rows:
         try:
             with self._writing.use() as connection:
                 if self._sent_begin:
@@ -404,7 +374,7 @@ class PostgresWriter(PostgresInbox):
                 else:
                     assert self._in_transaction, "a change is made between begin and commit"
                     if self._session_of != self._host_id:
-                        own_id = self.own_id
+                        own_id = self._own_id
                         connection.execute(lease.NAME_SESSION, [own_id])
                         self._session_of = own_id
                     self._sent_begin = True
@@ -420,13 +390,6 @@ class PostgresWriter(PostgresInbox):
             if getattr(error.__cause__, "sqlstate", None) == _LOCK_NOT_AVAILABLE:
                 self._waited_for_a_lock = True
             raise
-
-    def _check_fits(self, agent_id: str, agent: str, found: Mapping[str, Any] | None) -> None:
-        """Raise `UnfitHost` if this host must not run an agent."""
-        version = found["run_version"] if found is not None else None
-        unfit = self._hosting.why_unfit(self.fetch, agent_id, agent, version)
-        if unfit is not None:
-            raise unfit
 
     def _replies_to_deleted(self, agent_id: str, key: int) -> dict[str, Any]:
         deleted, unknown = answers_of_deleted(agent_id)
@@ -444,8 +407,8 @@ class PostgresWriter(PostgresInbox):
 
         """
         while True:
-            ((*is_, owner, host, owner_holds, we_hold, version, takeable),) = self.fetch(
-                sql.OWNERSHIP, [self.own_id, agent_id]
+            ((*is_, owner, host, owner_holds, we_hold, version, takeable),) = self._fetch(
+                sql.OWNERSHIP, [self._own_id, agent_id]
             )
             incarnation, epoch, deleted = is_
             is_taken = False
@@ -458,9 +421,9 @@ class PostgresWriter(PostgresInbox):
                 raise Fenced(agent_id=agent_id, why=why)
             if epoch is None:
                 return None
-            if host is None or owner == self.own_id:
+            if host is None or owner == self._own_id:
                 break
-            if owner_holds and self._hosting.end_if_dead(self.fetch, owner):
+            if owner_holds and self._end_if_dead(owner):
                 continue
             if owner_holds:
                 if take and takeable:
@@ -468,11 +431,11 @@ class PostgresWriter(PostgresInbox):
                     break
                 raise OwnedElsewhere(agent_id=agent_id, host=host)
             if owner_holds is not None:  # this is the first one to take over from that owner
-                self.fetch(lease.END_SUSPENDED_SESSION, [owner])
+                self._fetch(lease.END_SUSPENDED_SESSION, [owner])
             # Race: this against a renewal by the owner. The statement waits for one under way; if
             # that was in time, no row changes, and we look again
             # (test_a_claim_waits_for_a_renewal_that_is_under_way_and_believes_it).
-            if self.fetch(lease.EXPIRE_HOST, [owner]):
+            if self._fetch(lease.EXPIRE_HOST, [owner]):
                 break
         return {
             "agent_id": agent_id,
@@ -488,7 +451,7 @@ class PostgresWriter(PostgresInbox):
     def _keys_of(self, agent_ids: Sequence[str]) -> list[int]:
         """The keys of the agents' rows; -1 if there is none. Those of claimed agents are cached."""
         missing = [agent_id for agent_id in agent_ids if agent_id not in self._keys]
-        found: dict[str, int] = dict(self.fetch(sql.KEYS, [missing])) if missing else {}
+        found: dict[str, int] = dict(self._fetch(sql.KEYS, [missing])) if missing else {}
         return [self._keys.get(agent_id) or found.get(agent_id, -1) for agent_id in agent_ids]
 
 

@@ -24,7 +24,15 @@ from understudy.journal.contracts import (
     time_number,
 )
 from understudy.journal.feed import FeedKey, FeedPage
-from understudy.journal.lists import AgentKey, AgentQuery, AskKey, AskQuery, ids_from, listed_ask
+from understudy.journal.lists import (
+    AgentKey,
+    AgentQuery,
+    AskKey,
+    AskQuery,
+    agents_where,
+    asks_where,
+    listed_ask,
+)
 from understudy.journal.sqlite import blobs, call_keys, checkpoints, feed
 from understudy.journal.sqlite.connection import connect_reader
 from understudy.journal.sqlite.errors import UNREADABLE, damaged, is_undecodable, store_error
@@ -47,7 +55,7 @@ _ASK = """
     SELECT k.no, a.id, k.definition, k.kind, k.tool, k.asked_at, k.expires_at, k.reminders,
         k.escalations, k.version, k.payload
     FROM asks k CROSS JOIN agents a ON a.no = k.agent
-    WHERE NOT a.deleted AND k.kind = ?
+    WHERE NOT a.deleted AND
 """
 _RECORDS = """
     SELECT kind, version, payload FROM records WHERE id BETWEEN ? AND ? ORDER BY id
@@ -223,48 +231,13 @@ class SqliteReader(Backend):
     def list_agents(
         self, query: AgentQuery, after: AgentKey | None, limit: int
     ) -> list[StoredAgent]:
-        ids = ids_from(query.prefix)
-        where, values = ["id >= ?"], [ids.first]
-        for condition, value in (
-            ("id < ?", ids.end),
-            ("status = ?", query.status),
-            ("definition = ?", query.agent),
-            ("run_version = ?", query.version),
-        ):
-            if value is not None:
-                where.append(condition)
-                values.append(value)
-        if query.version is not None or query.not_versions is not None:
-            where.append("run_version IS NOT NULL")
-        if query.not_versions is not None:
-            where.append(f"run_version NOT IN ({', '.join('?' * len(query.not_versions))})")
-            values += query.not_versions
-        order, first = "id", list[Any]()
-        if query.updated_since is not None:
-            since = time_number(query.updated_since)
-            order, first = "status_at, id", [*(after or (since, ""))]
-            where.append("status_at IS NOT NULL AND (status_at, id) > (?, ?)")
-        elif after is not None:
-            first = [after[1]]
-            where.append("id > ?")
-        return self._listed_where(
-            f"{' AND '.join(where)} ORDER BY {order} LIMIT ?", (*values, *first, limit)
-        )
+        where, values = agents_where(query, after, limit, table="agents", id="id", mark="?")
+        return self._listed_where(where, values)
 
     def list_asks(self, query: AskQuery, after: AskKey | None, limit: int) -> list[StoredAsk]:
-        where, values = "", list[Any]([query.kind])
-        for column, value in (("tool", query.tool), ("definition", query.agent)):
-            if value is not None:
-                where += f" AND k.{column} = ?"
-                values.append(value)
-        by = "asked_at" if query.order == "oldest" else "expires_at"
-        where += f" AND (k.{by}, k.no) > (?, ?) ORDER BY k.{by}, k.no LIMIT ?"
-        values += [*(after or (NO_TIME, 0)), limit]
-        return self._listed(
-            lambda connection: [
-                listed_ask(row) for row in connection.execute(f"{_ASK} {where}", values).fetchall()
-            ]
-        )
+        where, values = asks_where(query, after, limit, mark="?")
+        rows = self._listed(lambda db: db.execute(f"{_ASK} {where}", values).fetchall())
+        return [listed_ask(row) for row in rows]
 
     def read_feed(self, after: FeedKey | None, limit: int) -> FeedPage | None:
         def read(connection: sqlite3.Connection) -> FeedPage | None:
@@ -277,7 +250,7 @@ class SqliteReader(Backend):
         query = "SELECT status, count(*) FROM agents WHERE NOT deleted GROUP BY status"
         return dict(self._read(lambda connection: connection.execute(query).fetchall()))
 
-    def _listed_where(self, where: str, values: tuple[Any, ...]) -> list[StoredAgent]:
+    def _listed_where(self, where: str, values: Sequence[Any]) -> list[StoredAgent]:
         return self._listed(
             lambda connection: [
                 listed_agent(row[1:])

@@ -6,6 +6,7 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
+from understudy.errors import StoreUnavailable
 from understudy.journal.postgres.reader import PostgresReader
 from understudy.journal.postgres.sql import Fetch, Rows
 from understudy.journal.shared import (
@@ -147,68 +148,70 @@ class PostgresInbox(PostgresReader):
     """The calls of hosts to agents of each other."""
 
     @property
-    @abstractmethod
-    def own_id(self) -> int:
+    def _own_id(self) -> int:
         """As `host_id`, of a host that is open."""
+        if self._host_id is None:
+            raise StoreUnavailable(cause="the store is not open")
+        return self._host_id
 
     @abstractmethod
-    def fetch(self, query: str, values: Sequence[Any] | dict[str, Any] | None = None) -> Rows:
+    def _fetch(self, query: str, values: Sequence[Any] | dict[str, Any] | None = None) -> Rows:
         """The rows of a statement in the writer's transaction."""
 
     def post(self, agent_id: str, incarnation: int, posts: Sequence[Post]) -> list[int]:
         values = {
             "agent_id": agent_id,
             "incarnation": incarnation,
-            "own_id": self.own_id,
+            "own_id": self._own_id,
             "kinds": [each.kind for each in posts],
             "bodies": [each.body for each in posts],
             "nonces": [each.nonce for each in posts],
             "told": str(Hint("posted", 0, agent_id)),
         }
-        return [id for id, _ in self.fetch(POST, values)]
+        return [id for id, _ in self._fetch(POST, values)]
 
     def begin_post(self, id: int, attempt: str) -> bool:
-        return bool(self.fetch(BEGIN_POST, [attempt, id, attempt]))
+        return bool(self._fetch(BEGIN_POST, [attempt, id, attempt]))
 
     def reply(self, id: int, reply: bytes) -> None:
-        self.fetch(REPLY, {"id": id, "reply": reply, "told": str(Hint("look", id))})
+        self._fetch(REPLY, {"id": id, "reply": reply, "told": str(Hint("look", id))})
 
     def remove_posts(self, ids: Sequence[int]) -> None:
-        self.fetch(REMOVE_POSTS, [list(ids)])
+        self._fetch(REMOVE_POSTS, [list(ids)])
 
     def withdraw(self, ids: Sequence[int]) -> dict[int, bool]:
-        return dict(self.fetch(WITHDRAW, [list(ids)]))
+        return dict(self._fetch(WITHDRAW, [list(ids)]))
 
     def retell(self, id: int) -> None:
-        self.fetch(RETELL, [str(Hint("posted")), id])
+        self._fetch(RETELL, [str(Hint("posted")), id])
 
     def delete_lost_replies(self) -> None:
-        self.fetch(DELETE_LOST_REPLIES)
+        self._fetch(DELETE_LOST_REPLIES)
 
     def tell(self, host_id: int, hint: Hint) -> None:
-        self.fetch(TELL_OWNER, [str(hint), host_id])
+        self._fetch(TELL_OWNER, [str(hint), host_id])
 
     def posted(self, wanted: Wanted) -> list[Posted]:
         if self.host_id is None:
             return []
         values = {**wanted._asdict(), "own_id": self.host_id, "queueing": list(QUEUEING)}
-        rows = self.read(POSTED if wanted.agent_ids is None else POSTED_TO, values)
+        rows = self._read(POSTED if wanted.agent_ids is None else POSTED_TO, values)
         return [Posted(*row) for row in rows]
 
     def post_states(self, ids: Sequence[int]) -> dict[int, PostState]:
-        return {id: PostState(*row) for id, *row in self.read(POST_STATES, [list(ids)])}
+        return {id: PostState(*row) for id, *row in self._read(POST_STATES, [list(ids)])}
 
     def place(self, agent_id: str) -> Place | None:
-        for row in self.read(PLACE, [agent_id]):
+        for row in self._read(PLACE, [agent_id]):
             return Place(*row)
         return None
 
     def epochs(self, agent_ids: Sequence[str]) -> dict[str, int]:
-        return dict(self.read(EPOCHS, [list(agent_ids)]))
+        return dict(self._read(EPOCHS, [list(agent_ids)]))
 
     def orphans(self, limit: int) -> list[tuple[str, str]]:
-        return [(agent_id, agent) for agent_id, agent in self.read(ORPHANS, [limit])]
+        return [(agent_id, agent) for agent_id, agent in self._read(ORPHANS, [limit])]
 
     def send(self, sent: Sequence[Sent]) -> None:
         ids, texts = [each.host_id for each in sent], [each.text for each in sent]
-        self.read(SEND, {"own_id": self.host_id, "ids": ids, "texts": texts})
+        self._read(SEND, {"own_id": self.host_id, "ids": ids, "texts": texts})
