@@ -20,8 +20,9 @@ from typing import Any
 from benchmarks.machine import machine_line
 from understudy import Runtime
 from understudy.interrupts import Request
-from understudy.journal import DatabaseStore, IndexEntry, MemoryStore, Store
-from understudy.journal.contracts import Backend, Batch
+from understudy.journal import DatabaseStore, FoldedAgent, IndexEntry, MemoryStore, Store
+from understudy.journal.backend import Backend
+from understudy.journal.contracts import Batch
 from understudy.journal.index_status import index_entry_of
 from understudy.journal.lists import AskOrder
 from understudy.journal.postgres.backend import PostgresBackend
@@ -94,7 +95,6 @@ def fill(backend: Backend, agents: int) -> None:
             owned = backend.claim(f"agent-{number:07}", "desk")
             assert owned is not None, "it is new"
             records = records_of(number)
-            entry = entry_of(records)
             batches.append(
                 Batch(
                     agent_id=owned.agent_id,
@@ -102,12 +102,9 @@ def fill(backend: Backend, agents: int) -> None:
                     epoch=owned.epoch,
                     first_seq=1,
                     records=tuple(map(encode, records)),
-                    index_status=entry.status,
-                    due=entry.due,
-                    agent_status=entry.agent_status,
+                    entry=entry_of(records),
                     status_noted=True,
                     at=records[-1].at,
-                    asks=entry.asks,
                 )
             )
         assert backend.append_all(batches) == [None] * len(batches)
@@ -119,8 +116,7 @@ async def fill_memory(store: MemoryStore, agents: int) -> None:
         owned = await store.claim(f"agent-{number:07}", "desk")
         assert owned is not None, "it is new"
         records = records_of(number)
-        entry = entry_of(records)
-        journal = store.journal(owned, index_entry=lambda e=entry: e, on_durable=lambda _: None)  # type: ignore[misc]
+        journal = store.journal(owned, FoldedAgent(replay(records)))
         journal.append(records)
         await store.release(owned)
 

@@ -101,6 +101,7 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Generator[None, object, o
 
         @functools.wraps(test)
         async def alone(**arguments: object) -> None:
+            before = own_tasks()  # those of its fixtures
             try:
                 await test(**arguments)
             except asyncio.CancelledError:
@@ -108,7 +109,7 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Generator[None, object, o
                     task.print_stack(file=sys.stderr)
                 raise
             for _ in range(100):  # what is cancelled by now comes to its end
-                if not own_tasks():
+                if own_tasks() <= before:
                     break
                 await asyncio.sleep(0)
             else:

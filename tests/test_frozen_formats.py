@@ -42,6 +42,7 @@ from understudy.errors import error_from_dict
 from understudy.interrupts import Request
 from understudy.journal import (
     DatabaseStore,
+    IndexEntry,
     IndexStatus,
     Loaded,
     StoredAgent,
@@ -49,12 +50,9 @@ from understudy.journal import (
 )
 from understudy.journal.checkpoints import VERSION
 from understudy.journal.codec import decode, encode
-from understudy.journal.contracts import (
-    Batch,
-    KeepsCheckpoints,
-    KeepsLostAttempts,
-)
+from understudy.journal.contracts import Batch
 from understudy.journal.lists import AgentQuery, AskQuery
+from understudy.journal.shared import SharedBackend
 from understudy.journal.store_format import library_version
 from understudy.state.doubts import Doubt
 from understudy.state.fold import replay
@@ -245,7 +243,7 @@ async def test_an_agent_of_a_store_goes_on(place: Made) -> None:
         epoch=owned.epoch,
         first_seq=owned.last_seq + 1,
         records=(encode(before.records[0]),),
-        index_status=IndexStatus.QUEUED,
+        entry=IndexEntry(IndexStatus.QUEUED),
     )
     backend.append(new)
     backend.commit()
@@ -278,7 +276,7 @@ def test_the_lost_attempts_of_a_store_are_read(place: Made) -> None:
     folded = frozen("folded.json")
     backend = place().backend
     backend.open()
-    if isinstance(backend, KeepsLostAttempts):
+    if isinstance(backend, SharedBackend):
         for id, state in folded.items():
             if state.get("run") is not None:
                 found = backend.lost_attempts(id, state["run"]["run_id"])
@@ -352,8 +350,7 @@ async def test_what_an_agent_wakes_from_is_the_same_state(place: Made) -> None:
     await store.open(lambda: None)
     try:
         found = {id: await store.load_latest(id) for id in frozen("folded.json")}
-        assert isinstance(backend, KeepsCheckpoints)
-        kept = await store.reader.read(partial(backend.load_latest, "desk"))
+        kept = await store.read(partial(backend.load_latest, "desk"))
     finally:
         await store.close()
 

@@ -30,7 +30,7 @@ from understudy import (
 from understudy.actors import AgentFactory
 from understudy.errors import AgentNotMade, OtherAgent
 from understudy.journal import IndexStatus, Store, StoredAgent
-from understudy.journal.contracts import Backend
+from understudy.journal.backend import Backend
 from understudy.journal.database_store import DatabaseStore
 from understudy.middleware import Middleware
 

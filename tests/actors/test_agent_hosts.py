@@ -36,8 +36,8 @@ from understudy import (
     tool,
 )
 from understudy.errors import Fenced, OwnedElsewhere, StoreInUse, StoreUnavailable
-from understudy.journal import IndexEntry, IndexStatus
-from understudy.journal.contracts import Backend
+from understudy.journal import FoldedAgent
+from understudy.journal.backend import Backend
 from understudy.journal.database_store import DatabaseStore
 from understudy.journal.postgres.backend import PostgresBackend
 
@@ -466,9 +466,7 @@ async def test_what_was_claimed_under_a_lease_that_ended_meanwhile_is_lost(
         assert owned is not None
         backend.lease_lost = True
         assert await asyncio.to_thread(backend.renewed.wait, 60)
-        journal = store.journal(
-            owned, index_entry=lambda: IndexEntry(IndexStatus.REST), on_durable=lambda _: None
-        )
+        journal = store.journal(owned, FoldedAgent(AgentState()))
         with pytest.raises(Fenced):
             journal.check_owner()
     finally:

@@ -41,7 +41,7 @@ from understudy import (
 )
 from understudy.actors import Subscription, due_clock
 from understudy.errors import DecisionError, RequestExpired, UsageError
-from understudy.journal import MemoryStore, StoredAgent, index_entry_of, replay
+from understudy.journal import FoldedAgent, MemoryStore, StoredAgent, replay
 from understudy.journal.database_store import DatabaseStore
 from understudy.journal.sqlite import SqliteBackend
 from understudy.middleware import HumanInTheLoop, Middleware, SubAgent
@@ -419,11 +419,7 @@ async def test_every_prefix_of_the_records_comes_to_the_same_end(how: str) -> No
         left = MemoryStore()
         owned = await left.claim("a", "desk")
         assert owned is not None
-        left.journal(
-            owned,
-            index_entry=lambda cut=cut: index_entry_of(replay(loaded.records[:cut])),  # type: ignore[misc]
-            on_durable=lambda _: None,
-        ).append(loaded.records[:cut])
+        left.journal(owned, FoldedAgent(replay(loaded.records[:cut]))).append(loaded.records[:cut])
         await left.release(owned)
         again = SimulatedClock(clock.now())
         async with Runtime([shop.agent(on_expiry=how)], store=left, clock=again) as runtime:

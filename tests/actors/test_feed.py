@@ -21,6 +21,7 @@ from tests.support.faulty import FaultyBackend
 from tests.support.left_out import LeftOut
 from tests.support.loops import soon, until
 from tests.support.places import NewStore
+from tests.support.plain_store import PlainStore
 from tests.support.postgres import Hosts, Server
 from understudy import (
     Agent,
@@ -38,11 +39,12 @@ from understudy import (
 from understudy.actors import Feed, FeedEvent, FeedOptions
 from understudy.actors.hosts import live_events
 from understudy.errors import StoreBroken
-from understudy.journal import DatabaseStore, IndexStatus, MemoryStore, agent_journal
+from understudy.journal import DatabaseStore, IndexEntry, IndexStatus, MemoryStore, agent_journal
+from understudy.journal.backend import Backend
 from understudy.journal.chunks import Chunks
 from understudy.journal.codec import encode
-from understudy.journal.contracts import Backend, Batch, FeedRow, Owned
-from understudy.journal.feed import FeedIndex, FeedKey, FeedPage, feed_row
+from understudy.journal.contracts import Batch, FeedRow, Owned
+from understudy.journal.feed import FeedKey, FeedPage, feed_row
 from understudy.journal.shared import Hint, Sent, hint_of
 from understudy.journal.sqlite.backend import SqliteBackend
 from understudy.middleware import Haltable, HumanInTheLoop
@@ -539,13 +541,12 @@ def status(backend: Backend, owned: Owned, first_seq: int) -> Batch:
         epoch=owned.epoch,
         first_seq=first_seq,
         records=(record("x"),),
-        index_status=IndexStatus.OPEN,
+        entry=IndexEntry(IndexStatus.OPEN),
         feed=(row,),
     )
 
 
 def read_on(backend: Backend, key: FeedKey) -> tuple[list[tuple[str, int | None]], FeedKey]:
-    assert isinstance(backend, FeedIndex)
     page = backend.read_feed(key, 1000)
     assert page is not None
     last = page.rows[-1].key if page.rows else key
@@ -909,17 +910,8 @@ async def test_wrong_arguments_of_events_are_refused_at_once() -> None:
 
 
 def test_a_store_without_a_feed_is_refused() -> None:
-    kept = MemoryStore()
-
-    class Plain:
-        def __getattr__(self, name: str) -> Any:
-            if "feed" in name:
-                raise AttributeError(name)
-            return getattr(kept, name)
-
-    plain: Any = Plain()
     with pytest.raises(UsageError, match="keeps no feed"):
-        Runtime(store=plain, feed=True)
+        Runtime(store=PlainStore(), feed=True)
 
 
 def test_options_reach_back_as_far_as_time_does() -> None:

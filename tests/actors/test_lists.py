@@ -20,6 +20,7 @@ from tests.support.held_commits import HeldCommits, turns
 from tests.support.left_out import LeftOut
 from tests.support.loops import SECONDS, soon
 from tests.support.places import NewStore
+from tests.support.plain_store import PlainStore
 from tests.support.plans import left_after
 from understudy import (
     Agent,
@@ -584,23 +585,23 @@ async def loaded_doubts(store: Store) -> list[tuple[Any, ...]]:
 
 async def check_index(store: Store) -> None:
     """The index says what loading each agent says."""
-    rows = await store.list_asks(AskQuery(kind="doubt"), None, 10_000)  # type: ignore[attr-defined]
+    rows = await store.list_asks(AskQuery(kind="doubt"), None, 10_000)
     doubts = [row.doubt() for row in rows]
     assert await loaded_doubts(store) == sorted(
         (each.agent_id, each.call_key, each.request_id or "", each.since, each.ends_at)
         for each in doubts
     )
-    asks = await store.list_asks(AskQuery(), None, 10_000)  # type: ignore[attr-defined]
+    asks = await store.list_asks(AskQuery(), None, 10_000)
     listed = [(ask.agent_id, ask.agent, ask.request(), ask.told, ask.expires_at) for ask in asks]
     loaded, stand = await loaded_asks(store)
     assert sorted(listed, key=lambda ask: (ask[0], ask[2].id)) == loaded
-    agents = await store.list_agents(AgentQuery(), None, 10_000)  # type: ignore[attr-defined]
+    agents = await store.list_agents(AgentQuery(), None, 10_000)
     assert {agent.agent_id: agent.index_status for agent in agents} == stand
     for agent in agents:
         there = await store.load(agent.agent_id)
         assert there is not None
         assert agent.run_version == index_entry_of(there.folded()).run_version
-    counts = await store.count_agents()  # type: ignore[attr-defined]
+    counts = await store.count_agents()
     assert sum(counts.values()) == len(agents)
     for status, count in counts.items():
         assert count == sum(agent.agent_status == status for agent in agents)
@@ -803,18 +804,7 @@ async def test_all_agents_of_a_frozen_store_are_listed(tmp_path: Path) -> None:
 
 
 async def test_a_store_of_the_application_without_an_index_is_loaded() -> None:
-    kept = MemoryStore()
-
-    class Plain:
-        """Has what a store must have, and no more."""
-
-        def __getattr__(self, name: str) -> Any:
-            if name in ("list_agents", "list_asks", "count_agents", "due"):
-                raise AttributeError(name)
-            return getattr(kept, name)
-
-    plain: Any = Plain()
-    async with Runtime([desk(), talker()], store=plain) as runtime:
+    async with Runtime([desk(), talker()], store=PlainStore()) as runtime:
         await ask(runtime, "a", "b")
         await soon(runtime.spawn("talker", "c").run("Go."))
         first = await soon(runtime.pending(limit=1))

@@ -26,6 +26,7 @@ from tests.support.held_commits import turns
 from tests.support.hosts import host, opened
 from tests.support.loops import soon, until
 from tests.support.places import NewStore, Place
+from tests.support.plain_store import PlainStore
 from tests.support.postgres import Hosts
 from understudy import (
     Agent,
@@ -61,7 +62,6 @@ from understudy.journal import (
     MemoryStore,
     Store,
     StoredAgent,
-    find_agent,
 )
 
 Look = Callable[[Runtime, AgentRef], Awaitable[Any]]
@@ -89,7 +89,7 @@ def paying() -> Agent:
 
 
 async def epoch(store: Store, id: str = "t") -> int:
-    row = await find_agent(store, id)
+    row = await store.find_agent(id)
     assert row is not None
     return row.epoch
 
@@ -145,7 +145,7 @@ async def test_of_an_agent_that_is_only_spawned_a_look_tells_what_it_begins_with
             assert (found.id, found.status, found.is_active) == ("t", Status.IDLE, False)
         else:
             assert not found
-        assert await find_agent(store, "t") is None, "nothing was created"
+        assert await store.find_agent("t") is None, "nothing was created"
         with pytest.raises(UnknownMessage, match="'m'"):
             await soon(ref.outcome(message_id="m"))
         done = completed(await soon(ref.run("go")))
@@ -269,18 +269,7 @@ async def test_who_waits_for_an_agent_whose_tool_sleeps_is_told_when_it_wakes(
 
 
 async def test_a_store_of_the_application_that_finds_no_agents_is_loaded() -> None:
-    kept = MemoryStore()
-
-    class Plain:
-        """Has what a store must have, and no more."""
-
-        def __getattr__(self, name: str) -> Any:
-            if name in ("find_agents", "load_latest"):
-                raise AttributeError(name)
-            return getattr(kept, name)
-
-    plain: Any = Plain()
-    async with opened(plain, paying()) as runtime:
+    async with opened(PlainStore(), paying()) as runtime:
         ref = runtime.spawn("desk", "t")
         asked = interrupted(await soon(ref.run("go")))
         await soon(ref.stop(block=False))

@@ -19,7 +19,7 @@ from understudy.actors.agent.messages import Decide, Send
 from understudy.actors.hosts.wire import body_of, message_of
 from understudy.journal.database_store import DatabaseStore
 from understudy.journal.postgres.sharing import inbox, lease
-from understudy.journal.shared import Post, Wanted, to_reply
+from understudy.journal.shared import Hint, Post, Wanted, to_reply
 from understudy.loop_actors.future import Future
 
 MANY = 100
@@ -95,12 +95,17 @@ class Crowd:
 
     def post(self, number: int, agent_id: str, post: Post) -> int:
         """Have one of them post a call."""
-        connection = self._of(number)
-
-        def fetch(statement: str, values: Any) -> list[tuple[Any, ...]]:
-            return connection.execute(statement, values).fetchall()
-
-        (id,) = inbox.post(fetch, self.ids[number], agent_id, 1, [post])
+        values = {
+            "agent_id": agent_id,
+            "incarnation": 1,
+            "own_id": self.ids[number],
+            "kinds": [post.kind],
+            "bodies": [post.body],
+            "nonces": [post.nonce],
+            "told": str(Hint("posted", 0, agent_id)),
+        }
+        ((id, _),) = self._of(number).execute(inbox.POST, values).fetchall()
+        assert isinstance(id, int)
         return id
 
     def is_answered(self) -> bool:

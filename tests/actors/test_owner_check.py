@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -12,9 +12,10 @@ from tests.support.agents import Held, completed
 from tests.support.loops import soon
 from understudy import Agent, AgentRef, Run, Runtime, ScriptedModel, Stopped, call, tool
 from understudy.errors import Fenced
-from understudy.journal import IndexEntry, MemoryStore, Owned, OwnedJournal
+from understudy.journal import JournalledAgent, MemoryStore, Owned, OwnedJournal
 from understudy.middleware import Middleware, SubAgent, ToolCall
 from understudy.models.scripted_model import ScriptedCall
+from understudy.state.records import Record
 
 
 class Lease:
@@ -32,15 +33,21 @@ class Lease:
         self.settled.set()
 
 
-class _LeasedJournal:
+class _LeasedJournal(OwnedJournal):
     """The journal of a memory store whose owner has a lease."""
 
     def __init__(self, journal: OwnedJournal, lease: Lease) -> None:
         self._journal = journal
         self._lease = lease
-        self.append = journal.append
-        self.durable = journal.durable
-        self.fence = journal.fence
+
+    def append(self, records: Sequence[Record]) -> None:
+        self._journal.append(records)
+
+    async def durable(self) -> None:
+        await self._journal.durable()
+
+    def fence(self, why: str) -> None:
+        self._journal.fence(why)
 
     @property
     def owned(self) -> Owned:
@@ -67,14 +74,9 @@ class LeasedStore(MemoryStore):
         self._lease = lease
 
     def journal(  # type: ignore[override]  # a wrapper of what it returns
-        self,
-        owned: Owned,
-        *,
-        index_entry: Callable[[], IndexEntry],
-        on_durable: Callable[[int], None],
+        self, owned: Owned, agent: JournalledAgent
     ) -> _LeasedJournal:
-        journal = super().journal(owned, index_entry=index_entry, on_durable=on_durable)
-        return _LeasedJournal(journal, self._lease)
+        return _LeasedJournal(super().journal(owned, agent), self._lease)
 
 
 Script = list[str | Sequence[str | ScriptedCall | BaseException]]

@@ -18,7 +18,7 @@ from tests.support.places import SqlitePlace
 from understudy import Agent, Completed, Runtime, ScriptedModel, Status, call, tool
 from understudy.errors import StoreUnavailable
 from understudy.journal import DatabaseStore, MemoryStore
-from understudy.journal.contracts import Backend
+from understudy.journal.backend import Backend
 from understudy.models import ScriptedRequest
 
 

@@ -23,10 +23,12 @@ from understudy import AgentRef, AgentState, Status
 from understudy.errors import Fenced, SchemaVersionError, StoreBroken
 from understudy.journal import (
     DatabaseStore,
+    IndexEntry,
+    JournalledAgent,
     Loaded,
-    database_store,
     index_entry_of,
     replay,
+    shared_store,
     taken_states,
 )
 from understudy.journal.checkpoints import WokenState
@@ -104,7 +106,7 @@ async def test_an_agent_that_is_taken_back_is_read_from_where_it_was_left(
     hosts: Hosts, monkeypatch: pytest.MonkeyPatch, few: int
 ) -> None:
     """With the claim, if few records are to be read: many would hold up the commits of others."""
-    monkeypatch.setattr(database_store, "FEW_RECORDS", few)
+    monkeypatch.setattr(shared_store, "FEW_RECORDS", few)
     backend = hosts.new("first")
     async with (
         opened(DatabaseStore(backend), desk(*TURNS)) as first,
@@ -337,18 +339,20 @@ def state_of(id: str) -> TakenState:
     return TakenState(agent_id=id, incarnation=1, at=datetime.now(UTC), in_store=0, woken=woken)
 
 
-class Writer:
+class Writer(JournalledAgent):
     """An owner that records into a store, as an agent's actor does."""
 
     def __init__(self, store: DatabaseStore, owned: Owned, loaded: Loaded | None) -> None:
         self.store, self.owned = store, owned
         self.state = AgentState() if loaded is None else loaded.folded()
-        self.journal = store.journal(
-            owned,
-            index_entry=lambda: index_entry_of(self.state)._replace(takeable=True),
-            on_durable=lambda _: None,
-        )
-        self.journal.write_checkpoints(lambda: self.state, loaded)
+        self.journal = store.journal(owned, self)
+        self.journal.write_checkpoints(loaded)
+
+    def ledger_state(self) -> AgentState:
+        return self.state
+
+    def index_entry(self) -> IndexEntry:
+        return index_entry_of(self.state)._replace(takeable=True)
 
     @classmethod
     async def of(cls, store: DatabaseStore) -> Writer:

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.databases import Database, PostgresDatabase, SqliteDatabase
-from understudy.journal.contracts import Backend
+from tests.support.databases import Database, PostgresDatabase, SqlDatabase, SqliteDatabase
+from understudy.journal.backend import Backend
 
 
 @pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
-def database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Database]:
-    found: Database
+def database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[SqlDatabase]:
+    found: SqlDatabase
     if request.param == "sqlite":
         found = SqliteDatabase(tmp_path)
     else:

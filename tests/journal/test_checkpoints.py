@@ -25,7 +25,7 @@ from tests.support.batches import (
     loaded,
 )
 from tests.support.cut_off import Disk
-from tests.support.databases import Database
+from tests.support.databases import SqlDatabase
 from tests.support.faulty import FaultyBackend
 from tests.support.frozen.samples import AGENTS
 from tests.support.held_commits import HeldCommits
@@ -37,12 +37,13 @@ from understudy.errors import StoreBroken, UsageError
 from understudy.journal import (
     DatabaseStore,
     IndexStatus,
+    JournalledAgent,
     Loaded,
     checkpoint_writer,
-    index_entry_of,
     replay,
 )
 from understudy.journal import checkpoints as cp
+from understudy.journal.backend import Backend
 from understudy.journal.checkpoints import (
     Checkpoint,
     KeptMessages,
@@ -52,7 +53,7 @@ from understudy.journal.checkpoints import (
     make_checkpoint,
     read_checkpoint,
 )
-from understudy.journal.contracts import Backend, KeepsCheckpoints, Owned, StoredRecords
+from understudy.journal.contracts import Owned, StoredRecords
 from understudy.journal.sqlite.backend import SqliteBackend
 from understudy.state import records as r
 from understudy.state.fold import apply
@@ -89,16 +90,17 @@ def stories() -> dict[str, Callable[[], Sequence[r.Record]]]:
     }
 
 
-class Writer:
+class Writer(JournalledAgent):
     """An owner that records into a store, as an agent's actor does."""
 
     def __init__(self, store: DatabaseStore, owned: Owned, found: Loaded | None) -> None:
         self.store = store
         self.state = AgentState() if found is None else found.folded()
-        self.journal = store.journal(
-            owned, index_entry=lambda: index_entry_of(self.state), on_durable=lambda _: None
-        )
-        self.journal.write_checkpoints(lambda: self.state, found)
+        self.journal = store.journal(owned, self)
+        self.journal.write_checkpoints(found)
+
+    def ledger_state(self) -> AgentState:
+        return self.state
 
     async def record(self, *records: r.Record) -> None:
         self.journal.append(records)
@@ -318,7 +320,7 @@ def test_a_segment_that_is_missing_or_of_another_checkpoint_is_noticed() -> None
         "DROP TABLE checkpoint_segments",
     ],
 )
-async def test_a_damaged_checkpoint_is_not_used(damage: str, database: Database) -> None:
+async def test_a_damaged_checkpoint_is_not_used(damage: str, database: SqlDatabase) -> None:
     """J32. The agent is the same, and its next checkpoint is whole again."""
     records = stories()["rich"]()
     async with opened(database.backend("one"), checkpoint_every=10) as store:
@@ -339,7 +341,7 @@ async def test_a_damaged_checkpoint_is_not_used(damage: str, database: Database)
 
 
 async def test_a_checkpoint_of_another_version_of_the_fold_is_not_used(
-    database: Database, monkeypatch: pytest.MonkeyPatch
+    database: SqlDatabase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """J32."""
     records = stories()["rich"]()
@@ -359,7 +361,7 @@ async def test_a_checkpoint_of_another_version_of_the_fold_is_not_used(
 # --------------------------------------------------------------------- when it is written
 
 
-async def test_an_agent_with_few_records_gets_no_checkpoint(database: Database) -> None:
+async def test_an_agent_with_few_records_gets_no_checkpoint(database: SqlDatabase) -> None:
     """J32."""
     async with opened(database.backend("here")) as store:
         writer = await writer_of(store)
@@ -369,7 +371,7 @@ async def test_an_agent_with_few_records_gets_no_checkpoint(database: Database) 
     assert database.sql("SELECT count(*) FROM checkpoints") == [(0,)]
 
 
-async def test_a_checkpoint_is_part_of_the_commit_of_its_records(database: Database) -> None:
+async def test_a_checkpoint_is_part_of_the_commit_of_its_records(database: SqlDatabase) -> None:
     """A commit of its own would cost a sync."""
     backend = HeldCommits(database.backend("here"))
     async with opened(backend, checkpoint_every=5) as store:
@@ -420,7 +422,7 @@ async def test_the_messages_of_a_long_life_are_written_once(tmp_path: Path) -> N
             for at in range(start, min(start + 100, len(records)), 20):
                 await writer.record(*records[at : min(at + 20, start + 100)])
             await writer.leave()
-        found = await store.reader.read(lambda: backend.load_latest("a"))
+        found = await store.read(lambda: backend.load_latest("a"))
     assert found is not None
     assert found[0] is not None
     state = replay(records)
@@ -438,7 +440,7 @@ def long_life(turns: int) -> list[r.Record]:
     return [r.record_from_dict(json.loads(line)) for line in disk.lines]
 
 
-async def test_a_history_that_is_replaced_gets_segments_of_its_own(database: Database) -> None:
+async def test_a_history_that_is_replaced_gets_segments_of_its_own(database: SqlDatabase) -> None:
     """J32."""
     records = list(stories()["desk"]())
     replaced = next(n for n, each in enumerate(records) if isinstance(each, r.HistoryReplaced))
@@ -458,7 +460,7 @@ def test_an_interval_that_is_none_is_refused(value: Any, tmp_path: Path) -> None
         DatabaseStore(backend, checkpoint_every=value)
 
 
-async def test_zero_writes_none(database: Database) -> None:
+async def test_zero_writes_none(database: SqlDatabase) -> None:
     async with opened(database.backend("here"), checkpoint_every=0) as store:
         writer = await writer_of(store)
         await writer.record(*stories()["rich"]())
@@ -473,7 +475,7 @@ async def test_zero_writes_none(database: Database) -> None:
 @pytest.mark.parametrize("method", ["write_checkpoint", "append_all", "commit"])
 @pytest.mark.parametrize("after", [False, True])
 async def test_a_write_that_fails_is_made_again_with_its_records(
-    method: str, after: bool, database: Database
+    method: str, after: bool, database: SqlDatabase
 ) -> None:
     """J32. Before and after each write of a checkpoint."""
     records = stories()["rich"]()
@@ -495,7 +497,7 @@ async def test_a_write_that_fails_is_made_again_with_its_records(
 @pytest.mark.parametrize("method", ["write_checkpoint", "commit"])
 @pytest.mark.parametrize("after", [False, True])
 async def test_a_crash_at_any_write_leaves_an_agent_that_its_records_fold_to(
-    method: str, after: bool, database: Database
+    method: str, after: bool, database: SqlDatabase
 ) -> None:
     """J32. The store is broken at that write; another one opens the database."""
     records = stories()["rich"]()
@@ -539,14 +541,12 @@ async def test_a_message_that_was_changed_into_what_json_lacks_costs_its_records
 
 
 def kept(backend: Backend, id: str = "a") -> tuple[Checkpoint | None, StoredRecords]:
-    assert isinstance(backend, KeepsCheckpoints)
     found = backend.load_latest(id)
     assert found is not None
     return found
 
 
 def write(backend: Backend, owned: Owned, seq: int, *texts: str, first: int = 0) -> None:
-    assert isinstance(backend, KeepsCheckpoints)
     segments = tuple(
         Segment(number=number, messages=1, payload=text.encode(), crc=2**32 - 1)
         for number, text in enumerate(texts, first)
@@ -577,7 +577,7 @@ def test_a_checkpoint_is_read_with_the_records_behind_it(backend: Backend) -> No
             Segment(number=1, messages=1, payload=b"y", crc=2**32 - 1),
         ),
     )
-    assert backend.load_latest("nobody") is None  # type: ignore[attr-defined]
+    assert backend.load_latest("nobody") is None
 
 
 def test_segments_are_added_or_take_the_place_of_others(backend: Backend) -> None:
@@ -592,7 +592,7 @@ def test_segments_are_added_or_take_the_place_of_others(backend: Backend) -> Non
     assert payloads(backend) == [b"w"]
 
 
-def test_an_owner_that_is_fenced_writes_no_checkpoint(database: Database) -> None:
+def test_an_owner_that_is_fenced_writes_no_checkpoint(database: SqlDatabase) -> None:
     """J32, J8."""
     backend = database.open()
     old = agent_with(backend, "a", "one", "two")
@@ -614,7 +614,7 @@ def test_no_checkpoint_is_ahead_of_the_records(backend: Backend) -> None:
 
 
 def test_a_checkpoint_goes_with_the_records_that_are_compacted_or_deleted(
-    database: Database,
+    database: SqlDatabase,
 ) -> None:
     """J32."""
     backend = database.open()
@@ -628,7 +628,7 @@ def test_a_checkpoint_goes_with_the_records_that_are_compacted_or_deleted(
     assert payloads(backend) == [b"y"]
     with commit(backend):
         backend.delete("a")
-    assert backend.load_latest("a") is None  # type: ignore[attr-defined]
+    assert backend.load_latest("a") is None
     for table in ("checkpoints", "checkpoint_segments"):
         assert database.sql(f"SELECT count(*) FROM {table}") == [(0,)], table
     again = agent_with(backend, "a", "one", "two", "three")
@@ -652,13 +652,12 @@ def test_the_checkpoints_of_agents_are_their_own(backend: Backend) -> None:
 def test_a_checkpoint_that_is_rolled_back_is_not_there(backend: Backend) -> None:
     owned = agent_with(backend, "a", "one")
     backend.begin()
-    assert isinstance(backend, KeepsCheckpoints)
     backend.write_checkpoint(owned, Checkpoint(seq=1, head=b"head", crc=7, segments=()))
     backend.rollback()
     assert kept(backend)[0] is None
 
 
-def test_a_floor_above_a_checkpoint_voids_it(database: Database) -> None:
+def test_a_floor_above_a_checkpoint_voids_it(database: SqlDatabase) -> None:
     """J32: it is a cache, and the records are what counts."""
     backend = database.open()
     owned = agent_with(backend, "a", "one", "two", "three")

@@ -10,7 +10,7 @@ from typing import Any, cast
 import pytest
 
 from understudy.errors import Fenced, StoreUnavailable
-from understudy.journal.contracts import Backend
+from understudy.journal.backend import Backend
 from understudy.journal.lease import Lease
 
 

@@ -13,14 +13,14 @@ from tests.support.held_commits import turns
 from understudy.errors import Fenced, StoreBroken
 from understudy.journal import (
     DatabaseStore,
-    IndexEntry,
-    IndexStatus,
+    FoldedAgent,
     MemoryStore,
     Owned,
     OwnedJournal,
 )
-from understudy.journal.contracts import Backend
+from understudy.journal.backend import Backend
 from understudy.journal.sqlite import SqliteBackend
+from understudy.state.agent_state import AgentState
 from understudy.state.records import Once
 
 
@@ -28,6 +28,7 @@ class ClaimsWhileTheLeaseEnds:
     """A database whose answer to a claim comes when the next lease has begun."""
 
     host = "here"
+    keeps = ()
 
     def __init__(self) -> None:
         self._claiming = threading.Event()
@@ -62,9 +63,7 @@ async def test_a_lease_that_ends_while_a_claim_is_under_way_takes_the_claim_with
         async with asyncio.timeout(60):
             owned = await store.claim("t", "desk")
         assert owned is not None
-        journal = store.journal(
-            owned, index_entry=lambda: IndexEntry(IndexStatus.REST), on_durable=lambda _: None
-        )
+        journal = store.journal(owned, FoldedAgent(AgentState()))
         with pytest.raises(Fenced):
             journal.check_owner()
     finally:
@@ -96,9 +95,7 @@ async def test_a_claim_that_finds_the_lease_lost_is_made_under_the_next_one() ->
         async with asyncio.timeout(60):
             owned = await store.claim("t", "desk")
         assert owned is not None
-        store.journal(
-            owned, index_entry=lambda: IndexEntry(IndexStatus.REST), on_durable=lambda _: None
-        ).check_owner()
+        store.journal(owned, FoldedAgent(AgentState())).check_owner()
     finally:
         await store.close()
 
@@ -163,9 +160,7 @@ async def test_who_claimed_an_agent_in_memory_before_writes_nothing_more() -> No
     async def claimed() -> OwnedJournal:
         owned = await store.claim("a", "support")
         assert owned is not None
-        return store.journal(
-            owned, index_entry=lambda: IndexEntry(IndexStatus.OPEN), on_durable=lambda _: None
-        )
+        return store.journal(owned, FoldedAgent(AgentState()))
 
     first = await claimed()
     first.append([record])

@@ -10,13 +10,12 @@ from typing import Any
 import pytest
 
 from tests.support.agents import completed
-from tests.support.databases import Database, PostgresDatabase, SqliteDatabase
+from tests.support.databases import PostgresDatabase, SqlDatabase, SqliteDatabase
 from tests.support.loops import soon
 from tests.support.postgres import Hosts
 from understudy import Agent, Observer, Runtime, ScriptedModel
 from understudy.errors import SchemaVersionError, StoreError
 from understudy.journal import DatabaseStore, codec
-from understudy.journal.contracts import OpensToRead
 from understudy.journal.postgres import schema as postgres_schema
 from understudy.journal.sqlite import schema as sqlite_schema
 from understudy.journal.store_format import StoreFormat, Tables, library_version
@@ -31,7 +30,7 @@ EACH_COLUMN = [
 ]
 
 
-Made = Callable[[str], Database]
+Made = Callable[[str], SqlDatabase]
 
 
 def of_kinds(values: list[tuple[str, str]]) -> list[Any]:
@@ -42,9 +41,9 @@ def of_kinds(values: list[tuple[str, str]]) -> list[Any]:
 @pytest.fixture(scope="module")
 def made(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Made:
     """By its kind, a database with tables, which all tests of this module share."""
-    found: dict[str, Database] = {}
+    found: dict[str, SqlDatabase] = {}
 
-    def database(kind: str) -> Database:
+    def database(kind: str) -> SqlDatabase:
         if kind not in found:
             if kind == "sqlite":
                 found[kind] = SqliteDatabase(tmp_path_factory.mktemp("store"))
@@ -59,7 +58,7 @@ def made(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
 
 @contextmanager
-def altered(database: Database, change: str, back: str) -> Iterator[None]:
+def altered(database: SqlDatabase, change: str, back: str) -> Iterator[None]:
     database.sql(change)
     try:
         yield
@@ -67,11 +66,10 @@ def altered(database: Database, change: str, back: str) -> Iterator[None]:
         database.sql(back)
 
 
-def refusals(database: Database) -> list[SchemaVersionError]:
+def refusals(database: SqlDatabase) -> list[SchemaVersionError]:
     """How one is refused who would write, and one who would read alone."""
     found: list[SchemaVersionError] = []
     with closing(database.backend("refused")) as backend:
-        assert isinstance(backend, OpensToRead)
         for opens in (backend.open, backend.open_to_read):
             with pytest.raises(SchemaVersionError) as caught:
                 opens()
@@ -111,7 +109,7 @@ def test_a_store_without_one_of_its_tables_is_refused(made: Made, kind: str, tab
         opened.open()
 
 
-def test_a_column_that_is_not_known_is_refused(database: Database) -> None:
+def test_a_column_that_is_not_known_is_refused(database: SqlDatabase) -> None:
     """J96: a later format may have it, and what this version writes would not fit it."""
     database.open().close()
     database.sql("ALTER TABLE agents ADD COLUMN note TEXT")
@@ -119,7 +117,7 @@ def test_a_column_that_is_not_known_is_refused(database: Database) -> None:
         assert refused.differences == ["the column 'agents.note' is not known"]
 
 
-def test_a_table_that_is_not_known_belongs_to_somebody_else(database: Database) -> None:
+def test_a_table_that_is_not_known_belongs_to_somebody_else(database: SqlDatabase) -> None:
     """J96: SQLite makes some itself, and a schema of PostgreSQL may be shared."""
     database.open().close()
     database.sql("CREATE TABLE notes (note TEXT)")
@@ -129,22 +127,22 @@ def test_a_table_that_is_not_known_belongs_to_somebody_else(database: Database) 
 # -------------------------------------------------------------------------- another format
 
 
-def kind_of(database: Database) -> str:
+def kind_of(database: SqlDatabase) -> str:
     return "sqlite" if isinstance(database, SqliteDatabase) else "postgres"
 
 
-def said(database: Database) -> StoreFormat:
+def said(database: SqlDatabase) -> StoreFormat:
     ((version, library, format),) = database.sql("SELECT version, library, format FROM meta")
     return StoreFormat(int(str(version)), str(library), str(format))
 
 
-def test_a_new_store_says_what_made_it(database: Database) -> None:
+def test_a_new_store_says_what_made_it(database: SqlDatabase) -> None:
     database.open()
     assert said(database) == TABLES[kind_of(database)].format
     assert said(database)[:2] == (FORMAT_VERSION, library_version())
 
 
-def test_a_store_of_another_fingerprint_is_refused_and_left_alone(database: Database) -> None:
+def test_a_store_of_another_fingerprint_is_refused_and_left_alone(database: SqlDatabase) -> None:
     """J96: its records have other fields, or its tables other types. It says who wrote it."""
     database.open().close()
     database.sql("UPDATE meta SET format = 'f00d', library = '0.0.9'")
@@ -161,7 +159,7 @@ def test_a_store_of_another_fingerprint_is_refused_and_left_alone(database: Data
     ("version", "remedy"), [(99, "upgrade understudy"), (-1, "the version that wrote it")]
 )
 def test_a_store_of_another_version_is_refused_and_left_alone(
-    database: Database, version: int, remedy: str
+    database: SqlDatabase, version: int, remedy: str
 ) -> None:
     """J96: also where its tables look the same."""
     database.open().close()
@@ -199,11 +197,11 @@ OLDER_RECORDS = {
 UPGRADE = ["ALTER TABLE agents RENAME COLUMN mood TO status"]
 
 
-def store_on(database: Database) -> DatabaseStore:
+def store_on(database: SqlDatabase) -> DatabaseStore:
     return DatabaseStore(database.backend("here"), checkpoint_every=0)
 
 
-async def make_older_store(database: Database) -> Sequence[str]:
+async def make_older_store(database: SqlDatabase) -> Sequence[str]:
     """A store as format 0 would have it, with an agent; what that has been told."""
     async with Runtime([desk()], store=store_on(database)) as runtime:
         completed(await soon(runtime.spawn("desk", "t").run("One.")))
@@ -215,7 +213,7 @@ async def make_older_store(database: Database) -> Sequence[str]:
     return told
 
 
-def install(monkeypatch: pytest.MonkeyPatch, database: Database, upgrade: list[str]) -> None:
+def install(monkeypatch: pytest.MonkeyPatch, database: SqlDatabase, upgrade: list[str]) -> None:
     """Let this library know format 0."""
     schema: Any = sqlite_schema if kind_of(database) == "sqlite" else postgres_schema
     monkeypatch.setitem(schema.UPGRADES, 0, upgrade)
@@ -223,7 +221,7 @@ def install(monkeypatch: pytest.MonkeyPatch, database: Database, upgrade: list[s
 
 
 async def test_a_store_of_an_earlier_format_is_upgraded_with_what_it_holds(
-    database: Database, monkeypatch: pytest.MonkeyPatch
+    database: SqlDatabase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """J96: its tables at once, each record where it is read."""
     told = await make_older_store(database)
@@ -241,7 +239,7 @@ async def test_a_store_of_an_earlier_format_is_upgraded_with_what_it_holds(
 
 
 async def test_who_reads_alone_upgrades_nothing(
-    database: Database, monkeypatch: pytest.MonkeyPatch
+    database: SqlDatabase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """J96."""
     await make_older_store(database)
@@ -253,7 +251,7 @@ async def test_who_reads_alone_upgrades_nothing(
 
 
 async def test_a_store_of_an_earlier_format_that_is_not_known_is_refused(
-    database: Database,
+    database: SqlDatabase,
 ) -> None:
     """J96: an upgrade is missing, so nothing is changed."""
     await make_older_store(database)
@@ -271,7 +269,7 @@ async def test_a_store_of_an_earlier_format_that_is_not_known_is_refused(
     ],
 )
 async def test_an_upgrade_that_fails_or_is_not_complete_changes_nothing(
-    database: Database,
+    database: SqlDatabase,
     monkeypatch: pytest.MonkeyPatch,
     upgrade: list[str],
     error: type[Exception],

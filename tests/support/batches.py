@@ -11,10 +11,11 @@ from typing import TypeVar
 import pytest
 
 from understudy.errors import StoreError
+from understudy.journal.backend import Backend
 from understudy.journal.codec import EncodedRecord, decode, encode
 from understudy.journal.contracts import (
-    Backend,
     Batch,
+    IndexEntry,
     IndexStatus,
     Owned,
     StoredAgent,
@@ -73,8 +74,7 @@ def batch(
         epoch=owned.epoch,
         first_seq=owned.last_seq + 1 if first_seq is None else first_seq,
         records=tuple(map(record, texts)),
-        index_status=index_status,
-        due=due,
+        entry=IndexEntry(index_status, due),
     )
 
 

@@ -10,7 +10,7 @@ from tests.support.agents import by_turn
 from understudy import Agent, Runtime, ToolContext, call, tool
 from understudy.actors.agent import message_ids
 from understudy.journal import DatabaseStore, checkpoint_writer
-from understudy.journal.contracts import Backend
+from understudy.journal.backend import Backend
 from understudy.middleware import Workspace
 
 __all__ = ["IDS", "fill"]

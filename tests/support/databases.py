@@ -4,22 +4,33 @@ from __future__ import annotations
 
 import re
 import sqlite3
+import sys
+import types
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from contextlib import closing
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 from tests.support.postgres import Hosts
-from understudy.journal.contracts import Backend
+from understudy.journal.backend import Backend
+from understudy.journal.shared import SharedBackend
 from understudy.journal.sqlite.backend import SqliteBackend
 
-__all__ = ["Database", "PostgresDatabase", "SqliteDatabase"]
+__all__ = [
+    "Database",
+    "MadeDatabase",
+    "PostgresDatabase",
+    "SqlDatabase",
+    "SqliteDatabase",
+    "smallest",
+]
 
 
 class Database(ABC):
     """A database that starts empty, and the hosts that were opened on it."""
 
-    seq: str
-    """What brings the number of a row of `records`, in SQL."""
     many_hosts: bool
     """Whether several runtimes may have it open at once."""
 
@@ -29,10 +40,6 @@ class Database(ABC):
     @abstractmethod
     def backend(self, host: str) -> Backend:
         """A backend that is not open yet."""
-
-    @abstractmethod
-    def sql(self, statement: str) -> list[tuple[object, ...]]:
-        """What somebody else says to the database. Bytes are written as `x'00ff'`."""
 
     def open(self, host: str = "here") -> Backend:
         """A host; it is closed when the test ends."""
@@ -46,7 +53,47 @@ class Database(ABC):
             backend.close()
 
 
-class SqliteDatabase(Database):
+class SqlDatabase(Database):
+    """A database to which somebody else may speak."""
+
+    seq: str
+    """What brings the number of a row of `records`, in SQL."""
+
+    @abstractmethod
+    def sql(self, statement: str) -> list[tuple[object, ...]]:
+        """What somebody else says to the database. Bytes are written as `x'00ff'`."""
+
+
+class MadeDatabase(Database):
+    """A database of a backend that a function makes, of a folder and the name of the host."""
+
+    def __init__(self, make: Callable[[Path, str], Backend], folder: Path) -> None:
+        super().__init__()
+        self._make = make
+        self._folder = folder
+        self.many_hosts = isinstance(make(folder, "here"), SharedBackend)
+
+    def backend(self, host: str) -> Backend:
+        return self._make(self._folder, host)
+
+
+def smallest(folder: Path, host: str) -> Backend:
+    """The backend of the page on backends."""
+    made: Backend = _page_on_backends().FileBackend(folder / "agents", host)
+    return made
+
+
+@cache
+def _page_on_backends() -> Any:
+    page = Path(__file__).parents[2] / "docs/backends.md"
+    code = page.read_text(encoding="utf-8").split("```python\n")[1].split("```\n")[0]
+    module = types.ModuleType("page_on_backends")
+    sys.modules[module.__name__] = module  # where what it pickles is found again
+    exec(compile(code, str(page), "exec"), module.__dict__)
+    return module
+
+
+class SqliteDatabase(SqlDatabase):
     many_hosts = False
     seq = "(id & 4294967295)"
 
@@ -62,7 +109,7 @@ class SqliteDatabase(Database):
             return connection.execute(statement).fetchall()
 
 
-class PostgresDatabase(Database):
+class PostgresDatabase(SqlDatabase):
     many_hosts = True
     seq = "seq"
 

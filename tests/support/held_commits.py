@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 from tests.support.faulty import FaultyBackend
 from tests.support.loops import SECONDS, soon
-from understudy.journal.contracts import Backend
+from understudy.journal.backend import Backend
 
 __all__ = ["HeldCommits", "turns"]
 

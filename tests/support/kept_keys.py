@@ -1,4 +1,4 @@
-"""The keys of calls in each kind of store, in the words of `KeepsKeys`."""
+"""The keys of calls in each kind of store, in the words of `Backend`."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from datetime import datetime, timedelta, timezone
 
 from tests.support.batches import batch, claim, commit
 from tests.support.databases import Database
+from understudy.journal.backend import Backend
 from understudy.journal.call_keys import KeyEnd, KeyTaking, KeyUse, key_hash
-from understudy.journal.contracts import Backend, KeepsKeys, Owned
+from understudy.journal.contracts import Owned
 from understudy.journal.memory_keys import MemoryKeys
 
 __all__ = ["DAY", "KEPT", "NOON", "InDatabase", "InMemory", "KeptKeys", "taking"]
@@ -78,8 +79,7 @@ class InDatabase(KeptKeys):
         self._owned: dict[str, Owned] = {}
 
     @property
-    def keys(self) -> KeepsKeys:
-        assert isinstance(self.backend, KeepsKeys)
+    def keys(self) -> Backend:
         return self.backend
 
     def owned(self, agent_id: str) -> Owned:

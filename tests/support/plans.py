@@ -10,7 +10,7 @@ from pydantic_ai.messages import UserPromptPart
 
 from tests.support.loops import soon
 from understudy import Agent, AgentRef, Outcome, Runtime, ScriptedModel, tool
-from understudy.journal import MemoryStore, index_entry_of, replay
+from understudy.journal import FoldedAgent, MemoryStore, replay
 from understudy.middleware import HumanInTheLoop
 from understudy.models import ScriptedRequest, call
 from understudy.state.records import Record
@@ -84,8 +84,6 @@ async def left_after(records: Sequence[Record], agent: str = "desk", id: str = "
     left = MemoryStore()
     owned = await left.claim(id, agent)
     assert owned is not None
-    left.journal(
-        owned, index_entry=lambda: index_entry_of(replay(records)), on_durable=lambda _: None
-    ).append(records)
+    left.journal(owned, FoldedAgent(replay(records))).append(records)
     await left.release(owned)
     return left

@@ -722,7 +722,7 @@ class GoneBehindKey(FaultyBackend):
         """So many keys are taken so."""
 
     def take_key(self, *args: Any) -> Any:
-        found = self._backend.take_key(*args)  # type: ignore[attr-defined]  # it keeps keys
+        found = self._backend.take_key(*args)
         if self.keys and not found:
             self.keys -= 1
             self.fail("append_all")

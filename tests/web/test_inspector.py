@@ -776,8 +776,10 @@ class Reads(MemoryStore):
         return await super().load(agent_id, after)
 
     async def load_part(self, agent_id: str, after: int, limit: int) -> Loaded | None:
-        self.most = max(self.most, limit)
-        return await super().load_part(agent_id, after, limit)
+        most = max(self.most, limit)
+        loaded = await super().load_part(agent_id, after, limit)
+        self.most = most  # in memory a part is cut from what `load` brings
+        return loaded
 
 
 async def test_the_tabs_read_a_page_of_the_history_and_link_to_what_is_older(

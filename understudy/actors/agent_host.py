@@ -40,11 +40,9 @@ from understudy.errors import (
     UnknownToken,
     UsageError,
 )
-from understudy.journal import AgentFinder, IndexStatus, Store
+from understudy.journal import IndexStatus, Store
 from understudy.journal.chunks import CHUNKED
-from understudy.journal.feed import FeedStore
 from understudy.journal.shared import hint_of
-from understudy.journal.store import TextStore
 from understudy.loop_actors.future import Future
 from understudy.loop_actors.monitor import Lifetime
 from understudy.loop_actors.supervisor import SupervisorTree
@@ -124,8 +122,7 @@ class AgentHost:
             self._outgoing = services.calls = Outgoing(services, self.directory, shared)
             self._live = services.live = LiveEvents(services, self.directory, shared)
             shared.listen(self._notified)
-        if isinstance(services.store, FeedStore):
-            services.store.feed_clock = services.clock
+        services.store.feed_clock = services.clock
         await services.store.open(self._lost_lease)
         try:
             await self.placement.register(self.directory.definitions())
@@ -250,10 +247,9 @@ class AgentHost:
 
     async def _hand_over(self, agent_ids: Collection[str]) -> None:
         """Have other hosts go on with the runs of these agents at once, if they can be reached."""
-        store = self.services.store
-        if not (agent_ids and self.placement.is_shared and isinstance(store, AgentFinder)):
+        if not (agent_ids and self.placement.is_shared):
             return
-        for stored in await store.find_agents(agent_ids):
+        for stored in await self.services.store.find_agents(agent_ids):
             if stored.host is None and stored.index_status in TO_GO_ON:
                 id, agent = stored.agent_id, stored.agent
                 unfit = UnfitHost(agent_id=id, agent=agent, draining=True)
@@ -331,9 +327,7 @@ class AgentHost:
         store = self.services.store
         # A caller that guesses ids must not make this host read journals: is it there at all?
         # (test_a_token_that_nobody_made_reads_no_records).
-        if isinstance(store, TextStore) and not await store.has_text(
-            agent_id, TOKEN_RECORDS, token_hash
-        ):
+        if not await store.has_text(agent_id, TOKEN_RECORDS, token_hash):
             raise UnknownToken
         loaded = await store.load(agent_id)
         made = token_in(loaded.records if loaded is not None else (), token_hash)

@@ -53,7 +53,6 @@ from understudy.display import DisplayUpdate
 from understudy.errors import ForkedRuntime, UsageError, WouldDeadlock
 from understudy.history import HistoryPage, check_page
 from understudy.interrupts import Decision, DecisionRecord, checked_expect
-from understudy.journal.store import BlobStore
 from understudy.loop_actors.future import Future, refuse_on_its_loop
 from understudy.loop_actors.monitor import Lifetime
 from understudy.models.messages import UserInput, user_message
@@ -521,10 +520,7 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
         slot, wanted = self._slot, checked_hashes(hashes)
 
         async def load() -> dict[str, bytes]:
-            store = slot.services.store
-            if not isinstance(store, BlobStore):
-                raise UsageError(f"{store!r} keeps no files")
-            return dict(await store.load_blobs(slot.id, wanted))
+            return dict(await slot.services.store.load_blobs(slot.id, wanted))
 
         return self._from_store(load)
 

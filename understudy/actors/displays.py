@@ -10,7 +10,7 @@ from understudy.actors.agent.events import AgentEvent, Subscription
 from understudy.actors.agent.stored_agents import loaded_agent
 from understudy.actors.reads.recorded_events import RecordedEvents
 from understudy.display import Display, DisplayUpdate, Row
-from understudy.journal import Readable
+from understudy.journal import StoreReads
 from understudy.loop_actors.future import Future
 from understudy.loop_actors.stream import Stream
 from understudy.state.records import Record
@@ -32,7 +32,9 @@ def recorded(
     yield AgentEvent(agent_id=agent_id, seq=seq, event=event, at=record.at)
 
 
-async def stored_display(store: Readable, id: str, after: int, limit: int | None) -> DisplayUpdate:
+async def stored_display(
+    store: StoreReads, id: str, after: int, limit: int | None
+) -> DisplayUpdate:
     """The recorded rows of an agent that have changed after a number.
 
     Raises:

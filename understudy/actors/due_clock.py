@@ -25,7 +25,7 @@ from understudy.actors.agent.messages import CheckDue
 from understudy.actors.agent.services import RuntimeServices
 from understudy.actors.agent.slot import AgentSlot
 from understudy.errors import Fenced, OwnedElsewhere, UnfitHost, UnknownAgent
-from understudy.journal import DueStore, StoredAgent
+from understudy.journal import StoredAgent
 from understudy.loop_actors.future import Future
 
 logger: logging.Logger = logging.getLogger(__name__)
@@ -99,8 +99,6 @@ class DueClock:
     async def refresh(self) -> None:
         """Read the store's index again: other hosts write to it, and go away."""
         store = self._services.store
-        if not isinstance(store, DueStore):
-            return
         try:
             here, until, found = self._services.host, _NEVER, 0
             async for stored in store.due(until):

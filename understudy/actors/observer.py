@@ -29,7 +29,7 @@ from understudy.errors import ForkedRuntime, UnknownAgent, UsageError
 from understudy.history import HistoryPage, check_page
 from understudy.journal import DatabaseStore
 from understudy.journal.opening import open_reader
-from understudy.journal.store_reader import StoreReader
+from understudy.journal.reads import DatabaseReads
 from understudy.loop_actors.future import Future
 from understudy.loop_actors.loop_thread import LoopThread
 from understudy.state.agent_state import AgentState
@@ -70,7 +70,7 @@ class Observer(StoreViews):
         self._refuse_twice()
         loop = self._thread.start()
         try:
-            asyncio.run_coroutine_threadsafe(self._reader.open(), loop).result()
+            asyncio.run_coroutine_threadsafe(self._reader.open_to_read(), loop).result()
         except BaseException:
             self._thread.stop()
             raise
@@ -92,7 +92,7 @@ class Observer(StoreViews):
 
     async def __aenter__(self) -> Self:
         self._refuse_twice()
-        await self._reader.open()
+        await self._reader.open_to_read()
         self._loop = asyncio.get_running_loop()
         return self
 
@@ -110,7 +110,7 @@ class Observer(StoreViews):
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        await self._reader.close()
+        await self._reader.disconnect()
 
     def _refuse_twice(self) -> None:
         if self._loop is not None:
@@ -195,14 +195,7 @@ class Observer(StoreViews):
 
         """
         if id is None:
-            self._running_loop()
-            return Feed(
-                self._call,
-                self._reader.read_feed,
-                after=after,
-                start=start,
-                has_ended=self._has_ended,
-            )
+            return self._feed(after, start)
         number = 0 if after is None else after
         checked_id(id)
         check_page(number, 1)
@@ -222,7 +215,7 @@ class Observer(StoreViews):
             raise UsageError("this Observer is not open: use it in `with` or `async with`")
         return self._loop
 
-    def _store(self) -> StoreReader:
+    def _store(self) -> DatabaseReads:
         return self._reader
 
     def _clock(self) -> Clock:

@@ -47,11 +47,9 @@ from understudy.agent.agent import Agent
 from understudy.agent.build_definition import checked_labels
 from understudy.errors import UsageError
 from understudy.interrupts import DOUBT_ENDS
-from understudy.journal import Store, is_shared
+from understudy.journal import Store
 from understudy.journal.contracts import Durability
-from understudy.journal.feed import FeedStore
 from understudy.journal.opening import open_store
-from understudy.journal.shared import shared_part
 from understudy.loop_actors.future import Future
 from understudy.loop_actors.supervisor import SupervisorTree
 from understudy.models.messages import UserInput
@@ -286,7 +284,7 @@ class Runtime(StoreViews):
         )
         self._directory = self._agent_host.directory
         self._feed_options = checked_feed(feed)
-        if self._feed_options is not None and not isinstance(opened, FeedStore):
+        if self._feed_options is not None and "feed" not in opened.keeps:
             raise UsageError(f"`feed` cannot be used with {opened!r}: it keeps no feed")
         self._loop = RuntimeLoop(
             self._agent_host,
@@ -432,17 +430,9 @@ class Runtime(StoreViews):
         """
         self._loop.running()
         store = self._agent_host.services.store
-        if not isinstance(store, FeedStore):
+        if "feed" not in store.keeps:
             raise UsageError(f"{store!r} keeps no feed")
-        return Feed(
-            self._call,
-            store.read_feed,
-            after=after,
-            start=start,
-            has_ended=self._has_ended,
-            hints=store.feed_hint,
-            is_alone=not is_shared(store),
-        )
+        return self._feed(after, start)
 
     def resolve(self, token: str, value: Any) -> Future[bool]:
         """Answer the wait that a tool made this token for: `await ctx.wait_for(name)` returns it.
@@ -695,14 +685,12 @@ class Runtime(StoreViews):
 
 
 async def _turn_feed(store: Store, feed: FeedOptions | Literal[False]) -> None:
-    assert isinstance(store, FeedStore), "checked when the runtime was made"
     await store.turn_feed(feed is not False)
 
 
 def _clock_of(store: Store) -> Clock:
     """The clock of the database where hosts share one, so that they agree on what is due."""
-    shared = shared_part(store)
-    return SystemClock() if shared is None else SharedClock(lambda: shared.time_offset)
+    return SystemClock() if store.shared is None else SharedClock(lambda: store.time_offset)
 
 
 def _checked_timeout(given: object, what: str) -> float | None:

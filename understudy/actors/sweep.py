@@ -20,8 +20,7 @@ from understudy.actors.hosts.recovery import continue_one
 from understudy.actors.reads.feed import FeedOptions
 from understudy.errors import OwnedElsewhere
 from understudy.journal import IndexStatus, StoredAgent, index_status_of
-from understudy.journal.feed import FeedStore
-from understudy.journal.store import HostStore, KeyStore
+from understudy.journal.shared_store import SharedStore
 from understudy.loop_actors.future import Future
 from understudy.outcomes import Outcome
 
@@ -69,9 +68,9 @@ class Sweep:
         """Wait for the first sweep. By real time, whatever the clock of the runtime is."""
         self._lookout.begin()
         services = self._host.services
-        store = services.store
-        if self._seconds is not None and isinstance(store, HostStore) and store.knows_hosts:
-            self._hearing = services.start_task(self._hear(store), "hearing of dead hosts")
+        shared = services.shared_store
+        if self._seconds is not None and shared is not None:
+            self._hearing = services.start_task(self._hear(shared), "hearing of dead hosts")
 
     def close(self) -> None:
         """Sweep no more."""
@@ -82,10 +81,10 @@ class Sweep:
     def _period(self) -> float:
         return jittered(self._seconds or DUES_SECONDS)
 
-    async def _hear(self, store: HostStore) -> None:
+    async def _hear(self, shared: SharedStore) -> None:
         """Sweep at once when the leases of hosts have ended, or were ended."""
         while True:
-            await store.wait_for_dead_hosts()
+            await shared.wait_for_dead_hosts()
             self._lookout.hint()
 
     async def _look(self, is_hinted: bool) -> None:
@@ -100,15 +99,14 @@ class Sweep:
     async def trim_feed(self) -> None:
         """Remove the events that the feed need not keep any longer."""
         services = self._host.services
-        if self._feed is not None and isinstance(services.store, FeedStore):
+        if self._feed is not None:
             before = self._feed.before(services.clock.now())
             await services.store.trim_feed(before, self._feed.events)
 
     async def _delete_old_keys(self) -> None:
         """Delete the keys of calls that were done so long ago that they count no longer."""
         services = self._host.services
-        if isinstance(services.store, KeyStore):
-            await services.store.delete_old_keys(services.clock.now())
+        await services.store.delete_old_keys(services.clock.now())
 
     async def _continue_what_is_left(self) -> None:
         """Continue the runs that have no owner, of agents whose definition is known here.

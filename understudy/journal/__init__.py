@@ -13,8 +13,8 @@ from understudy.journal.contracts import (
 )
 
 if typing.TYPE_CHECKING:
+    from understudy.journal.backend import Backend
     from understudy.journal.database_store import DatabaseStore
-    from understudy.journal.feed import FeedStore
     from understudy.journal.index_status import (
         has_next_run,
         index_entry_of,
@@ -23,75 +23,53 @@ if typing.TYPE_CHECKING:
         is_waiting,
         rest_status,
     )
-    from understudy.journal.lists import ListStore
+    from understudy.journal.loaded import Loaded
     from understudy.journal.memory import MemoryJournal, MemoryStore
-    from understudy.journal.shared import is_shared
-    from understudy.journal.store import (
-        AgentFinder,
-        CheckpointJournal,
-        CheckpointStore,
-        DueStore,
-        IndexJournal,
-        OwnedJournal,
-        Readable,
-        Store,
-        find_agent,
-        load_latest,
-    )
-    from understudy.journal.store_reader import Loaded
+    from understudy.journal.owned_journal import FoldedAgent, JournalledAgent, OwnedJournal
+    from understudy.journal.reads import StoreReads
+    from understudy.journal.store import Store
     from understudy.state.fold import replay
 else:  # who has no store needs none of them
     __getattr__, __dir__ = _load_lazily(
         __name__,
         {
+            "understudy.journal.backend": ["Backend"],
             "understudy.journal.database_store": ["DatabaseStore"],
-            "understudy.journal.feed": ["FeedStore"],
             "understudy.journal.index_status": [
                 *("has_next_run", "index_entry_of", "index_status_of", "is_busy", "is_waiting"),
                 "rest_status",
             ],
-            "understudy.journal.lists": ["ListStore"],
             "understudy.journal.memory": ["MemoryJournal", "MemoryStore"],
-            "understudy.journal.shared": ["is_shared"],
-            "understudy.journal.store": [
-                *("AgentFinder", "CheckpointJournal", "CheckpointStore", "DueStore"),
-                *("IndexJournal", "OwnedJournal", "Readable", "Store", "find_agent"),
-                "load_latest",
-            ],
-            "understudy.journal.store_reader": ["Loaded"],
+            "understudy.journal.owned_journal": ["FoldedAgent", "JournalledAgent", "OwnedJournal"],
+            "understudy.journal.reads": ["StoreReads"],
+            "understudy.journal.store": ["Store"],
+            "understudy.journal.loaded": ["Loaded"],
             "understudy.state.fold": ["replay"],
         },
     )
 
 __all__ = [
-    "AgentFinder",
-    "CheckpointJournal",
-    "CheckpointStore",
+    "Backend",
     "DatabaseStore",
-    "DueStore",
-    "FeedStore",
+    "FoldedAgent",
     "IndexEntry",
-    "IndexJournal",
     "IndexStatus",
     "Journal",
-    "ListStore",
+    "JournalledAgent",
     "Loaded",
     "LostAttempt",
     "MemoryJournal",
     "MemoryStore",
     "Owned",
     "OwnedJournal",
-    "Readable",
     "Store",
+    "StoreReads",
     "StoredAgent",
-    "find_agent",
     "has_next_run",
     "index_entry_of",
     "index_status_of",
     "is_busy",
-    "is_shared",
     "is_waiting",
-    "load_latest",
     "replay",
     "rest_status",
 ]

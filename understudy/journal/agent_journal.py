@@ -3,125 +3,26 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any, Protocol
 
-from understudy.errors import Fenced, StoreError, UsageError
+from understudy.errors import Fenced, StoreError
+from understudy.journal.backend import Backend
 from understudy.journal.call_keys import KeyEnd, KeyTaking, KeyUse
 from understudy.journal.checkpoint_writer import CheckpointJob, CheckpointWriter
 from understudy.journal.codec import MAX_RECORD_BYTES, EncodedRecord, encode
 from understudy.journal.committer import Committer
-from understudy.journal.contracts import (
-    Backend,
-    Batch,
-    FeedRow,
-    IndexEntry,
-    IndexStatus,
-    Owned,
-)
-from understudy.journal.feed import MAY_BE_TOLD, FeedStore, feed_row
+from understudy.journal.contracts import Batch, IndexEntry, IndexStatus, Owned
+from understudy.journal.feed import MAY_BE_TOLD, feed_row
 from understudy.journal.lease import Lease
-from understudy.journal.store_reader import Loaded
+from understudy.journal.loaded import Loaded
+from understudy.journal.owned_journal import JournalledAgent, OwnedJournal
+from understudy.journal.reads import DatabaseReads
 from understudy.journal.stored_keys import StoredKeys
 from understudy.journal.taken_states import TakenState
 from understudy.state.agent_state import AgentState
 from understudy.state.records import MessagesArchived, Record, StatusNoted
-
-LoadBlobs = Callable[[str, Collection[str]], Awaitable[Mapping[str, bytes]]]
-"""The bytes of an agent's files with these hashes."""
-
-
-class _JournalledAgent(Protocol):
-    """Whose journal it is. Three bound methods of it would take 192 bytes."""
-
-    def index_entry(self) -> IndexEntry:
-        """What the index says of it now."""
-
-    def on_durable(self, seq: int) -> None:
-        """The records up to this number are durable."""
-
-    def ledger_state(self) -> AgentState:
-        """The state that all appended records fold to."""
-
-
-class _Functions:
-    """Functions in the place of a `_JournalledAgent`."""
-
-    __slots__ = ("index_entry", "ledger_state", "on_durable")
-
-    def __init__(
-        self,
-        index_entry: Callable[[], IndexEntry],
-        on_durable: Callable[[int], None],
-        ledger_state: Callable[[], AgentState],
-    ) -> None:
-        self.index_entry = index_entry
-        self.on_durable = on_durable
-        self.ledger_state = ledger_state
-
-
-def _no_state() -> AgentState:
-    raise AssertionError("only asked for where checkpoints are written")
-
-
-def _agent_of(
-    index_entry: Callable[[], IndexEntry],
-    on_durable: Callable[[int], None],
-    ledger_state: Callable[[], AgentState] | None = None,
-) -> _JournalledAgent:
-    """The object whose methods these are, if they are those of one."""
-    agent: Any = getattr(index_entry, "__self__", None)
-    if (
-        getattr(agent, "index_entry", None) == index_entry
-        and getattr(agent, "on_durable", None) == on_durable
-        and getattr(agent, "ledger_state", None) == (ledger_state or agent.ledger_state)
-    ):
-        journalled: _JournalledAgent = agent
-        return journalled
-    return _Functions(index_entry, on_durable, ledger_state or _no_state)
-
-
-class _Pending:
-    """Records on their way to the committer's thread, and what goes with them."""
-
-    __slots__ = (
-        "at",
-        "blobs",
-        "entry",
-        "feed",
-        "key_ends",
-        "message_runs",
-        "records",
-        "status_noted",
-    )
-
-    def __init__(self) -> None:
-        self.records: list[EncodedRecord] = []
-        self.at: datetime | None = None
-        """When the last of them was recorded."""
-        self.status_noted: bool = False
-        """Whether one of them is about the status."""
-        self.feed: tuple[FeedRow, ...] = ()
-        self.blobs: dict[str, bytes] | None = None
-        self.message_runs: dict[str, str] | None = None
-        self.key_ends: tuple[KeyEnd, ...] = ()
-        self.entry: IndexEntry = _AT_REST
-        """What the index says of the agent after them."""
-
-    def add(self, later: _Pending) -> None:
-        """Add those that were recorded later."""
-        self.records += later.records
-        self.at, self.entry = later.at or self.at, later.entry
-        self.status_noted |= later.status_noted
-        self.feed += later.feed
-        self.key_ends += later.key_ends
-        if later.blobs is not None:
-            self.blobs = {**(self.blobs or {}), **later.blobs}
-        if later.message_runs is not None:
-            self.message_runs = {**(self.message_runs or {}), **later.message_runs}
-
 
 _NOTED = MAY_BE_TOLD | {MessagesArchived}
 _AT_REST = IndexEntry(IndexStatus.REST)
@@ -135,18 +36,17 @@ class JournalEnvironment:
     """Its next transaction takes the records."""
     lease: Lease
     """Checked before a tool is entered."""
+    reads: DatabaseReads
+    """Those of the store."""
+    keys: StoredKeys
+    """The keys of calls."""
     max_bytes: int = MAX_RECORD_BYTES
-    feed: FeedStore | None = None
-    """The store, if it may keep a feed."""
+    """A larger record is refused."""
     checkpoint_every: int = 0
     """So many records lie between two checkpoints; 0 = write none."""
-    load_blobs: LoadBlobs | None = None
-    """Loads bytes of an agent's files; None where the backend keeps none."""
-    keys: StoredKeys | None = None
-    """The keys of calls; None where the backend keeps none."""
 
 
-class AgentJournal:
+class AgentJournal(OwnedJournal):
     """A write-behind journal. Its methods are called on one event loop.
 
     It hands appended records to the committer in the next iteration of the loop, or when a caller
@@ -156,10 +56,8 @@ class AgentJournal:
     Args:
         environment: of the store.
         owned: the epoch to write under.
+        agent: whose journal it is.
         term: the term of the lease in which that was claimed.
-        index_entry: gives what the index says of the agent now.
-        on_durable: called on the loop after each commit, with the number of the newest durable
-            record.
 
     """
 
@@ -175,7 +73,6 @@ class AgentJournal:
         "_keys",
         "_owned",
         "_queued",
-        "_taken_seq",
         "_term",
         "_waiters",
         "loop",
@@ -185,27 +82,25 @@ class AgentJournal:
         self,
         environment: JournalEnvironment,
         owned: Owned,
+        agent: JournalledAgent,
         *,
         term: int,
-        index_entry: Callable[[], IndexEntry],
-        on_durable: Callable[[int], None],
     ) -> None:
         self.loop: asyncio.AbstractEventLoop = asyncio.get_running_loop()
         self._environment = environment
         self._term = term
         self._owned = owned
-        self._agent = _agent_of(index_entry, on_durable)
+        self._agent = agent
         self._appended = self._durable = owned.last_seq
         self._at: datetime | None = None
         """When the last record was recorded."""
-        self._buffer: _Pending | None = None
+        self._buffer: Batch | None = None
         """On the loop, until the next push, which is scheduled while there is one."""
         self._failure: StoreError | None = None
         # A tuple: it is mostly empty, and an empty list takes 56 bytes.
         self._waiters: tuple[tuple[int, asyncio.Future[None]], ...] = ()
         # Guarded by the committer's lock: the loop adds to it, the committer's thread takes it.
-        self._queued: _Pending | None = None
-        self._taken_seq = owned.last_seq
+        self._queued: Batch | None = None
         self._checkpoints: CheckpointWriter | None = None
         self._keys: set[str] | None = None
         """The calls whose keys are noted when they are over, by call key; None where none of the
@@ -231,43 +126,46 @@ class AgentJournal:
         buffer = self._buffer or self._new_buffer()
         if self._keys is not None:
             self._note_keys(buffer)  # of the records before: these are not folded yet
+        buffer.records = [*buffer.records, *encoded]
         for record, kept in zip(records, encoded, strict=True):
-            buffer.records.append(kept)
             self._appended += 1
             buffer.at = self._at = record.at
             if type(record) in _NOTED:  # no record of a step but its results
                 self._note_told(buffer, record, kept)
 
-    def _new_buffer(self) -> _Pending:
+    def _new_buffer(self) -> Batch:
         self.loop.call_soon(self._push)
-        self._buffer = _Pending()
-        return self._buffer
+        buffer = self._buffer = self._new_batch()
+        return buffer
+
+    def _new_batch(self) -> Batch:
+        owned = self._owned
+        return Batch(
+            agent_id=owned.agent_id,
+            incarnation=owned.incarnation,
+            epoch=owned.epoch,
+            first_seq=self._appended + 1,
+            records=(),
+            entry=_AT_REST,
+        )
 
     def keep_blobs(self, blobs: Mapping[str, bytes]) -> None:
-        """As `BlobJournal.keep_blobs`."""
-        self._check_keeps_blobs()
+        if "files" not in self._environment.reads.keeps:
+            super().keep_blobs(blobs)
         buffer = self._buffer or self._new_buffer()
         buffer.blobs = {**(buffer.blobs or {}), **blobs}
 
     async def load_blobs(self, hashes: Collection[str]) -> Mapping[str, bytes]:
-        """As `BlobJournal.load_blobs`."""
-        return await self._check_keeps_blobs()(self._owned.agent_id, hashes)
+        return await self._environment.reads.load_blobs(self._owned.agent_id, hashes)
 
-    def _check_keeps_blobs(self) -> LoadBlobs:
-        load_blobs = self._environment.load_blobs
-        if load_blobs is None:
-            raise UsageError("the store of this runtime keeps no files: see `KeepsBlobs`")
-        return load_blobs
-
-    def _note_told(self, buffer: _Pending, record: Record, kept: EncodedRecord) -> None:
+    def _note_told(self, buffer: Batch, record: Record, kept: EncodedRecord) -> None:
         """Note a record that the feed may tell, or that an index needs."""
         if type(record) is StatusNoted:
             buffer.status_noted = True
         elif type(record) is MessagesArchived:
             buffer.message_runs = {**(buffer.message_runs or {}), **record.runs}
             return
-        feed = self._environment.feed
-        if feed is not None and feed.keeps_feed:
+        if self._environment.reads.keeps_feed:
             row = feed_row(self._owned.agent, self._appended, record, kept)
             if row is not None:
                 buffer.feed += (row,)
@@ -276,12 +174,11 @@ class AgentJournal:
     # commit of the record by which it does.
 
     def follow_keys(self) -> None:
-        """As `KeyJournal.follow_keys`."""
         if self._keys is None:
             held = self._agent.ledger_state().held_keys_in_tree
             self._keys = {call_key for call_key, each in held.items() if not each.is_done}
 
-    def _note_keys(self, buffer: _Pending) -> None:
+    def _note_keys(self, buffer: Batch) -> None:
         """Note which of the calls are over that had a key."""
         known, held = self._keys, self._agent.ledger_state().held_keys_in_tree
         self._keys = {call_key for call_key, each in held.items() if not each.is_done}
@@ -290,17 +187,14 @@ class AgentJournal:
             buffer.key_ends += tuple(ends)
 
     async def key_hash(self, key: str) -> str:
-        """As `KeyJournal.key_hash`."""
-        return await self._check_keeps_keys().key_hash(key)
+        return await self._checked_keys().hash_of(key)
 
     async def key_uses(self, key_hash: str, at: datetime) -> Sequence[KeyUse]:
-        """As `KeyJournal.key_uses`."""
         self._push()
-        return await self._check_keeps_keys().uses(key_hash, at)
+        return await self._checked_keys().uses(key_hash, at)
 
     async def take_key(self, taking: KeyTaking) -> Sequence[KeyUse]:
-        """As `KeyJournal.take_key`."""
-        keys = self._check_keeps_keys()
+        keys = self._checked_keys()
         if self._failure is not None:
             raise self._failure
         self.follow_keys()
@@ -311,22 +205,16 @@ class AgentJournal:
         return found
 
     async def free_key(self, key_hash: str, use: KeyUse) -> None:
-        """As `KeyJournal.free_key`."""
         self._push()
-        await self._check_keeps_keys().free(key_hash, use)
+        await self._checked_keys().free(key_hash, use)
 
     async def state_of_use(self, use: KeyUse) -> AgentState | None:
-        """As `KeyJournal.state_of_use`."""
-        return await self._check_keeps_keys().state_of(use)
+        return await self._checked_keys().state_of(use)
 
-    def _check_keeps_keys(self) -> StoredKeys:
-        keys = self._environment.keys
-        if keys is None:
-            raise UsageError(
-                "the store of this runtime keeps no keys of calls, and a tool has `key`: see "
-                "`KeepsKeys`"
-            )
-        return keys
+    def _checked_keys(self) -> StoredKeys:
+        if "keys" not in self._environment.reads.keeps:
+            raise self.keeps_no_keys()
+        return self._environment.keys
 
     def check(self, record: Record, *, spare: int = 0) -> None:
         """Raise `RecordRefused` if the record, with `spare` bytes more, could not be stored."""
@@ -351,7 +239,6 @@ class AgentJournal:
             raise self._failure
 
     async def note_index(self) -> None:
-        """As `IndexJournal.note_index`."""
         await self.durable()
         noted = self.loop.create_future()
         # Told by whichever batch comes next: each has what the index says by then.
@@ -359,15 +246,13 @@ class AgentJournal:
         self._push(note=True, flush=True)
         await noted
 
-    def write_checkpoints(self, state: Callable[[], AgentState], loaded: Loaded | None) -> None:
-        """As `CheckpointJournal.write_checkpoints`."""
-        every, agent = self._environment.checkpoint_every, self._agent
+    def write_checkpoints(self, loaded: Loaded | None) -> None:
+        every = self._environment.checkpoint_every
         if every:
-            self._agent = _agent_of(agent.index_entry, agent.on_durable, state)
-            self._checkpoints = CheckpointWriter(state(), loaded, every=every)
+            state = self._agent.ledger_state()
+            self._checkpoints = CheckpointWriter(state, loaded, every=every)
 
     def write_last_checkpoint(self) -> None:
-        """As `CheckpointJournal.write_last_checkpoint`."""
         if self._checkpoints is None or self._failure is not None:
             return
         job = self._checkpoints.last(self.owned, self._agent.ledger_state())
@@ -429,7 +314,7 @@ class AgentJournal:
                     with committer.lock:
                         committer.flush_now()
                 return
-            buffer = _Pending()
+            buffer = self._new_batch()
         buffer.entry = self._agent.index_entry()
         if self._keys is not None:
             self._note_keys(buffer)
@@ -453,29 +338,8 @@ class AgentJournal:
     # ------------------------------------------------------ in the committer's thread
 
     def take_batch(self) -> Batch:
-        owned, queued, self._queued = self._owned, self._queued, None
-        assert queued is not None, "a journal in the queue has records, or an entry to note"
-        entry = queued.entry
-        batch = Batch(
-            agent_id=owned.agent_id,
-            incarnation=owned.incarnation,
-            epoch=owned.epoch,
-            first_seq=self._taken_seq + 1,
-            records=tuple(queued.records),
-            index_status=entry.status,
-            due=entry.due,
-            agent_status=entry.agent_status,
-            status_noted=queued.status_noted,
-            at=queued.at,
-            asks=entry.asks,
-            feed=queued.feed,
-            takeable=entry.takeable,
-            run_version=entry.run_version,
-            blobs=queued.blobs,
-            message_runs=queued.message_runs,
-            key_ends=queued.key_ends,
-        )
-        self._taken_seq = batch.last_seq
+        batch, self._queued = self._queued, None
+        assert batch is not None, "a journal in the queue has records, or an entry to note"
         return batch
 
     def execute(self, backend: Backend) -> None:
@@ -502,9 +366,8 @@ class AgentJournal:
             elif not done.done():
                 done.set_result(None)
         self._agent.on_durable(self._durable)
-        feed = self._environment.feed
-        if batch.feed and feed is not None:
-            feed.feed_hint.tell()
+        if batch.feed:
+            self._environment.reads.feed_hint.tell()
 
     def _fail(self, error: StoreError) -> None:
         if self._failure is None:

@@ -15,6 +15,7 @@ from pydantic_ai.messages import ModelMessage
 
 from understudy._base.log_fields import log_extra
 from understudy.errors import StoreError
+from understudy.journal.backend import Backend
 from understudy.journal.checkpoints import (
     Checkpoint,
     KeptMessages,
@@ -23,8 +24,8 @@ from understudy.journal.checkpoints import (
     dump_head,
     make_checkpoint,
 )
-from understudy.journal.contracts import Backend, Batch, KeepsCheckpoints, Owned
-from understudy.journal.store_reader import Loaded
+from understudy.journal.contracts import Batch, Owned
+from understudy.journal.loaded import Loaded
 from understudy.state.agent_state import AgentState
 from understudy.state.records import Snapshot
 
@@ -164,7 +165,6 @@ class CheckpointJob:
         return None
 
     def execute(self, backend: Backend) -> None:
-        assert isinstance(backend, KeepsCheckpoints), "checked before the first one was made"
         if self._checkpoint is None and not self._failed:
             self._make()
         if self._checkpoint is not None:

@@ -14,7 +14,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable
 from itertools import groupby
-from typing import Any, Generic, Protocol, TypeAlias, TypeVar
+from typing import Generic, Protocol, TypeAlias, TypeVar
 
 from tenacity import (
     Retrying,
@@ -26,7 +26,8 @@ from tenacity import (
 from tenacity.nap import sleep_using_event
 
 from understudy.errors import StoreBroken, StoreError, StoreUnavailable
-from understudy.journal.contracts import Backend, Batch
+from understudy.journal.backend import Backend
+from understudy.journal.contracts import Batch
 
 logger: logging.Logger = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -74,11 +75,11 @@ CommitListener: TypeAlias = Callable[[float, StoreError | None], None]
 
 
 class Change(Generic[T]):
-    """A job that is a function of the database, with its result."""
+    """A job that is a function, which changes the backend, with its result."""
 
     def __init__(
         self,
-        function: Callable[[Backend], T],
+        function: Callable[[], T],
         batch: Batch | None = None,
     ) -> None:
         self.loop: asyncio.AbstractEventLoop = asyncio.get_running_loop()
@@ -91,7 +92,7 @@ class Change(Generic[T]):
         return None
 
     def execute(self, backend: Backend) -> None:
-        self._value = self._function(backend)
+        self._value = self._function()
 
     def is_committed(self, backend: Backend, batch: Batch | None) -> bool:
         # Without records of its own it may be done twice: a claim claims again.
@@ -104,12 +105,6 @@ class Change(Generic[T]):
             self.future.set_exception(error)
         else:
             self.future.set_result(self._value)
-
-
-class Changes(Protocol):
-    """Has the committer do a change, in the next transaction."""
-
-    async def __call__(self, function: Callable[[Any], T]) -> T: ...
 
 
 class Committer:

@@ -7,13 +7,12 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from enum import Enum
 from types import MappingProxyType
-from typing import Any, Literal, NamedTuple, Protocol, TypeAlias, get_args, runtime_checkable
+from typing import Any, Literal, NamedTuple, Protocol, TypeAlias, get_args
 
 from understudy._base.json_values import is_storable_text, is_time_span, shown, storable_text
 from understudy.errors import Fenced, StoreConflict, StoreDamaged, UsageError
 from understudy.journal.asks import Ask
-from understudy.journal.call_keys import KeyEnd, KeyTaking, KeyUse
-from understudy.journal.checkpoints import Checkpoint
+from understudy.journal.call_keys import KeyEnd, KeyUse
 from understudy.journal.codec import EncodedRecord
 from understudy.state.records import Record
 
@@ -99,6 +98,16 @@ class IndexEntry(NamedTuple):
     """The fingerprint of the definition that has begun its open run; None where none is open."""
     takeable: bool = False
     """Nothing of the agent goes on: another host may take it, though its owner lives."""
+
+    @property
+    def due_number(self) -> int | None:
+        """The due time as a database keeps it."""
+        return None if self.due is None else time_number(self.due)
+
+    @property
+    def status_word(self) -> str:
+        """The agent's status, in any case."""
+        return self.agent_status or AGENT_STATUS[self.status]
 
 
 _INDEX_STATUSES = frozenset(status.value for status in IndexStatus)
@@ -277,7 +286,7 @@ class FeedRow(NamedTuple):
 
 @dataclass(slots=True, kw_only=True)
 class Batch:
-    """The records that one agent adds in one commit. Never changed."""
+    """The records that one agent adds in one commit. A backend never changes it."""
 
     # Not frozen: one is made for each commit, and each field of a frozen class is set by a call.
 
@@ -285,52 +294,45 @@ class Batch:
     incarnation: int
     epoch: int
     first_seq: int
-    """Of the first of `records`: one more than the newest that the store has."""
-    records: tuple[EncodedRecord, ...]
-    index_status: IndexStatus
-    due: datetime | None = None
-    """As of `IndexEntry`."""
-    agent_status: str = ""
-    """As of `IndexEntry`."""
+    """The number of the first of `records`: one more than the newest that the store has."""
+    records: Sequence[EncodedRecord]
+    entry: IndexEntry
+    """What the index says of the agent after them."""
     status_noted: bool = False
     """Whether a record of it is about the status. Else that has changed if it is another one."""
     at: datetime | None = None
     """When the last of its records was recorded; None where that is not known."""
-    asks: tuple[Ask, ...] = ()
-    """As of `IndexEntry`."""
     feed: tuple[FeedRow, ...] = ()
-    run_version: str | None = None
-    """As of `IndexEntry`."""
-    takeable: bool = False
-    """As of `IndexEntry`."""
     blobs: Mapping[str, bytes] | None = None
-    """Bytes of files that its records name, by hash, of a backend that `KeepsBlobs`."""
+    """Bytes of files that its records name, by hash, where the backend keeps files."""
     message_runs: Mapping[str, str] | None = None
-    """As of `MessagesArchived.runs`, of its records; of a backend that `IndexesMessages`."""
+    """As of `MessagesArchived.runs`, of its records, where the backend keeps message ids."""
     key_ends: tuple[KeyEnd, ...] = ()
-    """What becomes of keys by its records; of a backend that `KeepsKeys`."""
+    """What becomes of keys by its records, where the backend keeps keys."""
     blobs_in_use: Collection[str] = ()
-    """Of a snapshot: the hashes of those that it needs. The others of the agent are deleted."""
+    """The hashes of the bytes that a snapshot needs. The others of the agent are deleted."""
+
+    def add(self, later: Batch) -> None:
+        """Add what is recorded later to a batch that no backend has yet."""
+        self.records = [*self.records, *later.records]
+        self.at, self.entry = later.at or self.at, later.entry
+        self.status_noted |= later.status_noted
+        self.feed += later.feed
+        self.key_ends += later.key_ends
+        if later.blobs is not None:
+            self.blobs = {**(self.blobs or {}), **later.blobs}
+        if later.message_runs is not None:
+            self.message_runs = {**(self.message_runs or {}), **later.message_runs}
 
     @property
     def last_seq(self) -> int:
-        """Of the last of `records`."""
+        """The number of the last of `records`."""
         return self.first_seq + len(self.records) - 1
-
-    @property
-    def due_number(self) -> int | None:
-        """The due time as a database keeps it."""
-        return None if self.due is None else time_number(self.due)
 
     @property
     def at_number(self) -> int | None:
         """The time of its last record as a database keeps it."""
         return None if self.at is None else time_number(self.at)
-
-    @property
-    def status_word(self) -> str:
-        """The agent's status, in any case."""
-        return self.agent_status or AGENT_STATUS[self.index_status]
 
 
 @dataclass(frozen=True, slots=True)
@@ -343,328 +345,3 @@ class LostAttempt:
 
 Refusal: TypeAlias = Fenced | StoreConflict
 """Why a batch was not added."""
-
-
-@runtime_checkable
-class TellsTime(Protocol):
-    """An optional part of a backend: its database has a clock, by which those who share it go."""
-
-    @property
-    def time_offset(self) -> float:
-        """Seconds by which the database's clock is ahead of what this machine's shows now."""
-
-
-@runtime_checkable
-class OpensToRead(Protocol):
-    """An optional part of a backend: it can be read while another process has it open."""
-
-    def open_to_read(self) -> None:
-        """Connect the reader alone: take no lock, change nothing. `close` disconnects.
-
-        Raises:
-            StoreUnavailable, StoreBroken, StoreDamaged: if it cannot be read.
-            SchemaVersionError: if the store has another format.
-
-        """
-
-
-class Backend(Protocol):
-    """A database that keeps records. Plain blocking calls: the store calls them in its threads.
-
-    One thread calls the *writer's* methods, another one the *reader's*, a third one `renew`: each
-    needs a connection of its own. A fourth one calls `open` before they start, and `close` after.
-    A writer's change is made between `begin` and `commit`; one transaction holds the changes of
-    several agents. Such a change raises:
-
-    - `Fenced`, `OwnedElsewhere`, `StoreConflict`: this change was not made; the other changes of
-      the transaction continue.
-    - `StoreUnavailable`: the database cannot be reached, or is locked. The transaction is rolled
-      back, and retried after `reconnect`.
-    - `StoreBroken` (disk full, read-only, an I/O error, damaged): the transaction is rolled back,
-      and not retried.
-
-    No other exception leaves these methods.
-    """
-
-    @property
-    def host(self) -> str:
-        """The name of this runtime, which other runtimes see as the owner of its agents."""
-
-    # ------------------------------------------------------------------- the writer
-
-    def open(self) -> None:
-        """Connect, create missing tables, and become a host.
-
-        Raises:
-            StoreInUse: if the database is for one runtime, and another one has it.
-            SchemaVersionError: if the store has another format.
-
-        """
-
-    def close(self) -> None:
-        """Release what this host owns, and disconnect. Raises nothing."""
-
-    def reconnect(self) -> None:
-        """After `StoreUnavailable`: connect the writer again, as the same host.
-
-        The reader and the heartbeat reconnect by themselves, and try once more.
-        """
-
-    def begin(self) -> None:
-        """Begin a transaction."""
-
-    def commit(self) -> None:
-        """Commit it. On return it is durable."""
-
-    def rollback(self) -> None:
-        """Roll it back. Raises nothing: with the connection lost it is rolled back already."""
-
-    def claim(self, agent_id: str, agent: str | None) -> Owned | None:
-        """Become the owner of an agent, in a new epoch.
-
-        A compare-and-set: it succeeds only if no other host with an unexpired lease owns the agent.
-        An agent that this host owns already is claimed again, in a new epoch.
-
-        Args:
-            agent: the name of its definition. It begins the first incarnation of an unknown agent
-                (after a deletion the next one, above the epoch of the tombstone). None: there is no
-                such agent to begin, and the result is None.
-
-        Raises:
-            OwnedElsewhere: naming the host.
-            Fenced: if this host's own lease is lost.
-            StoreUnavailable: if it has ended and may still be renewed, by `renew`.
-
-        """
-
-    def append(self, batch: Batch) -> None:
-        """Add records, if the epoch is the current one and `first_seq` the next number.
-
-        Raises:
-            Fenced: if the epoch or the incarnation is another one by now, or the agent was deleted.
-            StoreConflict: if `first_seq` is not the next number.
-
-        """
-
-    def append_all(self, batches: Sequence[Batch]) -> list[Refusal | None]:
-        """`append` for each, in order, in one round trip where the database is remote.
-
-        Returns:
-            For each batch, in the same order: None, or the error that `append` raises for it.
-
-        """
-
-    def release(self, owned: Owned) -> bool:
-        """Give up the agent, if this is still its epoch. Any host may claim it then.
-
-        Returns:
-            Whether it is: no other copy has gone on from it.
-
-        """
-
-    def compact(self, batch: Batch) -> None:
-        """Add a snapshot, the one record of `batch`, and delete all records before it.
-
-        As `append`; the floor is `batch.first_seq - 1` then.
-        """
-
-    def delete(self, agent_id: str) -> bool:
-        """Delete an agent's records, and keep a tombstone with its highest epoch.
-
-        Returns:
-            Whether there was such an agent.
-
-        Raises:
-            OwnedElsewhere: if another host owns it.
-
-        """
-
-    def is_committed(self, batch: Batch) -> bool:
-        """After a commit with unknown outcome: whether the store has exactly these records."""
-
-    def renew(self) -> float:
-        """Renew the lease of this host, in a transaction of its own.
-
-        Called by a third thread. It needs a connection of its own, unless the lease is only a lock.
-
-        Returns:
-            Seconds until the lease ends; infinity if only this host can have the store.
-
-        Raises:
-            Fenced: if the lease had ended and another host has claimed an agent of this one since,
-                or may have. Its `agent_id` is `"*"`. The next call makes this a new host, which
-                owns nothing yet. A lease that ended with all agents unclaimed is renewed: a claim
-                and a late renewal are a compare-and-set on the same row.
-
-        """
-
-    # ------------------------------------------------------------------- the reader
-
-    def load(self, agent_id: str, after: int) -> StoredRecords | None:
-        """The records of an agent above a number; None if there is no such agent.
-
-        From the snapshot on, if `after` is below the floor.
-        """
-
-    def agents(
-        self, index_statuses: Collection[IndexStatus] | None, after_id: str, limit: int
-    ) -> list[StoredAgent]:
-        """Up to `limit` agents with one of these statuses (None: any), by id, above `after_id`.
-
-        A row that cannot be what the store has written has its `damage`, and hides no other one.
-        """
-
-
-@runtime_checkable
-class LoadsParts(Protocol):
-    """An optional part of a backend: it brings some of an agent's records, however many it has."""
-
-    def load_part(self, agent_id: str, after: int, limit: int) -> StoredRecords | None:
-        """The reader's: as `load`, but no more than the first `limit` of those records."""
-
-
-@runtime_checkable
-class FindsText(Protocol):
-    """An optional part of a backend: it looks for a text in records, and brings none of them."""
-
-    def has_text(self, agent_id: str, kinds: Sequence[str], text: str) -> bool:
-        """Whether a record of the agent, of one of these kinds, has this ASCII text in it.
-
-        For what strangers may ask: it costs neither memory nor decoding, however long the journal.
-        """
-
-
-@runtime_checkable
-class FindsDue(Protocol):
-    """An optional part of a backend: it finds the agents that are due."""
-
-    def due(
-        self, until: datetime, after: tuple[datetime, str] | None, limit: int
-    ) -> list[StoredAgent]:
-        """The reader's: agents that are due by a time, in order of due time and id.
-
-        A damaged row is listed as by `agents`, with its due time.
-
-        Args:
-            until: the last due time that counts.
-            after: the due time and id of the last agent of the page before; None for the first.
-            limit: how many at most.
-
-        """
-
-
-@runtime_checkable
-class FindsAgents(Protocol):
-    """An optional part of a backend: it tells what the index says of some agents, by their ids."""
-
-    def find_agents(self, agent_ids: Collection[str]) -> list[StoredAgent]:
-        """The reader's: those of these agents that there are, in any order.
-
-        A damaged row is listed as by `Backend.agents`.
-        """
-
-
-@runtime_checkable
-class KeepsLostAttempts(Protocol):
-    """An optional part of a backend that hosts share: it keeps which attempts were no crash.
-
-    The next owner cannot see whether the owner died or only lost its lease. The owner itself
-    can say so when it is fenced, but not in the journal, where it must not write any more.
-    """
-
-    def note_lost_attempt(self, agent_id: str, lost: LostAttempt) -> None:
-        """Keep it, beside those of the same run. A writer's change, by any host."""
-
-    def lost_attempts(self, agent_id: str, run_id: str) -> frozenset[int]:
-        """The numbers of those of this run. Called by the reader's thread."""
-
-
-@runtime_checkable
-class KeepsCheckpoints(Protocol):
-    """An optional part of a backend: it keeps one checkpoint of each agent, as a cache.
-
-    Whatever replaces or deletes an agent's records deletes its checkpoint: `compact` and `delete`.
-    """
-
-    def write_checkpoint(self, owned: Owned, checkpoint: Checkpoint) -> None:
-        """The writer's: put it in the place of the agent's last checkpoint.
-
-        Its segments take the place of those with their numbers and above. Nothing happens where
-        another epoch or incarnation is the current one by now, or where the store does not have
-        the record `checkpoint.seq`.
-        """
-
-    def load_latest(self, agent_id: str) -> tuple[Checkpoint | None, StoredRecords] | None:
-        """The reader's: the last checkpoint of an agent, and the records after it, of one moment.
-
-        All records, as by `load`, where it has none, or none of this incarnation from the floor up
-        to the newest record. None if there is no such agent. What is returned may be damaged.
-        """
-
-
-@runtime_checkable
-class KeepsBlobs(Protocol):
-    """An optional part of a backend: it keeps the bytes of files, each by its hash, of each agent.
-
-    `append` adds those of `Batch.blobs`, each once, with the records; `compact` deletes those that
-    are not in `Batch.blobs_in_use`, and `delete` all.
-    """
-
-    def load_blobs(self, agent_id: str, hashes: Collection[str] | None) -> Mapping[str, bytes]:
-        """The reader's: those of the agent that there are of these; None = all of them."""
-
-
-@runtime_checkable
-class IndexesMessages(Protocol):
-    """An optional part of a backend: it keeps the ids of old messages, each with its run.
-
-    `append` adds those of `Batch.message_runs` with the records; `compact` keeps all, and `delete`
-    deletes them.
-    """
-
-    def message_runs(self, agent_id: str, message_ids: Collection[str] | None) -> Mapping[str, str]:
-        """The reader's: by message id, the run that took it, of these; None = of all."""
-
-
-@runtime_checkable
-class KeepsKeys(Protocol):
-    """An optional part of a backend: it keeps which calls have taken a key, of all agents.
-
-    `append` does what `Batch.key_ends` says of the agent's own: a key is given back, or its call is
-    done, and the key is kept for the time that it was taken with. `compact` keeps all. `delete`
-    keeps those of calls that are done. Those that calls still have are left then: they are kept for
-    that time, from when they were taken.
-    """
-
-    def key_secret(self) -> bytes:
-        """The reader's: the secret that the store was made with. It is never shown."""
-
-    def key_uses(self, key_hash: str, at: datetime) -> list[KeyUse]:
-        """The writer's: the calls that have a key, in the order in which they took it.
-
-        Those whose time is over at `at` are left out.
-        """
-
-    def take_key(self, owned: Owned, taking: KeyTaking) -> list[KeyUse] | None:
-        """The writer's: take a key for a call, as `may_take` says.
-
-        A call has one key: what it took before is given back. It waits for nobody: hosts that wait
-        for each other's transactions would stand still with whichever of them does.
-
-        Returns:
-            Empty if the call has the key now; else the calls that have it, as by `key_uses`. None
-            if another host is about to take the key: try again.
-
-        Raises:
-            Fenced: if the agent has another epoch or incarnation by now, or was deleted.
-
-        """
-
-    def free_key(self, key_hash: str, use: KeyUse) -> None:
-        """The writer's: give back the key of a call that is over, unless it is done or left."""
-
-    def has_old_keys(self, before: datetime) -> bool:
-        """The reader's: whether there are keys whose time was over before."""
-
-    def delete_old_keys(self, before: datetime) -> None:
-        """The writer's: delete those."""

@@ -11,9 +11,8 @@ import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Protocol, TypeAlias, runtime_checkable
+from typing import Any, TypeAlias
 
-from understudy._base.clock import Clock
 from understudy._base.json_values import storable_text
 from understudy._base.lookout import Hints
 from understudy.journal.codec import EncodedRecord, decode, encode_again
@@ -118,51 +117,6 @@ class FeedPage:
     rows: Sequence[StoredFeedRow] = ()
     is_held_up: bool = False
     """Whether there are rows that cannot be read yet: an open transaction may come before them."""
-
-
-@runtime_checkable
-class FeedIndex(Protocol):
-    """An optional part of a backend: it keeps a feed."""
-
-    @property
-    def keeps_feed(self) -> bool:
-        """Whether it is on, as far as this host knows."""
-
-    def turn_feed(self, on: bool) -> None:
-        """The writer's: turn it on; or off, and empty it."""
-
-    def add_deletion(self, agent_id: str, at: datetime) -> None:
-        """The writer's, in the transaction in which an agent is deleted: tell of that."""
-
-    def trim_feed(self, before: datetime, keep: int) -> None:
-        """The writer's: remove rows from before a time, and all but the newest `keep`."""
-
-    def read_feed(self, after: FeedKey | None, limit: int) -> FeedPage | None:
-        """The reader's: up to `limit` rows behind a key, that no open transaction can come before.
-
-        None: it is off. Without a key: no rows, but where the feed ends now, as to such rows.
-        """
-
-
-@runtime_checkable
-class FeedStore(Protocol):
-    """An optional part of a store: as of `FeedIndex`."""
-
-    @property
-    def keeps_feed(self) -> bool: ...
-
-    @property
-    def feed_hint(self) -> FeedHint:
-        """Tells of rows that were added here."""
-
-    feed_clock: Clock
-    """Says when an agent was deleted, of which there is no record: that of the runtime."""
-
-    async def turn_feed(self, on: bool) -> None: ...
-
-    async def trim_feed(self, before: datetime, keep: int) -> None: ...
-
-    async def read_feed(self, after: FeedKey | None, limit: int) -> FeedPage | None: ...
 
 
 class FeedHint(Hints):

@@ -19,8 +19,8 @@ from contextlib import suppress
 
 from understudy._base.clock import suspend_aware_seconds
 from understudy.errors import Fenced, StoreError
-from understudy.journal.contracts import Backend
-from understudy.journal.hosts import SharesHosts
+from understudy.journal.backend import Backend
+from understudy.journal.shared import SharedBackend
 
 logger: logging.Logger = logging.getLogger(__name__)
 
@@ -48,7 +48,7 @@ class Lease:
         seconds: Callable[[], float] = suspend_aware_seconds,
     ) -> None:
         self._backend = backend
-        self._hosts = backend if isinstance(backend, SharesHosts) else None
+        self._hosts = backend if isinstance(backend, SharedBackend) else None
         self.dead_hosts: asyncio.Event = asyncio.Event()
         """Set on the loop when leases of other hosts have ended, or were ended."""
         self._next_end = math.inf

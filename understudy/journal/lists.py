@@ -6,22 +6,21 @@ begins, and nothing that changes between two pages moves what follows.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
-from typing import Any, Literal, NamedTuple, Protocol, TypeAlias, get_args, runtime_checkable
+from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 
 from understudy._base.json_values import shown
 from understudy.errors import StoreDamaged
 from understudy.journal.asks import AskKind, StoredAsk
 from understudy.journal.codec import EncodedRecord
-from understudy.journal.contracts import StoredAgent, time_number, time_of
+from understudy.journal.contracts import NO_TIME, time_number, time_of
 from understudy.state.run_state import Notices
 
 AskOrder = Literal["oldest", "expiring"]
 NEVER = (1 << 63) - 1
 """The time of expiry, as a database keeps it, of what does not expire: it comes last."""
-_NO_TIME = datetime.min.replace(tzinfo=timezone.utc)
+_EARLIEST = datetime.min.replace(tzinfo=timezone.utc)
 
 
 class AgentQuery(NamedTuple):
@@ -65,37 +64,6 @@ AskKey: TypeAlias = tuple[int, int]
 """When it was asked, or expires, in microseconds since 1970; and its number."""
 
 
-@runtime_checkable
-class ListIndex(Protocol):
-    """An optional part of a backend: its index lists agents and what they ask. The reader's."""
-
-    def list_agents(
-        self, query: AgentQuery, after: AgentKey | None, limit: int
-    ) -> list[StoredAgent]:
-        """Up to `limit` agents behind a key. A damaged row is listed as by `Backend.agents`."""
-
-    def list_asks(self, query: AskQuery, after: AskKey | None, limit: int) -> list[StoredAsk]:
-        """Up to `limit` asks behind a key. A damaged row is listed with its `damage`."""
-
-    def count_agents(self) -> Mapping[str, int]:
-        """How many agents have each status."""
-
-
-@runtime_checkable
-class ListStore(Protocol):
-    """An optional part of a store: as of `ListIndex`. Without it every agent has to be loaded."""
-
-    async def list_agents(
-        self, query: AgentQuery, after: AgentKey | None, limit: int
-    ) -> Sequence[StoredAgent]: ...
-
-    async def list_asks(
-        self, query: AskQuery, after: AskKey | None, limit: int
-    ) -> Sequence[StoredAsk]: ...
-
-    async def count_agents(self) -> Mapping[str, int]: ...
-
-
 @dataclass(frozen=True, slots=True)
 class IdRange:
     """The ids that begin with a prefix: from `first` on, and below `end`; None = there is none."""
@@ -112,6 +80,63 @@ def ids_from(prefix: str) -> IdRange:
             following = 0xE000 if last == 0xD7FF else last + 1  # no text holds half a character
             return IdRange(prefix, prefix[: length - 1] + chr(following))
     return IdRange(prefix, None)
+
+
+def agents_where(
+    query: AgentQuery, after: AgentKey | None, limit: int, *, table: str, id: str, mark: str
+) -> tuple[str, list[Any]]:
+    """The condition, the order and the limit of a page of agents in SQL, and their values.
+
+    Args:
+        query: which agents.
+        after: the key of the last agent of the page before; None for the first page.
+        limit: how many at most.
+        table: the name of the agents' table in the statement.
+        id: the column of the ids.
+        mark: stands for a value.
+
+    """
+    ids = ids_from(query.prefix)
+    where, values = [f"{table}.{id} >= {mark}"], list[Any]([ids.first])
+    for column, sign, value in (
+        (id, "<", ids.end),
+        ("status", "=", query.status),
+        ("definition", "=", query.agent),
+        ("run_version", "=", query.version),
+    ):
+        if value is not None:
+            where.append(f"{table}.{column} {sign} {mark}")
+            values.append(value)
+    if query.version is not None or query.not_versions is not None:
+        where.append(f"{table}.run_version IS NOT NULL")
+    if query.not_versions:
+        marks = ", ".join(mark for _ in query.not_versions)
+        where.append(f"{table}.run_version NOT IN ({marks})")
+        values += query.not_versions
+    order = f"{table}.{id}"
+    if query.updated_since is not None:
+        order = f"{table}.status_at, {order}"
+        where.append(f"{table}.status_at IS NOT NULL AND ({order}) > ({mark}, {mark})")
+        values += after or (time_number(query.updated_since), "")
+    elif after is not None:
+        where.append(f"{order} > {mark}")
+        values.append(after[1])
+    return f"{' AND '.join(where)} ORDER BY {order} LIMIT {mark}", [*values, limit]
+
+
+def asks_where(
+    query: AskQuery, after: AskKey | None, limit: int, *, mark: str
+) -> tuple[str, list[Any]]:
+    """As `agents_where`, of a page of asks: of the table `k`."""
+    where, values = [f"k.kind = {mark}"], list[Any]([query.kind])
+    for column, value in (("tool", query.tool), ("definition", query.agent)):
+        if value is not None:
+            where.append(f"k.{column} = {mark}")
+            values.append(value)
+    order = "k.asked_at, k.no" if query.order == "oldest" else "k.expires_at, k.no"
+    where.append(f"({order}) > ({mark}, {mark})")
+    values += [*(after or (NO_TIME, 0)), limit]
+    return f"{' AND '.join(where)} ORDER BY {order} LIMIT {mark}", values
 
 
 def listed_ask(row: tuple[Any, ...]) -> StoredAsk:
@@ -131,7 +156,7 @@ def listed_ask(row: tuple[Any, ...]) -> StoredAsk:
     ):
         cause = f"its row is {row[:7]!r}"
         damage = StoreDamaged(what=f"what agent {shown(agent_id)} asks", cause=cause)
-        asked_at, reminders, escalations = asked_at or _NO_TIME, 0, 0
+        asked_at, reminders, escalations = asked_at or _EARLIEST, 0, 0
     return StoredAsk(
         no=no,
         agent_id=agent_id,

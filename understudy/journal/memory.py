@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from typing import TypeVar
 
-from understudy._base.clock import Clock, SystemClock
 from understudy.errors import Fenced, StoreConflict
-from understudy.journal.asks import StoredAsk
+from understudy.journal.backend import ALL_KEPT, Backend
 from understudy.journal.call_keys import KeyEnd, KeyTaking, KeyUse, key_hash
 from understudy.journal.checkpoint_writer import CHECKPOINT_EVERY
 from understudy.journal.checkpoints import KeptMessages, WokenState
@@ -20,16 +20,18 @@ from understudy.journal.contracts import (
     Owned,
     StoredAgent,
 )
-from understudy.journal.feed import FeedHint, FeedKey, FeedPage
-from understudy.journal.lists import AgentKey, AgentQuery, AskKey, AskQuery
+from understudy.journal.feed import FeedKey, FeedPage
+from understudy.journal.loaded import Loaded
 from understudy.journal.memory_feed import MemoryFeed
 from understudy.journal.memory_index import MemoryIndex
 from understudy.journal.memory_keys import MemoryKeys
-from understudy.journal.store import hashes_of
-from understudy.journal.store_reader import Loaded
+from understudy.journal.owned_journal import JournalledAgent, OwnedJournal
+from understudy.journal.store import Store, hashes_of
 from understudy.state.agent_state import AgentState
 from understudy.state.blobs import in_use
 from understudy.state.records import MessagesArchived, Record, StatusNoted
+
+T = TypeVar("T")
 
 LAST_RECORDS: int = CHECKPOINT_EVERY // 4
 """Since the state that was kept last, for one to be kept where the agent leaves memory."""
@@ -65,7 +67,7 @@ class _AgentRecords:
     floor: int = 0
     records: list[Record] = field(default_factory=list)
     entry: IndexEntry = _AT_REST
-    live_entry: Callable[[], IndexEntry] | None = None
+    owner: JournalledAgent | None = None
     """Gives the entry while the agent is claimed; `entry` is the one of its release."""
     deleted: bool = False
     status_at: datetime | None = None
@@ -82,16 +84,16 @@ class _AgentRecords:
         return self.floor + len(self.records)
 
 
-class MemoryStore:
+class MemoryStore(Store):
     """Keeps the records of agents while the process lives. Nothing waits, nothing fails."""
+
+    keeps = ALL_KEPT
 
     def __init__(self) -> None:
         self._kept: dict[str, _AgentRecords] = {}
         self._due: dict[str, datetime] = {}
         """When agents are due that are released. The others are known by their owner."""
         self._index = MemoryIndex()
-        self.feed_hint: FeedHint = FeedHint()
-        self.feed_clock: Clock = SystemClock()
         self._feed: MemoryFeed | None = None
         self._keys = MemoryKeys()
         self._changed: set[str] = set()
@@ -104,8 +106,8 @@ class MemoryStore:
         # Agents that are in memory when their runtime ends are not released: nobody knows any more
         # when they are due (test_what_is_due_wakes_an_agent_that_is_made).
         for agent_id, kept in self._kept.items():
-            if kept.live_entry is not None:
-                self._note_due(agent_id, kept.live_entry().due)
+            if kept.owner is not None:
+                self._note_due(agent_id, kept.owner.index_entry().due)
 
     async def claim(self, agent_id: str, agent: str | None) -> Owned | None:
         kept = self._kept.get(agent_id)
@@ -131,27 +133,18 @@ class MemoryStore:
     async def release(self, owned: Owned, lost: LostAttempt | None = None) -> bool:
         self._keys.let_go(owned.agent_id)
         kept = self._kept[owned.agent_id]
-        if kept.live_entry is not None:
-            kept.entry, kept.live_entry = kept.live_entry(), None
+        if kept.owner is not None:
+            kept.entry, kept.owner = kept.owner.index_entry(), None
             self._note_due(owned.agent_id, kept.entry.due)
         return True
 
-    async def lost_attempts(self, agent_id: str, run_id: str) -> frozenset[int]:
-        return frozenset()
-
-    def journal(
-        self,
-        owned: Owned,
-        *,
-        index_entry: Callable[[], IndexEntry],
-        on_durable: Callable[[int], None],
-    ) -> MemoryAgentJournal:
+    def journal(self, owned: Owned, agent: JournalledAgent) -> MemoryAgentJournal:
         kept = self._kept[owned.agent_id]
-        kept.live_entry = index_entry
+        kept.owner = agent
         self._note_due(owned.agent_id, None)
-        return MemoryAgentJournal(kept, owned, self._appended, self)
+        return MemoryAgentJournal(kept, owned, agent, self)
 
-    def _appended(self, owned: Owned, seq: int, records: Sequence[Record]) -> None:
+    def appended(self, owned: Owned, seq: int, records: Sequence[Record]) -> None:
         self._changed.add(owned.agent_id)  # the records are folded after this
         if self._feed is not None:
             for number, record in enumerate(records, seq):
@@ -166,14 +159,6 @@ class MemoryStore:
         first = kept.floor + from_ + 1
         return Loaded(_stored(agent_id, kept), first, tuple(kept.records[from_:]))
 
-    async def load_part(self, agent_id: str, after: int, limit: int) -> Loaded | None:
-        kept = self._kept.get(agent_id)
-        if kept is None or kept.deleted:
-            return None
-        from_ = max(after - kept.floor, 0)
-        records = tuple(kept.records[from_ : from_ + limit])
-        return Loaded(_stored(agent_id, kept), kept.floor + from_ + 1, records)
-
     async def load_blobs(
         self, agent_id: str, hashes: Collection[str] | None = None
     ) -> Mapping[str, bytes]:
@@ -182,11 +167,6 @@ class MemoryStore:
             return {}
         wanted = kept.blobs if hashes is None else hashes
         return {hash: kept.blobs[hash] for hash in wanted if hash in kept.blobs}
-
-    @property
-    def indexes_messages(self) -> bool:
-        """It does."""
-        return True
 
     async def message_runs(
         self, agent_id: str, message_ids: Collection[str] | None = None
@@ -248,7 +228,7 @@ class MemoryStore:
         kept.blobs, kept.message_runs = {}, {}
         self._keys.leave(agent_id)
         kept.epoch += 1
-        kept.entry, kept.live_entry, kept.status_at = _AT_REST, None, None
+        kept.entry, kept.owner, kept.status_at = _AT_REST, None, None
         self._changed.add(agent_id)
         self._note_due(agent_id, None)
         if self._feed is not None:
@@ -270,22 +250,11 @@ class MemoryStore:
             if agent_id in self._due:
                 yield _stored(agent_id, self._kept[agent_id])
 
-    async def list_agents(
-        self, query: AgentQuery, after: AgentKey | None, limit: int
-    ) -> Sequence[StoredAgent]:
-        return self._up_to_date().list_agents(query, after, limit)
-
-    async def list_asks(
-        self, query: AskQuery, after: AskKey | None, limit: int
-    ) -> Sequence[StoredAsk]:
-        return self._up_to_date().list_asks(query, after, limit)
-
-    async def count_agents(self) -> Mapping[str, int]:
-        return self._up_to_date().count_agents()
+    async def ask_index(self, question: Callable[[Backend | MemoryIndex], T]) -> T:
+        return question(self._up_to_date())
 
     @property
     def keeps_feed(self) -> bool:
-        """Whether its feed is on."""
         return self._feed is not None
 
     async def turn_feed(self, on: bool) -> None:
@@ -306,7 +275,7 @@ class MemoryStore:
             if kept.deleted:
                 index.remove(agent_id)
                 continue
-            entry = kept.entry if kept.live_entry is None else kept.live_entry()
+            entry = kept.entry if kept.owner is None else kept.owner.index_entry()
             stored, before = _stored(agent_id, kept, entry), index.get(agent_id)
             is_other = before is None or before.agent_status != stored.agent_status
             if kept.status_at is None and is_other and kept.records:
@@ -324,7 +293,7 @@ class MemoryStore:
 
 def _stored(agent_id: str, kept: _AgentRecords, entry: IndexEntry | None = None) -> StoredAgent:
     if entry is None:
-        entry = kept.entry if kept.live_entry is None else kept.live_entry()
+        entry = kept.entry if kept.owner is None else kept.owner.index_entry()
     return StoredAgent(
         agent_id=agent_id,
         agent=kept.agent,
@@ -341,23 +310,18 @@ def _stored(agent_id: str, kept: _AgentRecords, entry: IndexEntry | None = None)
     )
 
 
-class MemoryAgentJournal:
+class MemoryAgentJournal(OwnedJournal):
     """The journal in which the owner of one agent writes in a `MemoryStore`."""
 
-    __slots__ = ("_held", "_kept", "_on_append", "_owned", "_state", "_store")
+    __slots__ = ("_agent", "_held", "_kept", "_owned", "_store")
 
     def __init__(
-        self,
-        kept: _AgentRecords,
-        owned: Owned,
-        on_append: Callable[[Owned, int, Sequence[Record]], None],
-        store: MemoryStore,
+        self, kept: _AgentRecords, owned: Owned, agent: JournalledAgent, store: MemoryStore
     ) -> None:
         self._kept = kept
         self._owned = owned
-        self._on_append = on_append
+        self._agent = agent
         self._store = store
-        self._state: Callable[[], AgentState] | None = None
         self._held: set[str] | None = None
         """The calls whose keys are noted when they are over, by call key; None where none of the
         agent's has ever had one."""
@@ -375,7 +339,7 @@ class MemoryAgentJournal:
             raise Fenced(agent_id=self._owned.agent_id, why="it was claimed again")
         if self._held is not None:
             self._note_keys()  # of the records before: these are not folded yet
-        self._on_append(self._owned, self._kept.last_seq + 1, records)
+        self._store.appended(self._owned, self._kept.last_seq + 1, records)
         self._kept.records.extend(records)
         for record in records:
             if type(record) is StatusNoted:
@@ -384,7 +348,6 @@ class MemoryAgentJournal:
                 self._kept.message_runs.update(record.runs)
 
     def follow_keys(self) -> None:
-        """As `KeyJournal.follow_keys`."""
         if self._held is None:
             keys, owned = self._store.call_keys, self._owned
             # Race: the actor has died between a record and the next one, which would have noted
@@ -394,8 +357,8 @@ class MemoryAgentJournal:
 
     def _note_keys(self) -> None:
         """Note which of the calls are over that had a key. The next look is told of it."""
-        assert self._state is not None, "an agent that is in memory has one"
-        known, held, owned = self._held or set(), self._state().held_keys_in_tree, self._owned
+        held, owned = self._agent.ledger_state().held_keys_in_tree, self._owned
+        known = self._held or set()
         self._held = {call_key for call_key, each in held.items() if not each.is_done}
         ends = [KeyEnd(each, is_done=each in held) for each in known - self._held]
         if ends:
@@ -403,58 +366,42 @@ class MemoryAgentJournal:
             self._store.call_keys.end(owned.agent_id, owned.incarnation, ends, at)
 
     async def key_hash(self, key: str) -> str:
-        """As `KeyJournal.key_hash`."""
         return key_hash(key, self._store.call_keys.secret)
 
     async def key_uses(self, key_hash: str, at: datetime) -> Sequence[KeyUse]:
-        """As `KeyJournal.key_uses`."""
         return self._store.call_keys.uses(key_hash, at)
 
     async def take_key(self, taking: KeyTaking) -> Sequence[KeyUse]:
-        """As `KeyJournal.take_key`."""
         self.follow_keys()
         return self._store.call_keys.take(self._owned.agent_id, self._owned.incarnation, taking)
 
     async def free_key(self, key_hash: str, use: KeyUse) -> None:
-        """As `KeyJournal.free_key`."""
         self._store.call_keys.free(key_hash, use)
 
     async def state_of_use(self, use: KeyUse) -> AgentState | None:
-        """As `KeyJournal.state_of_use`."""
         loaded = await self._store.load_latest(use.agent_id)
         if loaded is None or loaded.agent.incarnation != use.incarnation:
             return None
         return loaded.folded()
 
     def keep_blobs(self, blobs: Mapping[str, bytes]) -> None:
-        """As `BlobJournal.keep_blobs`."""
         self._kept.blobs.update(blobs)
 
     async def load_blobs(self, hashes: Collection[str]) -> Mapping[str, bytes]:
-        """As `BlobJournal.load_blobs`."""
         kept = self._kept.blobs
         return {hash: kept[hash] for hash in hashes if hash in kept}
 
     async def durable(self) -> None:
         return
 
-    def write_checkpoints(self, state: Callable[[], AgentState], loaded: Loaded | None) -> None:
-        self._state = state
-
     def write_last_checkpoint(self) -> None:
         kept = self._kept
-        if self._state is None or kept.epoch != self._owned.epoch:
+        if kept.epoch != self._owned.epoch:
             return
         # To fold 1,000 steps takes 6 ms of the loop. The state costs little: its messages are those
         # of the records.
         if kept.last_seq - (kept.left[0] if kept.left is not None else 0) >= LAST_RECORDS:
-            kept.left = kept.last_seq, self._state()
-
-    def check_owner(self) -> None:
-        return
-
-    async def wait_for_owner(self) -> None:
-        return
+            kept.left = kept.last_seq, self._agent.ledger_state()
 
     def fence(self, why: str) -> None:
         return

@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import itertools
+import logging
 from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
 from typing import Generic, TypeVar
 
+from understudy._base.json_values import text_of
+from understudy._base.log_fields import log_extra
+from understudy.errors import SchemaVersionError, StoreDamaged
 from understudy.interrupts import Request
 from understudy.journal.asks import Ask, StoredAsk, changes
 from understudy.journal.contracts import StoredAgent, time_number
+from understudy.journal.index_status import index_entry_of
 from understudy.journal.lists import (
     AgentKey,
     AgentQuery,
@@ -20,7 +27,10 @@ from understudy.journal.lists import (
     ids_from,
     key_of,
 )
+from understudy.journal.loaded import Loaded
 from understudy.state.records import Requested
+
+logger: logging.Logger = logging.getLogger(__name__)
 
 K = TypeVar("K", str, AskKey)
 
@@ -76,6 +86,16 @@ class MemoryIndex:
         if asks or agent.agent_id in self._asks:
             self._put_asks(agent, asks)
 
+    def put_loaded(self, loaded: Loaded) -> None:
+        """Set the row of an agent, and what it asks, as its records say.
+
+        Raises:
+            StoreDamaged: if they do not fit together.
+
+        """
+        entry = index_entry_of(loaded.folded())
+        self.put(replace(loaded.agent, agent_status=entry.agent_status), entry.asks)
+
     def remove(self, agent_id: str) -> None:
         """Remove an agent, if it is there."""
         agent = self._agents.pop(agent_id, None)
@@ -120,7 +140,7 @@ class MemoryIndex:
     def list_agents(
         self, query: AgentQuery, after: AgentKey | None, limit: int
     ) -> list[StoredAgent]:
-        """As `ListIndex.list_agents`."""
+        """As `Backend.list_agents`."""
         if query.updated_since is None:
             return list(itertools.islice(self._by_id(query, after), limit))
         first = after or (time_number(query.updated_since), "")
@@ -148,7 +168,7 @@ class MemoryIndex:
                 yield agent
 
     def list_asks(self, query: AskQuery, after: AskKey | None, limit: int) -> list[StoredAsk]:
-        """As `ListIndex.list_asks`."""
+        """As `Backend.list_asks`."""
         keys = self._orders[query.order].sorted()
         start = 0 if after is None else bisect_right(keys, after)
         found = (self._by_no[keys[place][1]] for place in range(start, len(keys)))
@@ -162,8 +182,18 @@ class MemoryIndex:
         return list(itertools.islice(wanted, limit))
 
     def count_agents(self) -> Mapping[str, int]:
-        """As `ListIndex.count_agents`."""
+        """As `Backend.count_agents`."""
         return +self._count
+
+
+@contextmanager
+def unreadable_is_logged(agent: StoredAgent) -> Iterator[None]:
+    """What makes an agent unreadable is logged: it is listed without what it asks."""
+    try:
+        yield
+    except (SchemaVersionError, StoreDamaged) as error:
+        id = agent.agent_id
+        logger.error("agent %r cannot be read: %s", id, text_of(error), extra=log_extra(id))
 
 
 def _key(ask: StoredAsk, order: AskOrder) -> AskKey:

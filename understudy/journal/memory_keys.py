@@ -36,13 +36,13 @@ class MemoryKeys:
             note()
 
     def uses(self, key_hash: str, at: datetime) -> list[KeyUse]:
-        """As `KeepsKeys.key_uses`."""
+        """As `Backend.key_uses`."""
         for note in list(self.note.values()):
             note()
         return [row.use for row in self._rows.get(key_hash, ()) if not _is_old(row, at)]
 
     def take(self, agent_id: str, incarnation: int, taking: KeyTaking) -> Sequence[KeyUse]:
-        """As `KeepsKeys.take_key`."""
+        """As `Backend.take_key`."""
         uses = self.uses(taking.key_hash, taking.at)
         if not may_take(taking, agent_id, incarnation, uses):
             return uses
@@ -58,7 +58,7 @@ class MemoryKeys:
         return ()
 
     def free(self, key_hash: str, use: KeyUse) -> None:
-        """As `KeepsKeys.free_key`."""
+        """As `Backend.free_key`."""
         rows = self._rows.get(key_hash, ())
         gone = [row for row in rows if row.use[:3] == use[:3] and row.kept_until is None]
         self._remove(key_hash, gone)
@@ -91,7 +91,7 @@ class MemoryKeys:
                 row.use = row.use._replace(is_left=True)
 
     def delete_old(self, before: datetime) -> None:
-        """As `KeepsKeys.delete_old_keys`."""
+        """As `Backend.delete_old_keys`."""
         for hash, rows in list(self._rows.items()):
             self._remove(hash, [row for row in rows if _is_old(row, before)])
 

@@ -13,10 +13,9 @@ from understudy.errors import UsageError
 from understudy.journal.contracts import LEASE, Durability, check_durability, check_lease
 from understudy.journal.database_store import DatabaseStore
 from understudy.journal.memory import MemoryStore
+from understudy.journal.reads import DatabaseReads
 from understudy.journal.store import Store
-from understudy.journal.store_reader import StoreReader
 
-_METHODS = ("open", "close", "claim", "release", "journal", "load", "agents", "compact", "delete")
 _OPTIONS = re.compile(r"\?\w+=.*")
 """As `?mode=ro`, which others read in such a URL: here it would be part of the file's name."""
 
@@ -52,11 +51,12 @@ def open_store(
             raise UsageError(
                 f"`{own[0]}` is given beside {store!r}: give it to the store's backend"
             )
-        missing = [name for name in _METHODS if not callable(getattr(store, name, None))]
-        if not missing:
+        if isinstance(store, Store):
             return store
-        if len(missing) < len(_METHODS):
-            raise UsageError(f"{store!r} is not a store: it has no method {missing[0]}()")
+        if hasattr(store, "claim"):
+            raise UsageError(
+                f"{store!r} must be a `Store`: derive it from understudy.journal.Store"
+            )
         raise _no_store(shown(store))
     if store == "memory:":
         return MemoryStore()
@@ -68,7 +68,7 @@ def open_store(
     raise _no_store(repr(_without_login(store)))
 
 
-def open_reader(store: str | Store) -> StoreReader:
+def open_reader(store: str | Store) -> DatabaseReads:
     """What reads the store of this name, beside the runtimes that use it. It connects to nothing.
 
     Raises:

@@ -1,20 +1,19 @@
-"""What a store is to hosts that share it: they take agents from each other, and post calls.
-
-An optional part of a store and of a backend. A store for one host has none of it.
-"""
+"""`SharedBackend`: a database that hosts share, who take agents from each other and post calls."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
+from abc import abstractmethod
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
 
 from pydantic_core import to_json
 
 from understudy.errors import UnderstudyError, UnknownAgent
-from understudy.journal.contracts import Journal, Owned, StoredRecords, TellsTime
-
-if TYPE_CHECKING:
-    from understudy.journal.store_reader import Loaded
+from understudy.journal.backend import Backend
+from understudy.journal.codec import EncodedRecord
+from understudy.journal.contracts import LostAttempt, Owned, StoredRecords
+from understudy.journal.loaded import Loaded
 
 Notified = Callable[[str | None], None]
 """Gets what other hosts tell this one: see `Hint`. None: something may have been missed."""
@@ -129,16 +128,33 @@ class Taken(NamedTuple):
 
     owned: Owned
     loaded: Loaded | None = None
-    """What it wakes from, where that was read with the claim."""
+    """What the agent wakes from, where that was read with the claim."""
 
 
-@runtime_checkable
-class SharedBackend(TellsTime, Protocol):
-    """An optional part of a backend: hosts that share it answer for each other's agents.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostedDefinition:
+    """A definition that a host has, as other hosts need to know it."""
 
-    Whoever calls each method is as of `Backend`: the writer's are changes in its transaction.
+    agent: str
+    """Its name."""
+    fingerprint: str
+    """What tells it from the other definitions of this name."""
+    version: int = 0
+    """A higher one is newer. Of one version, the definition is newer that was seen later."""
+    needs: frozenset[str] = frozenset()
+    """The labels that a host must have to run it."""
+    continues_older: bool = True
+    """Whether runs that an older definition has begun go on on this one."""
+
+
+class SharedBackend(Backend):
+    """A backend that hosts may share: they know each other, and answer for each other's agents.
+
+    It has all of these methods. Whoever calls each is as of `Backend`: the writer's are changes in
+    its transaction.
     """
 
+    @abstractmethod
     def listen(self, notified: Notified | None) -> None:
         """Listen from the next `open` on, so that other hosts may take and post; None: do not.
 
@@ -146,11 +162,67 @@ class SharedBackend(TellsTime, Protocol):
         """
 
     @property
+    @abstractmethod
     def host_id(self) -> int | None:
         """The number of this host; another one after a lost lease. None while it is not open."""
 
+    @abstractmethod
+    def introduce(self, labels: Collection[str]) -> None:
+        """Before `open`: say which labels this host has."""
+
     # ------------------------------------------------------------------- the writer
 
+    @abstractmethod
+    def register(self, definitions: Sequence[HostedDefinition]) -> None:
+        """Say which definitions this host has, besides those that it has said already.
+
+        From then on `claim` refuses agents of theirs that this host must not run, by `UnfitHost`.
+        """
+
+    @abstractmethod
+    def set_draining(self) -> None:
+        """Say that this host takes no agents any more: `claim` refuses all by `UnfitHost`."""
+
+    @abstractmethod
+    def claim_to_keep(self, agent_id: str, agent: str) -> Owned | None:
+        """As `Backend.claim`, also of an agent that this host must not run: to write it alone."""
+
+    @abstractmethod
+    def give(
+        self,
+        agent_id: str,
+        agent: str,
+        created: EncodedRecord | None,
+        needs: Collection[str] | None = None,
+    ) -> str | None:
+        """Make another living host that may run an agent its owner, where it has none.
+
+        That host has it in no memory: the host that gives it posts to it then.
+
+        Args:
+            agent_id: its id. If there is no such agent, it begins.
+            agent: the name of its definition.
+            created: its first record, if it begins.
+            needs: where its definition is made: what it needs of a host that makes definitions
+                (agent `"*"`). None: only a host that has its definition fits.
+
+        Returns:
+            The name of that host; None where none lives, and nothing has changed.
+
+        Raises:
+            OwnedElsewhere: if a living host owns it.
+
+        """
+
+    @abstractmethod
+    def note_lost_attempt(self, agent_id: str, lost: LostAttempt) -> None:
+        """Keep that an attempt was no crash, beside those of the same run. Any host may say so.
+
+        The next owner cannot see whether the owner died or only lost its lease. The owner itself
+        can say so when it is fenced, but not in the journal, where it must not write any more.
+        """
+
+    @abstractmethod
     def take(
         self, agent_id: str, agent: str | None, *, at_rest: bool = True, creates: bool = True
     ) -> Owned | None:
@@ -166,12 +238,15 @@ class SharedBackend(TellsTime, Protocol):
 
         """
 
+    @abstractmethod
     def load_claimed(self, agent_id: str, after: int) -> tuple[int, StoredRecords] | None:
         """As `load_behind`, of an agent that is claimed in this transaction."""
 
+    @abstractmethod
     def take_to_delete(self, agent_id: str) -> bool:
         """As `delete`, in the same way."""
 
+    @abstractmethod
     def post(self, agent_id: str, incarnation: int, posts: Sequence[Post]) -> list[int]:
         """Keep calls for an agent that a living host owns, and tell that host; their ids in order.
 
@@ -179,47 +254,60 @@ class SharedBackend(TellsTime, Protocol):
         listen.
         """
 
+    @abstractmethod
     def begin_post(self, id: int, attempt: str) -> bool:
         """Mark a call that is to be done once at most; False if another attempt has, or it is gone.
 
         A second mark by the same attempt is none.
         """
 
+    @abstractmethod
     def reply(self, id: int, reply: bytes) -> None:
         """Keep what came of a call, unless it was taken back, and tell its asker."""
 
+    @abstractmethod
     def remove_posts(self, ids: Sequence[int]) -> None:
         """Remove calls whose replies have been read."""
 
+    @abstractmethod
     def withdraw(self, ids: Sequence[int]) -> dict[int, bool]:
         """Take back those of these calls that have no reply; whether each was begun."""
 
+    @abstractmethod
     def retell(self, id: int) -> None:
         """Tell the owner of an agent once more that a call is posted for it."""
 
+    @abstractmethod
     def delete_lost_replies(self) -> None:
         """Remove the replies for hosts that are gone."""
 
+    @abstractmethod
     def tell(self, host_id: int, hint: Hint) -> None:
         """Tell another host something, at the commit."""
 
     # ------------------------------------------------------------------- the reader
 
+    @abstractmethod
     def posted(self, wanted: Wanted) -> list[Posted]:
         """Calls for agents of this host; those for each agent in their order."""
 
+    @abstractmethod
     def post_states(self, ids: Sequence[int]) -> dict[int, PostState]:
         """What became of these calls; one that is gone is left out."""
 
+    @abstractmethod
     def place(self, agent_id: str) -> Place | None:
         """Where an agent is now; None if there is none."""
 
+    @abstractmethod
     def epochs(self, agent_ids: Sequence[str]) -> dict[str, int]:
         """The epochs of those of these agents that there are."""
 
+    @abstractmethod
     def orphans(self, limit: int) -> list[tuple[str, str]]:
         """The agents without an owner for which there are calls; with their definitions."""
 
+    @abstractmethod
     def load_behind(self, agent_id: str, after: int) -> tuple[int, StoredRecords] | None:
         """The records of an agent above a number, as by `load`; None if there is no such agent.
 
@@ -227,113 +315,37 @@ class SharedBackend(TellsTime, Protocol):
         none.
         """
 
+    @abstractmethod
     def send(self, sent: Sequence[Sent]) -> None:
         """Send texts to hosts that listen, in order. None of it is kept: no commit waits for it."""
 
+    @abstractmethod
+    def lost_attempts(self, agent_id: str, run_id: str) -> frozenset[int]:
+        """The numbers of the attempts of a run that were no crashes."""
 
-class SharedStore(Protocol):
-    """The part of a store for hosts that share it. Used on the runtime's loop, as `Store`."""
+    # ----------------------------------------------------------------- the heartbeat
 
-    @property
-    def host_id(self) -> int | None:
-        """As of `SharedBackend`."""
+    @abstractmethod
+    def end_dead_hosts(self) -> int:
+        """End the leases of hosts whose processes have ended for certain.
 
-    @property
-    def time_offset(self) -> float:
-        """As of `TellsTime`."""
+        Those of the same boot of the same machine, with the same pids. A process that is stopped
+        has not ended, and of those elsewhere nothing is known: their leases judge.
 
-    def listen(self, notified: Notified | None) -> None:
-        """Listen from the next `Store.open` on. `notified` is called on the loop."""
-
-    async def take(
-        self,
-        agent_id: str,
-        agent: str | None,
-        *,
-        at_rest: bool = True,
-        creates: bool = True,
-        loads: bool = False,
-    ) -> Taken | None:
-        """As of `SharedBackend`.
-
-        Args:
-            agent_id, agent, at_rest, creates: as of `SharedBackend`.
-            loads: whether it is read, too, where that takes no more than a few records.
+        Returns:
+            How many there were.
 
         """
 
-    async def post(self, agent_id: str, incarnation: int, posts: Sequence[Post]) -> list[int]:
-        """As of `SharedBackend`."""
+    @abstractmethod
+    def ended_leases(self) -> tuple[int, float]:
+        """Look for hosts whose leases have ended by themselves.
 
-    async def begin_post(self, id: int, attempt: str) -> bool:
-        """As of `SharedBackend`."""
+        Returns:
+            How many there are of which that was not told before; and the seconds until the next of
+            the others ends, if that host does not renew it. Infinity if there is none.
 
-    async def reply(self, id: int, reply: bytes) -> None:
-        """As of `SharedBackend`."""
-
-    async def remove_posts(self, ids: Sequence[int]) -> None:
-        """As of `SharedBackend`."""
-
-    async def withdraw(self, ids: Sequence[int]) -> Mapping[int, bool]:
-        """As of `SharedBackend`."""
-
-    async def retell(self, id: int) -> None:
-        """As of `SharedBackend`."""
-
-    async def delete_lost_replies(self) -> None:
-        """As of `SharedBackend`."""
-
-    async def tell(self, host_id: int, hint: Hint) -> None:
-        """As of `SharedBackend`."""
-
-    async def posted(self, wanted: Wanted) -> Sequence[Posted]:
-        """As of `SharedBackend`."""
-
-    async def post_states(self, ids: Sequence[int]) -> Mapping[int, PostState]:
-        """As of `SharedBackend`."""
-
-    async def place(self, agent_id: str) -> Place | None:
-        """As of `SharedBackend`."""
-
-    async def epochs(self, agent_ids: Sequence[str]) -> Mapping[str, int]:
-        """As of `SharedBackend`."""
-
-    async def orphans(self, limit: int) -> Sequence[tuple[str, str]]:
-        """As of `SharedBackend`."""
-
-    async def send(self, sent: Sequence[Sent]) -> None:
-        """As of `SharedBackend`."""
-
-    def keep_left(self, journal: Journal) -> None:
-        """Another host has taken the agent of this journal: keep its state for a while."""
-
-
-@runtime_checkable
-class HostedStore(Protocol):
-    """A store in which each runtime has a name."""
-
-    @property
-    def host(self) -> str:
-        """The name of this runtime in the index of the agents."""
-
-    @property
-    def shared(self) -> SharedStore | None:
-        """What hosts that share the store have of it; None where it is for one host."""
-
-
-def shared_part(store: object) -> SharedStore | None:
-    """What hosts that share the store have of it; None where it is for one host."""
-    return store.shared if isinstance(store, HostedStore) else None
-
-
-def host_of(store: object) -> str | None:
-    """The name of this runtime in the store's index; None where it needs none."""
-    return store.host if isinstance(store, HostedStore) else None
-
-
-def is_shared(store: object) -> bool:
-    """Whether other hosts may write to this store while one has it open."""
-    return shared_part(store) is not None
+        """
 
 
 def answers_of_deleted(agent_id: str) -> tuple[bytes, bytes]:

@@ -9,10 +9,10 @@ from datetime import datetime
 from functools import partial
 
 from understudy.errors import SchemaVersionError, StoreDamaged, StoreUnavailable
+from understudy.journal.backend import Backend
 from understudy.journal.call_keys import KeyTaking, KeyUse, key_hash
-from understudy.journal.committer import Changes
-from understudy.journal.contracts import KeepsKeys, Owned
-from understudy.journal.store_reader import StoreReader
+from understudy.journal.contracts import Owned
+from understudy.journal.database_threads import DatabaseThreads
 from understudy.state.agent_state import AgentState
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.002, 0.1
@@ -24,33 +24,29 @@ class StoredKeys:
 
     Args:
         backend: the database.
-        reader: of its store.
-        change: has the writer's thread do something in the next transaction.
+        threads: of its store.
         patience: seconds for which a key is tried that another host is about to take.
 
     """
 
-    def __init__(
-        self, backend: KeepsKeys, reader: StoreReader, change: Changes, *, patience: float
-    ) -> None:
+    def __init__(self, backend: Backend, threads: DatabaseThreads, *, patience: float) -> None:
         self._backend = backend
-        self._reader = reader
-        self._change = change
+        self._threads = threads
         self._patience = patience
         self._secret: bytes | None = None  # read by the first call that has a key
 
-    async def key_hash(self, key: str) -> str:
-        """As `KeyJournal.key_hash`."""
+    async def hash_of(self, key: str) -> str:
+        """As `OwnedJournal.key_hash`."""
         if self._secret is None:
-            self._secret = await self._reader.read(self._backend.key_secret)
+            self._secret = await self._threads.read(self._backend.key_secret)
         return key_hash(key, self._secret)
 
     async def uses(self, key_hash: str, at: datetime) -> Sequence[KeyUse]:
-        """As `KeepsKeys.key_uses`, after all that is queued for the next commit."""
-        return await self._change(lambda backend: backend.key_uses(key_hash, at))
+        """As `Backend.key_uses`, after all that is queued for the next commit."""
+        return await self._threads.change(partial(self._backend.key_uses, key_hash, at))
 
     async def take(self, owned: Owned, taking: KeyTaking) -> Sequence[KeyUse]:
-        """As `KeepsKeys.take_key`, in the next transaction.
+        """As `Backend.take_key`, in the next transaction.
 
         Raises:
             StoreUnavailable: if another host is about to take the key, and does not get further.
@@ -58,9 +54,7 @@ class StoredKeys:
         """
         end, pause = time.monotonic() + self._patience, FIRST_PAUSE
         while True:
-            found: Sequence[KeyUse] | None = await self._change(
-                lambda backend: backend.take_key(owned, taking)
-            )
+            found = await self._threads.change(partial(self._backend.take_key, owned, taking))
             if found is not None:
                 return found
             if time.monotonic() > end:
@@ -69,13 +63,13 @@ class StoredKeys:
             pause = min(pause * 2, LONGEST_PAUSE)
 
     async def free(self, key_hash: str, use: KeyUse) -> None:
-        """As `KeepsKeys.free_key`."""
-        await self._change(lambda backend: backend.free_key(key_hash, use))
+        """As `Backend.free_key`."""
+        await self._threads.change(partial(self._backend.free_key, key_hash, use))
 
     async def state_of(self, use: KeyUse) -> AgentState | None:
-        """As `KeyJournal.state_of_use`."""
+        """As `OwnedJournal.state_of_use`."""
         try:
-            loaded = await self._reader.load_latest(use.agent_id)
+            loaded = await self._threads.load_latest(use.agent_id)
             if loaded is None or loaded.agent.incarnation != use.incarnation:
                 return None
             return loaded.folded()
@@ -84,5 +78,5 @@ class StoredKeys:
 
     async def delete_old(self, before: datetime) -> None:
         """Delete the keys whose time was over before; nothing is written where there are none."""
-        if await self._reader.read(partial(self._backend.has_old_keys, before)):
-            await self._change(lambda backend: backend.delete_old_keys(before))
+        if await self._threads.read(partial(self._backend.has_old_keys, before)):
+            await self._threads.change(partial(self._backend.delete_old_keys, before))

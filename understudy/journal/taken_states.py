@@ -16,7 +16,7 @@ from datetime import datetime
 from understudy.errors import SchemaVersionError, StoreDamaged
 from understudy.journal.checkpoints import WokenState
 from understudy.journal.contracts import StoredRecords
-from understudy.journal.store_reader import Loaded, decoded
+from understudy.journal.loaded import Loaded, decoded
 
 LoadBehind = Callable[[str, int], tuple[int, StoredRecords] | None]
 MOST = 256

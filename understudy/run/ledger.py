@@ -26,7 +26,7 @@ from understudy.state.run_state import Call, is_child_of
 from understudy.state.shared_empties import no_list
 
 if TYPE_CHECKING:
-    from understudy.journal.store import KeyJournal
+    from understudy.journal import OwnedJournal
 
 logger: logging.Logger = logging.getLogger(__name__)
 
@@ -295,7 +295,7 @@ class Ledger:
         return {hash: kept[hash] for hash in hashes}
 
     @property
-    def key_journal(self) -> KeyJournal | None:
+    def key_journal(self) -> OwnedJournal | None:
         """The journal, by which calls take keys; None where there is no store.
 
         Raises:
@@ -303,15 +303,15 @@ class Ledger:
 
         """
         journal = self._journal
-        from understudy.journal.store import KeyJournal  # few tools have a key
+        from understudy.journal import OwnedJournal  # few tools have a key
 
-        if isinstance(journal, KeyJournal):
+        if isinstance(journal, OwnedJournal):
             return journal
         if self._owner_check is None:
             return None
         raise UsageError(
             f"A tool has `key`, and the store of {journal!r} keeps no keys of calls: see "
-            "`journal.store.KeyJournal`"
+            "`journal.OwnedJournal`"
         )
 
     def keep_blobs(self, blobs: Mapping[str, bytes]) -> None:
@@ -477,7 +477,7 @@ class ChildLedger(Ledger):
         return await self._parent.load_blobs(hashes)
 
     @property
-    def key_journal(self) -> KeyJournal | None:
+    def key_journal(self) -> OwnedJournal | None:
         return self._parent.key_journal
 
     def keep_blobs(self, blobs: Mapping[str, bytes]) -> None:

@@ -20,10 +20,8 @@ from opentelemetry.metrics import Observation
 from understudy._base.event_loops import call_on
 from understudy.actors.agent.events import Status
 from understudy.actors.agent.services import RuntimeServices
-from understudy.actors.agent.stored_agents import load_index
 from understudy.journal import IndexStatus
-from understudy.journal.lists import AskQuery, ListStore
-from understudy.journal.store import DueStore
+from understudy.journal.lists import AskQuery
 from understudy.telemetry import conventions as c
 from understudy.telemetry.guarded import failed
 from understudy.telemetry.meters import Meters
@@ -157,8 +155,7 @@ class _HostGauges:
 
     async def _measured(self) -> Values:
         store, now = self.services.store, self.services.clock.now()
-        index = store if isinstance(store, ListStore) else await load_index(store)
-        asks = await index.list_asks(AskQuery(), None, MOST)
+        asks = await store.list_asks(AskQuery(), None, MOST)
         requests: Counter[str] = Counter()
         oldest = now
         for ask in asks:
@@ -166,9 +163,9 @@ class _HostGauges:
             requests[_kind(ask)] += 1
         self._kinds |= set(requests)
         doubts = Counter({"asked": 0, "checked": 0, "told": 0})
-        doubts.update(map(_told, await index.list_asks(AskQuery(kind="doubt"), None, MOST)))
+        doubts.update(map(_told, await store.list_asks(AskQuery(kind="doubt"), None, MOST)))
         statuses = {status.value: 0 for status in Status if status is not Status.PASSIVE}
-        statuses.update(await index.count_agents())
+        statuses.update(await store.count_agents())
         quarantined = store.agents([IndexStatus.QUARANTINED])
         found: Values = {
             c.AGENTS.name: [
@@ -184,8 +181,7 @@ class _HostGauges:
             ],
             c.QUARANTINED.name: [self._value(await _count(quarantined))],
         }
-        if isinstance(store, DueStore):
-            found[c.OVERDUE.name] = [self._value(await _count(store.due(now - LATE)))]
+        found[c.OVERDUE.name] = [self._value(await _count(store.due(now - LATE)))]
         return found
 
     def _value(self, value: float, attributes: Mapping[str, str] | None = None) -> Observation:

@@ -18,7 +18,6 @@ from understudy.errors import StoreUnavailable
 from understudy.journal.contracts import Owned
 from understudy.journal.database_store import DatabaseStore
 from understudy.journal.postgres.backend import PostgresBackend
-from understudy.journal.store import KeyJournal
 
 HASH = taking("one").key_hash
 
@@ -94,31 +93,13 @@ class Journalled:
         self.store = DatabaseStore(backend, patience=patience)
 
     async def journal(self, agent_id: str) -> Any:
-        from understudy.journal import index_entry_of
+        from understudy.journal import FoldedAgent
         from understudy.state.agent_state import AgentState
 
         await self.store.open(lambda: None)
         owned = await self.store.claim(agent_id, "support")
         assert owned is not None
-        agent = _Agent(AgentState(), index_entry_of)
-        journal = self.store.journal(
-            owned, index_entry=agent.index_entry, on_durable=agent.on_durable
-        )
-        assert isinstance(journal, KeyJournal)
-        return journal
-
-
-class _Agent:
-    def __init__(self, state: Any, entry_of: Any) -> None:
-        self._state, self._entry_of = state, entry_of
-
-    def index_entry(self) -> Any:
-        return self._entry_of(self._state)
-
-    def on_durable(self, seq: int) -> None: ...
-
-    def ledger_state(self) -> Any:
-        return self._state
+        return self.store.journal(owned, FoldedAgent(AgentState()))
 
 
 async def test_who_takes_a_key_that_another_host_is_taking_waits_for_it(hosts: Hosts) -> None:

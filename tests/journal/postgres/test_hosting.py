@@ -13,9 +13,10 @@ import pytest
 from tests.support.owner import owner
 from tests.support.postgres import Hosts
 from understudy.errors import Fenced, OwnedElsewhere, UnfitHost
-from understudy.journal.contracts import Backend, Owned
-from understudy.journal.hosts import HostedDefinition
+from understudy.journal.backend import Backend
+from understudy.journal.contracts import Owned
 from understudy.journal.postgres.backend import PostgresBackend
+from understudy.journal.shared import HostedDefinition
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells of processes so")
 

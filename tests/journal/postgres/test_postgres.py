@@ -47,7 +47,7 @@ from understudy.errors import (
     StoreUnavailable,
     UsageError,
 )
-from understudy.journal.contracts import Batch, IndexStatus, LostAttempt, Owned
+from understudy.journal.contracts import Batch, IndexEntry, IndexStatus, LostAttempt, Owned
 from understudy.journal.database_store import DatabaseStore
 from understudy.journal.postgres.backend import PostgresBackend
 from understudy.journal.postgres.errors import store_error
@@ -362,7 +362,7 @@ if change == "append":
             epoch=owned.epoch,
             first_seq=1,
             records=records,
-            index_status=IndexStatus.REST,
+            entry=IndexEntry(IndexStatus.REST),
         )
     )
 print("in the middle", flush=True)
@@ -610,7 +610,7 @@ def test_batches_added_at_once_fare_as_if_added_one_by_one(
                 epoch=epochs[f"{way}-{agent_id}"].epoch - 1 + epoch,
                 first_seq=seq,
                 records=tuple(record(f"{n}-{k}") for k in range(count)),
-                index_status=IndexStatus.OPEN,
+                entry=IndexEntry(IndexStatus.OPEN),
             )
             for n, (agent_id, seq, epoch, count) in enumerate(given)
         ]

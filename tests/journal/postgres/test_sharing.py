@@ -23,11 +23,10 @@ from tests.support.batches import (
 from tests.support.postgres import Cutter, Hosts
 from understudy.errors import Fenced, OwnedElsewhere
 from understudy.journal.contracts import Batch, IndexStatus, Owned
-from understudy.journal.hosts import HostedDefinition
 from understudy.journal.postgres.backend import PostgresBackend
 from understudy.journal.postgres.connection import PostgresConnection
 from understudy.journal.postgres.sharing import lease
-from understudy.journal.shared import Post, Wanted, hint_of
+from understudy.journal.shared import HostedDefinition, Post, Wanted, hint_of
 
 CUT_EARS = (
     "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
@@ -57,7 +56,7 @@ def open_host(hosts: Hosts, ears: Ears, name: str, *, lease: float = 60.0) -> Po
 
 def at_rest(owned: Owned, *texts: str, seq: int | None = None) -> Batch:
     added = batch(owned, *texts, first_seq=seq, index_status=REST)
-    return replace(added, takeable=True)
+    return replace(added, entry=added.entry._replace(takeable=True))
 
 
 def take(backend: PostgresBackend, agent_id: str = "x") -> Owned:

@@ -34,7 +34,7 @@ from understudy.errors import (
     UsageError,
 )
 from understudy.journal.codec import EncodedRecord, decode
-from understudy.journal.contracts import Batch, Durability, IndexStatus, Owned
+from understudy.journal.contracts import Batch, Durability, IndexEntry, IndexStatus, Owned
 from understudy.journal.sqlite.backend import SqliteBackend
 
 PAGE = 4096
@@ -63,7 +63,7 @@ def bulk(owned: Owned, size: int, first_seq: int = 1) -> Batch:
         epoch=owned.epoch,
         first_seq=first_seq,
         records=(EncodedRecord("once", 1, b"x" * size),),
-        index_status=IndexStatus.OPEN,
+        entry=IndexEntry(IndexStatus.OPEN),
     )
 
 
@@ -949,7 +949,7 @@ def test_two_hundred_steps_take_at_most_220_kb_more(path: Path) -> None:
                         epoch=owned.epoch,
                         first_seq=5 * step + 1,
                         records=records,
-                        index_status=IndexStatus.OPEN,
+                        entry=IndexEntry(IndexStatus.OPEN),
                     )
                 )
     assert path.stat().st_size - empty <= 220 * 1024
@@ -965,10 +965,10 @@ def test_what_is_due_is_found_at_the_same_cost_among_many_far_dues(path: Path) -
     first, now = 1_000_000, datetime(1970, 1, 1, 1, tzinfo=timezone.utc)
     with opened(path) as backend:
         owned = agent_with(backend, "model", "one")
+        second = batch(owned, "two", first_seq=2)
+        entry = second.entry._replace(due=now, agent_status="waiting")
         with commit(backend):
-            backend.append(
-                replace(batch(owned, "two", first_seq=2), due=now, agent_status="waiting")
-            )
+            backend.append(replace(second, entry=entry))
     columns = "definition, incarnation, epoch, last_seq, floor, index_status, mark, deleted"
     fill = f"""
         WITH RECURSIVE n(i) AS (SELECT ? UNION ALL SELECT i + 1 FROM n WHERE i < ?)
@@ -980,7 +980,7 @@ def test_what_is_due_is_found_at_the_same_cost_among_many_far_dues(path: Path) -
         with closing(sqlite3.connect(path)) as connection, connection:
             connection.execute(fill, (few, many))
         with opened(path) as backend:
-            connected = backend._reader._connected()
+            connected = backend._reading_connection()
             for until, after in (
                 (now, None),
                 (now.replace(year=9999), None),

@@ -13,7 +13,7 @@ from tests.support.places import SqlitePlace
 from tests.support.postgres import Hosts
 from understudy import Agent, Runtime, call, tool
 from understudy.journal import DatabaseStore, Store
-from understudy.journal.contracts import Backend
+from understudy.journal.backend import Backend
 from understudy.middleware import Workspace
 
 GROW = call("edit_file", {"path": "a", "old": "x", "new": "x+"})

@@ -42,11 +42,11 @@ from understudy.actors.hosts import outgoing
 from understudy.actors.hosts.incoming import Incoming
 from understudy.actors.hosts.outgoing import Outgoing
 from understudy.journal import DatabaseStore
-from understudy.journal.database_store import SharedDatabase
 from understudy.journal.postgres import backend
 from understudy.journal.postgres.backend import PostgresBackend
 from understudy.journal.postgres.writer import PostgresWriter
 from understudy.journal.shared import Hint
+from understudy.journal.shared_store import SharedStore
 from understudy.middleware import Haltable
 
 __all__ = ["ASKER_POINTS", "OWNER_POINTS", "TAKER_POINTS", "Setting", "play"]
@@ -127,10 +127,10 @@ class _Stops:
     def install(self) -> None:
         """Have this process pass all points."""
         self._around(PostgresBackend, "post", "insert")
-        self._around_async(SharedDatabase, "post", "", "after notify")
-        self._around_async(SharedDatabase, "reply", "before reply", "after reply")
-        self._around_async(SharedDatabase, "remove_posts", "before delete", "after delete")
-        self._around_async(SharedDatabase, "withdraw", "before withdraw", "after withdraw")
+        self._around_async(SharedStore, "post", "", "after notify")
+        self._around_async(SharedStore, "reply", "before reply", "after reply")
+        self._around_async(SharedStore, "remove_posts", "before delete", "after delete")
+        self._around_async(SharedStore, "withdraw", "before withdraw", "after withdraw")
         self._around_looks()
         self._around_told()
         self._around_act()
@@ -163,15 +163,15 @@ class _Stops:
 
     def _around_looks(self) -> None:
         """Note each look at the calls that this host has posted."""
-        inner = SharedDatabase.post_states
+        inner = SharedStore.post_states
 
         @functools.wraps(inner)
-        async def looks(shared: SharedDatabase, ids: Any) -> Any:
+        async def looks(shared: SharedStore, ids: Any) -> Any:
             states = await inner(shared, ids)
             self._log.write("looked", self._host)
             return states
 
-        replaced(SharedDatabase, "post_states", looks)
+        replaced(SharedStore, "post_states", looks)
 
     def _around_told(self) -> None:
         inner = Outgoing.notified

@@ -30,8 +30,6 @@ from understudy import (
     call,
     tool,
 )
-from understudy.actors.agent import activation
-from understudy.journal import load_latest
 from understudy.journal.database_store import DatabaseStore
 from understudy.journal.postgres import sql
 from understudy.journal.shared import Taken
@@ -206,14 +204,15 @@ def _look_before_the_claim(patch: pytest.MonkeyPatch, hosts: Hosts) -> None:
     """What a host read before its claim is what it records from, whoever wrote since."""
     del hosts
     read: dict[tuple[int, str], Any] = {}
+    inner = DatabaseStore.load_latest
 
-    async def load_once(store: Any, agent_id: str) -> Any:
+    async def load_once(store: DatabaseStore, agent_id: str) -> Any:
         place = id(store), agent_id
         if place not in read:
-            read[place] = await load_latest(store, agent_id)
+            read[place] = await inner(store, agent_id)
         return read[place]
 
-    patch.setattr(activation, "load_latest", load_once)
+    patch.setattr(DatabaseStore, "load_latest", load_once)
 
 
 def _write_without_a_fence(patch: pytest.MonkeyPatch, hosts: Hosts) -> None:

@@ -36,8 +36,8 @@ from understudy._base.worker_threads import WorkerThreads
 from understudy.journal import DatabaseStore
 from understudy.journal.agent_journal import AgentJournal
 from understudy.journal.contracts import Batch
-from understudy.journal.database_store import SharedDatabase
 from understudy.journal.postgres.backend import PostgresBackend
+from understudy.journal.shared_store import SharedStore
 from understudy.run.ledger import Ledger
 from understudy.state import records as r
 
@@ -194,9 +194,7 @@ class _Stops:
             return takes
 
         def take_durably(inner: Any) -> Any:
-            async def takes(
-                shared: SharedDatabase, agent_id: str, *given: Any, **options: Any
-            ) -> Any:
+            async def takes(shared: SharedStore, agent_id: str, *given: Any, **options: Any) -> Any:
                 taken = await inner(shared, agent_id, *given, **options)
                 if taken is not None:
                     epoch = str(taken.owned.epoch)
@@ -211,7 +209,7 @@ class _Stops:
         around(PostgresBackend, "commit", commit)
         around(PostgresBackend, "renew", renew)
         around(PostgresBackend, "take", take)
-        around(SharedDatabase, "take", take_durably)
+        around(SharedStore, "take", take_durably)
         around(WorkerThreads, "run", run)
         around(Ledger, "check_owner", check)
 

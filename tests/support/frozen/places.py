@@ -13,7 +13,7 @@ from typing import Any
 import psycopg
 
 from tests.support.postgres import Hosts
-from understudy.journal.contracts import Backend
+from understudy.journal.backend import Backend
 from understudy.journal.sqlite.backend import SqliteBackend
 
 __all__ = ["DATA", "Place", "PostgresPlace", "SqlitePlace", "frozen"]

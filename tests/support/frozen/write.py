@@ -36,6 +36,7 @@ from tests.support.frozen.walk import plain
 from tests.support.postgres import Server
 from understudy.actors import Runtime
 from understudy.journal import DatabaseStore, Owned, index_entry_of
+from understudy.journal.backend import Backend
 from understudy.journal.call_keys import KeyEnd, KeyTaking
 from understudy.journal.checkpoints import (
     KeptMessages,
@@ -44,17 +45,10 @@ from understudy.journal.checkpoints import (
     make_checkpoint,
 )
 from understudy.journal.codec import encode
-from understudy.journal.contracts import (
-    Backend,
-    Batch,
-    KeepsCheckpoints,
-    KeepsKeys,
-    KeepsLostAttempts,
-    LostAttempt,
-)
-from understudy.journal.feed import FeedIndex, feed_row
-from understudy.journal.hosts import HostedDefinition
+from understudy.journal.contracts import Batch, LostAttempt
+from understudy.journal.feed import feed_row
 from understudy.journal.postgres.backend import PostgresBackend
+from understudy.journal.shared import HostedDefinition, SharedBackend
 from understudy.journal.sqlite.backend import SqliteBackend
 from understudy.state.agent_state import AgentState
 from understudy.state.fold import apply
@@ -119,14 +113,12 @@ def _fill(backend: Backend) -> None:
         kept = KeptMessages(None, seq, 0, 0)
         head = dump_head(state, after_writing(kept, len(state.messages)))
         checkpoint = make_checkpoint(owned.incarnation, seq, head, kept, state.messages[:])
-        assert isinstance(backend, KeepsCheckpoints)
         backend.write_checkpoint(owned, checkpoint)
-        if state.run is not None and isinstance(backend, KeepsLostAttempts):
+        if state.run is not None and isinstance(backend, SharedBackend):
             for number in LOST_ATTEMPTS:
                 backend.note_lost_attempt(id, LostAttempt(state.run.run_id, number))
         backend.commit()
     backend.begin()
-    assert isinstance(backend, FeedIndex)
     backend.turn_feed(True)
     gone = backend.claim(DELETED, "deleted-definition")
     assert gone is not None, "it was begun just now"
@@ -137,7 +129,6 @@ def _fill(backend: Backend) -> None:
 
 def _take_keys(backend: Backend, owned: Owned, state: AgentState, last: Record) -> None:
     """Take the keys that the state has, and end those of calls that are done."""
-    assert isinstance(backend, KeepsKeys)
     held = state.held_keys_in_tree
     for call_key, each in held.items():
         taking = KeyTaking(
@@ -171,14 +162,9 @@ def _batch(owned: Owned, state: AgentState, *records: Record) -> Batch:
         epoch=owned.epoch,
         first_seq=owned.last_seq + 1,
         records=tuple(encode(record) for record in records),
-        index_status=entry.status,
-        due=entry.due,
-        agent_status=entry.agent_status,
+        entry=entry,
         status_noted=any(isinstance(record, StatusNoted) for record in records),
         at=records[-1].at,
-        asks=entry.asks,
-        run_version=entry.run_version,
-        takeable=entry.takeable,
         blobs=BLOBS,
         blobs_in_use=tuple(BLOBS),
         message_runs={

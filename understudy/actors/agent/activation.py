@@ -23,16 +23,14 @@ from understudy.errors import (
 )
 from understudy.journal import (
     IndexEntry,
+    JournalledAgent,
     Loaded,
     LostAttempt,
     Owned,
     OwnedJournal,
-    find_agent,
     index_entry_of,
-    load_latest,
 )
 from understudy.journal.shared import Hint, Sent, Taken
-from understudy.journal.store import KeyJournal, checkpoints_of
 from understudy.loop_actors.future import Future, refuse
 from understudy.outcomes import Outcome
 from understudy.run.hooks import Passivation
@@ -99,7 +97,7 @@ _NO_ATTEMPTS: frozenset[int] = frozenset()
 """One for all agents: each empty set takes 0.2 KB."""
 
 
-class Activation:
+class Activation(JournalledAgent):
     """An agent in memory: its definition, its state and its run task."""
 
     __slots__ = (
@@ -187,9 +185,7 @@ class Activation:
         """The agent leaves memory: keep what the next activation begins from, if worth it."""
         if self.asked_to(Delete, Compact):
             return  # it would be deleted at once
-        checkpoints = checkpoints_of(self.journal)
-        if checkpoints is not None:
-            checkpoints.write_last_checkpoint()
+        self.journal.write_last_checkpoint()
 
     def on_durable(self, seq: int) -> None:
         """The records up to this number are durable: emit their events."""
@@ -291,9 +287,7 @@ async def activate(
     state = loaded.folded() if loaded is not None else AgentState()
     services.placement.check(agent_id, agent, state)
     activation = Activation(agent)
-    journal = activation.journal = services.store.journal(
-        owned, index_entry=activation.index_entry, on_durable=activation.on_durable
-    )
+    journal = activation.journal = services.store.journal(owned, activation)
     ledger = activation.ledger = Ledger(
         state,
         journal,
@@ -307,10 +301,8 @@ async def activate(
     ledger.outlives_run = True
     if services.instrument is not None:
         services.instrument.follow(ledger)
-    checkpoints = checkpoints_of(journal)
-    if checkpoints is not None:
-        checkpoints.write_checkpoints(activation.ledger_state, loaded)
-    if state.held_keys_in_tree and isinstance(journal, KeyJournal):
+    journal.write_checkpoints(loaded)
+    if state.held_keys_in_tree:
         journal.follow_keys()
     if state.run is not None and state.run.fruitless and not state.run.over:
         lost = await services.store.lost_attempts(agent_id, state.run.run_id)
@@ -362,7 +354,7 @@ async def _claim_or_create(
         await store.release(owned)
         raise OtherAgent(agent_id=agent_id, agent=owned.agent, wanted=agent.name)
     if loaded is None and owned.last_seq:
-        loaded = await load_latest(store, agent_id)
+        loaded = await store.load_latest(agent_id)
     return agent, owned, loaded
 
 
@@ -375,7 +367,7 @@ async def _give_back(agent_id: str, services: RuntimeServices[Any, Any]) -> None
     """
     if not services.placement.is_shared:
         return
-    stored = await find_agent(services.store, agent_id)
+    stored = await services.store.find_agent(agent_id)
     if stored is not None and stored.host == services.host:
         owned = Owned(
             agent_id=agent_id,
@@ -415,7 +407,7 @@ class _Claiming:
         """
         store, agent_id = self.services.store, self.agent_id
         while True:
-            loaded = await load_latest(store, agent_id)
+            loaded = await store.load_latest(agent_id)
             if loaded is None and wanted is None:
                 raise UnknownAgent(agent_id=agent_id)
             name = loaded.agent.agent if loaded is not None else wanted
@@ -448,7 +440,7 @@ class _Claiming:
             # or have deleted the agent and made another one, with as many records say
             # (test_an_agent_that_is_made_anew_before_it_is_claimed_is_not_taken_for_the_old_one).
             if not is_made and owned.agent == name:
-                loaded = await load_latest(store, agent_id)
+                loaded = await store.load_latest(agent_id)
                 assert loaded is not None, "only its owner deletes an agent"
                 return agent, owned, loaded
             await store.release(owned)  # its definition depends on what was written

@@ -7,8 +7,7 @@ from typing import NamedTuple
 
 from understudy.errors import UnknownAgent
 from understudy.history import HistoryEntry, HistoryPage, HistoryReader, history_of
-from understudy.journal import Readable, find_agent
-from understudy.journal.store import load_part
+from understudy.journal import StoreReads
 
 _KEPT = 32
 """Pages behind which a reader is kept."""
@@ -35,7 +34,7 @@ class Histories:
     reader is kept behind each of the newest pages: the page that follows reads its own records.
     """
 
-    def __init__(self, store: Readable) -> None:
+    def __init__(self, store: StoreReads) -> None:
         self._store = store
         self._marks: OrderedDict[tuple[str, int], _Mark] = OrderedDict()
 
@@ -65,7 +64,7 @@ class Histories:
         while True:
             wanted = max(after - seq, 0) + max(limit - len(entries), 0)
             count = min(wanted + _MORE, _AT_ONCE)
-            loaded = await load_part(self._store, id, seq, count)
+            loaded = await self._store.load_part(id, seq, count)
             if loaded is None:
                 raise UnknownAgent(agent_id=id)
             if incarnation not in (None, loaded.agent.incarnation) or loaded.agent.floor > seq > 0:
@@ -93,14 +92,14 @@ class Histories:
 
     async def _page_before(self, id: str, before: int, limit: int) -> HistoryPage:
         """The entries of the last `limit` records below a number, of however many there are."""
-        stored = await find_agent(self._store, id)
+        stored = await self._store.find_agent(id)
         if stored is None:
             raise UnknownAgent(agent_id=id)
         end = min(before, stored.last_seq + 1)
         first = max(end - limit, 1)
         # As many records before these tell when what ends here began, and in which run.
         start = max(first - limit, 1)
-        loaded = await load_part(self._store, id, start - 1, max(end - start, 0))
+        loaded = await self._store.load_part(id, start - 1, max(end - start, 0))
         if loaded is None:
             raise UnknownAgent(agent_id=id)
         entries = history_of(loaded.records, loaded.agent.agent, first_seq=loaded.first_seq)

@@ -24,8 +24,7 @@ from understudy.actors.agent.messages import (
 )
 from understudy.actors.agent.slot import AgentSlot
 from understudy.errors import JournalFailed, UsageError
-from understudy.journal import Readable
-from understudy.journal.store import MessageStore
+from understudy.journal import StoreReads
 from understudy.loop_actors.future import refuse
 from understudy.state.agent_state import AgentState
 from understudy.state.plans import RETRY_ID, RUN_ID, retry_id, run_named_by
@@ -104,19 +103,19 @@ def _looked_up(slot: AgentSlot, message_id: str) -> str | None:
     return lookup.run_id if lookup is not None and lookup.message_id == message_id else None
 
 
-async def archived_run(store: Readable, state: AgentState, agent_id: str, id: str) -> str | None:
+async def archived_run(store: StoreReads, state: AgentState, agent_id: str, id: str) -> str | None:
     """The id of the run that took a message whose id is not in the state; None if none did."""
     if id in state.message_ids or id in state.refused:
         return None
     own = run_named_by(id)
     if own is not None and await _has_run(store, state, agent_id, own):
         return own
-    if not state.has_archive or not isinstance(store, MessageStore):
+    if not state.has_archive:
         return None
     return (await store.message_runs(agent_id, [id])).get(id)
 
 
-async def _has_run(store: Readable, state: AgentState, agent_id: str, run_id: str) -> bool:
+async def _has_run(store: StoreReads, state: AgentState, agent_id: str, run_id: str) -> bool:
     """Whether the records of an agent have the beginning of a run."""
     if state.run is None:
         return False
@@ -183,7 +182,7 @@ def archive(slot: AgentSlot) -> None:
     if surplus < AT_ONCE:
         return
     store = slot.services.store
-    if not isinstance(store, MessageStore) or not store.indexes_messages:
+    if "messages" not in store.keeps:
         return
     times = (taken.at for taken in reversed(state.message_ids.values()) if taken is not None)
     newest = next((at for at in times if at is not None), None)

@@ -8,8 +8,7 @@ from typing import Any
 from understudy.agent.agent import Agent
 from understudy.errors import OwnedElsewhere, UnderstudyError, UnfitHost
 from understudy.journal import Store
-from understudy.journal.hosts import HostedDefinition
-from understudy.journal.store import HostStore
+from understudy.journal.shared import HostedDefinition
 from understudy.state.agent_state import AgentState
 from understudy.state.records import AgentCreated
 
@@ -32,10 +31,7 @@ class Placement:
         self.any_host: bool = any_host
         self.draining: bool = False
         """No agent is activated here any more."""
-        knows_hosts = isinstance(store, HostStore) and store.knows_hosts
-        self._hosts: HostStore | None = (
-            store if isinstance(store, HostStore) and knows_hosts else None
-        )
+        self._hosts = store.shared
         self._registered: set[Agent] = set()
         self._has_factory = has_factory
 

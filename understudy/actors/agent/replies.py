@@ -14,7 +14,6 @@ from understudy.actors.agent.activation import Activation
 from understudy.actors.agent.messages import ChangeFiles, Notify
 from understudy.actors.agent.slot import AgentSlot
 from understudy.errors import JournalFailed, UsageError
-from understudy.journal import IndexJournal, find_agent
 from understudy.loop_actors.errors import ActorDied
 from understudy.loop_actors.future import Future, refuse
 from understudy.outcomes import Outcome
@@ -77,7 +76,7 @@ async def confirm(slot: AgentSlot, activation: Activation) -> None:
         return
     if slot.services.shared_store is None:
         return
-    owned, row = activation.journal.owned, await find_agent(slot.services.store, slot.id)
+    owned, row = activation.journal.owned, await slot.services.store.find_agent(slot.id)
     if row is None or (row.incarnation, row.epoch) != (owned.incarnation, owned.epoch):
         activation.journal.fence("another runtime has claimed it since")
         if slot.activation is activation:
@@ -190,8 +189,7 @@ def note_later(slot: AgentSlot) -> None:
 
 async def note_index(activation: Activation) -> None:
     """Tell the store's index what of the agent goes on that no record tells."""
-    if isinstance(activation.journal, IndexJournal):
-        await activation.journal.note_index()
+    await activation.journal.note_index()
 
 
 def check_known(agent_id: str, state: AgentState, fact: Revoked | Settled) -> None:

@@ -14,7 +14,7 @@ from understudy.errors import (
     UsageError,
     error_from_dict,
 )
-from understudy.journal import IndexStatus, Readable, index_status_of, load_latest
+from understudy.journal import IndexStatus, StoreReads, index_status_of
 from understudy.outcomes import Completed, Failed, Interrupted, Outcome, Paused, Stopped, Waiting
 from understudy.state.agent_state import AgentState
 from understudy.state.fold import apply
@@ -140,7 +140,7 @@ def run_of_message(agent_id: str, state: AgentState, message_id: str) -> str | N
 
 
 async def earlier_outcome(
-    store: Readable, agent_id: str, agent: Agent, run_id: str, incarnation: int
+    store: StoreReads, agent_id: str, agent: Agent, run_id: str, incarnation: int
 ) -> Outcome:
     """The outcome of a run that others came after: the fold of the records up to its end.
 
@@ -163,7 +163,7 @@ async def earlier_outcome(
 
 
 async def earlier_outcomes(
-    store: Readable, agent_id: str, agent: Agent, run_ids: Collection[str], incarnation: int
+    store: StoreReads, agent_id: str, agent: Agent, run_ids: Collection[str], incarnation: int
 ) -> dict[str, Outcome]:
     """The same of several runs, by their ids; without those whose records are compacted away."""
     loaded = await store.load(agent_id)
@@ -215,14 +215,14 @@ def moment_of(state: AgentState) -> Moment:
     return Moment(run.run_id, False, requests, why, state.usage.requests, state.status)
 
 
-async def state_at(store: Readable, agent_id: str, moment: Moment) -> AgentState:
+async def state_at(store: StoreReads, agent_id: str, moment: Moment) -> AgentState:
     """The state of an agent at a moment: the last one, or else the first that its records fold to.
 
     Raises:
         UsageError: if these records are compacted away or deleted.
 
     """
-    latest = await load_latest(store, agent_id)
+    latest = await store.load_latest(agent_id)
     if latest is not None and _is_at(state := latest.folded(), moment):
         state.status = moment.status
         return state

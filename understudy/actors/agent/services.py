@@ -23,7 +23,7 @@ from understudy.actors.agent.run_outcomes import Moment
 from understudy.agent.agent import Agent
 from understudy.errors import UsageError
 from understudy.journal import Owned, Store
-from understudy.journal.shared import SharedStore, host_of, shared_part
+from understudy.journal.shared_store import SharedStore
 from understudy.loop_actors.future import Future
 from understudy.models.prices import Prices
 from understudy.run.instrument import GivesInstrument, Instrument
@@ -186,8 +186,7 @@ class RuntimeServices(Generic[S, A]):
     """The runtime is stopping: no new run task begins."""
 
     def __post_init__(self) -> None:
-        # Once: to ask whether an object has a protocol takes as long as a record.
-        self.shared_store, self.host = shared_part(self.store), host_of(self.store)
+        self.shared_store, self.host = self.store.shared, self.store.host
         self.histories = Histories(self.store)
 
     def start_task(self, work: Coroutine[Any, Any, T], name: str | None = None) -> asyncio.Task[T]:

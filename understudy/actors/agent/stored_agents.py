@@ -3,30 +3,23 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
 from copy import deepcopy
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from understudy._base.json_values import jsonable, text_of
-from understudy._base.log_fields import log_extra
+from understudy._base.json_values import jsonable
 from understudy._base.points_in_time import time_text
 from understudy.actors.agent.events import RecordView, Status, StoredEvents, agent_events_of
-from understudy.errors import SchemaVersionError, StoreDamaged, UnknownAgent
+from understudy.errors import StoreDamaged, UnknownAgent
 from understudy.interrupts import Request
 from understudy.journal import (
-    IndexEntry,
     IndexStatus,
     Loaded,
-    Readable,
-    index_entry_of,
-    load_latest,
+    StoreReads,
 )
 from understudy.journal.asks import StoredAsk
 from understudy.journal.contracts import AGENT_STATUS, StoredAgent
-from understudy.journal.lists import AgentKey, AgentQuery, AskKey, AskQuery, ListStore
-from understudy.journal.memory_index import MemoryIndex
 from understudy.state.agent_state import AgentState
 from understudy.state.next_due import due_of
 from understudy.state.records import Requested, Snapshot
@@ -148,7 +141,7 @@ def spawned_agent(agent_id: str, agent: str) -> StoredAgent:
     )
 
 
-async def loaded_agent(store: Readable, id: str) -> Loaded:
+async def loaded_agent(store: StoreReads, id: str) -> Loaded:
     """The records of an agent.
 
     Raises:
@@ -161,7 +154,7 @@ async def loaded_agent(store: Readable, id: str) -> Loaded:
     return loaded
 
 
-async def stored_state(store: Readable, id: str) -> AgentState:
+async def stored_state(store: StoreReads, id: str) -> AgentState:
     """The state of an agent.
 
     Raises:
@@ -169,14 +162,14 @@ async def stored_state(store: Readable, id: str) -> AgentState:
         StoreDamaged: if its records do not fit together.
 
     """
-    loaded = await load_latest(store, id)
+    loaded = await store.load_latest(id)
     if loaded is None:
         raise UnknownAgent(agent_id=id)
     return loaded.folded()
 
 
 async def stored_events(
-    store: Readable, id: str, after: int, view: RecordView = agent_events_of
+    store: StoreReads, id: str, after: int, view: RecordView = agent_events_of
 ) -> StoredEvents:
     """The events after a number, in this view; none if there is no such agent."""
     loaded = await store.load(id, max(after, 0))
@@ -208,53 +201,6 @@ def pending_request(ask: StoredAsk, asked: Requested, tool: Tool | None) -> Pend
         next_due=due_of(request, ask.told),
         reply_size=asked.reply_size,
     )
-
-
-async def load_index(store: Readable) -> ListStore:
-    """The index of a store that keeps none: every agent is loaded.
-
-    An agent that cannot be read is logged, and told without what it asks.
-    """
-    index = MemoryIndex()
-    async for stored in store.agents():
-        entry = IndexEntry(stored.index_status)
-        try:
-            if stored.damage is not None:
-                raise stored.damage
-            loaded = await load_latest(store, stored.agent_id)
-            if loaded is None:
-                continue  # it is deleted meanwhile
-            entry = index_entry_of(loaded.folded())
-        except (SchemaVersionError, StoreDamaged) as error:
-            logger.error(
-                "agent %r cannot be read: %s",
-                stored.agent_id,
-                text_of(error),
-                extra=log_extra(stored.agent_id),
-            )
-        status = entry.agent_status or AGENT_STATUS[entry.status]
-        index.put(replace(stored, agent_status=status), entry.asks)
-    return _LoadedIndex(index)
-
-
-class _LoadedIndex:
-    """A `MemoryIndex` as a store."""
-
-    def __init__(self, index: MemoryIndex) -> None:
-        self._index = index
-
-    async def list_agents(
-        self, query: AgentQuery, after: AgentKey | None, limit: int
-    ) -> Sequence[StoredAgent]:
-        return self._index.list_agents(query, after, limit)
-
-    async def list_asks(
-        self, query: AskQuery, after: AskKey | None, limit: int
-    ) -> Sequence[StoredAsk]:
-        return self._index.list_asks(query, after, limit)
-
-    async def count_agents(self) -> Mapping[str, int]:
-        return self._index.count_agents()
 
 
 _STATUSES = {status.value: status for status in Status if status is not Status.PASSIVE}

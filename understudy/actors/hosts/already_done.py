@@ -17,7 +17,7 @@ from understudy.actors.agent.messages import (
 )
 from understudy.errors import DecisionError
 from understudy.interrupts import Decision, checked_decision
-from understudy.journal import Loaded, Readable, load_latest
+from understudy.journal import Loaded, StoreReads
 from understudy.state.agent_state import AgentState
 from understudy.state.plans import retry_id
 from understudy.state.records import RunStarted
@@ -44,7 +44,7 @@ class KnownCalls:
 
     """
 
-    def __init__(self, store: Readable, agent_id: str) -> None:
+    def __init__(self, store: StoreReads, agent_id: str) -> None:
         self._store = store
         self._agent_id = agent_id
         self._loaded: Loaded | None = None
@@ -95,7 +95,7 @@ class KnownCalls:
 
     async def _read(self) -> AgentState | None:
         if not self._is_read:
-            self._loaded = await load_latest(self._store, self._agent_id)
+            self._loaded = await self._store.load_latest(self._agent_id)
             self._state = None if self._loaded is None else self._loaded.folded()
             self._is_read = True
         return self._state
@@ -122,9 +122,9 @@ class KnownCalls:
         )
 
 
-async def latest_state(store: Readable, agent_id: str) -> AgentState | None:
+async def latest_state(store: StoreReads, agent_id: str) -> AgentState | None:
     """The state that the store has of an agent."""
-    loaded = await load_latest(store, agent_id)
+    loaded = await store.load_latest(agent_id)
     return None if loaded is None else loaded.folded()
 
 

@@ -22,7 +22,8 @@ from understudy.actors.agent.slot import AgentSlot
 from understudy.actors.hosts.wire import message_of, reply_value
 from understudy.actors.verbs import ROWS, Lasts, Repeat
 from understudy.errors import Fenced, JournalFailed, RecordRefused, UnderstudyError
-from understudy.journal.shared import Hint, Posted, SharedStore, Wanted, error_reply, to_reply
+from understudy.journal.shared import Hint, Posted, Wanted, error_reply, to_reply
+from understudy.journal.shared_store import SharedStore
 from understudy.loop_actors.future import Future, refuse
 
 logger: logging.Logger = logging.getLogger(__name__)

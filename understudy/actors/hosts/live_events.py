@@ -35,8 +35,9 @@ from understudy.events import (
     ToolEmitted,
 )
 from understudy.journal.chunks import Chunks, chunks_of
-from understudy.journal.feed import FeedHint, FeedStore
-from understudy.journal.shared import Hint, Sent, SharedStore
+from understudy.journal.feed import FeedHint
+from understudy.journal.shared import Hint, Sent
+from understudy.journal.shared_store import SharedStore
 from understudy.state.records import Record
 
 logger: logging.Logger = logging.getLogger(__name__)
@@ -245,8 +246,7 @@ class LiveEvents(Live):
             self._send_all,
             services.start_task,
         )
-        store = services.store
-        self._feed_hint = store.feed_hint if isinstance(store, FeedStore) else FeedHint()
+        self._feed_hint = services.store.feed_hint
         self._feed_hint.on_wait = self._follow_feed
         self._feed_relay = _FeedRelay(self._feed_hint, self._lookout.hint)
         self._feed_pause = PAUSE

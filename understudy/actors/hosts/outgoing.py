@@ -56,7 +56,8 @@ from understudy.errors import (
     UnknownAgent,
     error_from_dict,
 )
-from understudy.journal.shared import Hint, Place, Post, PostState, SharedStore
+from understudy.journal.shared import Hint, Place, Post, PostState
+from understudy.journal.shared_store import SharedStore
 from understudy.loop_actors.future import Future, refuse
 from understudy.state.agent_state import AgentState
 from understudy.state.plans import requested_pause, run_named_by

@@ -18,9 +18,8 @@ from understudy.errors import (
     StoreDamaged,
     UsageError,
 )
-from understudy.journal import IndexStatus, Readable, Store, index_entry_of, load_latest
+from understudy.journal import FoldedAgent, IndexStatus, Store, StoreReads
 from understudy.journal.codec import UPGRADES, upgraded
-from understudy.journal.store import BlobJournal, BlobStore, HostStore, MessageStore
 from understudy.journal.store_format import library_version
 from understudy.state.blobs import check_kept
 from understudy.state.fold import replay
@@ -30,7 +29,7 @@ from understudy.state.records import Imported, MessagesArchived, Record, record_
 logger: logging.Logger = logging.getLogger(__name__)
 
 
-async def export(store: Readable, agent_id: str) -> dict[str, Any]:
+async def export(store: StoreReads, agent_id: str) -> dict[str, Any]:
     """All records of an agent, as JSON-able data.
 
     Raises:
@@ -39,7 +38,7 @@ async def export(store: Readable, agent_id: str) -> dict[str, Any]:
     """
     loaded = await loaded_agent(store, agent_id)
     blobs: Mapping[str, bytes] = {}
-    if isinstance(store, BlobStore):
+    if "files" in store.keeps:
         blobs = await store.load_blobs(agent_id)
         # Race: a compaction between the two reads takes what no file has any more, by what it knows
         # (test_an_export_beside_a_compaction_has_the_bytes_of_its_files).
@@ -50,7 +49,7 @@ async def export(store: Readable, agent_id: str) -> dict[str, Any]:
                 raise StoreDamaged(what=what, cause="bytes that they consist of are not there")
             blobs = await store.load_blobs(agent_id)
     runs: Mapping[str, str] = {}
-    if loaded.first_seq > 1 and isinstance(store, MessageStore):  # the records say it else
+    if loaded.first_seq > 1:  # the records say it else
         runs = await store.message_runs(agent_id)
     files = {hash: b64encode(kept).decode() for hash, kept in blobs.items()}
     return {
@@ -158,19 +157,14 @@ async def _append(
     """Append records to an agent. Returns when the agent is due then."""
     # Whether this host may run it does not matter: it is written and given up
     # (test_an_agent_is_imported_at_a_host_that_must_not_run_it).
-    claim = store.claim_to_keep if isinstance(store, HostStore) else store.claim
-    owned = await claim(agent_id, agent)
+    owned = await store.claim_to_keep(agent_id, agent)
     assert owned is not None, "a claim with a definition creates the agent where there is none"
     try:
-        loaded = await load_latest(store, agent_id) if owned.last_seq else None
+        loaded = await store.load_latest(agent_id) if owned.last_seq else None
         state = replay(records, loaded.folded() if loaded is not None else None)
-        journal = store.journal(
-            owned, index_entry=lambda: index_entry_of(state), on_durable=lambda _: None
-        )
+        journal = store.journal(owned, FoldedAgent(state))
         journal.append(records)
         if blobs:
-            if not isinstance(journal, BlobJournal):
-                raise UsageError(f"{store!r} keeps no files, and this agent has some")
             journal.keep_blobs(blobs)
         await journal.durable()
         owned = journal.owned

@@ -10,7 +10,7 @@ from understudy.actors.agent.events import AgentEvent, RecordView, StoredEvents,
 from understudy.actors.agent.stored_agents import events_in
 from understudy.actors.reads.listing import Call
 from understudy.errors import UnknownAgent
-from understudy.journal import Readable
+from understudy.journal import StoreReads
 from understudy.loop_actors.future import Future
 from understudy.loop_actors.stream import Stream
 
@@ -36,7 +36,7 @@ class RecordedEvents(Stream[AgentEvent]):
     def __init__(
         self,
         call: Call,
-        store: Readable,
+        store: StoreReads,
         agent_id: str,
         after: int,
         view: RecordView = agent_events_of,

@@ -11,7 +11,7 @@ from typing import Any, Generic, TypeVar
 from understudy.actors.agent.run_outcomes import compacted, earlier_outcomes, ended_outcome
 from understudy.actors.agent.services import StartTask
 from understudy.agent.agent import Agent
-from understudy.journal import Loaded, Readable, load_latest
+from understudy.journal import Loaded, StoreReads
 from understudy.outcomes import Outcome
 from understudy.state.agent_state import AgentState
 from understudy.state.fold import apply
@@ -37,7 +37,7 @@ class SharedReads:
 
     """
 
-    def __init__(self, store: Readable, start_task: StartTask) -> None:
+    def __init__(self, store: StoreReads, start_task: StartTask) -> None:
         self._store = store
         self._start_task = start_task
         self._agents: dict[str, _AgentReads] = {}
@@ -88,7 +88,7 @@ class SharedReads:
 class _AgentReads:
     """The reads of one agent, and what they have brought so far."""
 
-    def __init__(self, store: Readable, start_task: StartTask, agent_id: str) -> None:
+    def __init__(self, store: StoreReads, start_task: StartTask, agent_id: str) -> None:
         self.callers: int = 0
         self.latest: _Line[tuple[Loaded, AgentState] | None] = _Line(start_task, self._read_latest)
         self._store = store
@@ -116,7 +116,7 @@ class _AgentReads:
                 return loaded, self._folded(loaded, state)
             if not is_same:
                 self._ended.clear()
-        whole = await load_latest(self._store, self._agent_id)
+        whole = await self._store.load_latest(self._agent_id)
         if whole is None:
             return None
         checkpoint = whole.checkpoint

@@ -18,11 +18,11 @@ from understudy.actors.agent.stored_agents import (
     AgentInfo,
     PendingRequest,
     info_of,
-    load_index,
     pending_request,
     spawned_agent,
 )
 from understudy.actors.reads.export import export
+from understudy.actors.reads.feed import Feed, Start
 from understudy.actors.reads.listing import (
     MAX_LIMIT,
     Cursors,
@@ -35,10 +35,10 @@ from understudy.actors.reads.listing import (
 from understudy.agent.decisions import why_impossible
 from understudy.errors import SchemaVersionError, StoreDamaged, UsageError
 from understudy.interrupts import Request
-from understudy.journal import Readable
+from understudy.journal import StoreReads
 from understudy.journal.asks import StoredAsk
 from understudy.journal.contracts import StoredAgent, time_number
-from understudy.journal.lists import AgentKey, AgentQuery, AskOrder, AskQuery, ListStore, key_of
+from understudy.journal.lists import AgentKey, AgentQuery, AskOrder, AskQuery, key_of
 from understudy.loop_actors.future import Future, refuse
 from understudy.state.doubts import Doubt
 from understudy.state.waits import Wait
@@ -199,8 +199,7 @@ class StoreViews(ABC):
 
         async def count() -> dict[Status, int]:
             await self._ready()
-            index = await self._index()
-            found = dict(await index.count_agents())
+            found = dict(await self._store().count_agents())
             counts: dict[Status, int] = {status: found.pop(status.value, 0) for status in _STATUSES}
             for word in found:  # damaged: as the list shows these agents
                 async for stored in self._with_status(word):
@@ -228,6 +227,20 @@ class StoreViews(ABC):
         """
         checked_id(id)
         return self._call(lambda: export(self._store(), id))
+
+    def _feed(self, after: str | None, start: Start) -> Feed:
+        """The feed of the store."""
+        self._running_loop()
+        store = self._store()
+        return Feed(
+            self._call,
+            store.read_feed,
+            after=after,
+            start=start,
+            has_ended=self._has_ended,
+            hints=store.feed_hint,
+            is_alone=store.is_alone,
+        )
 
     # ---------------------------------------------------------------------- tools
 
@@ -279,8 +292,7 @@ class StoreViews(ABC):
         async def read(after: str | None, limit: int) -> Page[T]:
             await self._ready()
             key = cursors.key(after, int, int)
-            index = await self._index()
-            found = await index.list_asks(
+            found = await self._store().list_asks(
                 query, None if key is None else (key[0], key[1]), limit + 1
             )
             page = Page[T]()
@@ -309,23 +321,14 @@ class StoreViews(ABC):
             # (test_a_list_has_what_an_agent_waits_for_once_its_status_says_so).
             await slot.rest_is_durable()
 
-    async def _index(self) -> ListStore:
-        store = self._store()
-        return store if isinstance(store, ListStore) else await load_index(store)
-
     def _info(self, stored: StoredAgent) -> AgentInfo:
         return info_of(stored, is_active=self._directory.is_active(stored.agent_id))
-
-    async def _stored_page(
-        self, query: AgentQuery, after: AgentKey | None, limit: int
-    ) -> Sequence[StoredAgent]:
-        return await (await self._index()).list_agents(query, after, limit)
 
     async def _page_of_agents(
         self, query: AgentQuery, after: AgentKey | None, limit: int
     ) -> Sequence[StoredAgent]:
         """A page of the agents of the store, with agents that are only spawned here so far."""
-        found = await self._stored_page(query, after, limit)
+        found = await self._store().list_agents(query, after, limit)
         if query.updated_since is not None or query.status not in (None, Status.IDLE.value):
             return found
         if not query.has_version(None):
@@ -356,7 +359,7 @@ class StoreViews(ABC):
 
     async def _is_stored(self, agent_id: str) -> bool:
         # Its id is the first of those that begin with it.
-        found = await self._stored_page(AgentQuery(prefix=agent_id), None, 1)
+        found = await self._store().list_agents(AgentQuery(prefix=agent_id), None, 1)
         return bool(found) and found[0].agent_id == agent_id
 
     async def _with_status(self, word: str) -> AsyncIterator[StoredAgent]:
@@ -374,7 +377,7 @@ class StoreViews(ABC):
         """The loop that reads. Raises a `UsageError` if it does not run."""
 
     @abstractmethod
-    def _store(self) -> Readable:
+    def _store(self) -> StoreReads:
         """The store that is read. Called while the loop runs."""
 
     @abstractmethod

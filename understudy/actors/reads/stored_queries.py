@@ -46,13 +46,10 @@ from understudy.errors import (
     UsageError,
 )
 from understudy.journal import (
-    AgentFinder,
     Loaded,
     Owned,
     StoredAgent,
-    find_agent,
     index_status_of,
-    load_latest,
 )
 from understudy.loop_actors.future import Future, refuse
 from understudy.outcomes import Outcome
@@ -78,12 +75,11 @@ class StoredQueries:
         self._services = services
         self._directory = directory
         self._reads = SharedReads(services.store, services.start_task)
-        store = services.store
         self._watch: Watch | None = None
         self._followed: weakref.WeakSet[AgentSlot] = weakref.WeakSet()
         """Those whose subscribers get what other hosts record."""
-        if services.shared_store is not None and isinstance(store, AgentFinder):
-            self._watch = Watch(store, services.start_task)
+        if services.shared_store is not None:
+            self._watch = Watch(services.store, services.start_task)
 
     def answer(self, slot: AgentSlot, message: AgentMessage) -> None:
         """Answer a look from the store. It activates the agent only to continue a cut-off run."""
@@ -103,7 +99,7 @@ class StoredQueries:
     async def info(self, slot: AgentSlot) -> AgentInfo:
         """As `AgentRef.info`."""
         await slot.rest_is_durable()
-        row = await find_agent(self._services.store, slot.id)
+        row = await self._services.store.find_agent(slot.id)
         if row is None:
             if slot.agent is None or not slot.is_spawned:
                 raise UnknownAgent(agent_id=slot.id)
@@ -182,7 +178,7 @@ class StoredQueries:
     async def _queried(
         self, slot: AgentSlot, what: Callable[[AgentState], T], expectation: Expectation | None
     ) -> T:
-        loaded = await load_latest(self._services.store, slot.id)
+        loaded = await self._services.store.load_latest(slot.id)
         loaded = self._checked(slot, loaded, expectation)
         return what(AgentState(values=slot.values) if loaded is None else loaded.folded())
 

@@ -12,7 +12,7 @@ from typing import TypeAlias
 
 from understudy._base.lookout import Lookout
 from understudy.actors.agent.services import StartTask
-from understudy.journal import AgentFinder, StoredAgent
+from understudy.journal import StoredAgent, StoreReads
 
 POLL = 0.25
 """Seconds between two looks at the store."""
@@ -30,7 +30,7 @@ class Watch:
 
     """
 
-    def __init__(self, store: AgentFinder, start_task: StartTask) -> None:
+    def __init__(self, store: StoreReads, start_task: StartTask) -> None:
         self._store = store
         self._watched: dict[str, list[OnRow]] = {}
         self._lookout = Lookout("what other hosts do", self._period, self._look, start_task)

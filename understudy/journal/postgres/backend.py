@@ -17,36 +17,25 @@ Claims and leases are always at least `local`.
 from __future__ import annotations
 
 import logging
-import math
 import re
-from collections.abc import Collection, Sequence
-from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from understudy._base.clock import suspend_aware_seconds, wall_seconds
 from understudy.errors import Fenced, StoreError, StoreUnavailable, UsageError
-from understudy.journal.backend_reads import ReadsByReader
-from understudy.journal.call_keys import KeyTaking, KeyUse
-from understudy.journal.checkpoints import Checkpoint
-from understudy.journal.codec import EncodedRecord
+from understudy.journal.backend import ALL_KEPT
 from understudy.journal.contracts import (
     LEASE,
-    Batch,
     Durability,
-    LostAttempt,
-    Owned,
-    Refusal,
-    StoredRecords,
     check_durability,
     check_lease,
 )
-from understudy.journal.hosts import HostedDefinition
-from understudy.journal.postgres.reader import PostgresReader, load_behind
-from understudy.journal.postgres.sharing import inbox, lease
-from understudy.journal.postgres.sharing.hosts import Hosting
+from understudy.journal.postgres.sharing import lease
 from understudy.journal.postgres.writer import PostgresWriter
-from understudy.journal.shared import Hint, Notified, Place, Post, Posted, PostState, Sent, Wanted
+from understudy.journal.shared import (
+    Hint,
+    Notified,
+)
 
 if TYPE_CHECKING:
     from understudy.journal.postgres.connection import PsycopgConnection
@@ -60,12 +49,14 @@ DRIFT = 1e-4
 """Seconds by which two clocks go apart in a second, at most; but where one of them is set."""
 
 
-class PostgresBackend(ReadsByReader):
+class PostgresBackend(PostgresWriter):
     """A `Backend` with connections of its writer, its reader, its heartbeat and its listener.
 
     Those but the writer reconnect by themselves; the writer does so in `reconnect`. A
     pooler in between must pool sessions. `lease` and `patience` are in seconds; see `__init__`.
     """
+
+    keeps = ALL_KEPT
 
     def __init__(
         self,
@@ -107,7 +98,6 @@ class PostgresBackend(ReadsByReader):
             raise UsageError(
                 f"A PostgreSQL store needs psycopg ({error}): pip install 'understudy[postgres]'"
             ) from error
-        self._host = host
         self._durable = durability != "off"
         self._lease = lease
         self._schema = schema
@@ -120,24 +110,11 @@ class PostgresBackend(ReadsByReader):
         *self._connections, self._listener_connection = make_connections(
             url, host=host, schema=schema, durability=durability, lease=lease, patience=patience
         )
-        writer, reader, self._heartbeat = self._connections
+        super().__init__(self._connections, host, keep_claims=not self._durable)
         self._listener: NotifyListener | None = None
-        self._hosting = Hosting()
-        self._writer = PostgresWriter(
-            writer, name=host, keep_claims=not self._durable, hosting=self._hosting
-        )
-        self._reader: PostgresReader = PostgresReader(reader)
         self._watchdog = Watchdog(
             [*self._connections, self._listener_connection], min(1.0, lease / 4, patience / 4)
         )
-
-    @property
-    def host(self) -> str:
-        return self._host
-
-    @property
-    def host_id(self) -> int | None:
-        return self._writer.host_id
 
     def listen(self, notified: Notified | None) -> None:
         from understudy.journal.postgres.sharing.notify import NotifyListener
@@ -214,15 +191,13 @@ class PostgresBackend(ReadsByReader):
         channel = self._listener.channel if self._listener is not None else None
         values = [self._host, channel, self._lease]
         before = suspend_aware_seconds()
-        ((host_id, seconds, there, self._writer.keeps_feed),) = self._heartbeat.run_repeatable(
+        ((host_id, seconds, there, self.keeps_feed),) = self._beat(
             lambda connection: connection.execute(lease.INSERT_HOST, values).fetchall()
         )
         self._measure(before, there)
-        self._heartbeat.run_repeatable(self._look_at_clock)  # it is faster: nothing is committed
-        self._heartbeat.run_repeatable(
-            lambda connection: self._hosting.introduce(connection, host_id)
-        )
-        self._writer.host_id = host_id
+        self._beat(self._look_at_clock)  # it is faster: nothing is committed
+        self._introduce_host(host_id)
+        self._host_id = host_id
         self._fenced = False
         return float(seconds)
 
@@ -231,17 +206,17 @@ class PostgresBackend(ReadsByReader):
 
         If the server cannot be reached, other hosts get the agents when the lease ends.
         """
-        self._writer.rollback()
+        self.rollback()
         if self._listener is not None:
             self._listener.stop()
-        host_id, self._writer.host_id = self._writer.host_id, None
+        host_id, self._host_id = self._host_id, None
         if host_id is not None:
             try:
                 values = {"id": host_id, "told": str(Hint("left"))}
-                self._heartbeat.run_repeatable(partial(_leave, values=values))
+                self._beat(partial(_leave, values=values))
             except StoreError as error:
                 _log.warning("Host %r did not release its agents: %s", self._host, error)
-        self._writer.close()
+        self._close_writer()
         for each in self._connections:
             each.close()
         self._watchdog.stop()
@@ -257,15 +232,13 @@ class PostgresBackend(ReadsByReader):
                 this a new host, which owns nothing yet.
 
         """
-        host_id = self._writer.host_id
+        host_id = self._host_id
         if host_id is None:
             raise StoreUnavailable(cause="the store is not open")
         if self._fenced:
             return self._become_host()
         values, before = [self._lease, host_id], suspend_aware_seconds()
-        rows = self._heartbeat.run_repeatable(
-            lambda connection: connection.execute(lease.RENEW, values).fetchall()
-        )
+        rows = self._beat(lambda connection: connection.execute(lease.RENEW, values).fetchall())
         if not rows:
             self._fenced = True
             raise Fenced(
@@ -273,7 +246,7 @@ class PostgresBackend(ReadsByReader):
                 why=f"the lease of {self._host!r} ended ({self._lease:g} s without a renewal), "
                 "and another runtime took over since",
             )
-        ((seconds, there, self._writer.keeps_feed),) = rows
+        ((seconds, there, self.keeps_feed),) = rows
         self._measure(before, there)
         return float(seconds)
 
@@ -312,177 +285,6 @@ class PostgresBackend(ReadsByReader):
             # (test_a_host_whose_clock_is_right_keeps_it_however_late_the_server_answers).
             ahead = ours
         self._server_ahead, self._doubt, self._measured = ahead, doubt, after
-
-    def introduce(self, labels: Collection[str]) -> None:
-        self._hosting.labels = frozenset(labels)
-
-    def end_dead_hosts(self) -> int:
-        host_id = self._writer.host_id
-        if host_id is None:
-            return 0
-        return self._heartbeat.run_repeatable(
-            lambda connection: self._hosting.end_dead_hosts(connection, host_id)
-        )
-
-    def ended_leases(self) -> tuple[int, float]:
-        host_id = self._writer.host_id
-        if host_id is None:
-            return 0, math.inf
-        return self._heartbeat.run_repeatable(
-            lambda connection: self._hosting.ended_leases(connection, host_id)
-        )
-
-    def reconnect(self) -> None:
-        """After `StoreUnavailable`: connect the writer again, as the same host.
-
-        Raises:
-            StoreUnavailable: if the server still cannot be reached.
-
-        """
-        self._writer.connect()
-
-    # ------------------------------------------------------------------- the writer
-
-    def begin(self) -> None:
-        self._writer.begin()
-
-    def commit(self) -> None:
-        self._writer.commit()
-
-    def rollback(self) -> None:
-        self._writer.rollback()
-
-    def claim(self, agent_id: str, agent: str | None) -> Owned | None:
-        return self._writer.claim(agent_id, agent)
-
-    def claim_to_keep(self, agent_id: str, agent: str) -> Owned | None:
-        return self._writer.claim(agent_id, agent, runs=False)
-
-    def register(self, definitions: Sequence[HostedDefinition]) -> None:
-        self._writer.register(definitions)
-
-    def give(
-        self,
-        agent_id: str,
-        agent: str,
-        created: EncodedRecord | None,
-        needs: Collection[str] | None = None,
-    ) -> str | None:
-        return self._writer.give(agent_id, agent, created, needs)
-
-    def set_draining(self) -> None:
-        self._writer.set_draining()
-
-    def take(
-        self, agent_id: str, agent: str | None, *, at_rest: bool = True, creates: bool = True
-    ) -> Owned | None:
-        return self._writer.claim(agent_id, agent, take=at_rest, creates=creates)
-
-    def load_claimed(self, agent_id: str, after: int) -> tuple[int, StoredRecords] | None:
-        return load_behind(self._writer.fetch, agent_id, after)
-
-    def take_to_delete(self, agent_id: str) -> bool:
-        return self._writer.delete(agent_id, take=True)
-
-    def post(self, agent_id: str, incarnation: int, posts: Sequence[Post]) -> list[int]:
-        return inbox.post(self._writer.fetch, self._writer.own_id, agent_id, incarnation, posts)
-
-    def begin_post(self, id: int, attempt: str) -> bool:
-        return inbox.begin_post(self._writer.fetch, id, attempt)
-
-    def reply(self, id: int, reply: bytes) -> None:
-        inbox.reply(self._writer.fetch, id, reply)
-
-    def remove_posts(self, ids: Sequence[int]) -> None:
-        inbox.remove_posts(self._writer.fetch, ids)
-
-    def withdraw(self, ids: Sequence[int]) -> dict[int, bool]:
-        return inbox.withdraw(self._writer.fetch, ids)
-
-    def retell(self, id: int) -> None:
-        inbox.retell(self._writer.fetch, id)
-
-    def delete_lost_replies(self) -> None:
-        self._writer.fetch(inbox.DELETE_LOST_REPLIES)
-
-    def tell(self, host_id: int, hint: Hint) -> None:
-        inbox.tell(self._writer.fetch, host_id, hint)
-
-    def append(self, batch: Batch) -> None:
-        self._writer.append(batch)
-
-    def append_all(self, batches: Sequence[Batch]) -> list[Refusal | None]:
-        return self._writer.append_all(batches)
-
-    def release(self, owned: Owned) -> bool:
-        return self._writer.release(owned)
-
-    def note_lost_attempt(self, agent_id: str, lost: LostAttempt) -> None:
-        self._writer.note_lost_attempt(agent_id, lost)
-
-    def compact(self, batch: Batch) -> None:
-        self._writer.compact(batch)
-
-    def delete(self, agent_id: str) -> bool:
-        return self._writer.delete(agent_id)
-
-    @property
-    def keeps_feed(self) -> bool:
-        return self._writer.keeps_feed
-
-    def turn_feed(self, on: bool) -> None:
-        self._writer.turn_feed(on)
-
-    def add_deletion(self, agent_id: str, at: datetime) -> None:
-        self._writer.add_deletion(agent_id, at)
-
-    def trim_feed(self, before: datetime, keep: int) -> None:
-        self._writer.trim_feed(before, keep)
-
-    def write_checkpoint(self, owned: Owned, checkpoint: Checkpoint) -> None:
-        self._writer.write_checkpoint(owned, checkpoint)
-
-    def key_uses(self, key_hash: str, at: datetime) -> list[KeyUse]:
-        return self._writer.key_uses(key_hash, at)
-
-    def take_key(self, owned: Owned, taking: KeyTaking) -> list[KeyUse] | None:
-        return self._writer.take_key(owned, taking)
-
-    def free_key(self, key_hash: str, use: KeyUse) -> None:
-        self._writer.free_key(key_hash, use)
-
-    def delete_old_keys(self, before: datetime) -> None:
-        self._writer.delete_old_keys(before)
-
-    def is_committed(self, batch: Batch) -> bool:
-        return self._writer.is_committed(batch)
-
-    # ------------------------------------------------------------------- the reader
-
-    def posted(self, wanted: Wanted) -> list[Posted]:
-        own_id = self.host_id
-        return [] if own_id is None else inbox.posted(self._reader.fetch, own_id, wanted)
-
-    def post_states(self, ids: Sequence[int]) -> dict[int, PostState]:
-        return inbox.post_states(self._reader.fetch, ids)
-
-    def place(self, agent_id: str) -> Place | None:
-        return inbox.place(self._reader.fetch, agent_id)
-
-    def epochs(self, agent_ids: Sequence[str]) -> dict[str, int]:
-        return inbox.epochs(self._reader.fetch, agent_ids)
-
-    def orphans(self, limit: int) -> list[tuple[str, str]]:
-        return inbox.orphans(self._reader.fetch, limit)
-
-    def load_behind(self, agent_id: str, after: int) -> tuple[int, StoredRecords] | None:
-        return load_behind(self._reader.fetch, agent_id, after)
-
-    def send(self, sent: Sequence[Sent]) -> None:
-        inbox.send(self._reader.fetch, self.host_id, sent)
-
-    def lost_attempts(self, agent_id: str, run_id: str) -> frozenset[int]:
-        return self._reader.lost_attempts(agent_id, run_id)
 
 
 def _leave(connection: PsycopgConnection, values: dict[str, Any]) -> None:

@@ -61,9 +61,9 @@ def add_batches(
     values = columns_of(batches, keys, own_id)
     accepted: dict[int, int] = dict(fetch(sql.ADD, values))
     asks = {
-        keys[place - 1]: batches[place - 1].asks
+        keys[place - 1]: batches[place - 1].entry.asks
         for place, ask_count in accepted.items()
-        if ask_count or batches[place - 1].asks
+        if ask_count or batches[place - 1].entry.asks
     }
     if asks:
         put_asks(fetch, asks)
@@ -115,6 +115,7 @@ def columns_of(batches: Sequence[Batch], keys: Sequence[int], own_id: int) -> di
         for place, batch in enumerate(batches, 1)
         for seq, record in enumerate(batch.records, batch.first_seq)
     ]
+    entries = [batch.entry for batch in batches]
     return {
         "owner": own_id,
         "keys": list(keys),
@@ -122,12 +123,12 @@ def columns_of(batches: Sequence[Batch], keys: Sequence[int], own_id: int) -> di
         "epochs": [batch.epoch for batch in batches],
         "befores": [batch.first_seq - 1 for batch in batches],
         "last_seqs": [batch.last_seq for batch in batches],
-        "index_statuses": [batch.index_status.value for batch in batches],
-        "dues": [NO_TIME if batch.due_number is None else batch.due_number for batch in batches],
-        "statuses": [batch.status_word for batch in batches],
-        "run_versions": [batch.run_version for batch in batches],
+        "index_statuses": [entry.status.value for entry in entries],
+        "dues": [NO_TIME if entry.due_number is None else entry.due_number for entry in entries],
+        "statuses": [entry.status_word for entry in entries],
+        "run_versions": [entry.run_version for entry in entries],
         "noted": [batch.status_noted for batch in batches],
-        "takeables": [batch.takeable for batch in batches],
+        "takeables": [entry.takeable for entry in entries],
         "ats": [NO_TIME if batch.at_number is None else batch.at_number for batch in batches],
         "places": [place for place, _, _ in rows],
         "seqs": [seq for _, seq, _ in rows],

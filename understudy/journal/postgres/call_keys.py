@@ -55,13 +55,13 @@ OF_STORE = "SELECT key_secret FROM meta"
 
 
 def uses(fetch: Fetch, key_hash: str, at: datetime) -> list[KeyUse]:
-    """See `KeepsKeys.key_uses`."""
+    """See `Backend.key_uses`."""
     rows = fetch(USES, [bytes.fromhex(key_hash), time_number(at)])
     return [key_use(row) for row in rows]
 
 
 def take(fetch: Fetch, own_id: int, owned: Owned, taking: KeyTaking) -> list[KeyUse] | None:
-    """See `KeepsKeys.take_key`."""
+    """See `Backend.take_key`."""
     hash = bytes.fromhex(taking.key_hash)
     # Race: this against another host. Until the commit of this transaction no other one looks who
     # has the key (test_of_two_hosts_that_take_a_key_at_once_one_gets_it).
@@ -91,7 +91,7 @@ def take(fetch: Fetch, own_id: int, owned: Owned, taking: KeyTaking) -> list[Key
 
 
 def free(fetch: Fetch, key_hash: str, use: KeyUse) -> None:
-    """See `KeepsKeys.free_key`."""
+    """See `Backend.free_key`."""
     fetch(FREE, [bytes.fromhex(key_hash), *use[:3]])
 
 

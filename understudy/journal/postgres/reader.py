@@ -1,11 +1,11 @@
-"""What the reader's thread reads from PostgreSQL."""
+"""The reading half of the PostgreSQL backend."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from understudy.errors import StoreDamaged
 from understudy.journal.asks import StoredAsk
@@ -21,20 +21,50 @@ from understudy.journal.contracts import (
     time_number,
 )
 from understudy.journal.feed import FeedKey, FeedPage, stored_feed_row
-from understudy.journal.lists import AgentKey, AgentQuery, AskKey, AskQuery, ids_from, listed_ask
+from understudy.journal.lists import (
+    AgentKey,
+    AgentQuery,
+    AskKey,
+    AskQuery,
+    agents_where,
+    asks_where,
+    listed_ask,
+)
 from understudy.journal.postgres import call_keys, checkpoint_sql, feed_sql, sql
-from understudy.journal.postgres.sql import Fetch, Rows
-from understudy.journal.postgres.writer import is_storable_id
+from understudy.journal.postgres.sql import Fetch, Rows, is_storable_id
+from understudy.journal.shared import SharedBackend
 
 if TYPE_CHECKING:
     from understudy.journal.postgres.connection import PostgresConnection, PsycopgConnection
 
 
-class PostgresReader:
-    """Reads on a connection that reconnects by itself: to read twice does no harm."""
+T = TypeVar("T")
 
-    def __init__(self, connection: PostgresConnection) -> None:
-        self._connection = connection
+
+class PostgresReader(SharedBackend):
+    """Reads on a connection that reconnects by itself: to read twice does no harm.
+
+    Args:
+        connections: of the writer, the reader and the heartbeat.
+        host: the name of this runtime.
+
+    """
+
+    def __init__(self, connections: Sequence[PostgresConnection], host: str) -> None:
+        self._writing: PostgresConnection
+        self._reading: PostgresConnection
+        self._heartbeat: PostgresConnection
+        self._writing, self._reading, self._heartbeat = connections
+        self._host = host
+        self._host_id: int | None = None
+
+    @property
+    def host(self) -> str:
+        return self._host
+
+    @property
+    def host_id(self) -> int | None:
+        return self._host_id
 
     def load(self, agent_id: str, after: int) -> StoredRecords | None:
         return self._load(agent_id, after, None)
@@ -55,7 +85,7 @@ class PostgresReader:
                 records = connection.execute(*query, binary=True)
             return agent.fetchall(), records.fetchall()
 
-        agents, rows = self._connection.run_repeatable(read)
+        agents, rows = self._reading.run_repeatable(read)
         return _stored(agents, after, rows, limit)
 
     def load_latest(self, agent_id: str) -> tuple[Checkpoint | None, StoredRecords] | None:
@@ -72,7 +102,7 @@ class PostgresReader:
                 )
             return agent.fetchall(), head.fetchall(), segments.fetchall(), records.fetchall()
 
-        agents, heads, segments, rows = self._connection.run_repeatable(read)
+        agents, heads, segments, rows = self._reading.run_repeatable(read)
         checkpoint: Checkpoint | None = None
         for seq, head, crc in heads:
             parts = (
@@ -92,26 +122,26 @@ class PostgresReader:
         def read(connection: PsycopgConnection) -> Rows:
             return connection.execute(sql.READ_BLOBS, values, binary=True).fetchall()
 
-        return {hash.hex(): kept for hash, kept in self._connection.run_repeatable(read)}
+        return {hash.hex(): kept for hash, kept in self._reading.run_repeatable(read)}
 
     def message_runs(self, agent_id: str, message_ids: Collection[str] | None) -> Mapping[str, str]:
         if not is_storable_id(agent_id):
             return {}
         wanted = None if message_ids is None else [id for id in message_ids if is_storable_id(id)]
-        return dict(self.fetch(sql.MESSAGE_RUNS, {"agent_id": agent_id, "ids": wanted}))
+        return dict(self._read(sql.MESSAGE_RUNS, {"agent_id": agent_id, "ids": wanted}))
 
     def key_secret(self) -> bytes:
-        ((found,),) = self.fetch(call_keys.OF_STORE, [])
+        ((found,),) = self._read(call_keys.OF_STORE, [])
         return bytes(found)
 
     def has_old_keys(self, before: datetime) -> bool:
-        ((found,),) = self.fetch(call_keys.HAS_OLD, [time_number(before)])
+        ((found,),) = self._read(call_keys.HAS_OLD, [time_number(before)])
         return bool(found)
 
     def has_text(self, agent_id: str, kinds: Sequence[str], text: str) -> bool:
         if not is_storable_id(agent_id):
             return False
-        ((found,),) = self.fetch(sql.HAS_TEXT, [agent_id, list(kinds), text.encode()])
+        ((found,),) = self._read(sql.HAS_TEXT, [agent_id, list(kinds), text.encode()])
         return bool(found)
 
     def agents(
@@ -134,46 +164,13 @@ class PostgresReader:
     def list_agents(
         self, query: AgentQuery, after: AgentKey | None, limit: int
     ) -> list[StoredAgent]:
-        ids = ids_from(query.prefix)
-        where, values = " AND a.agent_id >= %s", list[Any]([ids.first])
-        for condition, value in (
-            (" AND a.agent_id < %s", ids.end),
-            (" AND a.status = %s", query.status),
-            (" AND a.definition = %s", query.agent),
-            (" AND a.run_version = %s", query.version),
-        ):
-            if value is not None:
-                where += condition
-                values.append(value)
-        if query.version is not None or query.not_versions is not None:
-            where += " AND a.run_version IS NOT NULL"
-        if query.not_versions is not None:
-            where += " AND a.run_version <> ALL(%s)"
-            values.append(list(query.not_versions))
-        order, first = "a.agent_id", list[Any]()
-        if query.updated_since is not None:
-            order, first = (
-                "a.status_at, a.agent_id",
-                [*(after or (time_number(query.updated_since), ""))],
-            )
-            where += " AND a.status_at IS NOT NULL AND (a.status_at, a.agent_id) > (%s, %s)"
-        elif after is not None:
-            first = [after[1]]
-            where += " AND a.agent_id > %s"
-        text = f"{sql.LISTED_AGENTS}{where} ORDER BY {order} LIMIT %s"
-        rows = self._in_order(text, [*values, *first, limit])
+        where, values = agents_where(query, after, limit, table="a", id="agent_id", mark="%s")
+        rows = self._in_order(f"{sql.LISTED_AGENTS} AND {where}", values)
         return [listed_agent(row) for row in rows]
 
     def list_asks(self, query: AskQuery, after: AskKey | None, limit: int) -> list[StoredAsk]:
-        where, values = "", list[Any]([query.kind])
-        for column, value in (("tool", query.tool), ("definition", query.agent)):
-            if value is not None:
-                where += f" AND k.{column} = %s"
-                values.append(value)
-        by = "asked_at" if query.order == "oldest" else "expires_at"
-        where += f" AND (k.{by}, k.no) > (%s, %s) ORDER BY k.{by}, k.no LIMIT %s"
-        values += [*(after or (NO_TIME, 0)), limit]
-        return [listed_ask(row) for row in self._in_order(sql.LISTED_ASKS + where, values)]
+        where, values = asks_where(query, after, limit, mark="%s")
+        return [listed_ask(row) for row in self._in_order(f"{sql.LISTED_ASKS} AND {where}", values)]
 
     def read_feed(self, after: FeedKey | None, limit: int) -> FeedPage | None:
         def read(connection: PsycopgConnection) -> tuple[Rows, Rows, Rows]:
@@ -191,7 +188,7 @@ class PostgresReader:
                 connection.execute("COMMIT")
             return state.fetchall(), named.fetchall(), rows.fetchall()
 
-        states, named, rows = self._connection.run_repeatable(read)
+        states, named, rows = self._reading.run_repeatable(read)
         if not states:
             return None
         ((feed, floor_xid, floor, xmin, is_held_up),) = states
@@ -209,10 +206,10 @@ class PostgresReader:
         )
 
     def count_agents(self) -> dict[str, int]:
-        return dict(self.fetch(sql.COUNTED_AGENTS, []))
+        return dict(self._read(sql.COUNTED_AGENTS, []))
 
     def _listed(self, query: str, values: Sequence[Any]) -> list[StoredAgent]:
-        return [listed_agent(row) for row in self.fetch(query, values)]
+        return [listed_agent(row) for row in self._read(query, values)]
 
     def _in_order(self, query: str, values: Sequence[Any]) -> Rows:
         """The rows of a page, found along the index that has their order."""
@@ -225,19 +222,24 @@ class PostgresReader:
                 connection.execute("COMMIT")
             return rows.fetchall()
 
-        return self._connection.run_repeatable(read)
+        return self._reading.run_repeatable(read)
 
-    def fetch(self, query: str, values: Sequence[Any] | dict[str, Any]) -> Rows:
+    def _read(self, query: str, values: Sequence[Any] | dict[str, Any]) -> Rows:
         """The rows of a statement that may be repeated."""
-        return self._connection.run_repeatable(
+        return self._reading.run_repeatable(
             lambda connection: connection.execute(query, values, binary=True).fetchall()
         )
 
+    def _beat(self, function: Callable[[PsycopgConnection], T]) -> T:
+        """Call it with the heartbeat's connection."""
+        return self._heartbeat.run_repeatable(function)
+
     def lost_attempts(self, agent_id: str, run_id: str) -> frozenset[int]:
-        rows = self._connection.run_repeatable(
-            lambda connection: connection.execute(sql.LOST_ATTEMPTS, [agent_id, run_id]).fetchall()
-        )
+        rows = self._read(sql.LOST_ATTEMPTS, [agent_id, run_id])
         return frozenset(number for (numbers,) in rows for number in numbers)
+
+    def load_behind(self, agent_id: str, after: int) -> tuple[int, StoredRecords] | None:
+        return load_behind(self._read, agent_id, after)
 
 
 @contextmanager

@@ -17,6 +17,18 @@ Rows: TypeAlias = list[tuple[Any, ...]]
 Fetch: TypeAlias = Callable[[str, Sequence[Any] | dict[str, Any]], Rows]
 """The rows of a statement, in the writer's transaction or on the reader's connection."""
 
+MAX_ID_BYTES = 2000
+"""The longest id of an agent, in bytes: what fits into an entry of an index."""
+
+
+def is_storable_id(agent_id: str) -> bool:
+    """Whether a text column can store it. NUL and lone surrogates cannot be stored."""
+    try:
+        return "\0" not in agent_id and len(agent_id.encode()) <= MAX_ID_BYTES
+    except UnicodeEncodeError:
+        return False
+
+
 OWNERSHIP = """
 SELECT a.incarnation, a.epoch, a.deleted, a.owner, h.name,
     CASE WHEN h.lease_until > '-infinity' THEN h.lease_until > clock_timestamp() END,
@@ -213,7 +225,7 @@ LISTED_ASKS = """
 SELECT k.no, a.agent_id, k.definition, k.kind, k.tool, k.asked_at, k.expires_at, k.reminders,
     k.escalations, k.version, k.payload
 FROM asks k JOIN agents a ON a.key = k.agent
-WHERE NOT a.deleted AND k.kind = %s"""
+WHERE NOT a.deleted"""
 """Conditions, an order and a limit follow."""
 
 RECORDS = """

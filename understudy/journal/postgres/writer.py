@@ -1,9 +1,9 @@
-"""What the writer's thread does in PostgreSQL: transactions, and the changes in them."""
+"""The writing half of the PostgreSQL backend: transactions, and the changes in them."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from datetime import datetime
 from sys import intern
 from typing import TYPE_CHECKING, Any
@@ -20,53 +20,46 @@ from understudy.journal.checkpoints import Checkpoint
 from understudy.journal.codec import EncodedRecord
 from understudy.journal.contracts import (
     Batch,
+    IndexEntry,
     IndexStatus,
     LostAttempt,
     Owned,
     Refusal,
+    StoredRecords,
     time_number,
 )
-from understudy.journal.hosts import HostedDefinition
 from understudy.journal.postgres import call_keys, checkpoint_sql, feed_sql, sql
 from understudy.journal.postgres.batches import add_batches, columns_of, split
+from understudy.journal.postgres.reader import load_behind
 from understudy.journal.postgres.sharing import inbox, lease
-from understudy.journal.postgres.sharing.hosts import Hosting
-from understudy.journal.postgres.sql import Rows
+from understudy.journal.postgres.sharing.hosts import PostgresHosts
+from understudy.journal.postgres.sql import MAX_ID_BYTES, Rows, is_storable_id
 from understudy.journal.shared import Hint, answers_of_deleted
 
 if TYPE_CHECKING:
     from understudy.journal.postgres.connection import PostgresConnection
 
-MAX_ID_BYTES = 2000
-"""Of an agent's id: what fits into an entry of an index."""
 _TRIES = 100
 """A claim tries again if another host changed the row first: each time, that host has succeeded."""
 _LOCK_NOT_AVAILABLE = "55P03"
 _log = logging.getLogger(__name__)
 
 
-class PostgresWriter:
-    """The writer's connection, its transaction, and the keys of the agents that its host owns.
+class PostgresWriter(PostgresHosts):
+    """Writes on a connection of its own, and knows the keys of the agents that its host owns.
 
     Args:
-        connection: of the writer.
-        name: of the host, for errors.
+        connections, host: as of `PostgresReader`.
         keep_claims: whether a claim is made durable although other commits are not.
-        hosting: what this host may run.
 
     """
 
     def __init__(
-        self, connection: PostgresConnection, *, name: str, keep_claims: bool, hosting: Hosting
+        self, connections: Sequence[PostgresConnection], host: str, *, keep_claims: bool
     ) -> None:
-        self.host_id: int | None = None
-        """The key of this host's row; None while it is not open."""
+        super().__init__(connections, host)
         self.keeps_feed: bool = False
-        """Whether the feed is on, as of the last heartbeat."""
-        self._connection = connection
-        self._name = name
         self._keep_claims = keep_claims
-        self._hosting = hosting
         self._keys: dict[str, int] = {}
         self._in_transaction = False
         self._sent_begin = False
@@ -75,7 +68,7 @@ class PostgresWriter:
         self._waited_for_a_lock = False
         """Whether a statement gave up waiting for what another session has locked."""
 
-    def connect(self) -> None:
+    def reconnect(self) -> None:
         """Connect, again if there was a connection. What was not committed is lost.
 
         A host may have been suspended in the middle of a transaction. The server's timeout for an
@@ -86,16 +79,16 @@ class PostgresWriter:
         """
         self._in_transaction = self._sent_begin = False
         self._session_of = None
-        self._connection.connect()
+        self._writing.connect()
         if self._waited_for_a_lock:
-            with self._connection.use() as connection:
-                connection.execute(lease.END_SESSIONS, [self.own_id])
+            with self._writing.use() as connection:
+                connection.execute(lease.END_SESSIONS, [self._own_id])
             self._waited_for_a_lock = False
 
-    def close(self) -> None:
+    def _close_writer(self) -> None:
         self._keys.clear()
         self._session_of = None
-        self._connection.close()
+        self._writing.close()
 
     def begin(self) -> None:
         """Begin a transaction. The server gets the BEGIN together with the first statement."""
@@ -104,7 +97,7 @@ class PostgresWriter:
     def commit(self) -> None:
         sent_begin, self._in_transaction, self._sent_begin = self._sent_begin, False, False
         if sent_begin:
-            with self._connection.use() as connection:
+            with self._writing.use() as connection:
                 answer = connection.execute("COMMIT").statusmessage
             # A COMMIT after a failed statement succeeds, and is answered by ROLLBACK
             # (test_a_transaction_that_failed_is_never_told_to_be_committed).
@@ -113,14 +106,28 @@ class PostgresWriter:
 
     def rollback(self) -> None:
         sent_begin, self._in_transaction, self._sent_begin = self._sent_begin, False, False
-        if sent_begin and not self._connection.lost:
+        if sent_begin and not self._writing.lost:
             try:
-                with self._connection.use() as connection:
+                with self._writing.use() as connection:
                     connection.execute("ROLLBACK")
             except StoreError as error:
                 _log.debug("The connection was lost before a rollback: %s", error)
 
-    def claim(
+    def claim(self, agent_id: str, agent: str | None) -> Owned | None:
+        return self._claim(agent_id, agent)
+
+    def claim_to_keep(self, agent_id: str, agent: str) -> Owned | None:
+        return self._claim(agent_id, agent, runs=False)
+
+    def take(
+        self, agent_id: str, agent: str | None, *, at_rest: bool = True, creates: bool = True
+    ) -> Owned | None:
+        return self._claim(agent_id, agent, take=at_rest, creates=creates)
+
+    def load_claimed(self, agent_id: str, after: int) -> tuple[int, StoredRecords] | None:
+        return load_behind(self._fetch, agent_id, after)
+
+    def _claim(
         self,
         agent_id: str,
         agent: str | None,
@@ -153,21 +160,22 @@ class PostgresWriter:
         if self._keep_claims:
             # An epoch must never be given twice, also after a crash of the server
             # (test_a_crash_of_the_server_loses_nothing_that_was_committed).
-            self.fetch("SET LOCAL synchronous_commit = local")
+            self._fetch("SET LOCAL synchronous_commit = local")
         for _ in range(_TRIES):
             found = self._claimable(agent_id, take=take)
             is_there = found is not None and not found["deleted"]
             if not is_there and (agent is None or not creates):
                 return None
             if agent is not None and runs:
-                self._check_fits(agent_id, agent, found)
+                version = found["run_version"] if found is not None else None
+                self._check_fits(agent_id, agent, version)
             # Race: this against the claim of another host. Both statements are compare-and-set: the
             # loser waits for the winner's commit, gets no row, and looks again
             # (test_of_two_claims_at_once_one_wins).
             if found is None:
-                rows = self.fetch(sql.INSERT_AGENT, [agent_id, agent, self.own_id])
+                rows = self._fetch(sql.INSERT_AGENT, [agent_id, agent, self._own_id])
             else:
-                rows = self.fetch(sql.CLAIM, {**found, "agent": agent, "own_id": self.own_id})
+                rows = self._fetch(sql.CLAIM, {**found, "agent": agent, "own_id": self._own_id})
             for incarnation, epoch, last_seq, name, key, has_posts, _ in rows:
                 self._keys[agent_id] = key
                 return Owned(
@@ -180,9 +188,6 @@ class PostgresWriter:
                 )
         raise _contended(agent_id)
 
-    def register(self, definitions: Sequence[HostedDefinition]) -> None:
-        self._hosting.register(self.fetch, self.own_id, definitions)
-
     def give(
         self,
         agent_id: str,
@@ -193,18 +198,18 @@ class PostgresWriter:
         if not is_storable_id(agent_id):
             return None
         if self._keep_claims:
-            self.fetch("SET LOCAL synchronous_commit = local")  # as a claim
+            self._fetch("SET LOCAL synchronous_commit = local")  # as a claim
         for _ in range(_TRIES):
             found = self._claimable(agent_id, take=False)
             version = found["run_version"] if found is not None else None
-            other = self._hosting.fitting_host(self.fetch, self.own_id, agent, version, needs)
+            other = self._fitting_host(agent, version, needs)
             if other is None:
                 return None
             other_id, name = other
             if found is None:
-                rows = self.fetch(sql.INSERT_AGENT, [agent_id, agent, other_id])
+                rows = self._fetch(sql.INSERT_AGENT, [agent_id, agent, other_id])
             else:
-                rows = self.fetch(sql.CLAIM, {**found, "agent": agent, "own_id": other_id})
+                rows = self._fetch(sql.CLAIM, {**found, "agent": agent, "own_id": other_id})
             for incarnation, epoch, last_seq, _, key, *_ in rows:
                 self._keys.pop(agent_id, None)
                 if last_seq == 0 and created is not None:
@@ -214,15 +219,12 @@ class PostgresWriter:
                         epoch=epoch,
                         first_seq=1,
                         records=(created,),
-                        index_status=IndexStatus.REST,
+                        entry=IndexEntry(IndexStatus.REST),
                     )
-                    self.fetch(sql.ADD, columns_of([batch], [key], other_id))
-                self.fetch(inbox.TELL_OWNER, [str(Hint("given", epoch, agent_id)), other_id])
+                    self._fetch(sql.ADD, columns_of([batch], [key], other_id))
+                self._fetch(inbox.TELL_OWNER, [str(Hint("given", epoch, agent_id)), other_id])
                 return name
         raise _contended(agent_id)
-
-    def set_draining(self) -> None:
-        self._hosting.set_draining(self.fetch, self.own_id)
 
     def append(self, batch: Batch) -> None:
         (refused,) = self.append_all([batch])
@@ -230,105 +232,103 @@ class PostgresWriter:
             raise refused
 
     def append_all(self, batches: Sequence[Batch]) -> list[Refusal | None]:
-        """`append` for each of them, in one round trip to the server.
-
-        Several batches of one agent are added in their order.
-
-        Returns:
-            For each batch, in the same order: None, or the error that `append` raises for it.
-
-        """
         answers: list[Refusal | None] = [None] * len(batches)
         for indexes in split(batches):
             part = [batches[index] for index in indexes]
             keys = self._keys_of([batch.agent_id for batch in part])
-            refusals = add_batches(self.fetch, part, keys, self.own_id)
+            refusals = add_batches(self._fetch, part, keys, self._own_id)
             for index, refused in zip(indexes, refusals, strict=True):
                 answers[index] = refused
         return answers
 
     def release(self, owned: Owned) -> bool:
         self._keys.pop(owned.agent_id, None)
-        values = [owned.agent_id, owned.incarnation, owned.epoch, self.own_id]
-        released = self.fetch(sql.RELEASE, values)
+        values = [owned.agent_id, owned.incarnation, owned.epoch, self._own_id]
+        released = self._fetch(sql.RELEASE, values)
         if released == [(True,)]:
-            inbox.tell_askers(self.fetch, owned.agent_id)
+            inbox.tell_askers(self._fetch, owned.agent_id)
         return bool(released)
 
     def note_lost_attempt(self, agent_id: str, lost: LostAttempt) -> None:
         values = {"agent_id": agent_id, "run": lost.run_id, "number": lost.number}
-        self.fetch(sql.NOTE_LOST_ATTEMPT, values)
+        self._fetch(sql.NOTE_LOST_ATTEMPT, values)
 
     def compact(self, batch: Batch) -> None:
         if len(batch.records) != 1:
             raise ValueError(f"A snapshot must be one record, got {len(batch.records)}")
         self.append(batch)
-        ((key,),) = self.fetch(sql.SET_FLOOR, [batch.first_seq - 1, batch.agent_id])
-        self.fetch(sql.DELETE_RECORDS_BELOW, [key, batch.first_seq])
-        self.fetch(sql.DELETE_BLOBS, [key, [bytes.fromhex(hash) for hash in batch.blobs_in_use]])
+        ((key,),) = self._fetch(sql.SET_FLOOR, [batch.first_seq - 1, batch.agent_id])
+        self._fetch(sql.DELETE_RECORDS_BELOW, [key, batch.first_seq])
+        self._fetch(sql.DELETE_BLOBS, [key, [bytes.fromhex(hash) for hash in batch.blobs_in_use]])
         self._delete_checkpoint(key)
 
-    def delete(self, agent_id: str, *, take: bool = False) -> bool:
+    def delete(self, agent_id: str) -> bool:
+        return self._delete(agent_id)
+
+    def take_to_delete(self, agent_id: str) -> bool:
+        return self._delete(agent_id, take=True)
+
+    def _delete(self, agent_id: str, *, take: bool = False) -> bool:
         if not is_storable_id(agent_id):
             return False
         for _ in range(_TRIES):
             found = self._claimable(agent_id, take=take)
             if found is None or found["deleted"]:
                 return False
-            for key, _ in self.fetch(sql.DELETE_AGENT, found):
+            for key, _ in self._fetch(sql.DELETE_AGENT, found):
                 self._keys.pop(agent_id, None)
-                inbox.tell_askers(self.fetch, agent_id)
-                self.fetch(inbox.REPLY_TO_DELETED, self._replies_to_deleted(agent_id, key))
-                self.fetch(sql.DELETE_RECORDS, [key])
-                self.fetch(sql.DELETE_LOST_ATTEMPTS, [key])
-                self.fetch(sql.DELETE_ASKS, [key])
-                self.fetch(sql.DELETE_BLOBS, [key, []])
-                self.fetch(sql.DELETE_MESSAGE_RUNS, [key])
-                self.fetch(call_keys.LEAVE, [key])
+                inbox.tell_askers(self._fetch, agent_id)
+                self._fetch(inbox.REPLY_TO_DELETED, self._replies_to_deleted(agent_id, key))
+                self._fetch(sql.DELETE_RECORDS, [key])
+                self._fetch(sql.DELETE_LOST_ATTEMPTS, [key])
+                self._fetch(sql.DELETE_ASKS, [key])
+                self._fetch(sql.DELETE_BLOBS, [key, []])
+                self._fetch(sql.DELETE_MESSAGE_RUNS, [key])
+                self._fetch(call_keys.LEAVE, [key])
                 self._delete_checkpoint(key)
                 return True
         raise _contended(agent_id)
 
     def turn_feed(self, on: bool) -> None:
         if on:
-            self.fetch(feed_sql.TURN_FEED_ON)
-            self.fetch(feed_sql.DELETE_FOREIGN_FEED)
+            self._fetch(feed_sql.TURN_FEED_ON)
+            self._fetch(feed_sql.DELETE_FOREIGN_FEED)
         else:
-            self.fetch(feed_sql.TURN_FEED_OFF)
-            self.fetch(feed_sql.EMPTY_FEED)
+            self._fetch(feed_sql.TURN_FEED_OFF)
+            self._fetch(feed_sql.EMPTY_FEED)
         self.keeps_feed = on
 
     def add_deletion(self, agent_id: str, at: datetime) -> None:
-        self.fetch(feed_sql.ADD_DELETION_TO_FEED, [time_number(at), agent_id])
+        self._fetch(feed_sql.ADD_DELETION_TO_FEED, [time_number(at), agent_id])
 
     def trim_feed(self, before: datetime, keep: int) -> None:
-        self.fetch(feed_sql.TRIM_FEED, [time_number(before), keep])
+        self._fetch(feed_sql.TRIM_FEED, [time_number(before), keep])
 
     def key_uses(self, key_hash: str, at: datetime) -> list[KeyUse]:
-        return call_keys.uses(self.fetch, key_hash, at)
+        return call_keys.uses(self._fetch, key_hash, at)
 
     def take_key(self, owned: Owned, taking: KeyTaking) -> list[KeyUse] | None:
-        return call_keys.take(self.fetch, self.own_id, owned, taking)
+        return call_keys.take(self._fetch, self._own_id, owned, taking)
 
     def free_key(self, key_hash: str, use: KeyUse) -> None:
-        call_keys.free(self.fetch, key_hash, use)
+        call_keys.free(self._fetch, key_hash, use)
 
     def delete_old_keys(self, before: datetime) -> None:
-        self.fetch(call_keys.DELETE_OLD, [time_number(before)])
+        self._fetch(call_keys.DELETE_OLD, [time_number(before)])
 
     def write_checkpoint(self, owned: Owned, checkpoint: Checkpoint) -> None:
         values = {
             "agent_id": owned.agent_id,
             "incarnation": owned.incarnation,
             "epoch": owned.epoch,
-            "owner": self.own_id,
+            "owner": self._own_id,
             "seq": checkpoint.seq,
             "head": checkpoint.head,
             "crc": checkpoint.crc,
         }
         segments = checkpoint.segments
-        for (key,) in self.fetch(checkpoint_sql.WRITE_CHECKPOINT, values):
-            self.fetch(checkpoint_sql.DELETE_SEGMENTS, [key, checkpoint.first_segment])
+        for (key,) in self._fetch(checkpoint_sql.WRITE_CHECKPOINT, values):
+            self._fetch(checkpoint_sql.DELETE_SEGMENTS, [key, checkpoint.first_segment])
             columns = {
                 "agent": key,
                 "numbers": [segment.number for segment in segments],
@@ -336,11 +336,11 @@ class PostgresWriter:
                 "payloads": [segment.payload for segment in segments],
                 "crcs": [segment.crc for segment in segments],
             }
-            self.fetch(checkpoint_sql.WRITE_SEGMENTS, columns)
+            self._fetch(checkpoint_sql.WRITE_SEGMENTS, columns)
 
     def _delete_checkpoint(self, key: int) -> None:
-        self.fetch(checkpoint_sql.DELETE_CHECKPOINT, [key])
-        self.fetch(checkpoint_sql.DELETE_SEGMENTS, [key, 0])
+        self._fetch(checkpoint_sql.DELETE_CHECKPOINT, [key])
+        self._fetch(checkpoint_sql.DELETE_SEGMENTS, [key, 0])
 
     def is_committed(self, batch: Batch) -> bool:
         first, last = batch.first_seq, batch.last_seq
@@ -351,13 +351,13 @@ class PostgresWriter:
             # Race: this against the server, which may still work on the commit whose answer was
             # lost. The first statement waits until that is settled
             # (test_reading_back_waits_for_a_transaction_that_is_not_settled).
-            agent = self.fetch(sql.SETTLED_AGENT, [batch.agent_id])
-            found = self.fetch(sql.READ_BACK, [batch.agent_id, first, last])
+            agent = self._fetch(sql.SETTLED_AGENT, [batch.agent_id])
+            found = self._fetch(sql.READ_BACK, [batch.agent_id, first, last])
         finally:
             if alone:
                 self.rollback()
         if not batch.records:
-            stands = batch.index_status.value, batch.takeable
+            stands = batch.entry.status.value, batch.entry.takeable
             return agent == [(batch.incarnation, batch.epoch, last, *stands)]
         return found == [
             (seq, batch.incarnation, batch.epoch, record.kind, record.version, record.payload)
@@ -366,45 +366,30 @@ class PostgresWriter:
 
     # ------------------------------------------------------------------- internals
 
-    @property
-    def own_id(self) -> int:
-        """As `host_id`, of a host that is open."""
-        if self.host_id is None:
-            raise StoreUnavailable(cause="the store is not open")
-        return self.host_id
-
-    def fetch(self, query: str, values: Sequence[Any] | dict[str, Any] | None = None) -> Rows:
-        """The rows of a statement in the writer's transaction."""
+    def _fetch(self, query: str, values: Sequence[Any] | dict[str, Any] | None = None) -> Rows:
         try:
-            with self._connection.use() as connection:
+            with self._writing.use() as connection:
                 if self._sent_begin:
                     cursor = connection.execute(query, values, prepare=True, binary=True)
                 else:
                     assert self._in_transaction, "a change is made between begin and commit"
-                    if self._session_of != self.host_id:
-                        own_id = self.own_id
+                    if self._session_of != self._host_id:
+                        own_id = self._own_id
                         connection.execute(lease.NAME_SESSION, [own_id])
                         self._session_of = own_id
                     self._sent_begin = True
                     with connection.pipeline():
                         connection.execute("BEGIN", prepare=True)
-                        session = self._connection.ask_session(connection)
+                        session = self._writing.ask_session(connection)
                         cursor = connection.execute(query, values, prepare=True, binary=True)
                     # In the transaction: a pooler may have begun to pool transactions
                     # (test_a_pooler_that_comes_to_pool_transactions_loses_nothing_silently).
-                    self._connection.check_session(session)
+                    self._writing.check_session(session)
                 return cursor.fetchall() if cursor.description is not None else []
         except StoreUnavailable as error:
             if getattr(error.__cause__, "sqlstate", None) == _LOCK_NOT_AVAILABLE:
                 self._waited_for_a_lock = True
             raise
-
-    def _check_fits(self, agent_id: str, agent: str, found: Mapping[str, Any] | None) -> None:
-        """Raise `UnfitHost` if this host must not run an agent."""
-        version = found["run_version"] if found is not None else None
-        unfit = self._hosting.why_unfit(self.fetch, agent_id, agent, version)
-        if unfit is not None:
-            raise unfit
 
     def _replies_to_deleted(self, agent_id: str, key: int) -> dict[str, Any]:
         deleted, unknown = answers_of_deleted(agent_id)
@@ -422,23 +407,23 @@ class PostgresWriter:
 
         """
         while True:
-            ((*is_, owner, host, owner_holds, we_hold, version, takeable),) = self.fetch(
-                sql.OWNERSHIP, [self.own_id, agent_id]
+            ((*is_, owner, host, owner_holds, we_hold, version, takeable),) = self._fetch(
+                sql.OWNERSHIP, [self._own_id, agent_id]
             )
             incarnation, epoch, deleted = is_
             is_taken = False
             if we_hold is False:
                 # It may have been away for longer than the lease. The heartbeat renews it, or
                 # learns that it is lost.
-                raise StoreUnavailable(cause=f"the lease of {self._name!r} is not renewed yet")
+                raise StoreUnavailable(cause=f"the lease of {self._host!r} is not renewed yet")
             if we_hold is None:
-                why = f"the lease of {self._name!r} has ended"
+                why = f"the lease of {self._host!r} has ended"
                 raise Fenced(agent_id=agent_id, why=why)
             if epoch is None:
                 return None
-            if host is None or owner == self.own_id:
+            if host is None or owner == self._own_id:
                 break
-            if owner_holds and self._hosting.end_if_dead(self.fetch, owner):
+            if owner_holds and self._end_if_dead(owner):
                 continue
             if owner_holds:
                 if take and takeable:
@@ -446,11 +431,11 @@ class PostgresWriter:
                     break
                 raise OwnedElsewhere(agent_id=agent_id, host=host)
             if owner_holds is not None:  # this is the first one to take over from that owner
-                self.fetch(lease.END_SUSPENDED_SESSION, [owner])
+                self._fetch(lease.END_SUSPENDED_SESSION, [owner])
             # Race: this against a renewal by the owner. The statement waits for one under way; if
             # that was in time, no row changes, and we look again
             # (test_a_claim_waits_for_a_renewal_that_is_under_way_and_believes_it).
-            if self.fetch(lease.EXPIRE_HOST, [owner]):
+            if self._fetch(lease.EXPIRE_HOST, [owner]):
                 break
         return {
             "agent_id": agent_id,
@@ -466,16 +451,8 @@ class PostgresWriter:
     def _keys_of(self, agent_ids: Sequence[str]) -> list[int]:
         """The keys of the agents' rows; -1 if there is none. Those of claimed agents are cached."""
         missing = [agent_id for agent_id in agent_ids if agent_id not in self._keys]
-        found: dict[str, int] = dict(self.fetch(sql.KEYS, [missing])) if missing else {}
+        found: dict[str, int] = dict(self._fetch(sql.KEYS, [missing])) if missing else {}
         return [self._keys.get(agent_id) or found.get(agent_id, -1) for agent_id in agent_ids]
-
-
-def is_storable_id(agent_id: str) -> bool:
-    """Whether a text column can store it. NUL and lone surrogates cannot be stored."""
-    try:
-        return "\0" not in agent_id and len(agent_id.encode()) <= MAX_ID_BYTES
-    except UnicodeEncodeError:
-        return False
 
 
 def _contended(agent_id: str) -> StoreUnavailable:

@@ -8,36 +8,31 @@ writer is refused even if the lock file is deleted.
 from __future__ import annotations
 
 import logging
-import math
 import os
 import sqlite3
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from datetime import datetime
-from pathlib import Path
 from typing import Concatenate, NoReturn, ParamSpec, TypeVar
 
 from understudy.errors import (
-    Fenced,
     StoreBroken,
-    StoreConflict,
     StoreError,
     StoreUnavailable,
     UsageError,
 )
-from understudy.journal.backend_reads import ReadsByReader
+from understudy.journal.backend import ALL_KEPT
 from understudy.journal.call_keys import KeyTaking, KeyUse
 from understudy.journal.checkpoints import Checkpoint
 from understudy.journal.contracts import (
     Batch,
     Durability,
     Owned,
-    Refusal,
     check_durability,
 )
 from understudy.journal.sqlite import call_keys, checkpoints, feed, writer
 from understudy.journal.sqlite.connection import connect_writer
 from understudy.journal.sqlite.errors import UNREADABLE, damaged, is_io_error, store_error
-from understudy.journal.sqlite.lock import SidecarLock, Watermark
+from understudy.journal.sqlite.lock import Watermark
 from understudy.journal.sqlite.reader import SqliteReader
 from understudy.journal.sqlite.schema import make_tables
 
@@ -46,7 +41,7 @@ T = TypeVar("T")
 _logger = logging.getLogger(__name__)
 
 
-class SqliteBackend(ReadsByReader):
+class SqliteBackend(SqliteReader):
     """A `Backend` on one SQLite file, for one runtime at a time.
 
     `load` and `agents` need no `open`: a process that only reads may do so while another one
@@ -66,6 +61,7 @@ class SqliteBackend(ReadsByReader):
 
     """
 
+    keeps = ALL_KEPT
     restored: bool
     """After `open`: whether this database is a copy that is older than the one last used here, and
     some agent with an open run has not been written since. What its calls did before is unknown. It
@@ -84,13 +80,11 @@ class SqliteBackend(ReadsByReader):
             raise UsageError(
                 f"`path` must be the path of a file, got {path!r}; a store in memory is 'memory:'"
             )
+        super().__init__(path)
         self.restored = False
-        self._path = str(Path(path).resolve())  # one lock for all links to the file
         self._durability = durability
         self._host = host
         self._max_pages = max_pages
-        self._lock = SidecarLock(self._path)
-        self._reader: SqliteReader = SqliteReader(self._path, self._lock)
         self._writer: sqlite3.Connection | None = None
         self._final_error: StoreError | None = None
         self._tenure = 0
@@ -112,7 +106,7 @@ class SqliteBackend(ReadsByReader):
         try:
             self._writer = self._connect()
             self._become_host(self._writer, watermark)
-            self._reader.open()
+            self._open_reader()
         except sqlite3.Error as error:
             self._disconnect()
             raise store_error(error, self._path) from error
@@ -143,9 +137,6 @@ class SqliteBackend(ReadsByReader):
         self._lock.write_watermark(Watermark(tenure.database, tenure.mark))
         self._files = self._files_now()
 
-    def open_to_read(self) -> None:
-        self._reader.connect()
-
     def close(self) -> None:
         try:
             if self._writer is not None and self._final_error is None and not self._lock.forked:
@@ -156,7 +147,7 @@ class SqliteBackend(ReadsByReader):
         self._disconnect()
 
     def _disconnect(self) -> None:
-        self._reader.close()
+        self._close_reader()
         self._close_writer()
         self._lock.release()
         self._final_error = None
@@ -192,9 +183,6 @@ class SqliteBackend(ReadsByReader):
         """Which files are at the paths of the database and of its write-ahead log."""
         found = [os.stat(name) for name in (self._path, self._wal)]  # noqa: PTH116  # twice as fast
         return [(file.st_dev, file.st_ino) for file in found]
-
-    def renew(self) -> float:
-        return math.inf
 
     # ----------------------------------------------------------------- transactions
 
@@ -239,17 +227,6 @@ class SqliteBackend(ReadsByReader):
         if batch.feed:
             self._run(feed.add, batch.agent_id, batch.feed)
         self._marked = True
-
-    def append_all(self, batches: Sequence[Batch]) -> list[Refusal | None]:
-        answers: list[Refusal | None] = []
-        for batch in batches:
-            try:
-                self.append(batch)
-            except (Fenced, StoreConflict) as refused:
-                answers.append(refused)
-            else:
-                answers.append(None)
-        return answers
 
     def compact(self, batch: Batch) -> None:
         self._run(writer.compact, batch, self._mark)

@@ -29,7 +29,7 @@ def delete(db: sqlite3.Connection, no: int, *, but: Collection[str] = ()) -> Non
 
 
 def read(db: sqlite3.Connection, no: int, hashes: Collection[str] | None) -> dict[str, bytes]:
-    """See `KeepsBlobs.load_blobs`.
+    """See `Backend.load_blobs`.
 
     Raises:
         TypeError: if a row is damaged.

@@ -46,13 +46,13 @@ _GIVEN_BACK = """
 
 
 def uses(db: sqlite3.Connection, key_hash: str, at: datetime) -> list[KeyUse]:
-    """See `KeepsKeys.key_uses`."""
+    """See `Backend.key_uses`."""
     rows = db.execute(_USES, (bytes.fromhex(key_hash), time_number(at)))
     return [key_use(row) for row in rows]
 
 
 def take(db: sqlite3.Connection, owned: Owned, taking: KeyTaking) -> list[KeyUse]:
-    """See `KeepsKeys.take_key`. No other host is about to take one."""
+    """See `Backend.take_key`. No other host is about to take one."""
     agent_id, incarnation = owned.agent_id, owned.incarnation
     row = db.execute(_AGENT, (agent_id, owned.epoch, incarnation)).fetchone()
     if row is None:
@@ -69,7 +69,7 @@ def take(db: sqlite3.Connection, owned: Owned, taking: KeyTaking) -> list[KeyUse
 
 
 def free(db: sqlite3.Connection, key_hash: str, use: KeyUse) -> None:
-    """See `KeepsKeys.free_key`."""
+    """See `Backend.free_key`."""
     db.execute(_FREE, (bytes.fromhex(key_hash), *use[:3]))
 
 
@@ -92,7 +92,7 @@ def leave(db: sqlite3.Connection, no: int) -> None:
 
 
 def has_old(db: sqlite3.Connection, before: datetime) -> bool:
-    """See `KeepsKeys.has_old_keys`."""
+    """See `Backend.has_old_keys`."""
     found = db.execute(
         "SELECT 1 FROM call_keys WHERE kept_until <= ? LIMIT 1", (time_number(before),)
     )
@@ -100,11 +100,11 @@ def has_old(db: sqlite3.Connection, before: datetime) -> bool:
 
 
 def delete_old(db: sqlite3.Connection, before: datetime) -> None:
-    """See `KeepsKeys.delete_old_keys`."""
+    """See `Backend.delete_old_keys`."""
     db.execute("DELETE FROM call_keys WHERE kept_until <= ?", (time_number(before),))
 
 
 def secret(db: sqlite3.Connection) -> bytes:
-    """See `KeepsKeys.key_secret`."""
+    """See `Backend.key_secret`."""
     ((found,),) = db.execute("SELECT key_secret FROM meta").fetchall()
     return bytes(found)

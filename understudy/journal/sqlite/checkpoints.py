@@ -26,7 +26,7 @@ _SEGMENTS = """
 
 
 def write(db: sqlite3.Connection, owned: Owned, checkpoint: Checkpoint) -> None:
-    """See `KeepsCheckpoints.write_checkpoint`. Called inside a transaction."""
+    """See `Backend.write_checkpoint`. Called inside a transaction."""
     seq = checkpoint.seq
     values = (seq, checkpoint.head, checkpoint.crc)
     mine = (owned.agent_id, owned.epoch, owned.incarnation, seq)

@@ -59,7 +59,7 @@ def add_deletion(db: sqlite3.Connection, agent_id: str, at: datetime) -> None:
 
 
 def turn(db: sqlite3.Connection, on: bool) -> None:
-    """See `FeedIndex.turn_feed`."""
+    """See `Backend.turn_feed`."""
     if on:
         db.execute("UPDATE meta SET feed_on = 1")
         return
@@ -74,7 +74,7 @@ def rename(db: sqlite3.Connection) -> None:
 
 
 def trim(db: sqlite3.Connection, before: datetime, keep: int) -> None:
-    """See `FeedIndex.trim_feed`."""
+    """See `Backend.trim_feed`."""
     (last,) = db.execute(_LAST, (time_number(before), keep)).fetchone()
     (newest,) = db.execute("SELECT coalesce(max(no), 0) FROM feed").fetchone()
     last = min(last, newest - 1)
@@ -83,7 +83,7 @@ def trim(db: sqlite3.Connection, before: datetime, keep: int) -> None:
 
 
 def read(db: sqlite3.Connection, after: FeedKey | None, limit: int) -> FeedPage | None:
-    """See `FeedIndex.read_feed`. Inside a read transaction."""
+    """See `Backend.read_feed`. Inside a read transaction."""
     state = db.execute(_STATE).fetchone()
     if state is None:
         return None

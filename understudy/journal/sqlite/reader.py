@@ -1,4 +1,4 @@
-"""The reader of the SQLite store: a connection of its own, which no write blocks."""
+"""The reading half of the SQLite backend: a connection of its own, which no write blocks."""
 
 from __future__ import annotations
 
@@ -6,10 +6,12 @@ import sqlite3
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime
+from pathlib import Path
 from typing import Any, TypeVar
 
 from understudy.errors import StoreBroken, StoreDamaged
 from understudy.journal.asks import StoredAsk
+from understudy.journal.backend import Backend
 from understudy.journal.checkpoints import Checkpoint
 from understudy.journal.codec import EncodedRecord
 from understudy.journal.contracts import (
@@ -22,7 +24,15 @@ from understudy.journal.contracts import (
     time_number,
 )
 from understudy.journal.feed import FeedKey, FeedPage
-from understudy.journal.lists import AgentKey, AgentQuery, AskKey, AskQuery, ids_from, listed_ask
+from understudy.journal.lists import (
+    AgentKey,
+    AgentQuery,
+    AskKey,
+    AskQuery,
+    agents_where,
+    asks_where,
+    listed_ask,
+)
 from understudy.journal.sqlite import blobs, call_keys, checkpoints, feed
 from understudy.journal.sqlite.connection import connect_reader
 from understudy.journal.sqlite.errors import UNREADABLE, damaged, is_undecodable, store_error
@@ -45,7 +55,7 @@ _ASK = """
     SELECT k.no, a.id, k.definition, k.kind, k.tool, k.asked_at, k.expires_at, k.reminders,
         k.escalations, k.version, k.payload
     FROM asks k CROSS JOIN agents a ON a.no = k.agent
-    WHERE NOT a.deleted AND k.kind = ?
+    WHERE NOT a.deleted AND
 """
 _RECORDS = """
     SELECT kind, version, payload FROM records WHERE id BETWEEN ? AND ? ORDER BY id
@@ -62,45 +72,41 @@ _ALL_MESSAGE_RUNS = (
 _MESSAGE_RUN = f"{_ALL_MESSAGE_RUNS} AND m.message_id = ?"
 
 
-class SqliteReader:
+class SqliteReader(Backend):
     """Reads a store while another connection writes to it. Each result is of one moment.
 
     It connects at the first call, read-only and without the sidecar lock, so a process that only
     reads can have one on a database that another process uses.
     """
 
-    def __init__(self, path: str, lock: SidecarLock) -> None:
-        self._path = path
-        self._lock = lock
-        self._connection: sqlite3.Connection | None = None
+    def __init__(self, path: str) -> None:
+        self._path: str = str(Path(path).resolve())  # one lock for all links to the file
+        self._lock: SidecarLock = SidecarLock(self._path)
+        self._reading: sqlite3.Connection | None = None
         self._is_closed = False
         # Race: `close` comes from another thread, perhaps in the middle of a read. Closing a
         # connection that is in use crashes the process
         # (test_closing_while_another_thread_reads_disturbs_neither).
         self._busy = threading.Lock()
 
-    def open(self) -> None:
-        """After `close`: connect at the next call."""
+    def _open_reader(self) -> None:
+        """After `_close_reader`: connect at the next call."""
         with self._busy:
             self._is_closed = False
 
-    def connect(self) -> None:
-        """Connect now, and check the tables."""
-        self.open()
+    def open_to_read(self) -> None:
+        self._open_reader()
         self._read(lambda _: None)
 
     def load(self, agent_id: str, after: int) -> StoredRecords | None:
-        """See `Backend.load`."""
         found = self._load(agent_id, after)
         return None if found is None else found[1]
 
     def load_part(self, agent_id: str, after: int, limit: int) -> StoredRecords | None:
-        """See `LoadsParts.load_part`."""
         found = self._load(agent_id, after, limit)
         return None if found is None else found[1]
 
     def load_latest(self, agent_id: str) -> tuple[Checkpoint | None, StoredRecords] | None:
-        """See `KeepsCheckpoints.load_latest`."""
         return self._load(agent_id, None)
 
     def _load(
@@ -137,8 +143,6 @@ class SqliteReader:
         return checkpoint, StoredRecords(agent=agent, first_seq=after + 1, records=records)
 
     def load_blobs(self, agent_id: str, hashes: Collection[str] | None) -> Mapping[str, bytes]:
-        """See `KeepsBlobs.load_blobs`."""
-
         def read(connection: sqlite3.Connection) -> Mapping[str, bytes]:
             with _Snapshot(connection):
                 row = connection.execute(f"{_AGENT} id = ?", (agent_id,)).fetchone()
@@ -147,7 +151,6 @@ class SqliteReader:
         return self._read(read, what=f"agent {agent_id!r}")
 
     def message_runs(self, agent_id: str, message_ids: Collection[str] | None) -> Mapping[str, str]:
-        """See `IndexesMessages.message_runs`."""
         if message_ids is None:
             return dict(
                 self._read(lambda db: db.execute(_ALL_MESSAGE_RUNS, (agent_id,)).fetchall())
@@ -160,16 +163,12 @@ class SqliteReader:
         return self._read(read)
 
     def key_secret(self) -> bytes:
-        """See `KeepsKeys.key_secret`."""
         return self._read(call_keys.secret)
 
     def has_old_keys(self, before: datetime) -> bool:
-        """See `KeepsKeys.has_old_keys`."""
         return self._read(lambda db: call_keys.has_old(db, before))
 
     def has_text(self, agent_id: str, kinds: Sequence[str], text: str) -> bool:
-        """See `FindsText.has_text`."""
-
         def find(connection: sqlite3.Connection) -> bool:
             row = connection.execute(f"{_AGENT} id = ?", (agent_id,)).fetchone()
             if row is None:
@@ -184,7 +183,6 @@ class SqliteReader:
     def agents(
         self, index_statuses: Collection[IndexStatus] | None, after_id: str, limit: int
     ) -> list[StoredAgent]:
-        """See `Backend.agents`."""
         return self._listed(
             lambda connection: self._agents(connection, index_statuses, after_id, limit)
         )
@@ -213,7 +211,6 @@ class SqliteReader:
         return sorted(found, key=lambda agent: agent.agent_id)[:limit]
 
     def find_agents(self, agent_ids: Collection[str]) -> list[StoredAgent]:
-        """See `FindsAgents.find_agents`."""
         ids = list(agent_ids)
         return [
             agent
@@ -227,7 +224,6 @@ class SqliteReader:
     def due(
         self, until: datetime, after: tuple[datetime, str] | None, limit: int
     ) -> list[StoredAgent]:
-        """See `FindsDue.due`."""
         first = (NO_TIME, "") if after is None else (time_number(after[0]), after[1])
         where = "due IS NOT NULL AND due <= ? AND (due, id) > (?, ?) ORDER BY due, id LIMIT ?"
         return self._listed_where(where, (time_number(until), *first, limit))
@@ -235,54 +231,15 @@ class SqliteReader:
     def list_agents(
         self, query: AgentQuery, after: AgentKey | None, limit: int
     ) -> list[StoredAgent]:
-        """See `ListIndex.list_agents`."""
-        ids = ids_from(query.prefix)
-        where, values = ["id >= ?"], [ids.first]
-        for condition, value in (
-            ("id < ?", ids.end),
-            ("status = ?", query.status),
-            ("definition = ?", query.agent),
-            ("run_version = ?", query.version),
-        ):
-            if value is not None:
-                where.append(condition)
-                values.append(value)
-        if query.version is not None or query.not_versions is not None:
-            where.append("run_version IS NOT NULL")
-        if query.not_versions is not None:
-            where.append(f"run_version NOT IN ({', '.join('?' * len(query.not_versions))})")
-            values += query.not_versions
-        order, first = "id", list[Any]()
-        if query.updated_since is not None:
-            since = time_number(query.updated_since)
-            order, first = "status_at, id", [*(after or (since, ""))]
-            where.append("status_at IS NOT NULL AND (status_at, id) > (?, ?)")
-        elif after is not None:
-            first = [after[1]]
-            where.append("id > ?")
-        return self._listed_where(
-            f"{' AND '.join(where)} ORDER BY {order} LIMIT ?", (*values, *first, limit)
-        )
+        where, values = agents_where(query, after, limit, table="agents", id="id", mark="?")
+        return self._listed_where(where, values)
 
     def list_asks(self, query: AskQuery, after: AskKey | None, limit: int) -> list[StoredAsk]:
-        """See `ListIndex.list_asks`."""
-        where, values = "", list[Any]([query.kind])
-        for column, value in (("tool", query.tool), ("definition", query.agent)):
-            if value is not None:
-                where += f" AND k.{column} = ?"
-                values.append(value)
-        by = "asked_at" if query.order == "oldest" else "expires_at"
-        where += f" AND (k.{by}, k.no) > (?, ?) ORDER BY k.{by}, k.no LIMIT ?"
-        values += [*(after or (NO_TIME, 0)), limit]
-        return self._listed(
-            lambda connection: [
-                listed_ask(row) for row in connection.execute(f"{_ASK} {where}", values).fetchall()
-            ]
-        )
+        where, values = asks_where(query, after, limit, mark="?")
+        rows = self._listed(lambda db: db.execute(f"{_ASK} {where}", values).fetchall())
+        return [listed_ask(row) for row in rows]
 
     def read_feed(self, after: FeedKey | None, limit: int) -> FeedPage | None:
-        """See `FeedIndex.read_feed`."""
-
         def read(connection: sqlite3.Connection) -> FeedPage | None:
             with _Snapshot(connection):
                 return feed.read(connection, after, limit)
@@ -290,11 +247,10 @@ class SqliteReader:
         return self._listed(read)
 
     def count_agents(self) -> dict[str, int]:
-        """See `ListIndex.count_agents`."""
         query = "SELECT status, count(*) FROM agents WHERE NOT deleted GROUP BY status"
         return dict(self._read(lambda connection: connection.execute(query).fetchall()))
 
-    def _listed_where(self, where: str, values: tuple[Any, ...]) -> list[StoredAgent]:
+    def _listed_where(self, where: str, values: Sequence[Any]) -> list[StoredAgent]:
         return self._listed(
             lambda connection: [
                 listed_agent(row[1:])
@@ -323,27 +279,27 @@ class SqliteReader:
         """Read, and say of what is damaged that it is of `what`, if that is given."""
         with self._busy:
             try:
-                return read(self._connected())
+                return read(self._reading_connection())
             except sqlite3.Error as error:
                 raise store_error(error, self._path, what) from error
             except UNREADABLE as error:
                 raise damaged(error, self._path, what) from error
 
-    def _connected(self) -> sqlite3.Connection:
+    def _reading_connection(self) -> sqlite3.Connection:
         self._lock.check_process()
         if self._is_closed:  # a read that was under way when the store was closed
             raise StoreBroken(cause=f"{self._path!r} is not open", remedy="Open the store.")
-        if self._connection is None:
-            self._connection = connect_reader(self._path)
-        return self._connection
+        if self._reading is None:
+            self._reading = connect_reader(self._path)
+        return self._reading
 
-    def close(self) -> None:
-        """Disconnect for good: until `open` or `connect`."""
+    def _close_reader(self) -> None:
+        """Disconnect for good: until `_open_reader`."""
         with self._busy:
             self._is_closed = True
-            if self._connection is not None and not self._lock.forked:  # else it is the parent's
-                self._connection.close()
-                self._connection = None
+            if self._reading is not None and not self._lock.forked:  # else it is the parent's
+                self._reading.close()
+                self._reading = None
 
 
 class _Snapshot:

@@ -89,7 +89,8 @@ def append(db: sqlite3.Connection, batch: Batch, mark: int) -> int:
     if row is None:
         raise _refusal(db, batch)
     no, ask_count, *stored = row
-    entry = [batch.index_status.value, batch.due_number, batch.status_word, batch.run_version]
+    said = batch.entry
+    entry = [said.status.value, said.due_number, said.status_word, said.run_version]
     numbers = (last + len(batch.records), mark, no)
     if last and not batch.status_noted and stored == entry:
         db.execute(_ADD, numbers)
@@ -102,8 +103,8 @@ def append(db: sqlite3.Connection, batch: Batch, mark: int) -> int:
         for n, record in enumerate(batch.records)
     ]
     db.executemany(_RECORD, rows)
-    if ask_count or batch.asks:
-        _put_asks(db, no, batch.asks)
+    if ask_count or batch.entry.asks:
+        _put_asks(db, no, batch.entry.asks)
     if batch.blobs:
         blobs.add(db, no, batch.blobs)
     if batch.message_runs:
@@ -209,7 +210,7 @@ def is_committed(db: sqlite3.Connection, batch: Batch) -> bool:
         return False
     no, last, index_status = row
     if not batch.records:
-        return bool((last, index_status) == (batch.first_seq - 1, batch.index_status.value))
+        return bool((last, index_status) == (batch.first_seq - 1, batch.entry.status.value))
     first = (no << SEQ_BITS) + batch.first_seq
     found = db.execute(
         "SELECT epoch, version, kind, payload FROM records WHERE id BETWEEN ? AND ? ORDER BY id",

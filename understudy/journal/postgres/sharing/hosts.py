@@ -1,4 +1,4 @@
-"""What a PostgreSQL store knows of its hosts, told by their rows in `hosts`."""
+"""`PostgresHosts`: what a PostgreSQL store knows of its hosts, by their rows in `hosts`."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
 from understudy.errors import UnfitHost
-from understudy.journal.hosts import HostedDefinition
+from understudy.journal.postgres.sharing.inbox import PostgresInbox
 from understudy.journal.postgres.sharing.processes import Process, has_ended, this_process
-from understudy.journal.postgres.sql import Fetch
+from understudy.journal.shared import HostedDefinition
 
 if TYPE_CHECKING:
-    from understudy.journal.postgres.connection import PsycopgConnection
+    from understudy.journal.postgres.connection import PostgresConnection, PsycopgConnection
 
 
 INTRODUCE_HOST = """
@@ -75,54 +75,60 @@ SELECT coalesce((SELECT (version, no) FROM definitions WHERE no = %(no)s) >
 was there before hosts did."""
 
 
-class Hosting:
-    """What this host has, and what it may run.
+class PostgresHosts(PostgresInbox):
+    """What this host has and what it may run; and which other hosts there are."""
 
-    `fetch` of its methods gives the rows of a statement in the writer's transaction.
-    """
-
-    def __init__(self) -> None:
-        self.labels: frozenset[str] = frozenset()
-        self.draining: bool = False
+    def __init__(self, connections: Sequence[PostgresConnection], host: str) -> None:
+        super().__init__(connections, host)
+        self._labels: frozenset[str] = frozenset()
+        self._draining = False
         self._process: Process | None = None
         self._neighbours: dict[int, Process] = {}
         """The other living hosts of this machine, by their ids, as of the last heartbeat."""
         self._ended: set[int] = set()
         """The hosts whose leases had ended at the last heartbeat."""
         self._definitions: dict[str, tuple[HostedDefinition, int]] = {}
-        """By the agent's name, with the number of its row."""
+        """The definitions of this host by the agent's name, each with the number of its row."""
+
+    def introduce(self, labels: Collection[str]) -> None:
+        self._labels = frozenset(labels)
 
     # ------------------------------------------------------------- the heartbeat's thread
 
-    def introduce(self, connection: PsycopgConnection, host_id: int) -> None:
+    def _introduce_host(self, host_id: int) -> None:
         """Say in this host's row what it is, and what it has."""
         self._process = this_process()
         process = self._process or (None, None, None)
         numbers = [no for _, no in self._definitions.values()]
-        values = [*process, sorted(self.labels), numbers, self.draining, host_id]
-        connection.execute(INTRODUCE_HOST, values)
+        values = [*process, sorted(self._labels), numbers, self._draining, host_id]
+        self._beat(lambda connection: connection.execute(INTRODUCE_HOST, values))
 
-    def end_dead_hosts(self, connection: PsycopgConnection, host_id: int) -> int:
-        """As `SharesHosts.end_dead_hosts`."""
-        here = self._process
-        if here is None:
+    def end_dead_hosts(self) -> int:
+        here, own_id = self._process, self.host_id
+        if here is None or own_id is None:
             return 0
-        rows = connection.execute(NEIGHBOURS, [here.place, host_id]).fetchall()
-        there = {id: Process(here.place, pid, started) for id, pid, started in rows}
-        self._neighbours = there
-        dead = [(id, *process) for id, process in there.items() if has_ended(process, here)]
-        return sum(len(connection.execute(END_HOST, row).fetchall()) for row in dead)
 
-    def ended_leases(self, connection: PsycopgConnection, host_id: int) -> tuple[int, float]:
-        """As `SharesHosts.ended_leases`."""
-        rows = connection.execute(LEASE_ENDS, [host_id]).fetchall()
+        def end(connection: PsycopgConnection) -> int:
+            rows = connection.execute(NEIGHBOURS, [here.place, own_id]).fetchall()
+            there = {id: Process(here.place, pid, started) for id, pid, started in rows}
+            self._neighbours = there
+            dead = [(id, *process) for id, process in there.items() if has_ended(process, here)]
+            return sum(len(connection.execute(END_HOST, row).fetchall()) for row in dead)
+
+        return self._beat(end)
+
+    def ended_leases(self) -> tuple[int, float]:
+        own_id = self.host_id
+        if own_id is None:
+            return 0, math.inf
+        rows = self._beat(lambda connection: connection.execute(LEASE_ENDS, [own_id]).fetchall())
         ended = {id for id, seconds in rows if seconds <= 0}
         new, self._ended = ended - self._ended, ended
         return len(new), min((seconds for _, seconds in rows if seconds > 0), default=math.inf)
 
     # ----------------------------------------------------------------- the writer's thread
 
-    def end_if_dead(self, fetch: Fetch, host_id: int) -> bool:
+    def _end_if_dead(self, host_id: int) -> bool:
         """End the lease of another host, if its process has ended for certain.
 
         Returns:
@@ -135,16 +141,10 @@ class Hosting:
         # Its row may be another process's by now: then it is not looked at once more
         # (test_a_host_that_was_renewed_as_another_process_is_not_ended).
         self._neighbours.pop(host_id, None)
-        fetch(END_HOST, [host_id, *process])
+        self._fetch(END_HOST, [host_id, *process])
         return True
 
-    def register(
-        self,
-        fetch: Fetch,
-        host_id: int,
-        definitions: Sequence[HostedDefinition],
-    ) -> None:
-        """As `SharesHosts.register`."""
+    def register(self, definitions: Sequence[HostedDefinition]) -> None:
         for definition in definitions:
             values: dict[str, Any] = {
                 "agent": definition.agent,
@@ -153,76 +153,66 @@ class Hosting:
                 "needs": sorted(definition.needs),
                 "continues_older": definition.continues_older,
             }
-            rows = fetch(REGISTERED, values)
+            rows = self._fetch(REGISTERED, values)
             if not rows:
-                fetch(LOCK_DEFINITIONS, [])
-                rows = fetch(REGISTER, values)
+                self._fetch(LOCK_DEFINITIONS)
+                rows = self._fetch(REGISTER, values)
             ((no,),) = rows
             self._definitions[definition.agent] = definition, no
-        fetch(SET_DEFINITIONS, [[no for _, no in self._definitions.values()], host_id])
+        numbers = [no for _, no in self._definitions.values()]
+        self._fetch(SET_DEFINITIONS, [numbers, self._own_id])
 
-    def set_draining(self, fetch: Fetch, host_id: int) -> None:
-        """As `SharesHosts.set_draining`."""
-        self.draining = True
-        fetch(SET_DRAINING, [host_id])
+    def set_draining(self) -> None:
+        self._draining = True
+        self._fetch(SET_DRAINING, [self._own_id])
 
-    def fitting_host(
-        self,
-        fetch: Fetch,
-        host_id: int,
-        agent: str,
-        run_version: str | None,
-        needs: Collection[str] | None = None,
+    def _fitting_host(
+        self, agent: str, run_version: str | None, needs: Collection[str] | None = None
     ) -> tuple[int, str] | None:
         """The id and the name of another living host that may run an agent; None if none lives.
 
         Args:
-            fetch, agent, run_version: as of `why_unfit`.
-            host_id: of this host.
-            needs: as of `SharesHosts.give`.
+            agent, run_version: as of `_check_fits`.
+            needs: as of `SharedBackend.give`.
 
         """
         values = {
-            "own_id": host_id,
+            "own_id": self._own_id,
             "agent": agent,
             "run_version": run_version,
             "made_needs": None if needs is None else sorted(needs),
         }
-        for id, name in fetch(FITTING_HOST, values):
+        for id, name in self._fetch(FITTING_HOST, values):
             return id, name
         return None
 
-    def why_unfit(
-        self, fetch: Fetch, agent_id: str, agent: str, run_version: str | None
-    ) -> UnfitHost | None:
-        """Why this host must not run an agent; None if it may.
+    def _check_fits(self, agent_id: str, agent: str, run_version: str | None) -> None:
+        """Raise `UnfitHost` if this host must not run an agent.
 
         Args:
-            fetch: see the class.
             agent_id: its id.
             agent: the name of its definition.
             run_version: the fingerprint under which its open run was begun, if one is open.
 
         """
-        if self.draining:
-            return UnfitHost(agent_id=agent_id, agent=agent, draining=True)
+        if self._draining:
+            raise UnfitHost(agent_id=agent_id, agent=agent, draining=True)
         definition, no = self._definitions.get(agent, (None, 0))
         if definition is None:
-            return None
+            return
         if run_version == definition.fingerprint:
             run_version = None
         if run_version is not None and definition.continues_older:
             values = {"no": no, "agent": agent, "run_version": run_version}
-            ((is_newer,),) = fetch(IS_NEWER, values)
+            ((is_newer,),) = self._fetch(IS_NEWER, values)
             if is_newer:
                 run_version = None
-        missing = definition.needs - self.labels
-        if not missing and run_version is None:
-            return None
-        return UnfitHost(
-            agent_id=agent_id,
-            agent=agent,
-            missing=missing,
-            version=run_version,
-            waits=not definition.continues_older,
-        )
+        missing = definition.needs - self._labels
+        if missing or run_version is not None:
+            raise UnfitHost(
+                agent_id=agent_id,
+                agent=agent,
+                missing=missing,
+                version=run_version,
+                waits=not definition.continues_older,
+            )

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Sequence
+from typing import Any
 
-from understudy.journal.postgres.sql import Fetch
+from understudy.errors import StoreUnavailable
+from understudy.journal.postgres.reader import PostgresReader
+from understudy.journal.postgres.sql import Fetch, Rows
 from understudy.journal.shared import (
     Hint,
     Place,
@@ -133,73 +137,79 @@ LIMIT %s"""
 """Agents without an owner to which calls are posted, by hosts that may be gone as well."""
 
 
-def post(
-    fetch: Fetch, own_id: int, agent_id: str, incarnation: int, posts: Sequence[Post]
-) -> list[int]:
-    values = {
-        "agent_id": agent_id,
-        "incarnation": incarnation,
-        "own_id": own_id,
-        "kinds": [each.kind for each in posts],
-        "bodies": [each.body for each in posts],
-        "nonces": [each.nonce for each in posts],
-        "told": str(Hint("posted", 0, agent_id)),
-    }
-    return [id for id, _ in fetch(POST, values)]
-
-
-def begin_post(fetch: Fetch, id: int, attempt: str) -> bool:
-    return bool(fetch(BEGIN_POST, [attempt, id, attempt]))
-
-
-def reply(fetch: Fetch, id: int, reply: bytes) -> None:
-    fetch(REPLY, {"id": id, "reply": reply, "told": str(Hint("look", id))})
-
-
-def remove_posts(fetch: Fetch, ids: Sequence[int]) -> None:
-    fetch(REMOVE_POSTS, [list(ids)])
-
-
-def withdraw(fetch: Fetch, ids: Sequence[int]) -> dict[int, bool]:
-    return dict(fetch(WITHDRAW, [list(ids)]))
-
-
-def retell(fetch: Fetch, id: int) -> None:
-    fetch(RETELL, [str(Hint("posted")), id])
-
-
 def tell_askers(fetch: Fetch, agent_id: str) -> None:
+    """Tell the hosts that have posted calls to an agent to look at them."""
     fetch(TELL_ASKERS, [str(Hint("look")), agent_id])
 
 
-def tell(fetch: Fetch, host_id: int, hint: Hint) -> None:
-    fetch(TELL_OWNER, [str(hint), host_id])
+class PostgresInbox(PostgresReader):
+    """The calls of hosts to agents of each other."""
 
+    @property
+    def _own_id(self) -> int:
+        """As `host_id`, of a host that is open."""
+        if self._host_id is None:
+            raise StoreUnavailable(cause="the store is not open")
+        return self._host_id
 
-def posted(fetch: Fetch, own_id: int, wanted: Wanted) -> list[Posted]:
-    values = {**wanted._asdict(), "own_id": own_id}
-    rows = fetch(POSTED if wanted.agent_ids is None else POSTED_TO, values)
-    return [Posted(*row) for row in rows]
+    @abstractmethod
+    def _fetch(self, query: str, values: Sequence[Any] | dict[str, Any] | None = None) -> Rows:
+        """The rows of a statement in the writer's transaction."""
 
+    def post(self, agent_id: str, incarnation: int, posts: Sequence[Post]) -> list[int]:
+        values = {
+            "agent_id": agent_id,
+            "incarnation": incarnation,
+            "own_id": self._own_id,
+            "kinds": [each.kind for each in posts],
+            "bodies": [each.body for each in posts],
+            "nonces": [each.nonce for each in posts],
+            "told": str(Hint("posted", 0, agent_id)),
+        }
+        return [id for id, _ in self._fetch(POST, values)]
 
-def post_states(fetch: Fetch, ids: Sequence[int]) -> dict[int, PostState]:
-    return {id: PostState(*row) for id, *row in fetch(POST_STATES, [list(ids)])}
+    def begin_post(self, id: int, attempt: str) -> bool:
+        return bool(self._fetch(BEGIN_POST, [attempt, id, attempt]))
 
+    def reply(self, id: int, reply: bytes) -> None:
+        self._fetch(REPLY, {"id": id, "reply": reply, "told": str(Hint("look", id))})
 
-def place(fetch: Fetch, agent_id: str) -> Place | None:
-    for row in fetch(PLACE, [agent_id]):
-        return Place(*row)
-    return None
+    def remove_posts(self, ids: Sequence[int]) -> None:
+        self._fetch(REMOVE_POSTS, [list(ids)])
 
+    def withdraw(self, ids: Sequence[int]) -> dict[int, bool]:
+        return dict(self._fetch(WITHDRAW, [list(ids)]))
 
-def epochs(fetch: Fetch, agent_ids: Sequence[str]) -> dict[str, int]:
-    return dict(fetch(EPOCHS, [list(agent_ids)]))
+    def retell(self, id: int) -> None:
+        self._fetch(RETELL, [str(Hint("posted")), id])
 
+    def delete_lost_replies(self) -> None:
+        self._fetch(DELETE_LOST_REPLIES)
 
-def orphans(fetch: Fetch, limit: int) -> list[tuple[str, str]]:
-    return [(agent_id, agent) for agent_id, agent in fetch(ORPHANS, [limit])]
+    def tell(self, host_id: int, hint: Hint) -> None:
+        self._fetch(TELL_OWNER, [str(hint), host_id])
 
+    def posted(self, wanted: Wanted) -> list[Posted]:
+        if self.host_id is None:
+            return []
+        values = {**wanted._asdict(), "own_id": self.host_id}
+        rows = self._read(POSTED if wanted.agent_ids is None else POSTED_TO, values)
+        return [Posted(*row) for row in rows]
 
-def send(fetch: Fetch, own_id: int | None, sent: Sequence[Sent]) -> None:
-    ids, texts = [each.host_id for each in sent], [each.text for each in sent]
-    fetch(SEND, {"own_id": own_id, "ids": ids, "texts": texts})
+    def post_states(self, ids: Sequence[int]) -> dict[int, PostState]:
+        return {id: PostState(*row) for id, *row in self._read(POST_STATES, [list(ids)])}
+
+    def place(self, agent_id: str) -> Place | None:
+        for row in self._read(PLACE, [agent_id]):
+            return Place(*row)
+        return None
+
+    def epochs(self, agent_ids: Sequence[str]) -> dict[str, int]:
+        return dict(self._read(EPOCHS, [list(agent_ids)]))
+
+    def orphans(self, limit: int) -> list[tuple[str, str]]:
+        return [(agent_id, agent) for agent_id, agent in self._read(ORPHANS, [limit])]
+
+    def send(self, sent: Sequence[Sent]) -> None:
+        ids, texts = [each.host_id for each in sent], [each.text for each in sent]
+        self._read(SEND, {"own_id": self.host_id, "ids": ids, "texts": texts})

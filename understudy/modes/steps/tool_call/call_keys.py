@@ -35,7 +35,7 @@ from understudy.state.folds.places import UNREAD
 from understudy.state.run_state import Call, RunState
 
 if TYPE_CHECKING:
-    from understudy.journal.store import KeyJournal
+    from understudy.journal.owned_journal import OwnedJournal
 
 logger: logging.Logger = logging.getLogger(__name__)
 
@@ -91,7 +91,7 @@ class _Calls:
 
     def __init__(self, run: Run) -> None:
         journal = run.ledger.key_journal
-        self.keys: KeyJournal | _KeysOfRun = journal or _KeysOfRun(run.root)
+        self.keys: OwnedJournal | _KeysOfRun = journal or _KeysOfRun(run.root)
         self.of: tuple[str, int] = (run.root.agent_id, 0)
         """The id and the incarnation of the agent whose calls they are."""
         if journal is not None:

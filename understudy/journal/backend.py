@@ -1,0 +1,426 @@
+"""`Backend`: the database under a store. Its docstrings are what a database of your own must do."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
+from typing import Literal, NoReturn, get_args
+
+from understudy.errors import Fenced, StoreConflict, UsageError
+from understudy.journal.asks import StoredAsk
+from understudy.journal.call_keys import KeyTaking, KeyUse
+from understudy.journal.checkpoints import Checkpoint
+from understudy.journal.contracts import (
+    Batch,
+    IndexStatus,
+    Owned,
+    Refusal,
+    StoredAgent,
+    StoredRecords,
+)
+from understudy.journal.feed import FeedKey, FeedPage
+from understudy.journal.lists import AgentKey, AgentQuery, AskKey, AskQuery
+from understudy.journal.loaded import NEWEST, decoded
+from understudy.journal.memory_index import MemoryIndex, unreadable_is_logged
+
+PAGE = 500
+"""Agents that one query of the index returns at most."""
+Kept = Literal["checkpoints", "feed", "files", "keys", "messages"]
+"""What a store may keep besides records and their index."""
+ALL_KEPT: frozenset[Kept] = frozenset(get_args(Kept))
+
+
+class Backend(ABC):
+    """A database that keeps records. Plain blocking calls: the store calls them in its threads.
+
+    The abstract methods are all that a database must have. Every other method works without being
+    written: it is made of `load` and `agents`, and costs a look at each agent or each record where
+    a database would have an index. What a database keeps besides records is opt-in, by `keeps`.
+
+    One thread calls the *writer's* methods, another one the *reader's*, a third one `renew`: each
+    needs a connection of its own. A fourth one calls `open` before they start, and `close` after.
+    A writer's change is made between `begin` and `commit`; one transaction holds the changes of
+    several agents. Such a change raises:
+
+    - `Fenced`, `OwnedElsewhere`, `StoreConflict`: this change was not made; the other changes of
+      the transaction continue.
+    - `StoreUnavailable`: the database cannot be reached, or is locked. The transaction is rolled
+      back, and retried after `reconnect`.
+    - `StoreBroken` (disk full, read-only, an I/O error, damaged): the transaction is rolled back,
+      and not retried.
+
+    No other exception leaves these methods.
+    """
+
+    keeps: Collection[Kept] = ()
+    """What it keeps besides records and their index. The methods of each are below, under its name.
+    What it does not keep, agents do without: no call of a tool has a key, say."""
+    restored: bool = False
+    """After `open`: whether this is an older copy of the database that was used here last."""
+
+    @property
+    @abstractmethod
+    def host(self) -> str:
+        """The name of this runtime, which other runtimes see as the owner of its agents."""
+
+    # ------------------------------------------------------------------- the writer
+
+    @abstractmethod
+    def open(self) -> None:
+        """Connect, create missing tables, and become a host.
+
+        Raises:
+            StoreInUse: if the database is for one runtime, and another one has it.
+            SchemaVersionError: if the store has another format.
+
+        """
+
+    @abstractmethod
+    def close(self) -> None:
+        """Release what this host owns, and disconnect. Raises nothing."""
+
+    @abstractmethod
+    def reconnect(self) -> None:
+        """After `StoreUnavailable`: connect the writer again, as the same host.
+
+        The reader and the heartbeat reconnect by themselves, and try once more.
+        """
+
+    @abstractmethod
+    def begin(self) -> None:
+        """Begin a transaction."""
+
+    @abstractmethod
+    def commit(self) -> None:
+        """Commit it. On return it is durable."""
+
+    @abstractmethod
+    def rollback(self) -> None:
+        """Roll it back. Raises nothing: with the connection lost it is rolled back already."""
+
+    @abstractmethod
+    def claim(self, agent_id: str, agent: str | None) -> Owned | None:
+        """Become the owner of an agent, in a new epoch.
+
+        A compare-and-set: it succeeds only if no other host with an unexpired lease owns the agent.
+        An agent that this host owns already is claimed again, in a new epoch.
+
+        Args:
+            agent: the name of its definition. It begins the first incarnation of an unknown agent
+                (after a deletion the next one, above the epoch of the tombstone). None: there is no
+                such agent to begin, and the result is None.
+
+        Raises:
+            OwnedElsewhere: naming the host.
+            Fenced: if this host's own lease is lost.
+            StoreUnavailable: if it has ended and may still be renewed, by `renew`.
+
+        """
+
+    @abstractmethod
+    def append(self, batch: Batch) -> None:
+        """Add records, if the epoch is the current one and `first_seq` the next number.
+
+        Raises:
+            Fenced: if the epoch or the incarnation is another one by now, or the agent was deleted.
+            StoreConflict: if `first_seq` is not the next number.
+
+        """
+
+    def append_all(self, batches: Sequence[Batch]) -> list[Refusal | None]:
+        """`append` for each, in order, in one round trip where the database is remote.
+
+        Returns:
+            For each batch, in the same order: None, or the error that `append` raises for it.
+
+        """
+        answers: list[Refusal | None] = []
+        for batch in batches:
+            try:
+                self.append(batch)
+            except (Fenced, StoreConflict) as refused:
+                answers.append(refused)
+            else:
+                answers.append(None)
+        return answers
+
+    @abstractmethod
+    def release(self, owned: Owned) -> bool:
+        """Give up the agent, if this is still its epoch. Any host may claim it then.
+
+        Returns:
+            Whether it is: no other copy has gone on from it.
+
+        """
+
+    @abstractmethod
+    def compact(self, batch: Batch) -> None:
+        """Add a snapshot, the one record of `batch`, and delete all records before it.
+
+        As `append`; the floor is `batch.first_seq - 1` then.
+        """
+
+    @abstractmethod
+    def delete(self, agent_id: str) -> bool:
+        """Delete an agent's records, and keep a tombstone with its highest epoch.
+
+        Returns:
+            Whether there was such an agent.
+
+        Raises:
+            OwnedElsewhere: if another host owns it.
+
+        """
+
+    @abstractmethod
+    def is_committed(self, batch: Batch) -> bool:
+        """After a commit with unknown outcome: whether the store has exactly these records."""
+
+    def renew(self) -> float:
+        """Renew the lease of this host, in a transaction of its own.
+
+        Called by a third thread. It needs a connection of its own, unless the lease is only a lock.
+
+        Returns:
+            Seconds until the lease ends; infinity if only this host can have the store.
+
+        Raises:
+            Fenced: if the lease had ended and another host has claimed an agent of this one since,
+                or may have. Its `agent_id` is `"*"`. The next call makes this a new host, which
+                owns nothing yet. A lease that ended with all agents unclaimed is renewed: a claim
+                and a late renewal are a compare-and-set on the same row.
+
+        """
+        return math.inf
+
+    # ------------------------------------------------------------------- the reader
+
+    @abstractmethod
+    def load(self, agent_id: str, after: int) -> StoredRecords | None:
+        """The records of an agent above a number; None if there is no such agent.
+
+        From the snapshot on, if `after` is below the floor.
+        """
+
+    @abstractmethod
+    def agents(
+        self, index_statuses: Collection[IndexStatus] | None, after_id: str, limit: int
+    ) -> list[StoredAgent]:
+        """Up to `limit` agents with one of these statuses (None: any), by id, above `after_id`.
+
+        A row that cannot be what the store has written has its `damage`, and hides no other one.
+        """
+
+    # ---------------------------------------------- what has a default: opening, writing
+
+    def open_to_read(self) -> None:
+        """Connect the reader alone: take no lock, change nothing. `close` disconnects.
+
+        Raises:
+            UsageError: if a second process cannot read this kind of database.
+            StoreUnavailable, StoreBroken, StoreDamaged: if it cannot be read.
+            SchemaVersionError: if the store has another format.
+
+        """
+        raise UsageError(f"{self!r} cannot be opened to read: it has no open_to_read()")
+
+    @property
+    def time_offset(self) -> float:
+        """Seconds by which the database's clock is ahead of what this machine's shows now.
+
+        Those who share a database go by its clock. It is 0 where a database has none.
+        """
+        return 0.0
+
+    # ------------------------------------------------ what has a default: the reader
+
+    def load_part(self, agent_id: str, after: int, limit: int) -> StoredRecords | None:
+        """As `load`, but no more than the first `limit` of those records."""
+        stored = self.load(agent_id, after)
+        return None if stored is None else replace(stored, records=stored.records[:limit])
+
+    def has_text(self, agent_id: str, kinds: Sequence[str], text: str) -> bool:
+        """Whether a record of the agent, of one of these kinds, has this ASCII text in it.
+
+        It is for what strangers may ask. A database that looks itself spends neither memory nor
+        decoding on it, however long the journal is.
+        """
+        stored, wanted = self.load(agent_id, 0), text.encode()
+        records = () if stored is None else stored.records
+        return any(record.kind in kinds and wanted in record.payload for record in records)
+
+    def find_agents(self, agent_ids: Collection[str]) -> list[StoredAgent]:
+        """The agents that there are of these, in any order.
+
+        A damaged row is listed as by `agents`.
+        """
+        found = (self.load(id, NEWEST) for id in set(agent_ids))
+        return [stored.agent for stored in found if stored is not None]
+
+    def due(
+        self, until: datetime, after: tuple[datetime, str] | None, limit: int
+    ) -> list[StoredAgent]:
+        """The agents that are due by a time, in order of due time and id.
+
+        A damaged row is listed as by `agents`, with its due time.
+
+        Args:
+            until: the last due time that counts.
+            after: the due time and id of the last agent of the page before; None for the first.
+            limit: how many at most.
+
+        """
+        due = {
+            (agent.due, agent.agent_id): agent
+            for agent in self._all_agents()
+            if agent.due is not None and agent.due <= until
+        }
+        return [due[key] for key in sorted(due) if after is None or key > after][:limit]
+
+    def list_agents(
+        self, query: AgentQuery, after: AgentKey | None, limit: int
+    ) -> list[StoredAgent]:
+        """Up to `limit` agents behind a key. A damaged row is listed as by `agents`."""
+        return self._index_of_rows().list_agents(query, after, limit)
+
+    def list_asks(self, query: AskQuery, after: AskKey | None, limit: int) -> list[StoredAsk]:
+        """Up to `limit` asks behind a key. A damaged row is listed with its `damage`."""
+        index = MemoryIndex()
+        for agent in self._all_agents():
+            with unreadable_is_logged(agent):
+                stored = self.load(agent.agent_id, 0)
+                if stored is not None:
+                    index.put_loaded(decoded(stored))
+        return index.list_asks(query, after, limit)
+
+    def count_agents(self) -> Mapping[str, int]:
+        """How many agents have each status."""
+        return self._index_of_rows().count_agents()
+
+    def _index_of_rows(self) -> MemoryIndex:
+        index = MemoryIndex()
+        for agent in self._all_agents():
+            index.put(agent, ())
+        return index
+
+    def _all_agents(self) -> Iterator[StoredAgent]:
+        after = ""
+        while page := self.agents(None, after, PAGE):
+            yield from page
+            after = page[-1].agent_id
+
+    # ------------------------------------------------------------------- "checkpoints"
+    # One of each agent, as a cache. What replaces or deletes an agent's records deletes its
+    # checkpoint: `compact` and `delete`.
+
+    def write_checkpoint(self, owned: Owned, checkpoint: Checkpoint) -> None:
+        """The writer's: put it in the place of the agent's last checkpoint.
+
+        Its segments take the place of those with their numbers and above. Nothing happens where
+        another epoch or incarnation is the current one by now, or where the store does not have
+        the record `checkpoint.seq`.
+        """
+        self._refuse("checkpoints")
+
+    def load_latest(self, agent_id: str) -> tuple[Checkpoint | None, StoredRecords] | None:
+        """The reader's: the last checkpoint of an agent, and the records after it, of one moment.
+
+        All records, as by `load`, where it has none, or none of this incarnation from the floor up
+        to the newest record. None if there is no such agent. What is returned may be damaged.
+        """
+        stored = self.load(agent_id, 0)
+        return None if stored is None else (None, stored)
+
+    # ------------------------------------------------------------------- "files"
+    # The bytes of files, each by its hash, of each agent. `append` adds those of `Batch.blobs`,
+    # each once, with the records; `compact` deletes those that are not in `Batch.blobs_in_use`, and
+    # `delete` all.
+
+    def load_blobs(self, agent_id: str, hashes: Collection[str] | None) -> Mapping[str, bytes]:
+        """The reader's: those of the agent that there are of these; None = all of them."""
+        self._refuse("files")
+
+    # ------------------------------------------------------------------- "messages"
+    # The ids of old messages, each with its run. `append` adds those of `Batch.message_runs` with
+    # the records; `compact` keeps all, and `delete` deletes them.
+
+    def message_runs(self, agent_id: str, message_ids: Collection[str] | None) -> Mapping[str, str]:
+        """The reader's: by message id, the run that took it, of these; None = of all."""
+        return {}
+
+    # ------------------------------------------------------------------- "keys"
+    # Which calls have taken a key, of all agents. `append` does what `Batch.key_ends` says of the
+    # agent's own: a key is given back, or its call is done, and the key is kept for the time that
+    # it was taken with. `compact` keeps all. `delete` keeps those of calls that are done. Those
+    # that calls still have are left then: they are kept for that time, from when they were taken.
+
+    def key_secret(self) -> bytes:
+        """The reader's: the secret that the store was made with. It is never shown."""
+        self._refuse("keys")
+
+    def key_uses(self, key_hash: str, at: datetime) -> list[KeyUse]:
+        """The writer's: the calls that have a key, in the order in which they took it.
+
+        Those whose time is over at `at` are left out.
+        """
+        self._refuse("keys")
+
+    def take_key(self, owned: Owned, taking: KeyTaking) -> list[KeyUse] | None:
+        """The writer's: take a key for a call, as `may_take` says.
+
+        A call has one key: what it took before is given back. It waits for nobody: hosts that wait
+        for each other's transactions would stand still with whichever of them does.
+
+        Returns:
+            Empty if the call has the key now; else the calls that have it, as by `key_uses`. None
+            if another host is about to take the key: try again.
+
+        Raises:
+            Fenced: if the agent has another epoch or incarnation by now, or was deleted.
+
+        """
+        self._refuse("keys")
+
+    def free_key(self, key_hash: str, use: KeyUse) -> None:
+        """The writer's: give back the key of a call that is over, unless it is done or left."""
+        self._refuse("keys")
+
+    def has_old_keys(self, before: datetime) -> bool:
+        """The reader's: whether there are keys whose time was over before."""
+        return False
+
+    def delete_old_keys(self, before: datetime) -> None:
+        """The writer's: delete those keys."""
+        self._refuse("keys")
+
+    # ------------------------------------------------------------------- "feed"
+    # What happened to all agents, in the order of the commits: see `journal.feed`. `append` adds
+    # the rows of `Batch.feed`.
+
+    keeps_feed: bool = False
+    """Whether the feed is on, as far as this host knows."""
+
+    def turn_feed(self, on: bool) -> None:
+        """The writer's: turn it on; or off, and empty it."""
+        self._refuse("feed")
+
+    def add_deletion(self, agent_id: str, at: datetime) -> None:
+        """The writer's, in the transaction in which an agent is deleted: tell of that."""
+        self._refuse("feed")
+
+    def trim_feed(self, before: datetime, keep: int) -> None:
+        """The writer's: remove rows from before a time, and all but the newest `keep`."""
+        self._refuse("feed")
+
+    def read_feed(self, after: FeedKey | None, limit: int) -> FeedPage | None:
+        """The reader's: up to `limit` rows behind a key, that no open transaction can come before.
+
+        None: it is off. Without a key: no rows, but where the feed ends now, as to such rows.
+        """
+        return None
+
+    def _refuse(self, what: Kept) -> NoReturn:
+        raise UsageError(f"{self!r} keeps no {what}: {what!r} is not in its `keeps`")

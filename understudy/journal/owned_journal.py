@@ -1,0 +1,162 @@
+"""`OwnedJournal`: the journal in which the owner of an agent writes."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Mapping, Sequence
+from datetime import datetime
+
+from understudy.errors import UsageError
+from understudy.journal.call_keys import KeyTaking, KeyUse
+from understudy.journal.contracts import IndexEntry, Owned
+from understudy.journal.index_status import index_entry_of
+from understudy.journal.loaded import Loaded
+from understudy.journal.taken_states import TakenState
+from understudy.state.agent_state import AgentState
+from understudy.state.records import Record
+
+
+class JournalledAgent(ABC):
+    """An agent that has a journal: what is kept of it besides its records. Called on its loop."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def ledger_state(self) -> AgentState:
+        """The state that all appended records fold to."""
+
+    def index_entry(self) -> IndexEntry:
+        """What the index says of the agent now."""
+        return index_entry_of(self.ledger_state())
+
+    def on_durable(self, seq: int) -> None:
+        """The records up to this number are durable. Called after each commit."""
+        return
+
+
+class FoldedAgent(JournalledAgent):
+    """An agent that nothing runs: its records are written, and that is all."""
+
+    def __init__(self, state: AgentState) -> None:
+        self._state = state
+
+    def ledger_state(self) -> AgentState:
+        return self._state
+
+
+class OwnedJournal(ABC):
+    """A journal under an epoch: a `Journal`, in which the owner of an agent writes.
+
+    What a store does not keep, its journals refuse: the bytes of files, and keys of calls. It is
+    used on one event loop.
+    """
+
+    __slots__ = ()
+
+    @abstractmethod
+    def append(self, records: Sequence[Record]) -> None:
+        """As `Journal.append`."""
+
+    @property
+    @abstractmethod
+    def has_unflushed(self) -> bool:
+        """As `Journal.has_unflushed`."""
+
+    @abstractmethod
+    async def durable(self) -> None:
+        """As `Journal.durable`."""
+
+    @property
+    @abstractmethod
+    def owned(self) -> Owned:
+        """The epoch, with the number of the newest record that was appended."""
+
+    def check_owner(self) -> None:
+        """Raise `Fenced` if another runtime may own the agent by now."""
+        return
+
+    async def wait_for_owner(self) -> None:
+        """Wait while the lease has run out and may still be renewed; then as `check_owner`."""
+        self.check_owner()
+
+    @abstractmethod
+    def fence(self, why: str) -> None:
+        """Write no more: the lease is lost. Every later call raises `Fenced`."""
+
+    def left_state(self) -> TakenState | None:
+        """The state that its records fold to, to continue from; None where it may be another."""
+        return None
+
+    async def note_index(self) -> None:
+        """Tell the index what it says of the agent now, though nothing was recorded."""
+        return
+
+    # ------------------------------------------------------------------- checkpoints
+
+    def write_checkpoints(self, loaded: Loaded | None) -> None:
+        """Write checkpoints of the agent from now on, each with the records of a commit.
+
+        Args:
+            loaded: from what its state was folded when it woke; None if it is new.
+
+        """
+        return
+
+    def write_last_checkpoint(self) -> None:
+        """The agent leaves memory: write one if enough was recorded since the last. Never waits.
+
+        The next owner finds it.
+        """
+        return
+
+    # ------------------------------------------------------------------- files
+
+    def keep_blobs(self, blobs: Mapping[str, bytes]) -> None:
+        """Keep bytes of files, by their hashes, in the commit of the records appended last.
+
+        Raises:
+            UsageError: if the store keeps none.
+
+        """
+        raise UsageError("the store of this runtime keeps no files: see `Store.keeps`")
+
+    async def load_blobs(self, hashes: Collection[str]) -> Mapping[str, bytes]:
+        """The bytes of files with these hashes, as far as they are kept."""
+        raise UsageError("the store of this runtime keeps no files: see `Store.keeps`")
+
+    # ------------------------------------------------------------------- keys of calls
+    # The keys are of the whole store: see `understudy.journal.call_keys`.
+
+    def follow_keys(self) -> None:
+        """From now on, what the records say becomes of the keys of calls is in their commits.
+
+        It is called where an agent wakes that has keys, and follows from `take_key`.
+        """
+        raise self.keeps_no_keys()
+
+    async def key_hash(self, key: str) -> str:
+        """The hash under which the store keeps a key."""
+        raise self.keeps_no_keys()
+
+    async def key_uses(self, key_hash: str, at: datetime) -> Sequence[KeyUse]:
+        """As `Backend.key_uses`, after all that was appended so far."""
+        raise self.keeps_no_keys()
+
+    async def take_key(self, taking: KeyTaking) -> Sequence[KeyUse]:
+        """Take the key for a call, durably; if it is empty, the call has it, else these have."""
+        raise self.keeps_no_keys()
+
+    async def free_key(self, key_hash: str, use: KeyUse) -> None:
+        """As `Backend.free_key`, after all that was appended so far."""
+        raise self.keeps_no_keys()
+
+    async def state_of_use(self, use: KeyUse) -> AgentState | None:
+        """The state of the agent whose call has a key; None if it is gone, or cannot be read."""
+        raise self.keeps_no_keys()
+
+    def keeps_no_keys(self) -> UsageError:
+        """The error of a call with a key in a store that keeps none."""
+        return UsageError(
+            "A tool has `key`, and the store of this runtime keeps no keys of calls: see "
+            "`Store.keeps`"
+        )

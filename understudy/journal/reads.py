@@ -1,0 +1,306 @@
+"""`StoreReads`: all that is read of a store, by whoever reads it; `DatabaseReads` in a thread."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
+from functools import cached_property, partial
+from typing import TypeVar
+
+from tenacity import AsyncRetrying, stop_after_delay
+
+from understudy._base.worker_threads import WorkerThreads
+from understudy.errors import StoreBroken, StoreDamaged, StoreUnavailable, UsageError
+from understudy.journal.asks import StoredAsk
+from understudy.journal.backend import PAGE, Backend, Kept
+from understudy.journal.checkpoints import Checkpoint, read_checkpoint
+from understudy.journal.committer import BACKOFF, WHILE_UNAVAILABLE
+from understudy.journal.contracts import IndexStatus, StoredAgent
+from understudy.journal.feed import FeedHint, FeedKey, FeedPage
+from understudy.journal.lists import AgentKey, AgentQuery, AskKey, AskQuery
+from understudy.journal.loaded import NEWEST, Loaded, decoded
+from understudy.journal.memory_index import MemoryIndex, unreadable_is_logged
+
+T = TypeVar("T")
+
+
+class StoreReads(ABC):
+    """All that is read of a store. Nothing is changed by it.
+
+    Two methods are abstract. The others are made of them, and cost a look at each agent where a
+    store with an index would find those that are wanted.
+    """
+
+    keeps: Collection[Kept] = ()
+    """What is kept besides records and their index: as of `Backend`."""
+
+    @property
+    def keeps_feed(self) -> bool:
+        """Whether the feed is on, as far as this host knows."""
+        return False
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether no other process writes to the store."""
+        return False
+
+    @property
+    def time_offset(self) -> float:
+        """As of `Backend`."""
+        return 0.0
+
+    @cached_property
+    def feed_hint(self) -> FeedHint:
+        """Tells of rows that were added to the feed here."""
+        return FeedHint()
+
+    # ------------------------------------------------------------------- an agent
+
+    @abstractmethod
+    async def load(self, agent_id: str, after: int = 0) -> Loaded | None:
+        """The records of an agent above a number; None if there is no such agent."""
+
+    async def load_part(self, agent_id: str, after: int, limit: int) -> Loaded | None:
+        """As `load`, but no more than the first `limit` of those records."""
+        loaded = await self.load(agent_id, after)
+        return None if loaded is None else replace(loaded, records=loaded.records[:limit])
+
+    async def load_latest(self, agent_id: str) -> Loaded | None:
+        """The last checkpoint of an agent, and the records after it; None if there is none.
+
+        All records, as by `load`, where it has no checkpoint that can be used.
+        """
+        return await self.load(agent_id)
+
+    async def has_text(self, agent_id: str, kinds: Sequence[str], text: str) -> bool:
+        """Whether a record of the agent, of one of these kinds, may have this ASCII text in it."""
+        return True
+
+    async def load_blobs(
+        self, agent_id: str, hashes: Collection[str] | None = None
+    ) -> Mapping[str, bytes]:
+        """The bytes of the agent's files with these hashes, as far as they are kept; None = all.
+
+        Raises:
+            UsageError: if no files are kept.
+
+        """
+        raise UsageError(f"{self!r} keeps no files")
+
+    async def message_runs(
+        self, agent_id: str, message_ids: Collection[str] | None = None
+    ) -> Mapping[str, str]:
+        """By message id, the run that took the message, of these that are kept; None = all."""
+        return {}
+
+    # ------------------------------------------------------------------- many agents
+
+    @abstractmethod
+    def agents(
+        self, index_statuses: Collection[IndexStatus] | None = None
+    ) -> AsyncIterator[StoredAgent]:
+        """The agents with one of these statuses (None: any), by id."""
+
+    async def find_agents(self, agent_ids: Collection[str]) -> Sequence[StoredAgent]:
+        """What the index says of these agents, as far as there are any. In any order."""
+        found = [await self.load(id, NEWEST) for id in set(agent_ids)]
+        return [loaded.agent for loaded in found if loaded is not None]
+
+    async def find_agent(self, agent_id: str) -> StoredAgent | None:
+        """What the index says of an agent now; None if there is none."""
+        return next(iter(await self.find_agents([agent_id])), None)
+
+    async def due(self, until: datetime) -> AsyncIterator[StoredAgent]:
+        """The agents that are due by this time, by due time."""
+        found = [
+            (stored.due, stored.agent_id, stored)
+            async for stored in self.agents()
+            if stored.due is not None and stored.due <= until
+        ]
+        for _, _, stored in sorted(found, key=lambda each: each[:2]):
+            yield stored
+
+    async def list_agents(
+        self, query: AgentQuery, after: AgentKey | None, limit: int
+    ) -> Sequence[StoredAgent]:
+        """Up to `limit` agents behind a key."""
+        return await self.ask_index(lambda index: index.list_agents(query, after, limit))
+
+    async def list_asks(
+        self, query: AskQuery, after: AskKey | None, limit: int
+    ) -> Sequence[StoredAsk]:
+        """Up to `limit` asks behind a key."""
+        return await self.ask_index(lambda index: index.list_asks(query, after, limit))
+
+    async def count_agents(self) -> Mapping[str, int]:
+        """How many agents have each status."""
+        return await self.ask_index(lambda index: index.count_agents())
+
+    async def ask_index(self, question: Callable[[Backend | MemoryIndex], T]) -> T:
+        """Ask an index of all agents. Where none is kept, every agent is loaded for it.
+
+        An agent that cannot be read is logged, and told without what it asks.
+        """
+        index = MemoryIndex()
+        async for stored in self.agents():
+            index.put(stored, ())
+            with unreadable_is_logged(stored):
+                loaded = await self.load_latest(stored.agent_id)
+                if loaded is None:
+                    index.remove(stored.agent_id)  # it is deleted meanwhile
+                else:
+                    index.put_loaded(loaded)
+        return question(index)
+
+    # ------------------------------------------------------------------- the feed
+
+    async def read_feed(self, after: FeedKey | None, limit: int) -> FeedPage | None:
+        """As `Backend.read_feed`."""
+        return None
+
+
+class DatabaseReads(StoreReads):
+    """Reads a database under a `Backend`, in a thread, also while a runtime writes to it.
+
+    Args:
+        backend: the database.
+        patience: seconds for which it is retried while it cannot be reached.
+
+    """
+
+    def __init__(self, backend: Backend, *, patience: float) -> None:
+        self.keeps = backend.keeps
+        self._backend: Backend = backend
+        self._patience: float = patience
+        # `run_in_executor` with a ThreadPoolExecutor(1) takes 1.10 to 1.17 times as long for a
+        # read, and the interpreter joins its thread at exit, so a read that hangs would hang it.
+        self._reader = WorkerThreads(1, name="understudy-reader")
+
+    async def open_to_read(self) -> None:
+        """Connect to a database that another process may have open, and take no lock.
+
+        Raises:
+            UsageError, StoreUnavailable, StoreBroken, StoreDamaged, SchemaVersionError: as of
+                `Backend.open_to_read`.
+
+        """
+        await self._reader.run(self._backend.open_to_read)
+
+    async def disconnect(self) -> None:
+        """Disconnect what `open_to_read` has connected."""
+        await self._reader.run(self._backend.close)
+
+    @property
+    def keeps_feed(self) -> bool:
+        return self._backend.keeps_feed
+
+    @property
+    def time_offset(self) -> float:
+        return self._backend.time_offset
+
+    async def load(self, agent_id: str, after: int = 0) -> Loaded | None:
+        def load() -> Loaded | None:
+            stored = self._backend.load(agent_id, min(after, NEWEST))
+            return None if stored is None else decoded(stored)
+
+        return await self.read_records(load)
+
+    async def load_part(self, agent_id: str, after: int, limit: int) -> Loaded | None:
+        def load() -> Loaded | None:
+            stored = self._backend.load_part(agent_id, after, limit)
+            return None if stored is None else decoded(stored)
+
+        return await self.read_records(load)
+
+    async def load_latest(self, agent_id: str) -> Loaded | None:
+        def load() -> Loaded | None:
+            checkpoint: Checkpoint | None = None
+            try:
+                checkpoint, stored = self._backend.load_latest(agent_id) or (None, None)
+            except (StoreBroken, StoreDamaged):
+                # The cache may be what is damaged. If it is the records, this raises the same.
+                stored = self._backend.load(agent_id, 0)
+            if checkpoint is not None and stored is not None:
+                state = read_checkpoint(checkpoint, stored.agent.incarnation)
+                if state is not None and stored.first_seq == state.seq + 1:
+                    return decoded(stored, state)
+                stored = self._backend.load(agent_id, 0)
+            return None if stored is None else decoded(stored)
+
+        return await self.read_records(load)
+
+    async def has_text(self, agent_id: str, kinds: Sequence[str], text: str) -> bool:
+        return await self.read(partial(self._backend.has_text, agent_id, kinds, text))
+
+    async def load_blobs(
+        self, agent_id: str, hashes: Collection[str] | None = None
+    ) -> Mapping[str, bytes]:
+        return await self.read(partial(self._backend.load_blobs, agent_id, hashes))
+
+    async def message_runs(
+        self, agent_id: str, message_ids: Collection[str] | None = None
+    ) -> Mapping[str, str]:
+        return await self.read(partial(self._backend.message_runs, agent_id, message_ids))
+
+    async def agents(
+        self, index_statuses: Collection[IndexStatus] | None = None
+    ) -> AsyncIterator[StoredAgent]:
+        after, is_last = "", False
+        while not is_last:
+            page = await self.read(partial(self._backend.agents, index_statuses, after, PAGE))
+            for agent in page:
+                yield agent
+                after = agent.agent_id
+            is_last = len(page) < PAGE
+
+    async def find_agents(self, agent_ids: Collection[str]) -> Sequence[StoredAgent]:
+        return await self.read(partial(self._backend.find_agents, agent_ids))
+
+    async def due(self, until: datetime) -> AsyncIterator[StoredAgent]:
+        after: tuple[datetime, str] | None = None
+        is_last = False
+        while not is_last:
+            page = await self.read(partial(self._backend.due, until, after, PAGE))
+            for agent in page:
+                yield agent
+                assert agent.due is not None, "the index finds agents by their due times"
+                after = agent.due, agent.agent_id
+            is_last = len(page) < PAGE
+
+    async def ask_index(self, question: Callable[[Backend | MemoryIndex], T]) -> T:
+        return await self.read(lambda: question(self._backend))
+
+    async def read_feed(self, after: FeedKey | None, limit: int) -> FeedPage | None:
+        return await self.read(partial(self._backend.read_feed, after, limit))
+
+    async def read_records(self, load: Callable[[], T]) -> T:
+        """Load records: as `read`, unless more is to be waited for."""
+        return await self.read(load)
+
+    async def read(self, function: Callable[[], T]) -> T:
+        """Call it in the reader's thread, again while the database cannot be reached."""
+        try:
+            return await self._reader.run(function)
+        except StoreUnavailable as error:
+            return await self._retry_read(function, error)
+
+    async def _retry_read(self, function: Callable[[], T], first: StoreUnavailable) -> T:
+        """The attempts after the first one, which has failed."""
+        failure: StoreUnavailable | None = first
+        retry = AsyncRetrying(
+            retry=WHILE_UNAVAILABLE,
+            wait=BACKOFF,
+            stop=stop_after_delay(self._patience),
+            reraise=True,
+        )
+
+        async def attempt() -> T:
+            nonlocal failure
+            if failure is not None:  # so that Tenacity waits before the next attempt
+                raised, failure = failure, None
+                raise raised
+            return await self._reader.run(function)
+
+        return await retry(attempt)

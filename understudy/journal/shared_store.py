@@ -1,0 +1,201 @@
+"""`SharedStore`: what hosts that share a store have of it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
+
+from understudy.errors import StoreBroken
+from understudy.journal.codec import encode
+from understudy.journal.database_threads import DatabaseThreads
+from understudy.journal.owned_journal import OwnedJournal
+from understudy.journal.shared import (
+    Hint,
+    HostedDefinition,
+    Notified,
+    Place,
+    Post,
+    Posted,
+    PostState,
+    Sent,
+    SharedBackend,
+    Taken,
+    Wanted,
+)
+from understudy.journal.taken_states import TakenStates
+from understudy.state.records import Record
+
+_LEFT = str(Hint("left"))
+FEW_RECORDS = 64
+"""So many, at most, are read with a claim."""
+
+
+class SharedStore:
+    """What hosts that share a store have of it. Used on the runtime's loop, as the store.
+
+    Methods without a docstring are those of `SharedBackend`.
+
+    Args:
+        backend: the database.
+        threads: of the store.
+        taken: the states of agents that other hosts have taken.
+        max_bytes: a larger record is refused.
+
+    """
+
+    def __init__(
+        self,
+        backend: SharedBackend,
+        threads: DatabaseThreads,
+        taken: TakenStates,
+        *,
+        max_bytes: int,
+    ) -> None:
+        self._backend = backend
+        self._read = threads.read
+        self._change = threads.change
+        self._threads = threads
+        self._taken = taken
+        self._max_bytes = max_bytes
+
+    @property
+    def host_id(self) -> int | None:
+        return self._backend.host_id
+
+    def listen(self, notified: Notified | None) -> None:
+        """Listen from the next opening of the store on. `notified` is called on the loop."""
+        if notified is None:
+            self._backend.listen(None)
+            return
+        loop = asyncio.get_running_loop()
+
+        def tell(text: str | None) -> None:
+            with suppress(RuntimeError):  # the loop is closed, and its runtime with it
+                loop.call_soon_threadsafe(notified, text)
+                if text in (None, _LEFT):
+                    loop.call_soon_threadsafe(self._look_for_dead_hosts)
+
+        self._backend.listen(tell)
+
+    # ------------------------------------------------------------------- hosts
+
+    def introduce(self, labels: Collection[str]) -> None:
+        self._backend.introduce(labels)
+
+    async def register(self, definitions: Sequence[HostedDefinition]) -> None:
+        await self._change(partial(self._backend.register, definitions))
+
+    async def set_draining(self) -> None:
+        await self._change(self._backend.set_draining)
+
+    async def give(
+        self,
+        agent_id: str,
+        agent: str,
+        created: Record | None,
+        needs: Collection[str] | None = None,
+    ) -> str | None:
+        first = None if created is None else encode(created, max_bytes=self._max_bytes)
+        return await self._change(partial(self._backend.give, agent_id, agent, first, needs))
+
+    async def wait_for_dead_hosts(self) -> None:
+        """Wait until a host may have left something that this one was not told of.
+
+        A lease has ended, or was ended here because its process has ended; a host has closed; or
+        an agent may have been given to this host while it did not hear the others.
+        """
+        await self._threads.lease.dead_hosts.wait()
+        self._threads.lease.dead_hosts.clear()
+
+    def _look_for_dead_hosts(self) -> None:
+        self._threads.lease.dead_hosts.set()  # each time that the store opens it has another lease
+
+    # ------------------------------------------------------------------- agents
+
+    async def take(
+        self,
+        agent_id: str,
+        agent: str | None,
+        *,
+        at_rest: bool = True,
+        creates: bool = True,
+        loads: bool = False,
+    ) -> Taken | None:
+        """As of `SharedBackend`.
+
+        Args:
+            agent_id, agent, at_rest, creates: as of `SharedBackend`.
+            loads: whether it is read, too, where that takes no more than a few records.
+
+        """
+        left = self._taken.find(agent_id) if loads else None
+
+        def take() -> Taken | None:
+            owned = self._backend.take(agent_id, agent, at_rest=at_rest, creates=creates)
+            if owned is None:
+                return None
+            # Here and not in the reader's thread, which would have to wait for the claim: a few
+            # records are decoded while the others wait for their commit.
+            if left is None or owned.last_seq - left.woken.seq > FEW_RECORDS:
+                return Taken(owned)
+            return Taken(owned, left.read(self._backend.load_claimed))
+
+        try:
+            return await self._threads.claim_by(agent_id, take)
+        except StoreBroken:
+            # If it is that read, the commits beside it broke, too: the next one is made apart
+            # (test_a_read_that_breaks_a_claim_is_not_made_with_the_next_one).
+            self._taken.forget(agent_id)
+            raise
+
+    def keep_left(self, journal: OwnedJournal) -> None:
+        """Another host has taken the agent of this journal: keep its state for a while."""
+        left = journal.left_state()
+        if left is not None:
+            self._taken.keep(left)
+
+    async def place(self, agent_id: str) -> Place | None:
+        return await self._read(partial(self._backend.place, agent_id))
+
+    async def epochs(self, agent_ids: Sequence[str]) -> Mapping[str, int]:
+        return await self._read(partial(self._backend.epochs, agent_ids))
+
+    # ------------------------------------------------------------------- calls
+
+    async def post(self, agent_id: str, incarnation: int, posts: Sequence[Post]) -> list[int]:
+        return await self._change(partial(self._backend.post, agent_id, incarnation, posts))
+
+    async def begin_post(self, id: int, attempt: str) -> bool:
+        return await self._change(partial(self._backend.begin_post, id, attempt))
+
+    async def reply(self, id: int, reply: bytes) -> None:
+        await self._change(partial(self._backend.reply, id, reply))
+
+    async def remove_posts(self, ids: Sequence[int]) -> None:
+        await self._change(partial(self._backend.remove_posts, ids))
+
+    async def withdraw(self, ids: Sequence[int]) -> Mapping[int, bool]:
+        return await self._change(partial(self._backend.withdraw, ids))
+
+    async def retell(self, id: int) -> None:
+        await self._change(partial(self._backend.retell, id))
+
+    async def delete_lost_replies(self) -> None:
+        await self._change(self._backend.delete_lost_replies)
+
+    async def tell(self, host_id: int, hint: Hint) -> None:
+        await self._change(partial(self._backend.tell, host_id, hint))
+
+    async def posted(self, wanted: Wanted) -> Sequence[Posted]:
+        return await self._read(partial(self._backend.posted, wanted))
+
+    async def post_states(self, ids: Sequence[int]) -> Mapping[int, PostState]:
+        return await self._read(partial(self._backend.post_states, ids))
+
+    async def orphans(self, limit: int) -> Sequence[tuple[str, str]]:
+        return await self._read(partial(self._backend.orphans, limit))
+
+    async def send(self, sent: Sequence[Sent]) -> None:
+        await self._read(partial(self._backend.send, sent))
