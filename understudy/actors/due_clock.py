@@ -193,28 +193,20 @@ class DueClock:
         self._armed_at, self._disarm = at, _nothing
         if at is None:
             return
-        clock = self._services.clock
+        clock, now = self._services.clock, self._now()
         if isinstance(clock, TimerClock):
             # Also for a time that has passed: who advances the clock meanwhile waits for the work.
             self._disarm = clock.call_at(at, self._on_time)
-            if at <= clock.now():
-                self._begin()
         else:
-            self._wait(at)
-
-    def _wait(self, at: datetime) -> None:
-        now = self._now()
-        seconds = RECHECK if now is None else (at - now).total_seconds()
-        timer = self._services.loop.call_later(min(max(seconds, 0.0), RECHECK), self._look)
-        self._disarm = timer.cancel
+            left = RECHECK if now is None else max((at - now).total_seconds(), 0.0)
+            timer = self._services.loop.call_later(min(left, RECHECK), self._look)
+            self._disarm = timer.cancel
+        if now is not None and at <= now:
+            self._begin()
 
     def _look(self) -> None:
-        at, self._armed_at = self._armed_at, None
-        now = self._now()
-        if at is not None and now is not None and at <= now:
-            self._begin()
-        else:
-            self._arm()
+        self._armed_at = None
+        self._arm()
 
     def _now(self) -> datetime | None:
         """The time; None while the application's clock raises, which is logged once."""

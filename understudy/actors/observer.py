@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Coroutine, Sequence
 from functools import partial
-from types import TracebackType
 from typing import Any, Self, TypeVar, overload
 
 from understudy._base import forks
@@ -16,7 +15,6 @@ from understudy.actors.agent.histories import Histories
 from understudy.actors.agent.stored_agents import (
     AgentInfo,
     info_of,
-    loaded_agent,
     stored_events,
     stored_state,
 )
@@ -27,7 +25,7 @@ from understudy.actors.reads.store_views import OTHER, StoreViews
 from understudy.display import DisplayUpdate
 from understudy.errors import ForkedRuntime, UnknownAgent, UsageError
 from understudy.history import HistoryPage, check_page
-from understudy.journal import DatabaseStore
+from understudy.journal import DatabaseStore, StoredAgent
 from understudy.journal.opening import open_reader
 from understudy.journal.reads import DatabaseReads
 from understudy.loop_actors.future import Future
@@ -77,12 +75,7 @@ class Observer(StoreViews):
         self._loop = loop
         return self
 
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc_value: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exc_info: object) -> None:
         loop, self._loop = self._loop, None
         if self._forks != forks.count:
             return  # the loop's thread is the parent's
@@ -96,12 +89,7 @@ class Observer(StoreViews):
         self._loop = asyncio.get_running_loop()
         return self
 
-    async def __aexit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc_value: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *exc_info: object) -> None:
         self._loop = None
         await self._close()
 
@@ -129,9 +117,7 @@ class Observer(StoreViews):
         checked_id(id)
 
         async def info() -> AgentInfo:
-            for stored in await self._reader.find_agents([id]):
-                return info_of(stored)
-            raise UnknownAgent(agent_id=id)
+            return info_of(await self._row(id))
 
         return self._call(info)
 
@@ -201,12 +187,18 @@ class Observer(StoreViews):
         check_page(number, 1)
 
         async def events() -> list[AgentEvent]:
-            await loaded_agent(self._reader, id)
+            await self._row(id)
             return (await stored_events(self._reader, id, number)).events
 
         return self._call(events)
 
     # -------------------------------------------------------------------- inside
+
+    async def _row(self, id: str) -> StoredAgent:
+        row = await self._reader.find_agent(id)
+        if row is None:
+            raise UnknownAgent(agent_id=id)
+        return row
 
     def _running_loop(self) -> asyncio.AbstractEventLoop:
         if self._forks != forks.count:

@@ -31,9 +31,9 @@ from understudy.state.agent_state import AgentState
 
 T = TypeVar("T")
 SECONDS = 20.0
-"""How long the store may take to answer."""
+"""Seconds that the store may take to answer."""
 OWN_ID = "understudy-"
-"""How the ids of messages begin that the server has made. A message with such an id is not new."""
+"""The beginning of the ids of messages that the server has made. Such a message is not new."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class Answer:
     decide: Callable[[Request, str], Decision]
     """The decision, for the request and the name of who decides."""
     digest: str | None = None
-    """Of what the person was shown, where the client says it."""
+    """The digest of what the person was shown, if the client says it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ class Said:
     content: UserInput | None = None
     answers: Sequence[Answer] = ()
     results: Callable[[Iterable[Request]], Sequence[Answer]] = lambda _: ()
-    """By what is asked: the answers that are results of calls which the page has executed."""
+    """Gives, for open requests, the answers that are results of calls which the page executed."""
     offered: Collection[str] = ()
     """The names of the tools that the page executes."""
 
@@ -65,34 +65,35 @@ class Writer(ABC, Generic[T]):
     """Writes the answer to one request in a protocol."""
 
     has_snapshots: ClassVar[bool]
-    """Whether it can tell of a whole conversation. If not, who comes back gets the last run."""
+    """Whether the protocol can show a whole conversation. If not, a client that comes back gets the
+    last run."""
 
     @abstractmethod
     def begin(self) -> AsyncIterator[T]:
-        """The stream begins."""
+        """Begin the stream."""
 
     @abstractmethod
     def snapshot(self, state: AgentState | None) -> AsyncIterator[T]:
-        """All of the conversation, in the place of what the client has."""
+        """Write the whole conversation, in the place of what the client has."""
 
     @abstractmethod
     def write(self, given: Given) -> AsyncIterator[T]:
-        """What the feed gives out."""
+        """Write what the feed gives out."""
 
     @abstractmethod
     def end(
         self, outcome: Outcome | None, state: AgentState | None, *, waits: bool
     ) -> AsyncIterator[T]:
-        """The agent is at rest; or it waits for a time, or for the outside."""
+        """End the stream: the agent is at rest, or waits for a time or for the outside."""
 
     @abstractmethod
     def error(self, error: Exception) -> AsyncIterator[T]:
-        """Nothing was done, or it failed."""
+        """End the stream by an error: nothing was done, or it failed."""
 
 
 @dataclass(slots=True)
 class Conversation:
-    """A client and an agent.
+    """One request of a client to an agent.
 
     Args:
         site: the endpoint.
@@ -201,7 +202,7 @@ class Conversation:
     def _what_is_asked(
         self, state: AgentState | None
     ) -> tuple[Callable[[], Awaitable[Outcome | None]] | None, bool]:
-        """What is to be done, and whether it is something new."""
+        """What is to be done, and whether that is something new."""
         said, ref = self.said, self.ref
         answered = {answer.id for answer in said.answers}
         asked = () if state is None else state.requests
@@ -292,7 +293,7 @@ class Conversation:
 
 
 def refusal_of(error: Exception) -> Exception:
-    """The error, with one name for an answer that came too late, and for one that was overtaken."""
+    """The error for a client. An answer that is too late, or was overtaken, has its own name."""
     if isinstance(error, RequestExpired):
         return refused(409, "InterruptExpired", "The time for an answer is over.")
     if isinstance(error, AlreadyDecided):
@@ -314,7 +315,7 @@ def _goes_on(state: AgentState) -> bool:
 
 
 def _waits(state: AgentState | None) -> bool:
-    """Whether its tools sleep, or wait for the outside: perhaps for days."""
+    """Whether tools of the agent sleep, or wait for the outside: perhaps for days."""
     return state is not None and state.status == "waiting"
 
 

@@ -230,7 +230,7 @@ class _Endpoint:
 
 
 class _Json:
-    """Says that what is refused is told as JSON: there are no pages here."""
+    """Makes the guard refuse as JSON: there are no pages here."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app

@@ -18,13 +18,13 @@ from understudy.state.agent_state import AgentState
 SourceOf = Callable[[], Runtime]
 """Gives what runs the agents: a `Runtime`, or a `Cluster`."""
 AgentIdOf = Callable[[User, str], str | None]
-"""By the user and the id of a conversation, the id of its agent; None: there is none for them."""
+"""Gives the id of an agent by the user and the id of the conversation; None: the user has none."""
 ShareState = bool | Callable[[AgentState], Any]
 
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """One endpoint.
+    """One endpoint, and its agents.
 
     Args:
         source_of: gives the runtime.
@@ -107,7 +107,7 @@ class Site:
 
 
 def own_threads(agent: str) -> AgentIdOf:
-    """Each user has conversations of their own: nobody comes to those of others by an id."""
+    """The ids of agents where each user has their own conversations: no id leads to another's."""
 
     def id_of(user: User, thread_id: str) -> str:
         # Quoted, no part has a colon: two users, or two agents, never share an id.
@@ -117,7 +117,7 @@ def own_threads(agent: str) -> AgentIdOf:
 
 
 def unknown_thread() -> Exception:
-    """The refusal for a conversation that is none, or is not the user's."""
+    """The refusal of a conversation that does not exist, or is not the user's."""
     return refused(404, "UnknownThread", "There is no such conversation.")
 
 

@@ -46,7 +46,7 @@ OUTCOMES = {
     "withdrawn": STOPPED,
     "failed": RUN_FAILED,
 }
-"""Of `run --wait`."""
+"""The exit codes of `run --wait`, by the outcome of the run."""
 _OF_STATUS = {400: USAGE, 404: NOT_FOUND, 409: STALE, 422: STALE, 503: STORE, 504: STORE}
 _OF_ERRORS: tuple[tuple[type[Exception], int], ...] = (
     (UnknownAgent, NOT_FOUND),
@@ -66,7 +66,7 @@ _to_close: ContextVar[ExitStack] = ContextVar("_to_close")
 
 
 def close_at_end(close: Callable[[], None]) -> None:
-    """Call this when the command ends, however it does."""
+    """Call a function when the command ends, however it ends."""
     _to_close.get().callback(close)
 
 
@@ -94,7 +94,7 @@ class ApiProblem(Exception):
 
     @property
     def code(self) -> int:
-        """The exit code of it."""
+        """The exit code of this problem."""
         if self.error in ("LoginNeeded", "NoApi", "OwnedElsewhere", "StoreUnavailable"):
             return STORE
         if self.error in ("AgentDeleted", "UnknownAgent"):
@@ -112,7 +112,7 @@ def code_of(error: Exception) -> int:
 
 
 def message_of(error: Exception) -> str:
-    """What a person is told of an error. What runs do meanwhile is for those who run them."""
+    """The text of an error for a person. What runs do meanwhile is the server's concern."""
     if isinstance(error, StoreUnavailable):
         return f"the store cannot be reached: {error.cause}"
     return text_of(error)

@@ -8,7 +8,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
-from types import TracebackType
 from typing import Any, Self
 
 from understudy.actors import Observer
@@ -39,12 +38,7 @@ class Source(ABC):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc_value: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exc_info: object) -> None:
         self.close()
 
     @abstractmethod
@@ -89,7 +83,7 @@ _ROW = (
 
 
 def every_row(listed: Any, limit: int | None, **filters: Any) -> Iterator[dict[str, Any]]:
-    """The rows of all pages, or the first of them."""
+    """The rows of all pages, or the first `limit` rows."""
     after: str | None = None
     left = limit
     while left is None or left > 0:
@@ -103,7 +97,7 @@ def every_row(listed: Any, limit: int | None, **filters: Any) -> Iterator[dict[s
 
 
 class StoreSource(Source):
-    """An `Observer`: it takes no lock, needs no definition, and changes nothing."""
+    """A source that reads a store by an `Observer`, beside its runtime."""
 
     def __init__(self, store: str) -> None:
         self._observer = Observer(store)
@@ -160,7 +154,7 @@ class StoreSource(Source):
 
 
 class ApiSource(Source):
-    """The API of a running server."""
+    """A source that asks the API of a running server."""
 
     def __init__(self, api: Api) -> None:
         self.api = api
@@ -222,7 +216,7 @@ class ApiSource(Source):
     def _followed(
         self, path: str, after: str | int | None, *, follow: bool = True
     ) -> Iterator[dict[str, Any]]:
-        """What a stream brings: the server ends it now and then, and it goes on behind the last."""
+        """The data of a stream. The server ends it now and then; the next one goes on behind it."""
         separator = "&" if "?" in path else "?"
         while True:
             for id, data in self.api.stream(

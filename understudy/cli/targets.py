@@ -40,7 +40,7 @@ TokenOption = Annotated[
 
 
 def looking(store: str | None, url: str | None, token: str | None) -> Source:
-    """What a command that changes nothing looks into."""
+    """The source of a command that changes nothing."""
     if url is None and store is not None:
         return StoreSource(store)
     return ApiSource(changing(store, url, token))

@@ -21,10 +21,10 @@ T = TypeVar("T")
 
 
 class _Subscription(Stream[T]):
-    """What a host brings of an agent. Where it ends, it is asked for at another one."""
+    """A subscription at a host. If the host ends, another host is asked."""
 
     _method: str
-    """Of a ref: it subscribes at the host."""
+    """The name of the method of a ref that subscribes at the host."""
 
     def __init__(self, calls: Calls, target: Target, after: int) -> None:
         if not isinstance(after, int) or isinstance(after, bool) or after < 0:
@@ -36,7 +36,7 @@ class _Subscription(Stream[T]):
         self._last = after
         self._host: HostEnd | None = None
         self._number = 0
-        """Of the subscription, at its host."""
+        """The number of the subscription at its host."""
         self._is_closed = False
 
     def _steps(self) -> Iterator[T | Future[list[T]]]:
@@ -60,7 +60,7 @@ class _Subscription(Stream[T]):
             self._calls.on_loop(closed)
 
     async def _read(self) -> list[T]:
-        """What comes next; nothing if it has ended."""
+        """The next items; none if the subscription has ended."""
         while not self._is_closed and not self._calls.has_ended:
             try:
                 if self._host is None:
@@ -86,11 +86,11 @@ class _Subscription(Stream[T]):
 
     @abstractmethod
     def _begin(self) -> int:
-        """The number after which it goes on at a host."""
+        """The number after which the subscription goes on at a host."""
 
     @abstractmethod
     def _new(self, found: list[T]) -> list[T]:
-        """What it has not brought yet."""
+        """The items that were not brought yet."""
 
 
 class ClusterSubscription(_Subscription[AgentEvent]):
@@ -102,9 +102,9 @@ class ClusterSubscription(_Subscription[AgentEvent]):
 
     _method = "events"
     _seen = 0
-    """How many events of the record `_last` it has brought: they have one number."""
+    """How many events of the record `_last` were brought: they have one number."""
     _skip = 0
-    """How many of those are to come again, after it went to another host."""
+    """How many events of the record `_last` another host is going to bring again."""
 
     def _begin(self) -> int:
         # From the record before: of the last one there may be more events than were brought.

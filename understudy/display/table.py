@@ -36,24 +36,24 @@ PUT_OFF = "put off"
 
 @dataclass(slots=True)
 class Place:
-    """One agent of the tree, where rows come from: the outermost one, or one that it runs."""
+    """An agent of the tree, where rows come from: the outermost agent, or one that it runs."""
 
     path: tuple[str, ...]
     key: str = ""
-    """Its key among the agents that run; empty for the outermost one."""
+    """The key of the agent among the agents that run; empty for the outermost agent."""
     parent: str | None = None
-    """The row of the call that runs it."""
+    """The id of the row of the call that runs the agent."""
     run_id: str | None = None
     turn: int = 0
     """The number of the next reply."""
     attempt: int = 0
     """The number of the attempt that goes on; 0 where it is not known."""
     calls: dict[str, str] = field(default_factory=dict)
-    """The rows of the calls of the open turn, by call key."""
+    """The ids of the rows of the open turn's calls, by call key."""
     live: list[str] = field(default_factory=list)
-    """The rows of the reply that is being written, which nothing has recorded."""
+    """The ids of the rows of the reply that is being written, which is not recorded."""
     open: dict[str, str] = field(default_factory=dict)
-    """The rows of what holds until something else is recorded: a pause, a quarantine."""
+    """The ids of the rows that hold until another record: a pause, a quarantine."""
 
 
 def part_id(run_id: str, turn: int, part: int) -> str:

@@ -25,13 +25,13 @@ Watch = Callable[[Visit, Hints], Awaitable[None]]
 POLL = 2.0
 """Seconds between two looks at what a page shows."""
 SHORTEST = 0.3
-"""Seconds between two looks that are asked for by events."""
+"""The fewest seconds between two looks, however much happens."""
 SLOWEST = 10.0
-"""Seconds between two looks where the feed says when something happens: ages change, too."""
+"""Seconds between two looks while the feed says when something happens: ages change, too."""
 
 
 def version(part: str) -> str:
-    """What a browser that shows this part says that it has."""
+    """The text by which a browser says that it shows this part."""
     return digest(part)[:16]
 
 
@@ -100,7 +100,7 @@ class Watching:
         self.begin()
 
     def begin(self) -> None:
-        """Watch, unless that goes on still."""
+        """Watch again, unless the watch still goes on."""
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._watched())
 

@@ -29,7 +29,7 @@ class Field:
 
     kind: Kind
     path: str
-    """Where its value stands, as a JSON pointer."""
+    """The place of the value, as a JSON pointer."""
     label: str
     help: str = ""
     is_required: bool = True
@@ -38,27 +38,27 @@ class Field:
     given: Literal["value", "null", "absent"] = "value"
     """Whether it has a value now."""
     text: str = ""
-    """What is in it, or was typed."""
+    """The text in the field, or what was typed."""
     attributes: dict[str, str] = field(default_factory=dict)
     options: list[tuple[str, str]] = field(default_factory=list)
-    """Of a choice: the values as JSON, and what is shown."""
+    """The options of a choice: each value as JSON, and the text that is shown."""
     fields: list[Field] = field(default_factory=list)
-    """Of an object or a list."""
+    """The fields of an object or a list."""
     errors: list[str] = field(default_factory=list)
 
     @property
     def name(self) -> str:
-        """Of the input."""
+        """The name of the input."""
         return f"v:{self.path}"
 
     @property
     def id(self) -> str:
-        """Of the element: a text that CSS and links can name."""
+        """The id of the element, which CSS and links can name."""
         return "f" + self.path.encode().hex()
 
     @property
     def all(self) -> Iterator[Field]:
-        """It, and those in it."""
+        """The field itself, and all fields in it."""
         yield self
         for inner in self.fields:
             yield from inner.all
@@ -100,7 +100,7 @@ class EditForm:
         self._schema = schema
         self._typed = typed
         self.errors: list[str] = []
-        """What is wrong with the whole."""
+        """The errors of the form as a whole."""
         properties = schema.get("properties")
         if isinstance(properties, dict) and not schema.get("additionalProperties"):
             self.fields: list[Field] = self._properties(schema, "", dict(arguments), (), 0)

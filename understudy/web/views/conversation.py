@@ -11,7 +11,7 @@ from understudy.display.rows import merged
 from understudy.web.visit import Visit
 
 PAGE = 200
-"""Rows of a page; the newest are shown first."""
+"""Rows of a page. The newest page is shown first."""
 
 
 async def conversation(visit: Visit) -> dict[str, Any]:

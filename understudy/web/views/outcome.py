@@ -13,10 +13,11 @@ from understudy.web.live import Watching, follow_feed
 from understudy.web.visit import Visit
 
 LONGEST = 60
+"""The most seconds that a request may wait for an outcome."""
 POLL = 0.2
-"""Seconds between two looks where the store has no feed that says when something happens."""
+"""Seconds between two looks at a store without a feed."""
 SLOWEST = 5.0
-"""Seconds between two looks where it has."""
+"""Seconds between two looks at a store whose feed says when something happens."""
 
 
 async def outcome(visit: Visit) -> dict[str, Any]:
