@@ -3,6 +3,8 @@
 The files under `tests/data` were written once, and are read by the code of today: all means the
 same, and is written again as it was. The README there says what they are, and what to do when a
 test here fails.
+
+Rules: J32.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`Runtime(factory=)`: the definition of an agent is made when it is activated."""
+"""`Runtime(factory=)`: the definition of an agent is made when it is activated (J10)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Runtimes that share a store: an agent is one runtime's at a time, and is given up in order."""
+"""Runtimes that share a store: an agent is one runtime's at a time, and is given up in order.
+
+Rules: J20.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""What is done with agents in a store: told, compacted, deleted, carried elsewhere, put away."""
+"""What is done with agents in a store: told, compacted, deleted, carried elsewhere, put away.
+
+Rules: A9.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Context: what held for the caller holds for the code of its run, wherever that is."""
+"""Context: what held for the caller holds for the code of its run, wherever that is (J90)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The list of what is in doubt: what people are asked about, and what only a model was told of."""
+"""The list of what is in doubt: what people are asked about, and what only a model was told of.
+
+Rules: J4.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Reminders, escalations and expiries come by themselves, whether the agent is in memory or not."""
+"""Reminders, escalations and expiries come by themselves, whether the agent is in memory or not.
+
+Rules: I14, I15.
+"""
 
 from __future__ import annotations
 

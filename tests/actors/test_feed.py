@@ -819,7 +819,7 @@ async def test_only_commits_that_the_feed_tells_are_told_of(new_store: NewStore)
         completed(await soon(runtime.spawn("desk", "a").run("Go.")))
         events = await first(runtime.events(start="oldest"), 3)
         assert kinds(events) == ["running", "run_finished", "idle"]
-        assert store.feed_hint.told <= 3
+        assert store.feed_hint.count <= 3
 
 
 @pytest.mark.usefixtures("never_polls")
@@ -843,7 +843,7 @@ async def test_what_an_open_transaction_holds_up_comes_soon_after_its_end(hosts:
         slow.append(status(slow, a, 1))
         with commit(fast):
             fast.append(status(fast, b, 1))
-        store.feed_hint.hear()
+        store.feed_hint.give()
         await until(lambda: held_up[-2:] == [True, True] and store.feed_hint.is_awaited)
         assert not waiting.done()
         slow.rollback()

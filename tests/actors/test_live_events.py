@@ -1,4 +1,4 @@
-"""Events without a record come to those who follow the agent at another host, for as long."""
+"""Events without a record come to those who follow the agent at another host, for as long (J35)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Looks at agents: they activate and claim nobody, and need no owner, on any store and host."""
+"""Looks at agents: they activate and claim nobody, and need no owner, on any store and host.
+
+Rules: A6.
+"""
 
 from __future__ import annotations
 

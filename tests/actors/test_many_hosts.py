@@ -57,7 +57,7 @@ class Said:
 def test_an_answer_of_null_is_read_as_it_was_posted() -> None:
     answer = Decide({"r": respond(None)}, None, Future())
     kind, body = body_of(answer, owner="owner", expects=None)
-    read = message_of(kind, body, Future(), lambda _: None).message
+    read = message_of(kind, body, Future(), lambda _: None, lambda: None).message
     assert isinstance(read, Decide)
     assert read.decisions == {"r": {"type": "respond", "value": None}}
 
@@ -147,7 +147,7 @@ def test_what_a_host_says_to_the_database_does_not_grow_with_the_hosts(
         asker.begin()
         (id,) = asker.post("t", place.incarnation, [Post("send", b"{}", f"n{said.statements}")])
         asker.commit()
-        (posted,) = owner.posted(Wanted(["t"], [], [], [], 100))
+        (posted,) = owner.posted(Wanted(["t"], [], [], 100))
         owner.begin()
         owner.reply(posted.id, to_reply({"value": "m"}))
         owner.commit()

@@ -1,4 +1,7 @@
-"""An observer reads a store that a runtime has open, takes nothing from it, and changes nothing."""
+"""An observer reads a store that a runtime has open, takes nothing from it, and changes nothing.
+
+Rules: R8, J30.
+"""
 
 from __future__ import annotations
 

@@ -590,9 +590,17 @@ async def test_the_owner_of_an_agent_is_told_again_once_for_all_that_is_posted_t
     """What a look costs does not grow with the calls that wait."""
     monkeypatch.setattr(outgoing, "PATIENCE", -1.0)
     monkeypatch.setattr(outgoing, "POLL", 0.01)
-    held = Held("first")
+    held, may_read = Held("first"), asyncio.Event()
     here, there = stores(hosts, "here", "there")
+    assert here.shared is not None
     assert there.shared is not None
+    posted = here.shared.posted
+
+    async def late(*given: Any) -> Any:
+        await may_read.wait()
+        return await posted(*given)
+
+    monkeypatch.setattr(here.shared, "posted", late)
     said: list[str] = []
     for name in ("post_states", "retell"):
         monkeypatch.setattr(there.shared, name, noted(getattr(there.shared, name), name, said))
@@ -605,6 +613,7 @@ async def test_the_owner_of_an_agent_is_told_again_once_for_all_that_is_posted_t
         await until(lambda: len(posts(hosts)) == 6)
         said.clear()
         await until(lambda: said.count("post_states") > 3)
+        may_read.set()
         held.release.set()
         for each in (run, *behind):
             completed(await soon(each))

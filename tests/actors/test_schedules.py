@@ -1,4 +1,4 @@
-"""An agent runs by itself at the times of its schedules: each once, in a run of its own."""
+"""An agent runs by itself at the times of its schedules: each once, in a run of its own (J26)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A message with a time is queued when that comes, whether the agent is in memory or not."""
+"""A message with a time is queued when that comes, whether the agent is in memory or not (J25)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tools that sleep and wait for the outside, in agents of a runtime."""
+"""Tools that sleep and wait for the outside, in agents of a runtime (T17) (P7)."""
 
 from __future__ import annotations
 

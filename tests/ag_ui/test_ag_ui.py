@@ -1,4 +1,7 @@
-"""AG-UI: runs, interrupts, answers, and what is refused. The client checks every event."""
+"""AG-UI: runs, interrupts, answers, and what is refused. The client checks every event.
+
+Rules: U9, U10, U11.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Each command, by its public entry: what it prints, what it does, and its exit code."""
+"""Each command, by its public entry: what it prints, what it does, and its exit code (T13).
+
+Rules: J41, I18.
+"""
 
 from __future__ import annotations
 

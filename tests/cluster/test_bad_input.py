@@ -1,4 +1,4 @@
-"""What a cluster refuses, before a process is started."""
+"""What a cluster refuses, before a process is started (J61)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every database under a store does, in the words of `Backend`."""
+"""What every database under a store does, in the words of `Backend` (J21)."""
 
 from __future__ import annotations
 

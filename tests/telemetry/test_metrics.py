@@ -1,4 +1,4 @@
-"""What is measured: counts, durations, and what a store is like now."""
+"""What is measured: counts, durations, and what a store is like now (O2, O5)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Doubts that settle themselves: a tool's `check` is asked what a call of it did."""
+"""Doubts that settle themselves: a tool's `check` is asked what a call of it did (T15) (I7)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The arguments of a call are made once: defaults, factories, and what a type converts."""
+"""The arguments of a call are made once: defaults, factories, and what a type converts (I6)."""
 
 from __future__ import annotations
 

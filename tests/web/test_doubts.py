@@ -1,4 +1,4 @@
-"""The list of what is in doubt, on the pages and in the API."""
+"""The list of what is in doubt, on the pages and in the API (I7) (J4) (I2)."""
 
 from __future__ import annotations
 

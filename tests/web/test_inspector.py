@@ -1,4 +1,7 @@
-"""The inspector tells the truth, its actions do what the API does, and bad input breaks no page."""
+"""The inspector tells the truth, its actions do what the API does, and bad input breaks no page.
+
+Rules: I17.
+"""
 
 from __future__ import annotations
 
@@ -46,6 +49,7 @@ from understudy import (
     call,
     tool,
 )
+from understudy.errors import UnknownMessage
 from understudy.journal import DatabaseStore, Loaded, MemoryStore
 from understudy.middleware import SubAgent
 from understudy.tools import Tool
@@ -319,6 +323,42 @@ async def test_actions_do_what_they_say_and_say_why_they_cannot() -> None:
             assert (await client.post("/agents/a1/do/fly", data={"x": "1"})).status_code == 404
         with pytest.raises(UnknownAgent):
             await soon(ref.state())
+
+
+async def test_what_waits_for_a_run_is_listed_and_taken_back() -> None:
+    """A2."""
+    held = Held("first")
+    async with Runtime([Agent("desk", ScriptedModel([held, "second"]))]) as runtime:
+        ref = runtime.spawn("desk", id="a")
+        first = ref.run("First.")
+        await soon(held.entered.wait())
+        await soon(ref.send("Sent <b>in between</b>."))
+        second = ref.run("Second.")
+        async with site_of(runtime, auth=logged_in("ann")) as client:
+            page = (await client.get("/api/agents/a")).json()
+            assert [(each["what"], each["text"]) for each in page["queue"]] == [
+                ("send", "Sent <b>in between</b>."),
+                ("run", "Second."),
+            ]
+            text = (await client.get("/agents/a")).text
+            assert "2 messages wait for a run" in text
+            assert "Sent &lt;b&gt;in between&lt;/b&gt;." in text
+            form = {"message_id": page["queue"][1]["message_id"]}
+            answer = await client.post("/agents/a/do/cancel_message", data=form)
+            assert answer.status_code == 303
+            assert (
+                "No run takes the message any more."
+                in (await client.get(answer.headers["location"])).text
+            )
+            with pytest.raises(UnknownMessage, match="is cancelled"):
+                await soon(second)
+            assert "1 message waits for a run" in (await client.get("/agents/a")).text
+        async with site_of(runtime, auth=logged_in("bob", frozenset({"read"}))) as client:
+            text = (await client.get("/agents/a")).text
+            assert "1 message waits for a run" in text
+            assert "Take back" not in text
+        held.release.set()
+        await soon(first)
 
 
 @pytest.mark.parametrize("feed", [True, None])

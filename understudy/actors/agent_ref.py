@@ -34,11 +34,12 @@ from understudy.actors.agent.messages import (
     RecordFact,
     Resume,
     Retry,
-    RunChoices,
+    RunFuture,
     RunRequest,
     Send,
     Unpause,
     WaitOutcome,
+    options_of,
 )
 from understudy.actors.agent.replies import answer_with
 from understudy.actors.agent.slot import AgentSlot, running_agents
@@ -57,10 +58,11 @@ from understudy.loop_actors.future import Future, refuse_on_its_loop
 from understudy.loop_actors.monitor import Lifetime
 from understudy.models.messages import UserInput, user_message
 from understudy.outcomes import OutcomeOf
-from understudy.run.until_tool import UntilTool
+from understudy.run.until_tool import UntilTool, collapse_until_tool, refuse_both
 from understudy.state.agent_state import AgentState
 from understudy.state.blobs import checked_hashes
 from understudy.state.files import FileChange, StoredFile
+from understudy.state.plans import QueuedMessage, RunChoices, run_message_id
 from understudy.state.records import FilesChanged, Revoked, Settled
 from understudy.stopping import StopReason, StopSignal
 from understudy.tools import ToolResult
@@ -133,11 +135,15 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
         message_id: str | None = None,
         if_interrupted: Literal["withdraw", "error"] = "withdraw",
         go_on: bool = False,
-    ) -> Future[OutcomeOf[OutputT_co]]:
+    ) -> RunFuture[OutcomeOf[OutputT_co]]:
         """Run the agent on a message; the future resolves to the outcome.
 
-        While another run is under way this one is queued; also where that one's tools sleep or wait
-        for the outside. The future of such a run stays open until it ends, or asks a person.
+        While another run is under way this one is queued; also where the tools of that run sleep or
+        wait for the outside. A queued run is recorded: it begins also after a crash, and after a
+        run that failed or was cancelled. Its future stays open until it ends, or asks a person.
+
+        `future.message_id` is there at once. Who lost the future, in a crash for instance, asks for
+        `outcome(message_id=...)`, and does not send the message again.
 
         Args:
             input: the user's message.
@@ -173,30 +179,37 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
                 f"`if_interrupted` must be 'withdraw' or 'error', got {if_interrupted!r}"
             )
         checked_flag(go_on, what="run(go_on=...)")
-        _check_message_id(message_id)
+        if message_id is None:
+            message_id = run_message_id(slot.services.new_id())
+        else:
+            check_message_id(message_id, is_new=True)
+        refuse_both(until_tool, until_tool_success)
+        names, needs_success = collapse_until_tool(until_tool, until_tool_success)
         choices = RunChoices(
-            until_tool=until_tool,
-            until_tool_success=until_tool_success,
+            until_tool=names,
+            require_tool_success=needs_success,
             force=force,
             max_runs=max_runs,
             deadline=deadline,
             early_stopping_prompt=early_stopping_prompt,
             ends_at=check_ends_at(ends_at),
+            go_on=go_on,
         )
-        return self._ask(
-            lambda future: RunRequest(
-                context=slot.services.codecs.capture(),
-                message=user_message(input, at=slot.services.clock.now()),
-                choices=choices,
-                # Where the definition is not known yet, they are checked once the agent is read.
-                options=choices.options_for(slot.agent) if isinstance(slot.agent, Agent) else None,
-                future=future,
-                message_id=message_id,
-                callers=running_agents.get(),
-                refuse_if_interrupted=if_interrupted == "error",
-                go_on=go_on,
-            )
+        if isinstance(slot.agent, Agent):
+            # Where the definition is not known yet, they are checked once the agent is read.
+            options_of(choices, slot.agent)
+        future: RunFuture[OutcomeOf[OutputT_co]] = RunFuture(message_id, slot.services.loop)
+        request = RunRequest(
+            context=slot.services.codecs.capture(),
+            message=user_message(input, at=slot.services.clock.now()),
+            choices=choices,
+            future=future,
+            message_id=message_id,
+            callers=running_agents.get(),
+            refuse_if_interrupted=if_interrupted == "error",
         )
+        slot.ask(self._expecting(request))
+        return future
 
     def send(
         self,
@@ -225,7 +238,8 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
                 their times already.
 
         """
-        _check_message_id(message_id)
+        if message_id is not None:
+            check_message_id(message_id, is_new=True)
         checked_flag(steer, what="send(steer=...)")
         due = None if at is None else checked_time(at, what="send(at=...)")
         slot = self._slot
@@ -244,9 +258,9 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
     def cancel_message(self, message_id: str) -> Future[bool]:
         """Cancel a message that no run has taken yet, one with a time or any other in the queue.
 
-        Also a `run()` that is queued behind another one: its future raises `UsageError`. The future
-        resolves to whether it was there: False if a run has taken it, or there is none. Its id may
-        be used again.
+        Also a `run()` that is queued behind another one: its future raises `UnknownMessage`. The
+        future resolves to whether it was there: False if a run has taken it, or there is none. Its
+        id may be used again.
 
         Raises:
             UsageError: if `message_id` is not text.
@@ -254,6 +268,14 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
         """
         check_message_id(message_id)
         return self._ask(lambda future: CancelMessage(message_id, future))
+
+    def queue(self) -> Future[list[QueuedMessage]]:
+        """The messages that wait for a run, in the order in which runs take them.
+
+        Those with a time that has not come are in `state().plans.timed`. A `run` that waits has
+        `choices`, and a message that was sent has none.
+        """
+        return self._look(lambda future: Query(future, _queue_of))
 
     def resume(
         self,
@@ -436,7 +458,8 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
                 away; and `UnknownMessage` if there is no such message.
 
         """
-        _check_message_id(message_id)
+        if message_id is not None:
+            check_message_id(message_id)
         return self._look(lambda future: WaitOutcome(future, message_id, is_look=True))
 
     def notify(self, middleware: str, message: Any) -> Future[None]:
@@ -789,14 +812,13 @@ class AgentRefs:
         return AgentRef(slot, self._alive, expected)
 
 
+def _queue_of(state: AgentState) -> list[QueuedMessage]:
+    return list(state.queue.values())
+
+
 def _decisions_of(state: AgentState) -> list[DecisionRecord]:
     made = (record for inner in state.tree for record in inner.decisions)
     return sorted(made, key=lambda record: record.at)
-
-
-def _check_message_id(given: object) -> None:
-    if given is not None:
-        check_message_id(given)
 
 
 def _checked_run_id(given: object) -> str | None:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine, Sequence
+from functools import partial
 from types import TracebackType
 from typing import Any, Self, TypeVar, overload
 
 from understudy._base import forks
 from understudy._base.clock import Clock, SharedClock
-from understudy.actors.agent.directory import checked_id
+from understudy.actors.agent.directory import Directory, checked_id
 from understudy.actors.agent.events import AgentEvent
 from understudy.actors.agent.histories import Histories
 from understudy.actors.agent.stored_agents import (
@@ -19,10 +20,10 @@ from understudy.actors.agent.stored_agents import (
     stored_events,
     stored_state,
 )
-from understudy.actors.displays import stored_display
+from understudy.actors.displays import DisplaySubscription, recorded, stored_display
 from understudy.actors.reads.feed import Feed, Start
-from understudy.actors.reads.lists import Lists
-from understudy.actors.reads.store_views import StoreViews
+from understudy.actors.reads.recorded_events import RecordedEvents
+from understudy.actors.reads.store_views import OTHER, StoreViews
 from understudy.display import DisplayUpdate
 from understudy.errors import ForkedRuntime, UnknownAgent, UsageError
 from understudy.history import HistoryPage, check_page
@@ -58,6 +59,7 @@ class Observer(StoreViews):
 
     def __init__(self, store: str | DatabaseStore) -> None:
         self._reader = open_reader(store)
+        self._directory = Directory([])
         self._histories = Histories(self._reader)
         self._thread = LoopThread("understudy-observer")
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -136,7 +138,7 @@ class Observer(StoreViews):
     def history(
         self, id: str, *, after: int = 0, limit: int = 100, before: int | None = None
     ) -> Future[HistoryPage]:
-        """As `ref.history`.
+        """A page of the history of an agent, as `ref.history`.
 
         Raises:
             UsageError: for a bad id, and as `ref.history`.
@@ -149,7 +151,7 @@ class Observer(StoreViews):
     def display(
         self, id: str, *, after: int = 0, limit: int | None = None
     ) -> Future[DisplayUpdate]:
-        """As `ref.display`. No definition is needed: what a person reads is recorded.
+        """The rows of an agent, as `ref.display`. No definition is needed: texts are recorded.
 
         Raises:
             UsageError: for a bad id, `after` below 0 or `limit` below 1.
@@ -160,7 +162,7 @@ class Observer(StoreViews):
         return self._call(lambda: stored_display(self._reader, id, after, limit))
 
     def load_blobs(self, id: str, hashes: Sequence[str]) -> Future[dict[str, bytes]]:
-        """As `ref.load_blobs`: the bytes that the store keeps of the agent's files.
+        """The bytes that the store keeps of an agent's files, as `ref.load_blobs`.
 
         Raises:
             UsageError: for a bad id, or for what is no hash.
@@ -194,7 +196,13 @@ class Observer(StoreViews):
         """
         if id is None:
             self._running_loop()
-            return self._feed(self._reader, after, start)
+            return Feed(
+                self._call,
+                self._reader.read_feed,
+                after=after,
+                start=start,
+                has_ended=self._has_ended,
+            )
         number = 0 if after is None else after
         checked_id(id)
         check_page(number, 1)
@@ -220,8 +228,8 @@ class Observer(StoreViews):
     def _clock(self) -> Clock:
         return SharedClock(lambda: self._reader.time_offset)
 
-    def _lists(self) -> Lists:
-        return Lists(self._store, self._call, self._running_loop())
+    def _versions(self) -> tuple[str, ...]:
+        raise UsageError(f"`version` must be a fingerprint here: {OTHER!r} is of a runtime alone")
 
     def _has_ended(self) -> bool:
         return self._loop is None
@@ -231,3 +239,31 @@ class Observer(StoreViews):
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
+
+
+class ObservedAgent:
+    """One agent of an observer, with the calls of an `AgentRef` that look at it.
+
+    Args:
+        observer: reads the store.
+        id: of the agent.
+
+    """
+
+    def __init__(self, observer: Observer, id: str) -> None:
+        self.state = partial(observer.state, id)
+        self.info = partial(observer.info, id)
+        self.history = partial(observer.history, id)
+        self.load_blobs = partial(observer.load_blobs, id)
+        self.display = partial(observer.display, id)
+        self._recorded = partial(RecordedEvents, observer._call, observer._reader, id)
+
+    def display_events(self, after: int = 0) -> DisplaySubscription:
+        """The recorded rows that change, as `AgentRef.display_events`."""
+        check_page(after, 1)
+        return DisplaySubscription(self._recorded(0, recorded), after, None)
+
+    def events(self, after: int = 0) -> RecordedEvents:
+        """The recorded events, stored ones and those to come, as `AgentRef.events`."""
+        check_page(after, 1)
+        return self._recorded(after)

@@ -38,7 +38,6 @@ from understudy.actors.agent_host import AgentHost
 from understudy.actors.agent_ref import AgentRef
 from understudy.actors.reads.export import import_
 from understudy.actors.reads.feed import Feed, FeedOptions, Start, checked_feed
-from understudy.actors.reads.lists import RuntimeLists
 from understudy.actors.reads.store_views import StoreViews
 from understudy.actors.recovery import Recovery, recover
 from understudy.actors.runtime_loop import RuntimeLoop
@@ -47,8 +46,8 @@ from understudy.actors.sweep import Sweep
 from understudy.agent.agent import Agent
 from understudy.agent.build_definition import checked_labels
 from understudy.errors import UsageError
-from understudy.interrupts import DOUBT_ENDS, Request
-from understudy.journal import Store
+from understudy.interrupts import DOUBT_ENDS
+from understudy.journal import Store, is_shared
 from understudy.journal.contracts import Durability
 from understudy.journal.feed import FeedStore
 from understudy.journal.opening import open_store
@@ -60,7 +59,6 @@ from understudy.models.prices import Prices, Pricing
 from understudy.outcomes import Outcome
 from understudy.run.waits.answers import Answer, rejected, resolved
 from understudy.state.plans import Missed, Overlap, Schedule
-from understudy.tools import Tool
 from understudy.tools.effect_defaults import EffectDefaults, Undeclared
 from understudy.tools.effects import Errors
 
@@ -286,6 +284,7 @@ class Runtime(StoreViews):
             has_factory=factory is not None,
             telemetry=telemetry,
         )
+        self._directory = self._agent_host.directory
         self._feed_options = checked_feed(feed)
         if self._feed_options is not None and not isinstance(opened, FeedStore):
             raise UsageError(f"`feed` cannot be used with {opened!r}: it keeps no feed")
@@ -351,12 +350,6 @@ class Runtime(StoreViews):
         kept = feed if isinstance(feed, FeedOptions) else None
         self._sweep = Sweep(self._agent_host, self._sweep_seconds, feed=kept)
         self._sweep.open()
-        self._runtime_lists = RuntimeLists(
-            lambda: self._agent_host.services.store,
-            self._call,
-            loop,
-            directory=self._agent_host.directory,
-        )
 
     async def _close(self, timeout: float | None) -> None:
         self._sweep.close()
@@ -421,22 +414,6 @@ class Runtime(StoreViews):
         self._loop.running()
         return self._agent_host.refs.of(self._agent_host.directory.get(id))
 
-    def tool_of(self, request: Request) -> Tool | None:
-        """The tool that a request is about; None where its definition is not known here.
-
-        Its `parameters` are the JSON schema of a form, and its `revalidate` checks what is typed.
-        """
-        self._loop.running()
-        return self._lists().tool_of(request.agent_path[0], request)
-
-    def why_impossible(self, request: Request) -> str | None:
-        """Why nobody can let the call of a request run, with the remedy: its tool is gone.
-
-        None where it can run, or where its definition is not known here.
-        """
-        self._loop.running()
-        return self._lists().why_impossible(request.agent_path[0], request)
-
     def events(self, after: str | None = None, *, start: Start = "now") -> Feed:
         """What happens to all agents of the store, on other hosts too, in the order of its commits.
 
@@ -457,7 +434,15 @@ class Runtime(StoreViews):
         store = self._agent_host.services.store
         if not isinstance(store, FeedStore):
             raise UsageError(f"{store!r} keeps no feed")
-        return self._feed(store, after, start)
+        return Feed(
+            self._call,
+            store.read_feed,
+            after=after,
+            start=start,
+            has_ended=self._has_ended,
+            hints=store.feed_hint,
+            is_alone=not is_shared(store),
+        )
 
     def resolve(self, token: str, value: Any) -> Future[bool]:
         """Answer the wait that a tool made this token for: `await ctx.wait_for(name)` returns it.
@@ -701,9 +686,6 @@ class Runtime(StoreViews):
 
     def _clock(self) -> Clock:
         return self._agent_host.services.clock
-
-    def _lists(self) -> RuntimeLists:
-        return self._runtime_lists
 
     def _has_ended(self) -> bool:
         return self._agent_host.lifetime.is_set()

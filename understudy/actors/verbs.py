@@ -45,7 +45,6 @@ class Lasts(Enum):
 
     MOMENT = "moment"
     LONG = "long"
-    TURN = "turn"  # as long as other runs take: it waits for its turn
 
 
 _WHY: Mapping[str, str] = {
@@ -116,7 +115,7 @@ _PLAN: dict[str, Any] = {"kind": "plans", "result": Schedule | Occurrence | None
 
 _TABLE = (
     Verb("run", "act", m.RunRequest, _without(mcp="a client does not wait for hours: it sends"),
-         lasts=Lasts.TURN, of_run=True, said="the message is recorded"),
+         of_run=True, said="the message is recorded"),
     Verb("send", "act", m.Send, _without(ag_ui="a frontend waits for the run of its message"),
          said="the message is recorded"),
     Verb("cancel_message", "act", m.CancelMessage,
@@ -139,9 +138,10 @@ _TABLE = (
          plain=True, said="the records are replaced by a snapshot"),
     Verb("delete", "admin", m.Delete, lasts=Lasts.LONG, said="the agent is deleted"),
     Verb("stop", "admin", m.Passivate, _IN_MEMORY, lasts=Lasts.LONG),
-    Verb("outcome", "read", m.WaitOutcome, _without("ag_ui", cli="`run --wait` ends with it",
-         mcp="`read_history` has it"), lasts=Lasts.TURN),
+    Verb("outcome", "read", None, _without("row", "ag_ui", cli="`run --wait` ends with it",
+         mcp="`read_history` has it")),
     *(Verb(name, "read", None, _READS) for name in ("info", "state", "display", "events")),
+    Verb("queue", "read", None, {**_READS, "api": "the agent's own has it", "cli": "`show` has it"}),
     Verb("decisions", "read", None, {**_READS, "cli": "`history` has them"}),
     Verb("display_events", "read", None, _without("row", mcp="a client follows nothing")),
     Verb("history", "read", None, _without("row", "ag_ui")),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from abc import ABC, abstractmethod
 from collections.abc import (
     AsyncGenerator,
     AsyncIterator,
@@ -14,7 +15,7 @@ from collections.abc import (
 )
 from contextlib import aclosing
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Protocol, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 from understudy._base.json_values import shown
 from understudy.actors import AgentRef, Runtime, Status, StatusChanged
@@ -29,7 +30,6 @@ from understudy.outcomes import Interrupted, Outcome
 from understudy.state.agent_state import AgentState
 
 T = TypeVar("T")
-Item_co = TypeVar("Item_co", covariant=True)
 SECONDS = 20.0
 """How long the store may take to answer."""
 OWN_ID = "understudy-"
@@ -61,27 +61,32 @@ class Said:
     """The names of the tools that the page executes."""
 
 
-class Writer(Protocol[Item_co]):
-    """Writes a protocol."""
+class Writer(ABC, Generic[T]):
+    """Writes the answer to one request in a protocol."""
 
     has_snapshots: ClassVar[bool]
     """Whether it can tell of a whole conversation. If not, who comes back gets the last run."""
 
-    def begin(self) -> AsyncIterator[Item_co]:
+    @abstractmethod
+    def begin(self) -> AsyncIterator[T]:
         """The stream begins."""
 
-    def snapshot(self, state: AgentState | None) -> AsyncIterator[Item_co]:
+    @abstractmethod
+    def snapshot(self, state: AgentState | None) -> AsyncIterator[T]:
         """All of the conversation, in the place of what the client has."""
 
-    def write(self, given: Given) -> AsyncIterator[Item_co]:
+    @abstractmethod
+    def write(self, given: Given) -> AsyncIterator[T]:
         """What the feed gives out."""
 
+    @abstractmethod
     def end(
         self, outcome: Outcome | None, state: AgentState | None, *, waits: bool
-    ) -> AsyncIterator[Item_co]:
+    ) -> AsyncIterator[T]:
         """The agent is at rest; or it waits for a time, or for the outside."""
 
-    def error(self, error: Exception) -> AsyncIterator[Item_co]:
+    @abstractmethod
+    def error(self, error: Exception) -> AsyncIterator[T]:
         """Nothing was done, or it failed."""
 
 

@@ -37,7 +37,7 @@ from pydantic_ai.ui.ag_ui import AGUIEventStream
 from understudy._base.json_values import jsonable
 from understudy.ag_ui import feed as f
 from understudy.ag_ui.contents import content_of_ag_ui
-from understudy.ag_ui.conversation import Answer, Said, refusal_of
+from understudy.ag_ui.conversation import Answer, Said, Writer, refusal_of
 from understudy.ag_ui.frontend_tools import is_for_page, results_in
 from understudy.ag_ui.interrupts import decision_of, interrupt_of
 from understudy.ag_ui.messages import call_at, message_id, messages_of, result_id, wire_id
@@ -104,7 +104,7 @@ def speaks_1_0(version: str | None) -> bool:
     return match is None or int(match[1]) >= 1
 
 
-class AgUiWriter:
+class AgUiWriter(Writer[BaseEvent]):
     """Writes the events of one request.
 
     Args:

@@ -16,6 +16,7 @@ from understudy.login.problems import refused
 from understudy.state.agent_state import AgentState
 
 SourceOf = Callable[[], Runtime]
+"""Gives what runs the agents: a `Runtime`, or a `Cluster`."""
 AgentIdOf = Callable[[User, str], str | None]
 """By the user and the id of a conversation, the id of its agent; None: there is none for them."""
 ShareState = bool | Callable[[AgentState], Any]

@@ -22,7 +22,7 @@ from pydantic_ai.ui.vercel_ai.response_types import (
 from understudy._base.json_values import jsonable
 from understudy.ag_ui import feed as f
 from understudy.ag_ui.contents import file_of_url
-from understudy.ag_ui.conversation import Answer, Said, refusal_of
+from understudy.ag_ui.conversation import Answer, Said, Writer, refusal_of
 from understudy.ag_ui.messages import run_in, wire_id
 from understudy.ag_ui.protocol import (
     MAX_ID,
@@ -139,7 +139,7 @@ def _approval_of(part: Mapping[str, Any]) -> Answer:
     return Answer(request_id, decide, digest)
 
 
-class VercelWriter:
+class VercelWriter(Writer[BaseChunk]):
     """Writes the chunks of one request.
 
     What agents inside do is not in this protocol: their calls are shown where they need an

@@ -11,7 +11,7 @@ from pydantic_ai.native_tools import MemoryTool
 from understudy.errors import UsageError
 from understudy.models.output import OUTPUT_TOOL
 from understudy.models.requirements import native_names
-from understudy.modes.steps.model_call.request import ask_for_output
+from understudy.modes.steps.model_call.ask_model import ask_for_output
 from understudy.run.definition import AgentDefinition
 from understudy.run.model_input import ModelInput
 from understudy.tools import Tool, ToolResult

@@ -24,14 +24,14 @@ from understudy.modes.steps.run_end import call_end_hooks, outcome_of
 from understudy.outcomes import Outcome
 from understudy.run.definition import AgentDefinition, ChildAgent, Gate, PauseWhen
 from understudy.run.ledger import ChildLedger, end_run
-from understudy.run.run import Run
+from understudy.run.run import ChildRunner, Run
 from understudy.state.agent_state import AgentState
 from understudy.state.records import End, RunStarted
 from understudy.state.run_state import RunState
 from understudy.stopping import StopSignals
 
 
-class NestedRuns:
+class NestedRuns(ChildRunner):
     """Runs the children of a run: the agents of its tool calls, or of its workflow."""
 
     def __init__(self) -> None:

@@ -22,8 +22,8 @@ from understudy.run.cancellation import CancellationSource, as_sources
 from understudy.run.definition import PauseWhen
 from understudy.run.instrument import GivesInstrument, Instrument, instrument_of
 from understudy.run.run import Run
-from understudy.run.shared_resources import SharedResources
 from understudy.tools.effect_defaults import NO_DEFAULTS, EffectDefaults
+from understudy.tools.shared_resources import SharedResources
 
 
 class EnvironmentOptions(TypedDict, Generic[DepsT], total=False):

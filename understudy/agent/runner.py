@@ -140,6 +140,7 @@ class Runner:
         *,
         options: RunOptions | None = None,
         environment: RunEnvironment,
+        run_id: str | None = None,
         message_ids: tuple[str, ...] = (),
         occurrence: Occurrence | None = None,
         context: Context = MappingProxyType({}),
@@ -153,6 +154,7 @@ class Runner:
             message: the input; None for a retry of the last run, which failed.
             options: of this run; None for those of the run that is retried.
             environment: of this attempt.
+            run_id: of the run; None: a new id.
             message_ids: the ids of the queued messages that `message` is made of.
             occurrence: the time of a schedule that it is the run of.
             context: of who sent the message.
@@ -181,7 +183,7 @@ class Runner:
 
         def started() -> RunStarted:
             return RunStarted(
-                run_id=environment.new_id(),
+                run_id=run_id or environment.new_id(),
                 agent=definition.name,
                 at=environment.clock.now(),
                 message=message,

@@ -9,7 +9,7 @@ import typer
 from understudy.cli import servers
 from understudy.cli.api import Api
 from understudy.cli.exits import STORE, USAGE, close_at_end, refuse
-from understudy.cli.sources import ApiSource, Inspection, StoreSource
+from understudy.cli.sources import ApiSource, Source, StoreSource
 
 StoreOption = Annotated[
     str | None,
@@ -39,11 +39,11 @@ TokenOption = Annotated[
 ]
 
 
-def looking(store: str | None, url: str | None, token: str | None) -> Inspection:
+def looking(store: str | None, url: str | None, token: str | None) -> Source:
     """What a command that changes nothing looks into."""
     if url is None and store is not None:
-        return Inspection(StoreSource(store))
-    return Inspection(ApiSource(changing(store, url, token)))
+        return StoreSource(store)
+    return ApiSource(changing(store, url, token))
 
 
 def changing(store: str | None, url: str | None, token: str | None) -> Api:

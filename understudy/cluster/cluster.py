@@ -25,7 +25,7 @@ from understudy.actors import (
 from understudy.actors.agent.directory import checked_id
 from understudy.actors.hosts.recovery import Progress
 from understudy.actors.reads.feed import Start
-from understudy.actors.reads.lists import Listing, checked_limit
+from understudy.actors.reads.listing import Listing, checked_limit
 from understudy.actors.schedules import own_ref
 from understudy.actors.verbs import VERBS
 from understudy.agent.agent import Agent
@@ -362,9 +362,14 @@ class Cluster(_RuntimeCalls):
     def events(self, after: str | None = None, *, start: Start = "now") -> Feed:
         """As `Runtime.events`."""
         self._refuse_unusable()
+
+        async def read(after: FeedKey | None, limit: int) -> FeedPage | None:
+            page: FeedPage | None = await self._calls.call(Target(), "read_feed", (after, limit))
+            return page
+
         return Feed(
             self._calls.on_loop,
-            lambda: _FeedReader(self._calls),
+            read,
             after=after,
             start=start,
             has_ended=self._lifetime.is_set,
@@ -443,17 +448,6 @@ for _name in VERBS:
 
 # As for a type checker: what takes a runtime takes a cluster.
 Runtime.register(Cluster)
-
-
-class _FeedReader:
-    """Reads the feed of the store by some host."""
-
-    def __init__(self, calls: Calls) -> None:
-        self._calls = calls
-
-    async def read_feed(self, after: FeedKey | None, limit: int) -> FeedPage | None:
-        page: FeedPage | None = await self._calls.call(Target(), "read_feed", (after, limit))
-        return page
 
 
 def _check_options(options: Mapping[str, Any]) -> None:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Iterator
-from typing import TYPE_CHECKING, Generic, TypeVar
+from abc import abstractmethod
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, TypeVar
 
 from understudy.actors import AgentEvent
 from understudy.cluster.frames import Target
@@ -12,6 +12,7 @@ from understudy.cluster.hosts import HostEnd, HostLost
 from understudy.display import DisplayUpdate
 from understudy.errors import UsageError
 from understudy.loop_actors.future import Future
+from understudy.loop_actors.stream import Stream
 
 if TYPE_CHECKING:
     from understudy.cluster.calls import Calls
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class _Subscription(ABC, Generic[T]):
+class _Subscription(Stream[T]):
     """What a host brings of an agent. Where it ends, it is asked for at another one."""
 
     _method: str
@@ -38,13 +39,13 @@ class _Subscription(ABC, Generic[T]):
         """Of the subscription, at its host."""
         self._is_closed = False
 
-    async def __aiter__(self) -> AsyncIterator[T]:
-        while found := await self._next():
-            for item in found:
-                yield item
-
-    def __iter__(self) -> Iterator[T]:
-        while found := self._next().get():
+    def _steps(self) -> Iterator[T | Future[list[T]]]:
+        while True:
+            reading = self._calls.on_loop(self._read)
+            yield reading
+            found = reading.get()
+            if not found:
+                return
             yield from found
 
     def close(self) -> None:
@@ -58,11 +59,8 @@ class _Subscription(ABC, Generic[T]):
         if not self._calls.has_ended:
             self._calls.on_loop(closed)
 
-    def _next(self) -> Future[list[T]]:
-        """What comes next; nothing if it has ended."""
-        return self._calls.on_loop(self._read)
-
     async def _read(self) -> list[T]:
+        """What comes next; nothing if it has ended."""
         while not self._is_closed and not self._calls.has_ended:
             try:
                 if self._host is None:

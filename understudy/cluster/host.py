@@ -12,7 +12,7 @@ from typing import Any
 
 from understudy.actors import AgentRef, DisplaySubscription, Recovery, Runtime, Subscription
 from understudy.actors.agent.run_outcomes import Moment, state_at
-from understudy.actors.reads.lists import Listing
+from understudy.actors.reads.listing import Listing
 from understudy.cluster.definitions import Definitions, made
 from understudy.cluster.engine import HostSpec
 from understudy.cluster.frames import (

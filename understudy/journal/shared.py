@@ -73,10 +73,6 @@ class Posted(NamedTuple):
     """It is done once at most, and was begun."""
 
 
-QUEUEING = ("run", "send", "plans", "outcome")
-"""The kinds of calls whose messages wait for their turn."""
-
-
 class Wanted(NamedTuple):
     """Which calls for agents of this host are read."""
 
@@ -86,8 +82,6 @@ class Wanted(NamedTuple):
     """But these."""
     busy: list[str]
     """None for these agents, where all are read."""
-    full: list[str]
-    """Of these agents none of `QUEUEING`."""
     limit: int
     """At most so many; and none of an agent before each other one has had as many."""
 

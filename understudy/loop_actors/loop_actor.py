@@ -60,7 +60,7 @@ def async_hook(hook: Callable[P, Coroutine[Any, Any, None]], /) -> Callable[P, A
     return hook
 
 
-class LoopActor(pykka.Actor):
+class LoopActor(pykka.Actor, live_actors.LiveActor):
     """Pykka's actor, scheduled on an event loop.
 
     `on_receive`, `on_start`, `on_stop`, `on_failure` and the methods called through a proxy may be
@@ -360,7 +360,7 @@ class LoopActor(pykka.Actor):
         return tuple(stop_requests)
 
     def _forked(self) -> None:
-        """As of `LiveActor`. What the parent has asked stays with the parent."""
+        """As of `LiveActor`; what the parent has asked stays with the parent."""
         self.actor_inbox.close_in_child()
         self.actor_stopped.set_in_child()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, Protocol
+from typing import Any
 
 import anyio
 import mcp_types as types
@@ -36,13 +36,6 @@ Answer = types.CallToolResult | types.InputRequiredResult
 _ANSWER: TypeAdapter[Answer] = TypeAdapter(Answer)
 
 
-class Address(Protocol):
-    """How a server is reached: an `McpServer`."""
-
-    server: Any
-    headers: dict[str, str]
-
-
 class NotSent(NotReached):
     """The connection was lost before the call was sent."""
 
@@ -61,9 +54,14 @@ class LiveCall:
 
 
 class Connection:
-    """A session with an MCP server."""
+    """A session with an MCP server.
 
-    def __init__(self, server: Address) -> None:
+    Args:
+        server: names it in errors.
+
+    """
+
+    def __init__(self, server: str) -> None:
         self.server = server
         self.session: ClientSession
         self.listed: dict[str, ListedTool] = {}
@@ -85,7 +83,7 @@ class Connection:
         """
         for _ in range(3):  # it may change while it is read
             self._list_is_stale = False
-            self.listed = listed_tools(await self._pages(), server=repr(self.server))
+            self.listed = listed_tools(await self._pages(), server=self.server)
             if not self._list_is_stale:
                 return
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Generic
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar
 
 from pydantic import BaseModel
 
@@ -21,10 +21,15 @@ from understudy.run.instructions import Instructions
 from understudy.run.model_input import ModelInput
 from understudy.run.run import Run
 from understudy.run.tool_call import ToolCall
+from understudy.state.agent_state import AgentState
+from understudy.state.files import FileChange, StoredFile
 
 if TYPE_CHECKING:
     from pydantic_ai.messages import ModelMessage, ModelResponse
 
+    from understudy.loop_actors.future import Future
+
+T = TypeVar("T")
 Next = Callable[[ToolCall], Awaitable[Any]]
 """Runs the rest of a call: returns what the tool returned, raises what it raised."""
 NextModelCall = Callable[[ModelInput], Awaitable["ModelResponse"]]
@@ -39,6 +44,34 @@ class Prepared:
     tools: Sequence[Any] = field(default_factory=tuple)
     agents: Sequence[Any] = field(default_factory=tuple)
     """Agents that its tools may run: each an `Agent`, or a dict of options for one."""
+
+
+class RefOfAgent(Protocol):
+    """What a middleware needs of a ref, to show what it keeps for the agent. It is an `AgentRef`.
+
+    The layer `actors` above has the refs: of a runtime, and of a cluster.
+    """
+
+    @property
+    def id(self) -> str:
+        """The agent's id."""
+
+    def state(self) -> Future[AgentState]:
+        """As `AgentRef.state`."""
+
+    def load_blobs(self, hashes: Sequence[str]) -> Future[dict[str, bytes]]:
+        """As `AgentRef.load_blobs`."""
+
+    def change_files(
+        self,
+        changes: Sequence[FileChange],
+        blobs: Mapping[str, bytes],
+        expected: Mapping[str, StoredFile | None] | None = None,
+    ) -> Future[None]:
+        """As `AgentRef.change_files`."""
+
+    def on_loop(self, work: Callable[[], Coroutine[Any, Any, T]]) -> Future[T]:
+        """As `AgentRef.on_loop`."""
 
 
 class Middleware(Generic[DepsT_contra]):

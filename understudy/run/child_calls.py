@@ -25,8 +25,8 @@ from understudy.outcomes import (
 from understudy.run.definition import ChildAgent, definition_of
 from understudy.run.run import AttemptEnded, Run
 from understudy.run.running_parts import RunningParts
-from understudy.state.done_calls import what_it_did
 from understudy.state.run_state import Call
+from understudy.state.what_it_did import what_it_did
 from understudy.tools import ToolFailed
 
 doing_once: contextvars.ContextVar[bool] = contextvars.ContextVar("doing_once", default=False)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 from uuid import uuid4
 
 from pydantic import BaseModel
@@ -36,35 +37,51 @@ PauseWhen = Callable[[], bool | str | Awaitable[bool | str | None] | None]
 """Called after each model reply: True, or a reason, pauses the run."""
 
 
-class Pipeline(Protocol):
-    """What a definition needs of its `Mode`, which is defined in the layer `modes` above."""
+class Pipeline:
+    """The steps of a mode, which a definition has. It is a `Mode`, in the layer `modes` above.
+
+    Args:
+        steps: async functions of the run, in order.
+        name: of the mode.
+
+    """
+
+    def __init__(self, steps: tuple[Any, ...], name: str) -> None:
+        self.steps = steps
+        self._name = name
 
     @property
     def name(self) -> str:
         """The name of the mode."""
+        return self._name
 
     @property
-    def steps(self) -> tuple[Any, ...]:
-        """The steps, in order: async functions of the run."""
+    def agents(self) -> tuple[ChildAgent, ...]:
+        """The agents that its steps run: those of a workflow; empty for any other mode."""
+        return tuple(agent for step in self.steps for agent in getattr(step, "agents", ()))
 
     @property
     def step_names(self) -> tuple[str, ...]:
         """The names of the steps, in order."""
-
-    @property
-    def agents(self) -> tuple[ChildAgent, ...]:
-        """The agents that a workflow runs; empty for any other mode."""
+        return tuple(name_of_step(step) for step in self.steps)
 
 
-class Gate(Protocol):
-    """What a run needs of a `HumanInTheLoop`, which is defined in the layer `middleware` above.
+def name_of_step(step: object) -> str:
+    """The name of a step: the name of its function, or of its class."""
+    return getattr(step, "__name__", type(step).__name__)
 
-    A gate of an agent also applies to all agents below it.
+
+class Gate(ABC):
+    """A middleware that requests approvals. It also applies to all agents below its own.
+
+    It is a `HumanInTheLoop`, in the layer `middleware` above.
     """
 
+    @abstractmethod
     def covers(self, tool_name: str) -> bool | None:
-        """Whether the tool is gated; None where no rule names it."""
+        """Whether the tool is gated; None if no rule names it."""
 
+    @abstractmethod
     async def check_tool_calls(self, run: Any, calls: Any) -> Any:
         """The hook `Middleware.check_tool_calls`."""
 

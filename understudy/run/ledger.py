@@ -48,13 +48,6 @@ class Audience(Protocol):
         """A record that is durable, and its number."""
 
 
-class HearsAnswers(Protocol):
-    """What goes on when a wait is answered."""
-
-    def answered(self) -> None:
-        """An answer is recorded."""
-
-
 class _Functions:
     """Functions in the place of an audience."""
 
@@ -142,8 +135,8 @@ class Ledger:
     """The host that writes, of a store that hosts share; None elsewhere."""
     on_fence: tuple[Callable[[], None], ...]
     """Called right before it is fenced: they record what the next ledger must know."""
-    on_answer: tuple[HearsAnswers, ...]
-    """Told when an answer from outside is recorded, in the agent or in one that it runs."""
+    on_answer: tuple[Callable[[], None], ...]
+    """Called when an answer from outside is recorded, in the agent or in one that it runs."""
     outlives_run: bool | None
     """Whether an actor keeps it between runs: True while the agent is in memory, then False.
 

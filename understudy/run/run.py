@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import inspect
+from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from types import MappingProxyType
-from typing import Any, Generic, Protocol, TypeVar, overload
+from typing import Any, Generic, TypeVar, overload
 
 from pydantic_ai.messages import ModelMessage, ModelRequest
 from pydantic_ai.models import Model, ModelRequestParameters
@@ -43,7 +44,6 @@ from understudy.run.instrument import Instrument
 from understudy.run.ledger import Ledger
 from understudy.run.model_input import ModelInput
 from understudy.run.running_parts import RunningParts
-from understudy.run.shared_resources import SharedResources
 from understudy.state.agent_state import AgentState
 from understudy.state.continuation import continuation_of
 from understudy.state.costs import Cost
@@ -61,6 +61,7 @@ from understudy.state.waits import waits_of
 from understudy.stopping import ExecutionContinuation, StopSignal, StopSignals
 from understudy.tools import Tool
 from understudy.tools.effect_defaults import NO_DEFAULTS, EffectDefaults, Undeclared
+from understudy.tools.shared_resources import SharedResources
 
 T = TypeVar("T")
 
@@ -84,9 +85,10 @@ class AttemptEnded(BaseException):
     """The runtime ended this attempt between two steps. The run stays open; nothing is lost."""
 
 
-class ChildRunner(Protocol):
-    """What a run needs to run other agents, and to ask models: `NestedRuns`, in the layer above."""
+class ChildRunner(ABC):
+    """Runs other agents inside a run, and asks models. It is `NestedRuns`, in a layer above."""
 
+    @abstractmethod
     async def run(
         self, parent: Run, key: str, child: ChildAgent, message: ModelRequest | None
     ) -> Outcome:
@@ -101,15 +103,18 @@ class ChildRunner(Protocol):
 
         """
 
+    @abstractmethod
     def view(self, parent: Run, key: str) -> Run | None:
         """This child's run, for hooks, while its pipeline does not run.
 
         None if it is over, or if its agent is not known here.
         """
 
+    @abstractmethod
     async def stop(self, parent: Run, key: str, signals: StopSignals) -> None:
         """End this child, whose pipeline does not run now, as stopped: one beside it has failed."""
 
+    @abstractmethod
     async def ask_model(
         self, run: Run, key: str, messages: Any, model: Any, output_type: Any
     ) -> Any:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
-from datetime import datetime
-from typing import Annotated, Any, Protocol
+from typing import Annotated, Any
 
 from pydantic import PlainSerializer
 from pydantic_core import to_json
@@ -15,8 +14,6 @@ from understudy.interrupts import DoubtfulCall
 MOST = 20
 """So many calls are kept of a run: the newest ones. The others are counted."""
 MOST_CHARACTERS = 200
-STANDS = "It has done, and this stands:"
-NOT_KNOWN = "Nobody knows whether these took effect:"
 
 
 def shortened(arguments: object) -> str:
@@ -74,89 +71,10 @@ class DoneCalls:
         return bool(self.newest)
 
 
-class Continues(Protocol):
-    """What is needed of a `Continued`, which is defined above."""
-
-    @property
-    def since(self) -> datetime | None:
-        """When the first of the failed runs that it continues started."""
-
-
-class RunWithDone(Protocol):
-    """What is needed of a `RunState`, which is defined above."""
-
-    @property
-    def run_id(self) -> str:
-        """Its id."""
-
-    @property
-    def agent(self) -> str:
-        """The agent's name."""
-
-    @property
-    def done(self) -> DoneCalls | None:
-        """Its finished calls with effects; None where there is none."""
-
-    @property
-    def continues(self) -> Continues | None:
-        """The failed run that it continues."""
-
-
-class StateWithDone(Protocol):
-    """What is needed of an `AgentState`, which is defined above."""
-
-    @property
-    def run(self) -> RunWithDone | None:
-        """Its last run."""
-
-    @property
-    def doubts(self) -> Mapping[str, DoubtfulCall]:
-        """By call key, the calls whose outcome is unknown."""
-
-    @property
-    def children(self) -> Mapping[str, StateWithDone]:
-        """The agents that it runs."""
-
-
 def whole_arguments(done: DoneCall) -> str | None:
     """Its arguments as JSON; None where only the first characters of them are kept."""
     text = shortened(done.arguments)
     return None if text.endswith("...") else text
-
-
-def done_in(state: StateWithDone) -> DoneCalls:
-    """What the last run of this state has done, with the agents that it runs now."""
-    run = state.run
-    done = DoneCalls() if run is None or run.done is None else run.done.copied()
-    for child in state.children.values():
-        if child.run is not None:
-            done.add_agent(child.run.agent, done_in(child))
-    return done
-
-
-def doubts_in(state: StateWithDone) -> Iterator[DoubtfulCall]:
-    """The calls in doubt of the last run of this state, and of the agents that it runs now."""
-    run = state.run
-    if run is None:
-        return
-    since = None if run.continues is None else run.continues.since
-    for key, doubt in state.doubts.items():
-        # One of a failed run that this one continues has the id of that.
-        is_own = key.startswith(f"{run.run_id}.")
-        if is_own or (since is not None and doubt.since >= since):
-            yield doubt
-    for child in state.children.values():
-        yield from doubts_in(child)
-
-
-def what_it_did(state: StateWithDone) -> str:
-    """What the last run of this state has done, and what it may have done; empty if nothing."""
-    run = state.run
-    if run is None:
-        return ""
-    lines = _lines(STANDS, done_in(state))
-    lines += _lines(NOT_KNOWN, doubtful(doubts_in(state), agent=run.agent))
-    return "\n".join(lines)
 
 
 def doubtful(doubts: Iterable[DoubtfulCall], *, agent: str) -> DoneCalls:
@@ -172,17 +90,6 @@ def doubtful(doubts: Iterable[DoubtfulCall], *, agent: str) -> DoneCalls:
         by = "" if doubt.agent == agent else doubt.agent
         calls.add(DoneCall(doubt.tool_name, doubt.arguments, by))
     return calls
-
-
-def _lines(title: str, calls: DoneCalls) -> list[str]:
-    """The calls by tool, for a model or a person."""
-    if not calls:
-        return []
-    by_tool: dict[tuple[str, str], list[DoneCall]] = {}
-    for call in calls.newest:
-        by_tool.setdefault((call.agent, call.tool_name), []).append(call)
-    lines = [title, *(f"- {call}" for each in by_tool.values() for call in each)]
-    return [*lines, f"- and {before(calls)}"] if calls.others else lines
 
 
 def in_a_sentence(calls: DoneCalls) -> str:

@@ -5,30 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 from understudy._base.json_values import jsonable
 from understudy._base.points_in_time import time_text
 from understudy.interrupts import DoubtfulCall, Request
+from understudy.state.state_tree import StateTree
 
 DoubtState = Literal["asked", "checked", "told"]
 """Of a doubt: whether a person is asked, its check is, or only the model was told."""
-
-
-class HasDoubts(Protocol):
-    """What is read here of an `AgentState`: its calls in doubt, and those of agents inside it."""
-
-    @property
-    def doubts(self) -> Mapping[str, DoubtfulCall]:
-        """The calls in doubt that nobody is asked about, by call key."""
-
-    @property
-    def doubts_in_tree(self) -> Mapping[str, DoubtfulCall]:
-        """The same, and those of the agents that it runs now."""
-
-    @property
-    def children(self) -> Mapping[str, HasDoubts]:
-        """The agents that it runs now."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,7 +75,7 @@ class Doubt:
         }
 
 
-def has_doubts(state: HasDoubts) -> bool:
+def has_doubts(state: StateTree) -> bool:
     """Whether only the model was told of a doubt, in this agent or in one that it runs.
 
     It is not so in the common case, which this tells at no cost.
@@ -100,7 +85,7 @@ def has_doubts(state: HasDoubts) -> bool:
     return bool(state.children) and any(has_doubts(child) for child in state.children.values())
 
 
-def next_end(state: HasDoubts) -> datetime | None:
+def next_end(state: StateTree) -> datetime | None:
     """When the next of them ends by itself; None where none does."""
     if not has_doubts(state):
         return None

@@ -113,6 +113,7 @@ _APPLY: dict[type[r.Record], Callable[[AgentState, Any], None]] = {
     r.MessageQueued: queue.message_queued,
     r.MessageDue: queue.message_due,
     r.MessageCancelled: queue.message_cancelled,
+    r.MessageRefused: queue.message_refused,
     r.MessagesArchived: queue.messages_archived,
     r.PauseRequested: queue.pause_requested,
     r.ScheduleSet: queue.schedule_set,

@@ -30,6 +30,7 @@ from pydantic_core import to_json
 from understudy.errors import Fenced
 from understudy.outcomes import Failed, Outcome
 from understudy.run.child_calls import CallSuspended
+from understudy.run.instrument import AttemptWatch, CallWatch, Instrument
 from understudy.run.ledger import Ledger
 from understudy.run.run import AttemptEnded, Run
 from understudy.state.records import Result
@@ -49,8 +50,8 @@ from understudy.telemetry.trace_context import (
 Attributes = dict[str, Any]
 
 
-class RunSpans:
-    """Watches runs: an `Instrument`.
+class RunSpans(Instrument[Run]):
+    """Watches runs.
 
     Args:
         tracer: of all spans but those of models.
@@ -247,7 +248,7 @@ class RunSpans:
             self._meters.record(c.MODEL_DURATION, time.perf_counter() - since, told)
 
 
-class AttemptSpan:
+class AttemptSpan(AttemptWatch):
     """The span of one attempt at a run."""
 
     def __init__(
@@ -289,7 +290,7 @@ class AttemptSpan:
         self._span.end()
 
 
-class CallSpan:
+class CallSpan(CallWatch):
     """The span of one attempt at a tool call."""
 
     outcome: str = "asked"

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine, Sequence
 from datetime import datetime
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 from pydantic_ai.messages import ModelMessage
 
@@ -18,25 +19,12 @@ from understudy.errors import UsageError
 from understudy.models.messages import UserInput
 from understudy.state.agent_state import AgentState
 from understudy.tools.base_agent import BaseAgent
+from understudy.tools.shared_resources import SharedResources, ToolSource
 
 if TYPE_CHECKING:
     from pydantic_ai.models import Model
 
     from understudy.outcomes import Completed, Failed, Stopped
-from contextlib import AbstractAsyncContextManager
-
-T_co = TypeVar("T_co", covariant=True)
-
-
-class ToolSource(Protocol[T_co]):
-    """What tools share and open once: a connection, a pool. `ctx.shared(source)` brings it.
-
-    A runtime opens it for all its agents, at its first use, and closes it when it stops. A call of
-    `Agent.execute` or `resume` opens one of its own, and closes it at its end.
-    """
-
-    def open(self) -> AbstractAsyncContextManager[T_co]:
-        """Open it, on the loop of the runtime. It is closed by leaving the context."""
 
 
 T = TypeVar("T")
@@ -100,7 +88,7 @@ class ToolContext(Generic[DepsT_co]):
         run_agent: Callable[..., Coroutine[Any, Any, Completed | Stopped | Failed]],
         make_points: Callable[[], CallPoints],
         context: Context,
-        shared: Shared,
+        shared: SharedResources,
     ) -> None:
         self._read_state = read_state
         self._state: AgentState | None = None
@@ -402,37 +390,38 @@ class SyncPoints:
         return points.from_thread(points.ask_model(key, messages, model, output_type))
 
 
-class Shared(Protocol):
-    """As `SharedResources`."""
+class CallPoints(ABC):
+    """The points of one attempt at a call. They are `Points`, in the layer `run` above."""
 
-    async def get(self, source: ToolSource[T], *, instead_of: T | None = None) -> T:
-        """As `ToolContext.shared`."""
-
-
-class CallPoints(Protocol):
-    """The points of one attempt at a call: `Points`, in the layer `run`."""
-
+    @abstractmethod
     def now(self) -> datetime:
         """The time by the clock of the run."""
 
+    @abstractmethod
     async def sleep(self, name: str, due: datetime) -> None:
         """As `ToolContext.sleep_until`."""
 
+    @abstractmethod
     async def token(self, name: str) -> str:
         """As `ToolContext.token`."""
 
+    @abstractmethod
     async def wait_for(self, name: str, due_at: Callable[[datetime], datetime | None]) -> Any:
         """As `ToolContext.wait_for`; `due_at` makes the time at which a wait expires."""
 
+    @abstractmethod
     async def once(self, name: str, function: Callable[[], Any]) -> Any:
         """As `ToolContext.once`."""
 
+    @abstractmethod
     def once_in_thread(self, name: str, function: Callable[[], Any]) -> Any:
         """As `once`, where the function runs in the thread of a plain tool."""
 
+    @abstractmethod
     async def ask_model(self, key: str, messages: Any, model: Any, output_type: Any) -> Any:
         """As `ToolContext.ask_model`."""
 
+    @abstractmethod
     def from_thread(self, work: Coroutine[Any, Any, T]) -> T:
         """Do this on the loop of the run, for a plain tool."""
 

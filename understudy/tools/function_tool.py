@@ -543,23 +543,17 @@ class _SchemaTool(Tool[Callable[..., Any]]):
         )
 
 
-class ToolDecorator(Protocol):
-    """What `tool(...)` with options returns."""
-
-    def __call__(self, function: F, /) -> Tool[F]: ...
-
-
 @overload
 def tool(function: F, /) -> Tool[F]: ...
 @overload
 def tool(
     *, name: str | None = None, description: str | None = None, **options: Unpack[ToolOptions]
-) -> ToolDecorator: ...
-def tool(function: Callable[..., Any] | None = None, /, **options: Any) -> Tool | ToolDecorator:
+) -> Callable[[F], Tool[F]]: ...
+def tool(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
     """Create a `Tool` from a function: `@tool`, or `@tool(timeout=30, ...)` with its options."""
     if function is not None:
         return Tool(function)
-    return cast("ToolDecorator", functools.partial(Tool, **options))
+    return functools.partial(Tool, **options)
 
 
 def as_tool(given: object) -> Tool:

@@ -175,7 +175,11 @@ SAID: dict[str, str] = {
 
 async def by_form(visit: Visit, name: str, form: Form) -> str:
     """Do what a form of the agent's page asks for; the code of what is said of it."""
-    action = name if name in ("settle", "revoke", "schedules") else _action_of(name, form)
+    action = (
+        name
+        if name in ("settle", "revoke", "cancel_message", "schedules")
+        else _action_of(name, form)
+    )
     known = {found.name: found for found in actions_of(visit, await visit.state())}
     visit.need(known[action].right if action in known else "act")
     if action in known and known[action].reason is not None:

@@ -14,6 +14,7 @@ from starlette.requests import Request
 
 from understudy._base.json_values import shown
 from understudy.actors import AgentRef, Observer, Runtime
+from understudy.actors.observer import ObservedAgent
 from understudy.actors.verbs import Right
 from understudy.display import Row
 from understudy.errors import UnderstudyError
@@ -22,8 +23,6 @@ from understudy.login.bodies import B, checked_as, media_type, read_body, read_j
 from understudy.login.problems import refused
 from understudy.login.users import User
 from understudy.state.agent_state import AgentState
-from understudy.tools import Tool
-from understudy.web.observed import ObservedAgent, Watched
 from understudy.web.redaction import Redact, redacted
 
 T = TypeVar("T")
@@ -135,19 +134,11 @@ class Visit:
         return self.source
 
     @property
-    def watched(self) -> Watched:
+    def watched(self) -> AgentRef | ObservedAgent:
         """The agent that it is about, to look at."""
         if isinstance(self.source, Observer):
             return ObservedAgent(self.source, self.agent_id)
         return self.source.get(self.agent_id)
-
-    def tool_of(self, request: AskedRequest) -> Tool[Any] | None:
-        """The tool that a request is about, where its definition is known here."""
-        return None if isinstance(self.source, Observer) else self.source.tool_of(request)
-
-    def why_impossible(self, request: AskedRequest) -> str | None:
-        """Why nobody can let a call run, where its definition is known here: its tool is gone."""
-        return None if isinstance(self.source, Observer) else self.source.why_impossible(request)
 
     def redacted(self, data: Any, *path: str | int) -> Any:
         """The data as it may be seen here, where it stands at this path of an answer."""

@@ -1,4 +1,7 @@
-"""What a store in PostgreSQL does beyond the contract: many hosts, leases, a server that goes."""
+"""What a store in PostgreSQL does beyond the contract: many hosts, leases, a server that goes.
+
+Rules: J33.
+"""
 
 from __future__ import annotations
 

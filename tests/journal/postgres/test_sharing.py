@@ -214,12 +214,12 @@ def post(
 
 def wanted(*agent_ids: str, limit: int = 10, **given: list[Any]) -> Wanted:
     """All of these agents, or of all, but for what is given."""
-    what: dict[str, list[Any]] = {"in_hand": [], "busy": [], "full": [], **given}
+    what: dict[str, list[Any]] = {"in_hand": [], "busy": [], **given}
     return Wanted(list(agent_ids) or None, limit=limit, **what)
 
 
 def test_of_each_agent_as_many_calls_are_read_before_more_of_one(hosts: Hosts, ears: Ears) -> None:
-    """J70: and none of those in hand, of agents with much in hand, or that would only wait."""
+    """J70: and none of those in hand, or of agents with much in hand."""
     a, b = open_host(hosts, ears, "a"), open_host(hosts, ears, "b")
     for id in ("x", "y"):
         append(a, claim(a, id), "one")
@@ -229,7 +229,6 @@ def test_of_each_agent_as_many_calls_are_read_before_more_of_one(hosts: Hosts, e
     assert [each.id for each in a.posted(wanted(limit=3))] == [xs[0], ys[0], xs[1]]
     assert [each.id for each in a.posted(wanted("y"))] == ys
     assert [each.id for each in a.posted(wanted("x", in_hand=xs[:2]))] == xs[2:]
-    assert [each.id for each in a.posted(wanted("x", full=["x"]))] == xs[3:]
     assert [each.id for each in a.posted(wanted(busy=["x"]))] == ys
 
 

@@ -1,4 +1,7 @@
-"""Files in a store: one fact with the call that writes them, wherever it goes on."""
+"""Files in a store: one fact with the call that writes them, wherever it goes on.
+
+Rules: J80, J81, J82.
+"""
 
 from __future__ import annotations
 

@@ -65,7 +65,14 @@ from understudy.state.done_calls import DoneCall, DoneCalls
 from understudy.state.files import FileChange
 from understudy.state.fold import replay
 from understudy.state.held_keys import HeldKey
-from understudy.state.plans import Occurrence, Plans, QueuedMessage, Schedule, TakenMessage
+from understudy.state.plans import (
+    Occurrence,
+    Plans,
+    QueuedMessage,
+    RunChoices,
+    Schedule,
+    TakenMessage,
+)
 from understudy.state.run_state import (
     Call,
     Continued,
@@ -765,6 +772,19 @@ def planning() -> Iterator[r.Record]:
     yield r.MessageCancelled(message_id="t1", at=at(18))
     yield r.MessageCancelled(message_id="t0", at=at(18))
     yield r.MessageDue(message_id="t2", at=at(18))
+    choices = RunChoices(
+        until_tool=("pay",),
+        require_tool_success=True,
+        force=True,
+        max_runs=3,
+        deadline=60.0,
+        early_stopping_prompt="Answer now.",
+        ends_at=at(70),
+        go_on=True,
+    )
+    yield r.MessageQueued(message_id="asked", message=asked("now", 17), choices=choices)
+    yield r.MessageQueued(message_id="refused", message=asked("now", 17), choices=RunChoices())
+    yield r.MessageRefused(message_id="refused", error=e.UsageError("no").to_dict(), at=at(18))
     yield r.MessagesArchived(runs={"m-old": "run-old"}, at=at(18))
     yield r.ScheduleSet(schedule=schedule(), at=at(18))
     for id in ("daily", "gone", "ended"):
@@ -1155,7 +1175,7 @@ def sample_errors() -> list[UnderstudyError]:
         e.RecordRefused(kind="reply", why="too large"),
         ActorDied(actor_urn="urn:uuid:1", actor_class="Desk", cause="ValueError: no"),
         RunCrashed("desk"),
-        RunAbandoned(agent_id="desk", begun=True),
+        RunAbandoned(agent_id="desk"),
         Shutdown("enough"),
         NoSuchChild(child_id="a", known=["b"]),
         ChildNotRunning(child_id="a", status="stopped"),

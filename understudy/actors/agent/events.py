@@ -6,7 +6,7 @@ import asyncio
 import enum
 import threading
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields
 from datetime import datetime
 from typing import Any, Literal, NamedTuple, Protocol
@@ -30,6 +30,7 @@ from understudy.events import (
     events_of,
 )
 from understudy.loop_actors.future import Future
+from understudy.loop_actors.stream import Stream
 from understudy.state.records import Record, Snapshot, StatusNoted
 
 MAX_DELTAS = 1000
@@ -305,7 +306,7 @@ class EventLog:
             self._subscriptions = others
 
 
-class Subscription:
+class Subscription(Stream[AgentEvent]):
     """The events of an agent, to iterate with `for` in a thread or `async for` on a loop.
 
     It ends when the runtime stops. Call `close()` to end it earlier.
@@ -342,20 +343,6 @@ class Subscription:
         self._ended = False
         self._changed: Future[None] | None = None
 
-    def __iter__(self) -> Iterator[AgentEvent]:
-        while (event := self._next()) is not None:
-            if isinstance(event, Future):
-                event.get()
-            else:
-                yield event
-
-    async def __aiter__(self) -> AsyncIterator[AgentEvent]:
-        while (event := self._next()) is not None:
-            if isinstance(event, Future):
-                await event
-            else:
-                yield event
-
     def close(self) -> None:
         """End the subscription. Events that were emitted until now can still be read."""
         self._log.remove(self)
@@ -365,6 +352,10 @@ class Subscription:
     def is_reading(self) -> bool:
         """Whether records are being read from the store, before what was emitted since."""
         return self._held is not None
+
+    def _steps(self) -> Iterator[AgentEvent | Future[None]]:
+        while (step := self._next()) is not None:
+            yield step
 
     def _next(self) -> AgentEvent | Future[None] | None:
         """The next event, or what to wait for, or None at the end."""

@@ -28,8 +28,8 @@ from understudy.journal import Readable
 from understudy.journal.store import MessageStore
 from understudy.loop_actors.future import refuse
 from understudy.state.agent_state import AgentState
-from understudy.state.plans import RETRY_ID, retry_id
-from understudy.state.records import MessagesArchived
+from understudy.state.plans import RETRY_ID, RUN_ID, retry_id, run_named_by
+from understudy.state.records import MessagesArchived, RunStarted
 
 MAX_LENGTH = 500
 """Characters. A database indexes them."""
@@ -41,8 +41,12 @@ AT_ONCE = 1_000
 """So many ids leave the state by one record."""
 
 
-def check_message_id(given: object) -> None:
+def check_message_id(given: object, *, is_new: bool = False) -> None:
     """Check that every store can keep and index this id of a message.
+
+    Args:
+        given: by the caller.
+        is_new: whether it is for a new message, which has an id of the caller.
 
     Raises:
         UsageError: if it cannot.
@@ -53,10 +57,11 @@ def check_message_id(given: object) -> None:
             f"`message_id` must be text of 1 to {MAX_LENGTH} characters without NUL, "
             f"got {given!r:.100}"
         )
-    if given.startswith(RETRY_ID):
+    if given.startswith(RETRY_ID) or (is_new and given.startswith(RUN_ID)):
         raise UsageError(
-            f"`message_id` must not begin with {RETRY_ID!r}, as the ids of retries do, "
-            f"got {given!r:.100}"
+            f"`message_id` must not begin with {RETRY_ID!r} or {RUN_ID!r}: the runtime makes such "
+            "ids itself. Ask for the outcome of such a message by `outcome(message_id=...)`, or "
+            f"send it with an id of your own, got {given!r:.100}"
         )
     try:
         given.encode()
@@ -68,18 +73,30 @@ def check_message_id(given: object) -> None:
 
 
 def run_of(slot: AgentSlot, message_id: str | None) -> str | None:
-    """The id of the run that took this message; None if none did."""
+    """The id of the run that took this message, or that begins with it; None if none did."""
     if message_id is None:
         return None
     taken = slot.state.message_ids.get(message_id)
-    return taken.run_id if taken is not None else _looked_up(slot, message_id)
+    if taken is not None:
+        return taken.run_id
+    begins = slot.current.beginning
+    if begins is not None and message_id in begins.message_ids:
+        return begins.run_id
+    return _own_run(slot, message_id) or _looked_up(slot, message_id)
 
 
 def is_known(slot: AgentSlot, message_id: str | None) -> bool:
-    """Whether there is a message of this id: in the queue, or taken by a run."""
+    """Whether a message of this id is recorded: in the queue, or taken by a run."""
     return message_id is not None and (
-        message_id in slot.state.message_ids or _looked_up(slot, message_id) is not None
+        message_id in slot.state.message_ids
+        or (_own_run(slot, message_id) or _looked_up(slot, message_id)) is not None
     )
+
+
+def _own_run(slot: AgentSlot, message_id: str) -> str | None:
+    """The id of the open or last run, if it has begun by a message with the id of that run."""
+    run = slot.state.run
+    return run.run_id if run is not None and run.run_id == run_named_by(message_id) else None
 
 
 def _looked_up(slot: AgentSlot, message_id: str) -> str | None:
@@ -89,9 +106,26 @@ def _looked_up(slot: AgentSlot, message_id: str) -> str | None:
 
 async def archived_run(store: Readable, state: AgentState, agent_id: str, id: str) -> str | None:
     """The id of the run that took a message whose id is not in the state; None if none did."""
-    if not state.has_archive or id in state.message_ids or not isinstance(store, MessageStore):
+    if id in state.message_ids or id in state.refused:
+        return None
+    own = run_named_by(id)
+    if own is not None and await _has_run(store, state, agent_id, own):
+        return own
+    if not state.has_archive or not isinstance(store, MessageStore):
         return None
     return (await store.message_runs(agent_id, [id])).get(id)
+
+
+async def _has_run(store: Readable, state: AgentState, agent_id: str, run_id: str) -> bool:
+    """Whether the records of an agent have the beginning of a run."""
+    if state.run is None:
+        return False
+    if state.run.run_id == run_id:
+        return True
+    loaded = await store.load(agent_id)
+    return loaded is not None and any(
+        isinstance(record, RunStarted) and record.run_id == run_id for record in loaded.records
+    )
 
 
 def must_look_up(slot: AgentSlot, message: AgentMessage) -> bool:
@@ -100,12 +134,14 @@ def must_look_up(slot: AgentSlot, message: AgentMessage) -> bool:
     If so, the store is asked now. The message waits in the inbox, and all that are behind it: what
     a caller asks for is done in its order.
     """
-    state = slot.state
-    if not state.has_archive:
+    state, message_id = slot.state, _id_in(message)
+    if message_id is None or is_known(slot, message_id):
         return False
-    message_id = _id_in(message)
-    if message_id is None or message_id in state.message_ids:
-        return False
+    if run_named_by(message_id) is None:
+        if not state.has_archive:
+            return False
+    elif isinstance(message, RunRequest) and not message.was_elsewhere:
+        return False  # it was made just now
     activation = slot.current
     if activation.lookup is not None and activation.lookup.message_id == message_id:
         return not activation.lookup.is_done

@@ -59,6 +59,17 @@ def refuse_when_confirmed(slot: AgentSlot, future: Future[Any], error: Exception
     answer_with(slot, future, raise_it)
 
 
+def refuse_when_durable(slot: AgentSlot, future: Future[Any], error: Exception) -> None:
+    """Give the error to a caller as soon as what was recorded of it is durable."""
+    activation = slot.current
+
+    async def raise_it() -> None:
+        await confirm(slot, activation)
+        raise error
+
+    answer_with(slot, future, raise_it)
+
+
 async def confirm(slot: AgentSlot, activation: Activation) -> None:
     """Wait until everything is durable, or raise `Fenced` if another host has the agent by now."""
     if activation.ledger.has_unflushed:

@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
+from typing import Any, Generic, Protocol, TypeVar
 
 from understudy._base import forks
 from understudy._base.clock import Clock, NewId
@@ -28,9 +28,9 @@ from understudy.loop_actors.future import Future
 from understudy.models.prices import Prices
 from understudy.run.instrument import GivesInstrument, Instrument
 from understudy.run.run import Run
-from understudy.run.shared_resources import SharedResources
 from understudy.state.agent_state import AgentState
 from understudy.tools.effect_defaults import EffectDefaults
+from understudy.tools.shared_resources import SharedResources
 
 S = TypeVar("S")
 A = TypeVar("A")
@@ -59,9 +59,7 @@ class Looks(Protocol[S_contra]):
 
     async def info(self, slot: S_contra) -> Any: ...
 
-    async def outcome_of_run(
-        self, slot: S_contra, run_id: str, incarnation: int | None, moment: Moment | None
-    ) -> Any: ...
+    async def outcome_of(self, slot: S_contra, look: Any, moment: Moment | None = None) -> Any: ...
 
     def look_again(self) -> None: ...
 
@@ -96,17 +94,19 @@ class Live(ABC):
     def incarnation_of(self, agent_id: str) -> int | None: ...
 
 
-@runtime_checkable
-class RuntimeTelemetry(GivesInstrument, Protocol):
+class RuntimeTelemetry(GivesInstrument):
     """As of `understudy.telemetry.Telemetry`. None of its methods raises, and none blocks."""
 
     @property
+    @abstractmethod
     def codec(self) -> ContextCodec:
         """Carries the caller's span to the run of its message."""
 
+    @abstractmethod
     def watch(self, services: RuntimeServices[Any, Any]) -> Instrument[Run] | None:
         """Measure a runtime that opens; what watches its runs, or None where nothing listens."""
 
+    @abstractmethod
     def leave(self, services: RuntimeServices[Any, Any]) -> None:
         """It closes."""
 

@@ -31,6 +31,8 @@ class Found:
     value: Any = None
     run_id: str | None = None
     """The run whose outcome is the answer; None: `value` is."""
+    message_id: str | None = None
+    """The message whose run, which has not begun, brings the outcome that is the answer."""
 
 
 class KnownCalls:
@@ -64,6 +66,8 @@ class KnownCalls:
             return None
         match message:
             case RunRequest(message_id=message_id):
+                if message_id in state.queue or message_id in state.refused:
+                    return Found(message_id=message_id)
                 begun = await self._run_of(state, message_id) or run_id
                 if begun is not None and await self._is_recorded(state, begun):
                     return Found(run_id=begun)

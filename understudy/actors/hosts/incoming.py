@@ -7,7 +7,7 @@ import logging
 import secrets
 from collections import Counter, defaultdict
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import pykka
 
@@ -15,7 +15,7 @@ from understudy._base.event_loops import call_on
 from understudy._base.json_values import shown, text_of
 from understudy.actors.agent.activation import Activation
 from understudy.actors.agent.directory import Directory
-from understudy.actors.agent.messages import FromHost
+from understudy.actors.agent.messages import FromHost, RunRequest
 from understudy.actors.agent.replies import answer_when_durable
 from understudy.actors.agent.services import RuntimeServices
 from understudy.actors.agent.slot import AgentSlot
@@ -28,10 +28,16 @@ from understudy.loop_actors.future import Future, refuse
 logger: logging.Logger = logging.getLogger(__name__)
 
 PAGE = 100
-"""Calls that are read at a time, and how many of one agent are in memory: of those that wait for
-their turn, and of the others. The rest waits in the table. Where so many wait for their turn, what
-does not (a cancellation) goes before those behind them."""
+"""How many calls are read at a time, and how many of one agent are in memory. The rest waits in the
+table."""
 NOBODY_KNOWS = "its owner went away while it did this call: nobody knows what came of it"
+
+
+class Queued(NamedTuple):
+    """That a posted `run` is recorded, and waits for its turn."""
+
+    id: str
+    """The id of its message."""
 
 
 class Incoming:
@@ -120,7 +126,6 @@ class Incoming:
         """The messages of calls that are to be done now, those of each agent in their order."""
         counts = {id: Counter(map(_lasts, kinds.values())) for id, kinds in self._in_hand.items()}
         busy = [id for id, each in counts.items() if each[Lasts.MOMENT] >= PAGE]
-        full = [id for id, each in counts.items() if each[Lasts.TURN] >= PAGE]
         if agent_ids is None:
             self._left_out.update(busy)
         else:
@@ -130,8 +135,7 @@ class Incoming:
                 return []
         in_hand = [id for kinds in self._in_hand.values() for id in kinds]
         self._replied.clear()
-        rows = await self._shared.posted(Wanted(agent_ids, in_hand, busy, full, PAGE))
-        self._left_out.update(full)
+        rows = await self._shared.posted(Wanted(agent_ids, in_hand, busy, PAGE))
         if len(rows) == PAGE:  # there may be more: it is read behind what is asked for meanwhile
             self._all_wanted |= agent_ids is None
             self._wanted.update(agent_ids or ())
@@ -155,12 +159,16 @@ class Incoming:
             if row.kind in ("run", "retry") and slot.activation is not None:
                 answer_when_durable(slot, accepted, run_id)
 
+        def on_queued() -> None:
+            assert isinstance(call.message, RunRequest), "only a `run` is queued"
+            answer_when_durable(slot, accepted, Queued(call.message.message_id))
+
         # What comes first is told: that it is recorded, or its answer.
         for each in {accepted, done}:
             settled = partial(self._settled, row, each, (accepted, done))
             each._when_settled(self, partial(call_on, self._services.loop, settled))
         try:
-            call = message_of(row.kind, row.body, done, on_run)
+            call = message_of(row.kind, row.body, done, on_run, on_queued)
         except Exception as error:  # its asker must not wait for ever
             refuse(accepted, error)
             return slot, None
@@ -202,9 +210,9 @@ class Incoming:
             if not isinstance(error, UnderstudyError):
                 error = UnderstudyError(f"{type(error).__name__}: {shown(error)}")
             return error_reply(error)
-        if _is_of_run(row) and isinstance(value, str):
+        if _is_of_run(row) and isinstance(value, str | Queued):
             self._followers[row.agent_id].add(row.asker)
-            return to_reply({"run": value})
+            return to_reply({"run": value} if isinstance(value, str) else {"message": value.id})
         return to_reply(reply_value(row.kind, value))
 
     async def _reply(self, row: Posted, reply: bytes) -> None:

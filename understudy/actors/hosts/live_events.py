@@ -14,11 +14,12 @@ import json
 import logging
 import math
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import fields
 from typing import Any
 
 from understudy._base.json_values import jsonable, text_of
+from understudy._base.lookout import Lookout
 from understudy.actors.agent.activation import Activation
 from understudy.actors.agent.directory import Directory
 from understudy.actors.agent.events import MAX_DELTAS, AgentEvent, EventLog, EventsDropped
@@ -94,7 +95,7 @@ class _Relay:
 
     _view = staticmethod(_no_events)
 
-    def __init__(self, slot: AgentSlot, number: int, has_some: asyncio.Event) -> None:
+    def __init__(self, slot: AgentSlot, number: int, has_some: Callable[[], None]) -> None:
         self.slot = slot
         """Kept, so that an agent that is activated here has it."""
         self.number = number
@@ -126,7 +127,7 @@ class _Relay:
                     self.owned = now
                 self.waiting.append((self._count, self._seq, each.event))
                 self._count += 1
-                self._has_some.set()
+                self._has_some()
 
     def _put_of_other_host(self, behind: int, event: AgentEvent) -> None:
         """Its host sends it itself."""
@@ -164,7 +165,7 @@ class _Relay:
 class _FeedRelay:
     """Tells the hosts that follow the feed when rows were added to it here."""
 
-    def __init__(self, hint: FeedHint, has_some: asyncio.Event) -> None:
+    def __init__(self, hint: FeedHint, has_some: Callable[[], None]) -> None:
         self.until: dict[int, float] = {}
         """As of `_Relay`."""
         self.is_over = False
@@ -190,7 +191,7 @@ class _FeedRelay:
 
     def _add(self) -> None:
         self._has_rows = True
-        self._has_some.set()
+        self._has_some()
 
     def due_at(self) -> float:
         """When it is to tell."""
@@ -238,12 +239,16 @@ class LiveEvents(Live):
         """By agent, which relay of which host it comes from, and the number of its next event."""
         self._chunks = Chunks()
         self._numbers = itertools.count(1)
-        self._sending: asyncio.Task[None] | None = None
-        self._wake = asyncio.Event()
+        self._lookout = Lookout(
+            "what to send to hosts",
+            self._seconds,
+            self._send_all,
+            services.start_task,
+        )
         store = services.store
         self._feed_hint = store.feed_hint if isinstance(store, FeedStore) else FeedHint()
         self._feed_hint.on_wait = self._follow_feed
-        self._feed_relay = _FeedRelay(self._feed_hint, self._wake)
+        self._feed_relay = _FeedRelay(self._feed_hint, self._lookout.hint)
         self._feed_pause = PAUSE
         """Between two hints of a host, as this one wants it."""
         self._feed_hosts: set[int] = set()
@@ -253,8 +258,7 @@ class LiveEvents(Live):
         """Send nothing any more."""
         self._feed_hint.on_wait = None
         self._feed_relay.remove()
-        if self._sending is not None:
-            self._sending.cancel()
+        self._lookout.close()
 
     def follow(self, agent_id: str, epoch: int | None = None) -> None:
         """A subscriber here follows the agent of another host. To be said again at each look.
@@ -270,7 +274,7 @@ class LiveEvents(Live):
             return
         self._wanted.add(agent_id)
         if agent_id not in self._followed:
-            self._wake.set()
+            self._lookout.hint()
         self._start()
 
     def _follow_feed(self) -> None:
@@ -295,14 +299,13 @@ class LiveEvents(Live):
             for agent_id, batch in content:
                 if agent_id == FEED:
                     self._feed_hosts.add(hint.number)
-                    self._feed_hint.hear()
+                    self._feed_hint.give()
                 else:
                     self._take(hint.number, agent_id, batch)
 
     def _start(self) -> None:
-        if self._sending is None and not self._services.closing:
-            sending = self._services.start_task(self._send_again_and_again(), "sending live events")
-            self._sending = sending
+        if not self._services.closing:
+            self._lookout.begin()
 
     # ------------------------------------------------------------- the host that follows
 
@@ -362,7 +365,9 @@ class LiveEvents(Live):
             relay = self._relays.get(agent_id)
             if relay is None or relay.is_over:
                 slot = self._directory.get(agent_id)
-                relay = self._relays[agent_id] = _Relay(slot, next(self._numbers), self._wake)
+                relay = self._relays[agent_id] = _Relay(
+                    slot, next(self._numbers), self._lookout.hint
+                )
             relay.until[host_id] = until
         self._start()
 
@@ -389,29 +394,20 @@ class LiveEvents(Live):
 
     # ------------------------------------------------------------------- sending
 
-    async def _send_again_and_again(self) -> None:
-        loop = self._services.loop
-        try:
-            while self._relays or self._feed_relay.until or self._wanted or self._followed:
-                try:
-                    async with asyncio.timeout_at(self._next_at()):
-                        await self._wake.wait()
-                except TimeoutError:
-                    pass
-                self._wake.clear()
-                now = loop.time()
-                await self._send([*self._follows(now), *self._batches(now)])
-                await asyncio.sleep(PAUSE)
-        finally:
-            self._sending = None
-
-    def _next_at(self) -> float:
-        """When something is due without being asked for."""
+    def _seconds(self) -> float | None:
+        """Seconds until something is due without being asked for; None: nobody follows."""
         ends = [until for relay in self._relays.values() for until in relay.until.values()]
         ends += [*self._feed_relay.until.values(), self._feed_relay.due_at()]
         if self._wanted or self._followed:
             ends.append(self._renewed_at + RENEWAL)
-        return min(ends)
+        elif not (self._relays or self._feed_relay.until):
+            return None
+        return max(min(ends) - self._services.loop.time(), 0.0)
+
+    async def _send_all(self, is_hinted: bool) -> None:
+        now = self._services.loop.time()
+        await self._send([*self._follows(now), *self._batches(now)])
+        await asyncio.sleep(PAUSE)
 
     async def _send(self, hints: list[tuple[int | None, str, Any]]) -> None:
         own_id = self._shared.host_id

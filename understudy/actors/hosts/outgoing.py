@@ -54,13 +54,12 @@ from understudy.errors import (
     OwnedElsewhere,
     UnfitHost,
     UnknownAgent,
-    UnknownMessage,
     error_from_dict,
 )
 from understudy.journal.shared import Hint, Place, Post, PostState, SharedStore
 from understudy.loop_actors.future import Future, refuse
 from understudy.state.agent_state import AgentState
-from understudy.state.plans import requested_pause
+from understudy.state.plans import requested_pause, run_named_by
 
 logger: logging.Logger = logging.getLogger(__name__)
 
@@ -244,14 +243,29 @@ class Outgoing(Calls[AgentSlot]):
         else:
             self._answer(call, None)
 
-    def _follow(self, call: RefCall, run_id: str, moment: Moment | None = None) -> None:
-        """Answer by the outcome of a run, wherever it goes on; by the one of that moment."""
+    def _follow(
+        self,
+        call: RefCall,
+        run_id: str | None,
+        message_id: str | None = None,
+        moment: Moment | None = None,
+    ) -> None:
+        """Answer by the outcome of a run, wherever it is continued.
+
+        Args:
+            call: to be answered.
+            run_id: of the run, if it has begun.
+            message_id: of the message that waits for its run.
+            moment: as of `StoredQueries.outcome_of`.
+
+        """
+        look = WaitOutcome(
+            Future(), message_id=message_id, run_id=run_id, incarnation=call.incarnation
+        )
 
         async def follow() -> None:
-            looks = self._services.looks
             try:
-                found = await looks.outcome_of_run(call.slot, run_id, call.incarnation, moment)
-                self._answer(call, found)
+                self._answer(call, await self._services.looks.outcome_of(call.slot, look, moment))
             except Exception as error:
                 self._refuse(call, error)
 
@@ -375,6 +389,8 @@ class Outgoing(Calls[AgentSlot]):
                     continue
                 case Found(run_id=str(run_id)):
                     self._follow(call, run_id)
+                case Found(message_id=str(message_id)):
+                    self._follow(call, None, message_id)
                 case Found(value=value):
                     self._answer(call, value)
             done.add(call)
@@ -412,13 +428,9 @@ class Outgoing(Calls[AgentSlot]):
 
     def _answer_without_owner(self, call: RefCall) -> None:
         """Answer a call that activates no agent, of an agent that no host has in memory."""
-        if isinstance(call.message, WaitOutcome):  # no host knows more of it than the store
-            unknown = call.message.message_id or ""
-            self._refuse(call, UnknownMessage(agent_id=call.slot.id, message_id=unknown))
-        else:
-            # No host has it in memory by now. The owner to which it was posted had
-            # (test_an_agent_that_is_stopped_at_another_host_was_in_memory).
-            self._answer(call, call.was_handled)
+        # No host has it in memory by now. The owner to which it was posted had
+        # (test_an_agent_that_is_stopped_at_another_host_was_in_memory).
+        self._answer(call, call.was_handled)
 
     # ------------------------------------------------------------------- posting
 
@@ -479,11 +491,7 @@ class Outgoing(Calls[AgentSlot]):
     async def _message_to_post(self, call: RefCall) -> AgentMessage | None:
         """What its row says; None for a cancellation where there is nothing to cancel."""
         message = call.message
-        if isinstance(message, RunRequest) and message.message_id is None:
-            # So that the host that does it again knows it
-            # (test_a_run_whose_owner_dies_between_record_and_reply_is_run_once).
-            call.message = replace(message, message_id=self._services.new_id())
-        elif isinstance(message, Cancel | Pause | Unpause | Retry) and message.run_id is None:
+        if isinstance(message, Cancel | Pause | Unpause | Retry) and message.run_id is None:
             # It comes late where its owner goes away: it is for the run of now
             # (test_a_cancel_that_comes_late_does_not_cancel_the_next_run).
             is_named = isinstance(message, Cancel) and message.message_id is not None
@@ -532,6 +540,7 @@ class Outgoing(Calls[AgentSlot]):
         turn (test_a_cancel_behind_several_runs_is_for_the_first_of_them).
         """
         taken = {} if state is None else state.message_ids
+        run = None if state is None else state.run
         for message in calls:
             id: str | None = None
             match message:
@@ -541,7 +550,9 @@ class Outgoing(Calls[AgentSlot]):
                     id = message.message_id
                 case ChangePlans(change=change):
                     id = change.message_id or None
-            if id is not None and taken.get(id) is None:
+            if id is None or taken.get(id) is not None:
+                continue
+            if run is None or run.run_id != run_named_by(id):
                 return id
         return None
 
@@ -664,9 +675,9 @@ class Outgoing(Calls[AgentSlot]):
                 return
             if call.expectation is not None:
                 call.expectation.is_met = True
-            run_id = reply.get("run")
-            if run_id is not None:
-                self._follow(call, run_id, moment_of_reply(reply))
+            if "run" in reply or "message" in reply:
+                run_id, message_id = reply.get("run"), reply.get("message")
+                self._follow(call, run_id, message_id, moment_of_reply(reply))
             else:
                 self._answer(call, value_of_reply(call.message, reply))
         except Exception as error:
@@ -727,7 +738,7 @@ def _is_in_doubt(call: RefCall) -> bool:
 
 def _needs_owner(call: RefCall) -> bool:
     """Whether only a host that has the agent in memory can do it: it activates none."""
-    return isinstance(call.message, Passivate | WaitOutcome)
+    return isinstance(call.message, Passivate)
 
 
 def _can_be_taken(call: RefCall) -> bool:
@@ -736,7 +747,4 @@ def _can_be_taken(call: RefCall) -> bool:
 
 
 def _has_waiters(slot: AgentSlot) -> bool:
-    activation = slot.activation
-    return activation is not None and bool(
-        activation.outcome_futures or activation.message_waits or activation.queued_runs
-    )
+    return slot.activation is not None and slot.waits is not None

@@ -32,6 +32,7 @@ class RefCall:
         "expectation",
         "fences",
         "incarnation",
+        "is_queued",
         "message",
         "not_here",
         "number",
@@ -67,6 +68,8 @@ class RefCall:
         """The id of the run that it has begun, or is for."""
         self.incarnation: int | None = None
         """The incarnation of the agent that has the run, as far as it is known."""
+        self.is_queued: bool = False
+        """It is a `run` whose message is recorded in the queue of that agent."""
         self.posted_at: float = 0.0
         """When the owner was told of it last, by the clock of the loop."""
         self.epoch: int = 0
@@ -75,6 +78,11 @@ class RefCall:
     def on_run(self, run_id: str) -> None:
         """Note which run it begins, or is for."""
         self.run_id = run_id
+        if self.slot.activation is not None:
+            self.incarnation = self.slot.activation.journal.owned.incarnation
+
+    def on_queued(self) -> None:
+        self.is_queued = True
         if self.slot.activation is not None:
             self.incarnation = self.slot.activation.journal.owned.incarnation
 
@@ -93,6 +101,7 @@ class RefCall:
         local: dict[str, Any] = {
             "future": future,
             "on_run": self.on_run,
+            "on_queued": self.on_queued,
             "on_retried": self.on_retried,
             "on_begun": self.on_begun,
             "was_elsewhere": self.was_elsewhere,
@@ -110,13 +119,14 @@ class RefCall:
         return None if expectation is None or expectation.is_met else expectation
 
     def began_before(self, incarnation: int | None) -> bool:
-        """Whether its run began in another agent of this id, which is deleted.
+        """Whether its run began, or was queued, in another agent of this id, which is deleted.
 
         Args:
             incarnation: of the agent that has the id now; None for none.
 
         """
-        return self.run_id is not None and self.incarnation not in (None, incarnation)
+        is_there = self.run_id is not None or self.is_queued
+        return is_there and self.incarnation not in (None, incarnation)
 
     @property
     def is_once_at_most(self) -> bool:

@@ -30,12 +30,11 @@ from understudy.interrupts import Decision, decision_from_outside
 from understudy.journal.codec import MAX_RECORD_BYTES, MAX_RECORD_DEPTH
 from understudy.loop_actors.future import Future
 from understudy.outcomes import Outcome
-from understudy.run.until_tool import collapse_until_tool
 
 Data = dict[str, Any]
 
 _HERE = frozenset(
-    {"future", "options", "callers", "given", "is_look", "was_elsewhere", "on_run", "on_begun",
+    {"future", "callers", "given", "is_look", "was_elsewhere", "on_run", "on_begun", "on_queued",
      "on_retried"}
 )  # fmt: skip
 """The fields of messages that stay at their host."""
@@ -104,7 +103,11 @@ def body_of(
 
 
 def message_of(
-    kind: str, body: bytes, future: Future[Any], on_run: Callable[[str], None]
+    kind: str,
+    body: bytes,
+    future: Future[Any],
+    on_run: Callable[[str], None],
+    on_queued: Callable[[], None],
 ) -> PostedCall:
     """The call that a row says.
 
@@ -112,6 +115,7 @@ def message_of(
         kind, body: of the row.
         future: gets what comes of the call.
         on_run: gets the id of the run that it begins, or is for.
+        on_queued: called when it waits for its turn, and is recorded.
 
     Raises:
         UsageError: if a later version of this library has posted it.
@@ -123,7 +127,8 @@ def message_of(
     message: Any = ROWS[kind].message
     data = _adapter(kind).validate_json(body)
     expects, needs_deps = data.pop("expects"), data.pop("needs_deps")
-    here: Data = {"future": future, "options": None, "was_elsewhere": True, "on_run": on_run}
+    here: Data = {"future": future, "was_elsewhere": True, "on_run": on_run}
+    here["on_queued"] = on_queued
     fields = message.__dataclass_fields__
     if "on_retried" in fields:
         here["on_retried"] = lambda _failed, run_id: on_run(run_id)
@@ -165,14 +170,6 @@ def _result(kind: str) -> TypeAdapter[Any]:
 
 def _sendable(message: AgentMessage, owner: str) -> AgentMessage:
     match message:
-        case RunRequest(choices=choices):
-            names, success = collapse_until_tool(choices.until_tool, choices.until_tool_success)
-            plain = dataclasses.replace(
-                choices,
-                until_tool=None if success else names,
-                until_tool_success=names if success else None,
-            )
-            return dataclasses.replace(message, choices=plain)
         case Notify(middleware=middleware, message=given):
             what = f"notify({middleware!r}, ...): the agent runs at {owner!r}, so its message"
             checked = checked_json({"message": given}, what=what)

@@ -14,7 +14,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
 
-from understudy.actors.agent.activation import Activation, DetachedWaiters
+from understudy.actors.agent.activation import Activation
 from understudy.actors.agent.directory import Directory
 from understudy.actors.agent.factory import made_by
 from understudy.actors.agent.message_ids import archived_run
@@ -31,7 +31,7 @@ from understudy.actors.agent.run_outcomes import (
     state_at,
 )
 from understudy.actors.agent.services import RuntimeServices
-from understudy.actors.agent.slot import AgentSlot
+from understudy.actors.agent.slot import AgentSlot, waits_for
 from understudy.actors.agent.stored_agents import AgentInfo, info_of, spawned_agent
 from understudy.actors.reads.shared_reads import SharedReads
 from understudy.actors.reads.watch import POLL, OnRow, Watch
@@ -113,35 +113,30 @@ class StoredQueries:
     def follow_waiters(self, slot: AgentSlot, state: AgentState, owned: Owned) -> None:
         """Let who waits for a run of an agent that leaves memory get its outcome from the store.
 
-        Where hosts share it, another one may go on with the run: a timer activates it there. Runs
-        that are queued here are queued there then.
+        Where hosts share it, another one may go on with the run: a timer activates it there.
         """
-        incarnation, epoch = owned.incarnation, owned.epoch
-        waiters, run = slot.detached_waiters, state.run
-        if self._watch is None or waiters is None:
-            return
-        if self._services.closing:
-            return  # they are told that the runtime stops
-        if run is not None and not run.over:
-            for future in waiters.outcome_futures:
-                waiting = WaitOutcome(future, run_id=run.run_id, incarnation=incarnation)
-                self._follow_waiter(slot, waiting)
-        for waiting in waiters.message_waits:
-            self._follow_waiter(slot, replace(waiting, incarnation=incarnation))
-        if waiters.queued_runs:
-            self._watch.add(slot.id, _QueuedRuns(self._watch, slot, incarnation, epoch))
+        if self._watch is None or slot.waits is None or self._services.closing:
+            return  # where the runtime closes, they are told that it stops
+        run = state.run
+        for key, waiters in slot.waits.items():
+            if key.startswith("/"):
+                look = WaitOutcome(Future(), key[1:], incarnation=owned.incarnation)
+            elif run is not None and run.run_id == key and not run.over:
+                look = WaitOutcome(Future(), run_id=key, incarnation=owned.incarnation)
+            else:
+                continue  # the run has not begun
+            for waiter in waiters:
+                self._follow_waiter(slot, key, replace(look, future=waiter.future))
 
-    def _follow_waiter(self, slot: AgentSlot, waiting: WaitOutcome) -> None:
+    def _follow_waiter(self, slot: AgentSlot, key: str, waiting: WaitOutcome) -> None:
         async def follow() -> None:
             try:
                 outcome = await self._outcome(slot, waiting, None, activates=False)
             except Exception as error:  # raised to the waiter
                 refuse(waiting.future, error)
             else:
-                if not waiting.future.done():  # else it was there in memory first
-                    waiting.future.set(outcome)
-            if slot.detached_waiters is not None:
-                slot.detached_waiters = slot.detached_waiters.without(waiting.future)
+                waiting.future._answer(outcome)  # unless it was there in memory first
+            slot.drop_wait(key, waiting.future)
 
         self._services.start_task(follow(), f"waiting for the run of {slot.id}")
 
@@ -202,24 +197,18 @@ class StoredQueries:
 
     # ------------------------------------------------------------------- outcomes
 
-    async def outcome_of_run(
-        self,
-        slot: AgentSlot,
-        run_id: str,
-        incarnation: int | None,
-        moment: Moment | None = None,
+    async def outcome_of(
+        self, slot: AgentSlot, look: WaitOutcome, moment: Moment | None = None
     ) -> Outcome | None:
-        """The outcome of a run that has begun, when it has one, on whatever host.
+        """The outcome of a run, or of the run of a message, when it is there, on whatever host.
 
         Args:
             slot: of the agent.
-            run_id: of the run.
-            incarnation: of the agent that has the run; None: of the one that there is now.
+            look: which outcome it is. Its future is not used.
             moment: of the outcome, which was there already; None: whichever comes first.
 
         """
-        waiting = WaitOutcome(Future(), run_id=run_id, incarnation=incarnation)
-        return await self._outcome(slot, waiting, None, moment=moment)
+        return await self._outcome(slot, look, None, moment=moment)
 
     def keep(self, agent_id: str) -> None:
         """Outcomes of an agent's runs are about to be looked for, one after the other."""
@@ -250,7 +239,7 @@ class StoredQueries:
             look: which outcome it is.
             expectation: what is expected of the agent.
             activates: whether a run without an owner is continued.
-            moment: as of `outcome_of_run`.
+            moment: as of `outcome_of`.
 
         """
         with self._reads.looking(slot.id):
@@ -293,24 +282,10 @@ class StoredQueries:
         look = replace(look, incarnation=incarnation)
         state = found[1]
         agent = await self._definition(slot, loaded.agent.agent, state)
-        is_asked = False
         while True:
             if message_id is not None:
-                try:
-                    run_id = await archived_run(self._services.store, state, slot.id, message_id)
-                    run_id = run_id or run_of_message(slot.id, state, message_id)
-                except UnknownMessage:
-                    if loaded.agent.host is None or self._services.calls is None or is_asked:
-                        raise
-                    # It may be that of a run that waits for its turn in the owner's memory
-                    # (test_a_run_that_waits_for_its_turn_is_known_at_every_host).
-                    is_asked = True
-                    asked: Future[Outcome] = Future(self._services.loop)
-                    self._services.calls.call_elsewhere(slot, WaitOutcome(asked, message_id))
-                    with suppress(UnknownMessage):
-                        return await asked
-                    loaded, state = await self._newer(loaded)
-                    continue
+                run_id = await archived_run(self._services.store, state, slot.id, message_id)
+                run_id = run_id or run_of_message(slot.id, state, message_id)
             if (
                 run_id is None
                 and message_id is None
@@ -371,8 +346,8 @@ class StoredQueries:
         if activates or slot.phase.is_in_memory:
             slot.post(waiting)
         else:
-            waiters = slot.detached_waiters or DetachedWaiters((), ())
-            slot.detached_waiters = waiters.with_wait(waiting)
+            assert look.run_id is not None or look.message_id is not None, "it waits for a run"
+            slot.wait(look.run_id or waits_for(look.message_id or ""), outcome)
             self._directory.hold(slot)
         return await outcome
 
@@ -427,34 +402,3 @@ class _Follower:
             slot.log.catch_up(row.last_seq)
             if live is not None:
                 live.follow(slot.id, row.epoch)
-
-
-class _QueuedRuns:
-    """Has the runs that wait for their turn in a passive agent asked for anew, if it is taken.
-
-    They are in this host's memory alone: the next owner knows nothing of them.
-    """
-
-    def __init__(self, watch: Watch, slot: AgentSlot, incarnation: int, epoch: int) -> None:
-        self._watch = watch
-        self._slot = slot
-        self._is = incarnation, epoch
-
-    def __call__(self, row: StoredAgent | None) -> None:
-        slot = self._slot
-        if slot.phase in (Phase.RELEASING, Phase.ACTIVATING):
-            return  # this host may be the one that claims it
-        waiters = slot.detached_waiters
-        if slot.phase is not Phase.PASSIVE or waiters is None or not waiters.queued_runs:
-            self._watch.remove(slot.id, self)
-        elif row is None or (row.incarnation, row.epoch) != self._is:
-            self._watch.remove(slot.id, self)
-            queued = waiters.queued_runs
-            left = replace(waiters, queued_runs=())
-            slot.detached_waiters = left if left.futures else None
-            # Nothing of a deleted agent is for the next one of its id
-            # (test_a_run_that_is_queued_in_an_agent_that_is_deleted_is_not_run_by_the_next_one).
-            is_there = row is not None and row.incarnation == self._is[0]
-            for run in queued:
-                fenced = Fenced(agent_id=slot.id, why="another runtime has it")
-                refuse(run.request.future, fenced if is_there else UnknownAgent(agent_id=slot.id))

@@ -49,7 +49,7 @@ class Concurrent(Generic[K, T]):
         self._has_ended = True
         self._disarm()
         if (ledger := self._watched) is not None:
-            ledger.on_answer = tuple(each for each in ledger.on_answer if each is not self)
+            ledger.on_answer = tuple(f for f in ledger.on_answer if f != self.answered)
         while not self._news.empty():
             news = self._news.get_nowait()
             if news is not None and not isinstance(news, asyncio.Task):
@@ -77,7 +77,7 @@ class Concurrent(Generic[K, T]):
         """
         if self._watched is None:
             self._watched = self._run.root.ledger
-            self._watched.on_answer += (self,)
+            self._watched.on_answer += (self.answered,)
         self._disarm()
         self._disarm = _nothing
         calls = list(waiting)

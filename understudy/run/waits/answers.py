@@ -119,8 +119,8 @@ def record_answer(
             at=now,
         )
     )
-    for each in ledger.on_answer:
-        each.answered()
+    for notify in ledger.on_answer:
+        notify()
     return True
 
 

@@ -23,6 +23,7 @@ from understudy.run.running_parts import RunningParts
 from understudy.run.waits.tokens import hash_of, new_token
 from understudy.state.records import PointAnswered, PointEnd, PointKind, PointReached, TokenMade
 from understudy.state.run_state import Call, Point, PointAnswer
+from understudy.tools.context import CallPoints
 
 T = TypeVar("T")
 
@@ -35,7 +36,7 @@ IN_PROCESS = 5.0
 _LOOP_CHECK_SECONDS = 0.1
 
 
-class Points:
+class Points(CallPoints):
     """The points of one attempt at a call."""
 
     __slots__ = ("_attempt", "_call", "_reached", "_run")

@@ -13,18 +13,11 @@ from understudy.interrupts import DoubtfulCall
 from understudy.state import records as r
 from understudy.state.agent_state import AgentState
 from understudy.state.costs import adding, below
-from understudy.state.done_calls import (
-    NOT_KNOWN,
-    DoneCall,
-    DoneCalls,
-    done_in,
-    doubtful,
-    doubts_in,
-    in_a_sentence,
-)
+from understudy.state.done_calls import DoneCall, DoneCalls, doubtful, in_a_sentence
 from understudy.state.folds.places import open_run
 from understudy.state.run_state import Call, Left, Point, RunState, Turn, is_child_of
 from understudy.state.shared_empties import with_item
+from understudy.state.what_it_did import NOT_KNOWN, done_in, doubts_in
 from understudy.state.workflow_sharing import add_decisions_and_doubts, add_result, merge_child
 
 NOT_RUN = "Not run: the run ended before this call was started."

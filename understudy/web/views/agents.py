@@ -14,7 +14,7 @@ from understudy._base.points_in_time import time_text
 from understudy.actors import AgentInfo, Runtime, Status
 from understudy.actors.verbs import Right
 from understudy.costs import costs_of
-from understudy.history import HistoryEntry, HistoryPage
+from understudy.history import HistoryEntry, HistoryPage, queue_of
 from understudy.models.prices import PUBLISHED, Prices
 from understudy.state.agent_state import AgentState
 from understudy.state.costs import NO_COST, Cost
@@ -69,7 +69,7 @@ async def agent_page(visit: Visit) -> dict[str, Any]:
             name: {"decision": sticky.decision.to_dict(), "at": time_text(sticky.at)}
             for name, sticky in state.sticky_in_tree.items()
         },
-        "queue": list(state.queue),
+        "queue": queue_of(state),
         "next_due": time_text(state.next_due),
         "files": len(listed(state.files)),
         "cost": _recorded(state.total_cost),

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 from understudy.journal.postgres.sql import Fetch
 from understudy.journal.shared import (
-    QUEUEING,
     Hint,
     Place,
     Post,
@@ -67,7 +66,6 @@ FROM agents a CROSS JOIN LATERAL (
     SELECT *, row_number() OVER (ORDER BY i.id) AS nth FROM inbox i
     WHERE i.agent = a.key AND i.incarnation = a.incarnation AND i.reply IS NULL
         AND i.id <> ALL(%(in_hand)s::bigint[])
-        AND (a.agent_id <> ALL(%(full)s::text[]) OR i.kind <> ALL(%(queueing)s::text[]))
     ORDER BY i.id LIMIT %(limit)s
 ) i
 WHERE a.owner = %(own_id)s AND NOT a.deleted AND {which}
@@ -179,7 +177,7 @@ def tell(fetch: Fetch, host_id: int, hint: Hint) -> None:
 
 
 def posted(fetch: Fetch, own_id: int, wanted: Wanted) -> list[Posted]:
-    values = {**wanted._asdict(), "own_id": own_id, "queueing": list(QUEUEING)}
+    values = {**wanted._asdict(), "own_id": own_id}
     rows = fetch(POSTED if wanted.agent_ids is None else POSTED_TO, values)
     return [Posted(*row) for row in rows]
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import islice
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from pydantic_ai.messages import ModelResponse, ToolCallPart
 
@@ -34,25 +34,14 @@ from understudy.state.folds.ends import doubtful_call, last_arguments
 from understudy.state.folds.places import UNREAD
 from understudy.state.run_state import Call, RunState
 
+if TYPE_CHECKING:
+    from understudy.journal.store import KeyJournal
+
 logger: logging.Logger = logging.getLogger(__name__)
 
 MOST_MESSAGES = 2_000
 """So many messages of a conversation are looked through for the arguments of a call, at most."""
 REPEATED = "Not run: an equal call has run before, and this one must not. Do not call it again."
-
-
-class _Keys(Protocol):
-    """As of `journal.store.KeyJournal`."""
-
-    async def key_hash(self, key: str) -> str: ...
-
-    async def key_uses(self, key_hash: str, at: datetime) -> Sequence[KeyUse]: ...
-
-    async def take_key(self, taking: KeyTaking) -> Sequence[KeyUse]: ...
-
-    async def free_key(self, key_hash: str, use: KeyUse) -> None: ...
-
-    async def state_of_use(self, use: KeyUse) -> AgentState | None: ...
 
 
 class _KeysOfRun:
@@ -102,7 +91,7 @@ class _Calls:
 
     def __init__(self, run: Run) -> None:
         journal = run.ledger.key_journal
-        self.keys: _Keys = journal or _KeysOfRun(run.root)
+        self.keys: KeyJournal | _KeysOfRun = journal or _KeysOfRun(run.root)
         self.of: tuple[str, int] = (run.root.agent_id, 0)
         """The id and the incarnation of the agent whose calls they are."""
         if journal is not None:
