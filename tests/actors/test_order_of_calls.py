@@ -32,9 +32,13 @@ MOST = 200
 
 
 async def queued(runtime: Runtime) -> list[str]:
-    """The ids of all messages that the agent was ever sent, in the order of its records."""
+    """The ids of all messages that the agent was ever sent, in the order of its records.
+
+    Without those of a `run` that waited for its turn, which have `choices`.
+    """
     kept = (await soon(runtime.export("t")))["records"]
-    return [each["message_id"] for each in kept if each["kind"] == "message_queued"]
+    sent = (each for each in kept if each["kind"] == "message_queued" and "choices" not in each)
+    return [each["message_id"] for each in sent]
 
 
 class Sender:

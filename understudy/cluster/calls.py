@@ -21,7 +21,7 @@ from understudy.loop_actors.future import Future, refuse
 T = TypeVar("T")
 
 ROUTES = 100_000
-"""The number of agents whose definitions are remembered."""
+"""The number of agents whose definitions and hosts are remembered."""
 
 
 class Calls:
@@ -43,6 +43,7 @@ class Calls:
         self._locating: dict[str, list[Wanted]] = {}
         """Calls of agents whose definition is being looked up, in order."""
         self._agent_of: OrderedDict[str, str] = OrderedDict()
+        self._host_of: OrderedDict[str, HostEnd] = OrderedDict()
         self._has_ended = False
         self._tasks: set[asyncio.Task[None]] = set()
         self.new_id = new_random_id
@@ -149,9 +150,17 @@ class Calls:
         return len({pool and (frozenset(pool.agents), pool.makes) for pool in pools}) > 1
 
     def _host_for(self, route: str, pool: list[HostEnd]) -> HostEnd:
+        known = self._host_of.get(route)
+        if known is not None and known in pool:
+            return known
         # Each host gets a number of its own for each agent, so where hosts come and go only the
         # agents of these hosts move.
-        return max(pool, key=lambda host: _number(route or self.new_id(), host.name))
+        host = max(pool, key=lambda host: _number(route or self.new_id(), host.name))
+        if route:
+            # Whichever host owns the agent, this one finds it. Later calls go the same way, also
+            # once a host has come that the hash prefers: they must not overtake this call.
+            _remember(self._host_of, route, host)
+        return host
 
     def _locate(self, wanted: Wanted) -> None:
         """Look up the definition of the agent, for hosts have different ones."""
@@ -164,7 +173,7 @@ class Calls:
             waiting = self._locating.pop(wanted.route)
             for each in waiting:
                 if found:
-                    self._remember(wanted.route, found[0])
+                    _remember(self._agent_of, wanted.route, found[0])
                 elif error is not None:
                     refuse(each.future, error)
                     continue
@@ -188,14 +197,9 @@ class Calls:
         """A call is answered: what is known of its agent by that."""
         if wanted.method == "delete":
             self._agent_of.pop(wanted.route, None)
+            self._host_of.pop(wanted.route, None)
         elif wanted.target.agent is not None:
-            self._remember(wanted.route, wanted.target.agent)
-
-    def _remember(self, id: str, agent: str) -> None:
-        self._agent_of[id] = agent
-        self._agent_of.move_to_end(id)
-        if len(self._agent_of) > ROUTES:
-            self._agent_of.popitem(last=False)
+            _remember(self._agent_of, wanted.route, wanted.target.agent)
 
     def host_changed(self) -> None:
         """Send what waits for a host."""
@@ -284,6 +288,13 @@ class Wanted:
 def stopped() -> pykka.ActorDeadError:
     """The error of every call that the end of the cluster leaves without an answer."""
     return pykka.ActorDeadError("the cluster has stopped")
+
+
+def _remember(routes: OrderedDict[str, T], id: str, what: T) -> None:
+    routes[id] = what
+    routes.move_to_end(id)
+    if len(routes) > ROUTES:
+        routes.popitem(last=False)
 
 
 def _number(route: str, host: str) -> bytes:

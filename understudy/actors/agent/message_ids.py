@@ -108,23 +108,20 @@ async def archived_run(store: StoreReads, state: AgentState, agent_id: str, id: 
     if id in state.message_ids or id in state.refused:
         return None
     own = run_named_by(id)
-    if own is not None and await _has_run(store, state, agent_id, own):
+    is_last = own is not None and state.run is not None and state.run.run_id == own
+    if own is not None and (is_last or own in await recorded_runs(store, agent_id)):
         return own
     if not state.has_archive:
         return None
     return (await store.message_runs(agent_id, [id])).get(id)
 
 
-async def _has_run(store: StoreReads, state: AgentState, agent_id: str, run_id: str) -> bool:
-    """Whether the records of an agent have the beginning of a run."""
-    if state.run is None:
-        return False
-    if state.run.run_id == run_id:
-        return True
+async def recorded_runs(store: StoreReads, agent_id: str) -> set[str]:
+    """The ids of the runs whose beginning is in the records of an agent."""
     loaded = await store.load(agent_id)
-    return loaded is not None and any(
-        isinstance(record, RunStarted) and record.run_id == run_id for record in loaded.records
-    )
+    if loaded is None:
+        return set()
+    return {each.run_id for each in loaded.records if isinstance(each, RunStarted)}
 
 
 def must_look_up(slot: AgentSlot, message: AgentMessage) -> bool:
@@ -139,8 +136,8 @@ def must_look_up(slot: AgentSlot, message: AgentMessage) -> bool:
     if run_named_by(message_id) is None:
         if not state.has_archive:
             return False
-    elif isinstance(message, RunRequest) and not message.was_elsewhere:
-        return False  # it was made just now
+    elif isinstance(message, RunRequest):
+        return False  # its id was made for it: `Outgoing` asks where a call is in doubt
     activation = slot.current
     if activation.lookup is not None and activation.lookup.message_id == message_id:
         return not activation.lookup.is_done

@@ -25,13 +25,16 @@ from understudy._base.json_values import text_of
 from understudy._base.log_fields import log_extra
 from understudy.actors.agent.activation import Activation, RunAbandoned
 from understudy.actors.agent.directory import Directory
+from understudy.actors.agent.message_ids import recorded_runs
 from understudy.actors.agent.messages import (
     NO_MESSAGE,
     AgentMessage,
     Cancel,
     ChangePlans,
+    Decide,
     Passivate,
     Pause,
+    Resume,
     Retry,
     RunRequest,
     Send,
@@ -42,7 +45,7 @@ from understudy.actors.agent.replies import runtime_stopped
 from understudy.actors.agent.run_outcomes import Moment, has_outcome
 from understudy.actors.agent.services import Calls, RuntimeServices
 from understudy.actors.agent.slot import AgentSlot
-from understudy.actors.hosts.already_done import Found, KnownCalls, latest_state, run_of_call
+from understudy.actors.hosts.already_done import latest_state, run_of_call, run_of_decisions
 from understudy.actors.hosts.incoming import NOBODY_KNOWS, Incoming
 from understudy.actors.hosts.recovery import continue_one
 from understudy.actors.hosts.ref_call import CallPhase, RefCall
@@ -345,7 +348,7 @@ class Outgoing(Calls[AgentSlot]):
         """Have the calls of a line done, here or elsewhere; `calls` are those under way."""
         if slot.id in self._to_withdraw:
             line += await self._withdraw(slot.id, is_free=self._to_withdraw.pop(slot.id))
-        await self._look_up_doubts(slot, line)
+        await self._answer_known(slot, line)
         place = await self._shared.place(slot.id)
         with self._lock:
             if slot.id in self._to_withdraw or any(map(_is_in_doubt, line)):
@@ -374,30 +377,36 @@ class Outgoing(Calls[AgentSlot]):
         elif place is not None and calls:
             await self._post_all(slot, place, calls)
 
-    async def _look_up_doubts(self, slot: AgentSlot, line: list[RefCall]) -> None:
-        """Answer the calls whose owners lost the agent, where the store has what they recorded."""
-        known = KnownCalls(self._services.store, slot.id)
-        done = set[RefCall]()
+    async def _answer_known(self, slot: AgentSlot, line: list[RefCall]) -> None:
+        """Answer the calls in doubt that are not to be made again.
+
+        Most are: their agent knows them by an id, or by the run that they name. Decisions it knows
+        only while their run is the last one, and so a `run` that began here at once with an id that
+        it has made itself.
+        """
+        recorded: set[str] | None = None
         for call in list(filter(_is_in_doubt, line)):
             call.phase = CallPhase.LINE
+            message = call.message
             if call.was_handled and call.is_once_at_most:
                 self._refuse(call, Fenced(agent_id=slot.id, why=NOBODY_KNOWS))
-                done.add(call)
-                continue
-            found = await known.what_became_of(call.message, run_id=call.run_id)
-            match found:
-                case None:
+            elif isinstance(message, RunRequest):
+                run_id = run_named_by(message.message_id)
+                if run_id is None:
                     continue
-                case Found(run_id=str(run_id)):
+                if recorded is None:
+                    recorded = await recorded_runs(self._services.store, slot.id)
+                if run_id in recorded:
                     self._follow(call, run_id)
-                case Found(message_id=str(message_id)):
-                    self._follow(call, None, message_id)
-                case Found(value=value):
-                    self._answer(call, value)
-            done.add(call)
-        if done:
-            with self._lock:
-                line[:] = [call for call in line if call not in done]
+            elif isinstance(message, Resume | Decide):
+                state = await latest_state(self._services.store, slot.id)
+                run_id = None if state is None else run_of_decisions(state, message.decisions)
+                if run_id is not None and isinstance(message, Resume):
+                    self._follow(call, run_id)
+                elif run_id is not None:
+                    self._answer(call, None)
+        with self._lock:
+            line[:] = [call for call in line if call.phase in (CallPhase.LINE, CallPhase.IN_DOUBT)]
 
     def _is_refused(self, call: RefCall, place: Place | None) -> bool:
         """Refuse a call that nobody can do where its agent is now."""
