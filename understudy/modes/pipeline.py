@@ -179,7 +179,7 @@ async def _loop(run: Run, mode: Pipeline) -> Outcome:
             run.record(HooksRan())
     if run.definition.hooks.on_resume:
         await _call_on_resume(run)
-    steps = mode.steps
+    steps, is_to_end = mode.steps, run.environment.is_to_end_attempt
     while True:
         before = run.ledger.count
         if cancellable:
@@ -193,7 +193,7 @@ async def _loop(run: Run, mode: Pipeline) -> Outcome:
                 return _cancelled(run)
             if root.halt is not None:
                 return halted(run)
-            if run.is_to_end_attempt is not None and run.is_to_end_attempt():
+            if is_to_end is not None and is_to_end():
                 if run.timed:
                     run.keep_time()
                 raise AttemptEnded
