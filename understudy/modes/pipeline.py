@@ -199,7 +199,9 @@ async def _loop(run: Run, mode: Pipeline) -> Outcome:
                 raise AttemptEnded
             try:
                 outcome = await step(run)
-                if outcome is not None and not isinstance(outcome, OUTCOMES):
+                if outcome is None:
+                    continue
+                if not isinstance(outcome, OUTCOMES):
                     raise TypeError(f"a step returns None or an Outcome, got {outcome!r}")
             except RecordRefused as refused:
                 return run.failed(_step_error(step, refused))
@@ -211,8 +213,7 @@ async def _loop(run: Run, mode: Pipeline) -> Outcome:
                 return run.failed(_step_error(step, error))
             except Exception as error:
                 return run.failed(_step_error(step, error))
-            if outcome is not None:
-                return outcome
+            return outcome
         if run.ledger.count == before:
             cause = f"the steps {', '.join(mode.step_names)} ran and recorded nothing"
             return run.failed(StepFailed(step="pipeline", cause=cause))
