@@ -179,7 +179,7 @@ async def _loop(run: Run, mode: Pipeline) -> Outcome:
             run.record(HooksRan())
     if run.definition.hooks.on_resume:
         await _call_on_resume(run)
-    steps = mode.steps
+    steps, is_to_end = mode.steps, run.environment.is_to_end_attempt
     while True:
         before = run.ledger.count
         if cancellable:
@@ -193,13 +193,15 @@ async def _loop(run: Run, mode: Pipeline) -> Outcome:
                 return _cancelled(run)
             if root.halt is not None:
                 return halted(run)
-            if run.is_to_end_attempt is not None and run.is_to_end_attempt():
+            if is_to_end is not None and is_to_end():
                 if run.timed:
                     run.keep_time()
                 raise AttemptEnded
             try:
                 outcome = await step(run)
-                if outcome is not None and not isinstance(outcome, OUTCOMES):
+                if outcome is None:
+                    continue
+                if not isinstance(outcome, OUTCOMES):
                     raise TypeError(f"a step returns None or an Outcome, got {outcome!r}")
             except RecordRefused as refused:
                 return run.failed(_step_error(step, refused))
@@ -211,8 +213,7 @@ async def _loop(run: Run, mode: Pipeline) -> Outcome:
                 return run.failed(_step_error(step, error))
             except Exception as error:
                 return run.failed(_step_error(step, error))
-            if outcome is not None:
-                return outcome
+            return outcome
         if run.ledger.count == before:
             cause = f"the steps {', '.join(mode.step_names)} ran and recorded nothing"
             return run.failed(StepFailed(step="pipeline", cause=cause))

@@ -66,8 +66,6 @@ def make_run_agent(
             child = _with_given(child, instructions, initial_messages)
         key = call.key if count == 0 else f"{call.key}+{count}"
         count += 1
-        if run.children is None:
-            raise UsageError("this run cannot run other agents")
         if len(run.agent_path) >= max_depth:
             raise UsageError(f"agents nest at most {max_depth} deep")
         message = user_message(input, at=run.clock.now())

@@ -350,15 +350,18 @@ class Ledger:
             check_storable(records)
         if journal is not None:
             self._append(records)
-        told = self._on_fact is not None
-        if told and not self._unreported:
+        if self._on_fact is None:
+            for record in records:
+                apply(state, record)
+            self._count += len(records)
+            return
+        if not self._unreported:
             self._unreported = []
         for record in records:
             apply(state, record)
             self._count += 1
-            if told:
-                self._unreported.append((self._count, record, None))
-        if told and (journal is None or not journal.has_unflushed):
+            self._unreported.append((self._count, record, None))
+        if journal is None or not journal.has_unflushed:
             self.tell_until(self._count)
 
     def _note_clock_failure(self, error: BaseException) -> None:
@@ -397,10 +400,11 @@ class Ledger:
         # Read anew each time: what is called may record, or emit.
         while (unreported := self._unreported) and unreported[0][0] <= seq:
             number, record, event = unreported.pop(0)
-            if event is not None:
+            if record is not None:
+                if on_fact is not None:
+                    on_fact.emit_record(number, record)
+            elif event is not None:
                 self._tell_listener(event)
-            elif record is not None and on_fact is not None:
-                on_fact.emit_record(number, record)
         if not self._unreported:
             self._unreported = no_list()
 

@@ -37,7 +37,8 @@ from understudy.outcomes import (
     Waiting,
 )
 from understudy.run.cancellation import CancellationSource
-from understudy.run.definition import AgentDefinition, ChildAgent, Gate, PauseWhen
+from understudy.run.definition import AgentDefinition, ChildAgent, Gate
+from understudy.run.environment import RunEnvironment
 from understudy.run.file_edits import FileEdits
 from understudy.run.hooks import current_hook
 from understudy.run.instrument import Instrument
@@ -60,7 +61,7 @@ from understudy.state.run_state import RunState, own_key
 from understudy.state.waits import waits_of
 from understudy.stopping import ExecutionContinuation, StopSignal, StopSignals
 from understudy.tools import Tool
-from understudy.tools.effect_defaults import NO_DEFAULTS, EffectDefaults, Undeclared
+from understudy.tools.effect_defaults import EffectDefaults, Undeclared
 from understudy.tools.shared_resources import SharedResources
 
 T = TypeVar("T")
@@ -129,79 +130,56 @@ class Run(Generic[DepsT_co]):
 
     def __init__(
         self,
-        *,
         definition: AgentDefinition,
         ledger: Ledger,
+        environment: RunEnvironment,
+        *,
         models: tuple[Model, ...],
-        clock: Clock,
-        new_id: NewId,
-        threads: WorkerThreads,
-        shared: SharedResources,
-        agent_id: str,
-        agent_path: tuple[str, ...],
-        deps: Any = None,
-        pause_when: PauseWhen | None = None,
-        streaming: Callable[[], bool] = lambda: False,
+        children: ChildRunner,
         parent: Run | None = None,
-        children: ChildRunner | None = None,
-        is_to_end_attempt: Callable[[], bool] | None = None,
-        pause_requested: Callable[[], str | None] | None = None,
-        abandon_later: Callable[[], asyncio.Task[None]] | None = None,
-        cancellation: tuple[CancellationSource, ...] = (),
-        instrument: Instrument[Run] | None = None,
-        prices: Prices | None = None,
-        effect_defaults: EffectDefaults = NO_DEFAULTS,
     ) -> None:
         self.definition = definition
         self.ledger = ledger
         self.state: AgentState = ledger.state
         """The agent's state, to read: one object for the whole attempt, changed by each record."""
+        self.environment = environment
+        """What the caller gave to the attempt; the runs inside it have it, too."""
+        self.clock: Clock = environment.clock
+        self.new_id: NewId = environment.new_id
+        self.threads: WorkerThreads = environment.threads
+        self.shared: SharedResources = environment.shared
+        """What tools of this run, and of all others of its owner, have opened."""
+        self.deps: DepsT_co = environment.deps
+        self.instrument: Instrument[Run] | None = environment.instrument
+        """What watches it."""
         self.models = models
         """The agent's model, then its fallbacks."""
-        self.clock = clock
-        self.new_id = new_id
-        self.threads = threads
-        self.shared = shared
-        """What tools of this run, and of all others of its owner, have opened."""
-        self.agent_id = agent_id
-        self.agent_path = agent_path
-        self.deps: DepsT_co = deps
-        self.pause_when = pause_when
-        self._streaming = streaming
         self.parent = parent
         """The run whose call, or workflow, runs this one."""
         self.root: Run = parent.root if parent is not None else self
         """The outermost run."""
         self.children = children
         """How its calls run other agents."""
+        self.agent_id: str = (
+            environment.agent_id or definition.name if parent is None else self.current.agent_id
+        )
+        self.agent_path: tuple[str, ...] = (
+            definition.path if parent is None else (*parent.agent_path, definition.name)
+        )
         self.gates: tuple[Gate, ...] = (
             (*parent.definition.gates, *parent.gates) if parent is not None else ()
         )
         """The gates of the agents above, which apply here too."""
-        self.is_to_end_attempt = is_to_end_attempt
-        """Called before each step: True ends this attempt, and leaves the run open."""
-        self.pause_requested = pause_requested
-        """Called where `pause_when` is: a reason to pause that the runtime has now, or None."""
-        self.abandon_later = abandon_later
-        """Called where code of the attempt was cancelled and is waited for.
-
-        Unless the task that it returns is cancelled in time, the runtime gives the attempt up. None
-        where it runs in a task of the caller's, which waits as long as that code goes on.
-        """
         above = parent.cancellation if parent is not None else ()
-        sources = (*above, *definition.cancellation, *cancellation)
+        sources = (*above, *definition.cancellation, *environment.cancellation)
         self.cancellation: tuple[CancellationSource, ...] = tuple(
             {id(source): source for source in sources}.values()
         )
         """Called at the start and before each step; those of the agents above included."""
-        self.instrument = instrument
-        """What watches it."""
-        above_it = prices if parent is None else parent.prices
+        above_it = environment.prices if parent is None else parent.prices
         self.prices: Prices | None = definition.prices or above_it or definition.default_prices
         """By which its replies are priced when they come; None where nobody asks what they cost."""
-        self.effect_defaults: EffectDefaults = (
-            effect_defaults if parent is None else parent.effect_defaults
-        )
+        self.effect_defaults: EffectDefaults = environment.effect_defaults
         """What the runtime says of tools and agents that do not say it themselves."""
         self.undeclared: Undeclared | None = (
             definition.effect_defaults.undeclared or self.effect_defaults.undeclared
@@ -213,7 +191,7 @@ class Run(Generic[DepsT_co]):
         """The next turn has begun: what a hook signals now counts after it."""
         self.timed: bool = False
         """Whether the time spent is recorded: only where a deadline or a middleware limits it."""
-        self._seconds_recorded_at = clock.monotonic()  # the pipeline begins right after
+        self._seconds_recorded_at = self.clock.monotonic()  # the pipeline begins right after
         self.loop: asyncio.AbstractEventLoop = asyncio.get_running_loop()
         """On which it runs."""
         self._attempt_begun = False
@@ -311,7 +289,8 @@ class Run(Generic[DepsT_co]):
     @property
     def streaming(self) -> bool:
         """Whether replies are streamed, because a subscriber follows the text."""
-        return self._streaming()
+        given = self.environment.streaming
+        return self.environment.emit is not None if given is None else given()
 
     @property
     def observed(self) -> bool:
@@ -445,7 +424,7 @@ class Run(Generic[DepsT_co]):
 
         """
         run = self.state.run
-        if run is None or run.over or self.children is None:
+        if run is None or run.over:
             raise UsageError("run.ask_model: no run is open in which it could be recorded")
         return await self.children.ask_model(self, key, messages, model, output_type)
 

@@ -12,6 +12,7 @@ from typing import Any, cast
 from understudy.state import records as r
 from understudy.state.agent_state import AgentState
 from understudy.state.folds import agents, calls, ends, places, queue, replies, requests, runs
+from understudy.state.records import ChildRecord
 from understudy.state.shared_empties import with_item
 from understudy.state.workflow_sharing import new_child
 
@@ -33,7 +34,7 @@ def apply(state: AgentState, record: r.Record, *, with_files: bool = True) -> No
     """
     inner, kind = record, type(record)
     _APPLY[kind](state, record)
-    while kind is r.ChildRecord:
+    while kind is ChildRecord:
         inner = inner.record  # type: ignore[union-attr]  # it is a ChildRecord
         kind = type(inner)
     if kind in _PROGRESS and state.run is not None:

@@ -46,13 +46,13 @@ from understudy.actors.agent.phase import NEXT_PHASES, Phase
 from understudy.actors.agent.services import RuntimeServices
 from understudy.actors.agent.stored_agents import stored_events
 from understudy.agent.agent import Agent
-from understudy.agent.run_environment import RunEnvironment
 from understudy.errors import JournalFailed, OtherAgent, UnknownAgent, UsageError
 from understudy.events import Event
 from understudy.loop_actors.future import Future, refuse
 from understudy.loop_actors.monitor import Down
 from understudy.loop_actors.ref import LoopActorRef
 from understudy.outcomes import Outcome
+from understudy.run.environment import RunEnvironment
 from understudy.run.hooks import Hook, HookFailed
 from understudy.state.agent_state import AgentState
 from understudy.state.plans import requested_pause

@@ -186,7 +186,8 @@ async def within_deadline(run: Run, pipeline: Awaitable[Outcome]) -> Outcome | N
             if run.current.cancelled is None and run.root.current.halt is None:
                 run.ledger.record(deadline_reached(run))
         scope.reschedule(loop.time())
-        timer = run.abandon_later() if run.abandon_later is not None else None
+        abandon_later = run.environment.abandon_later
+        timer = abandon_later() if abandon_later is not None else None
 
     recheck = RECHECK if run.current.ends_at is not None else float("inf")
     scope = asyncio.timeout(None)

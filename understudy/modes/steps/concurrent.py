@@ -158,7 +158,8 @@ def may_start(run: Run) -> bool:
     root = run.root.current
     if root.halt is not None or root.cancelled is not None or run.current.cancelled is not None:
         return False
-    return run.is_to_end_attempt is None or not run.is_to_end_attempt()
+    is_to_end = run.environment.is_to_end_attempt
+    return is_to_end is None or not is_to_end()
 
 
 async def end_tasks(run: Run, tasks: Collection[asyncio.Task[Any]]) -> None:
@@ -167,9 +168,10 @@ async def end_tasks(run: Run, tasks: Collection[asyncio.Task[Any]]) -> None:
     Where one goes on, a runtime gives the attempt up; without one this waits as long as it does.
     """
     ending: asyncio.Task[None] | None = None
+    abandon_later = run.environment.abandon_later
     for task in tasks:
-        if task.cancel() and ending is None and run.abandon_later is not None:
-            ending = run.abandon_later()
+        if task.cancel() and ending is None and abandon_later is not None:
+            ending = abandon_later()
     try:
         await asyncio.gather(*tasks, return_exceptions=True)
     finally:

@@ -162,7 +162,6 @@ class _RunTogether(RunAgents):
         name = self.agents[failed].definition.name
         message = f"agent {name!r}, which ran beside it, failed"
         signals = StopSignals((StopSignal(StopReason.ERROR, message, source=run.definition.name),))
-        assert run.children is not None, "a run of a workflow can run agents"
         for index in missing:
             key = key_of(run, 0, index)
             child = run.state.children.get(key)

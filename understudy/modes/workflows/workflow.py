@@ -114,7 +114,6 @@ class RunAgents:
         return None
 
     async def run_pipeline(self, run: Run, round: int, index: int) -> Outcome:
-        assert run.children is not None, "a run of a workflow can run agents"
         return await run.children.run(run, key_of(run, round, index), self.agents[index], None)
 
     def failure(self, run: Run, index: int, outcome: Failed) -> Failed:

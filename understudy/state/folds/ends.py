@@ -205,7 +205,7 @@ def _closing_part(state: AgentState, call: Call, at: datetime) -> ToolReturnPart
     if call.result is not None:
         return call.result.part
     result = closing_result(state, call, at)
-    note_done(state, call, result)
+    note_done(open_run(state), call, result)
     if result.doubt is not None:
         doubt = told_doubt(open_run(state), call, result.doubt, at)
         state.doubts = with_item(state.doubts, call.key, doubt)
@@ -257,25 +257,23 @@ def _why_child_stopped(state: AgentState, call: Call) -> str:
     return in_part(state, call, CHILD_STOPPED)
 
 
-def note_done(state: AgentState, call: Call, result: r.Result) -> None:
+def note_done(run: RunState, call: Call, result: r.Result) -> None:
     """Add what a call with this result has done to what its run has done."""
     is_entered = call.attempts > call.not_entered
     if call.effect == "read_only" or not is_entered or result.doubt is not None:
         return
-    part = ""
-    if not _is_finished(call, result):
-        part = "" if _was_in_doubt(call) else done_once(call)
-        if not part:
+    if result.value_is == "given":
+        is_finished = _was_in_doubt(call)  # a person has found that it took effect
+    else:
+        is_ended = result.ran or result.signal is not None or result.halt is not None
+        is_finished = result.part.outcome == "success" or is_ended
+    in_part = ""
+    if not is_finished:
+        in_part = "" if _was_in_doubt(call) else done_once(call)
+        if not in_part:
             return
     given = call.part.args if call.arguments is None else call.arguments
-    open_run(state).add_done(DoneCall(call.part.tool_name, given, "", part))
-
-
-def _is_finished(call: Call, result: r.Result) -> bool:
-    if result.value_is == "given":
-        return _was_in_doubt(call)  # a person has found that it took effect
-    is_ended = result.ran or result.signal is not None or result.halt is not None
-    return result.part.outcome == "success" or is_ended
+    run.add_done(DoneCall(call.part.tool_name, given, "", in_part))
 
 
 def _was_in_doubt(call: Call) -> bool:

@@ -151,7 +151,8 @@ def _given_up_after_limit(run: Run, call: Call, limit: float) -> Iterator[None]:
 
     The next one finds that the limit passed: an idempotent call is not called once more.
     """
-    if run.abandon_later is None:
+    abandon_later = run.environment.abandon_later
+    if abandon_later is None:
         yield
         return
     ending: asyncio.Task[None] | None = None
@@ -159,9 +160,8 @@ def _given_up_after_limit(run: Run, call: Call, limit: float) -> Iterator[None]:
 
     def limit_passed() -> None:
         nonlocal ending
-        assert run.abandon_later is not None, "checked above"
         ledger.on_fence += (record,)
-        ending = run.abandon_later()
+        ending = abandon_later()
 
     def record() -> None:
         run.ledger.record(Once(key=LIMIT_PASSED + call.key, value=limit))
