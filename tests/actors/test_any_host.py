@@ -30,6 +30,7 @@ from understudy.errors import NotInterrupted, UnknownAgent, UsageError
 from understudy.journal.shared import Hint, Notified, Taken
 
 
+@pytest.mark.quick
 async def test_an_agent_at_rest_answers_at_whichever_host_is_asked(hosts: Hosts) -> None:
     """J6."""
     turns = tuple("abcdef")
@@ -44,6 +45,7 @@ async def test_an_agent_at_rest_answers_at_whichever_host_is_asked(hosts: Hosts)
         assert posts(hosts) == []
 
 
+@pytest.mark.quick
 async def test_a_request_is_answered_at_a_host_that_did_not_ask(
     hosts: Hosts, ran: list[str]
 ) -> None:
@@ -208,6 +210,7 @@ async def test_an_agent_for_whose_queued_message_a_caller_waits_stays_where_it_i
         assert [info.host for info in await soon(second.agents())] == ["first"]
 
 
+@pytest.mark.quick
 async def test_an_agent_that_is_taken_as_its_run_goes_on_has_not_crashed(
     hosts: Hosts, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -333,6 +336,7 @@ async def test_the_copy_of_a_host_that_lost_an_agent_leaves_its_memory(hosts: Ho
         assert info.host == "second"
 
 
+@pytest.mark.quick
 async def test_a_call_to_an_agent_that_runs_elsewhere_is_done_by_its_owner(
     hosts: Hosts, ran: list[str]
 ) -> None:
@@ -370,6 +374,7 @@ async def test_a_run_is_cancelled_from_a_host_that_does_not_run_it(hosts: Hosts)
         await until(lambda: posts(hosts) == [])
 
 
+@pytest.mark.quick
 async def test_a_run_future_resolves_though_another_host_ends_the_run(hosts: Hosts) -> None:
     """The run waits; then it is answered elsewhere, and goes on there."""
 

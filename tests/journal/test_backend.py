@@ -40,6 +40,7 @@ from understudy.journal.contracts import (
 )
 from understudy.state.records import Once
 
+pytestmark = pytest.mark.quick
 OPEN, REST, WAITS, QUEUED = (
     IndexStatus.OPEN,
     IndexStatus.REST,
