@@ -31,6 +31,7 @@ from understudy.errors import NotInterrupted, UnknownAgent, UsageError
 from understudy.journal.shared import Hint, Notified, Taken
 
 
+@pytest.mark.quick
 async def test_an_agent_at_rest_answers_at_whichever_host_is_asked(hosts: Hosts) -> None:
     """J6."""
     turns = tuple("abcdef")
@@ -45,6 +46,7 @@ async def test_an_agent_at_rest_answers_at_whichever_host_is_asked(hosts: Hosts)
         assert posts(hosts) == []
 
 
+@pytest.mark.quick
 async def test_a_request_is_answered_at_a_host_that_did_not_ask(
     hosts: Hosts, ran: list[str]
 ) -> None:
@@ -212,6 +214,7 @@ async def test_who_waits_for_a_queued_message_has_its_outcome_wherever_the_agent
         assert completed(await soon(there)).text == "still more is done"
 
 
+@pytest.mark.quick
 async def test_an_agent_that_is_taken_as_its_run_goes_on_has_not_crashed(
     hosts: Hosts, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -337,6 +340,7 @@ async def test_the_copy_of_a_host_that_lost_an_agent_leaves_its_memory(hosts: Ho
         assert info.host == "second"
 
 
+@pytest.mark.quick
 async def test_a_call_to_an_agent_that_runs_elsewhere_is_done_by_its_owner(
     hosts: Hosts, ran: list[str]
 ) -> None:
@@ -374,6 +378,7 @@ async def test_a_run_is_cancelled_from_a_host_that_does_not_run_it(hosts: Hosts)
         await until(lambda: posts(hosts) == [])
 
 
+@pytest.mark.quick
 async def test_a_run_future_resolves_though_another_host_ends_the_run(hosts: Hosts) -> None:
     """The run waits; then it is answered elsewhere, and goes on there."""
 

@@ -105,6 +105,7 @@ def kinds(events: list[FeedEvent]) -> list[str]:
     return names
 
 
+@pytest.mark.quick
 async def test_the_feed_tells_of_statuses_requests_ends_and_deletions(new_store: NewStore) -> None:
     """J31."""
     clock = SimulatedClock()
@@ -200,6 +201,7 @@ async def test_a_loop_until_now_ends_behind_what_is_there_when_it_begins(
             assert await asyncio.to_thread(list, until_now) == []
 
 
+@pytest.mark.slow
 async def test_a_loop_until_now_goes_on_behind_rows_that_tell_nothing() -> None:
     @tool
     async def look() -> str:
@@ -553,6 +555,7 @@ def read_on(backend: Backend, key: FeedKey) -> tuple[list[tuple[str, int | None]
     return [(row.agent_id, row.seq) for row in page.rows], last
 
 
+@pytest.mark.quick
 def test_commits_out_of_order_leave_no_gap_and_no_duplicate(hosts: Hosts) -> None:
     """J31: the transaction that began first, and got the first number, is committed last."""
     slow, fast, reader = (hosts.open(name) for name in ("slow", "fast", "reader"))
@@ -705,6 +708,7 @@ def two_stores(hosts: Hosts) -> tuple[DatabaseStore, DatabaseStore]:
 
 
 @pytest.mark.usefixtures("never_polls")
+@pytest.mark.quick
 async def test_what_another_host_commits_is_told_of(hosts: Hosts) -> None:
     """J31."""
     stores = two_stores(hosts)

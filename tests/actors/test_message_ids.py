@@ -105,6 +105,7 @@ async def test_what_is_asked_for_behind_a_message_that_is_looked_up_is_done_behi
         assert await soon(sent) == "d"
 
 
+@pytest.mark.quick
 async def test_a_message_id_is_one_message_also_where_its_records_are_compacted_away(
     place: Place, few: None
 ) -> None:

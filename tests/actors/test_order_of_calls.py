@@ -66,6 +66,7 @@ class Sender:
         return [await soon(each) for each in self.sent]
 
 
+@pytest.mark.quick
 async def test_what_is_taken_back_from_an_owner_that_is_gone_keeps_its_order(hosts: Hosts) -> None:
     """J70: all of it at once: the next owner finds none without those before it."""
     held, again = Held("first"), Held("asked")

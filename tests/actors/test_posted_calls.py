@@ -66,6 +66,7 @@ def noted(method: Point, word: str, said: list[str]) -> Point:
     return says
 
 
+@pytest.mark.quick
 async def test_a_run_whose_owner_dies_between_record_and_reply_is_run_once(hosts: Hosts) -> None:
     """J14: the asker takes the call back, and finds the run by the id that it gave."""
     held = Held("first")
@@ -138,6 +139,7 @@ async def test_a_message_whose_owner_dies_between_record_and_reply_is_queued_onc
     assert count == 1
 
 
+@pytest.mark.quick
 async def test_a_call_that_its_owner_never_reads_is_done_by_the_asker(hosts: Hosts) -> None:
     held = Held("first")
     here, there = stores(hosts, "here", "there")
@@ -407,6 +409,7 @@ async def _result(future: Any) -> Any:
         return error
 
 
+@pytest.mark.quick
 async def test_calls_of_one_caller_are_done_in_their_order(hosts: Hosts) -> None:
     held = Held("first")
     here, there = stores(hosts, "here", "there")
@@ -671,6 +674,7 @@ async def test_what_was_posted_goes_before_what_is_asked_for_by_whoever_takes_ov
             await soon(sent)
 
 
+@pytest.mark.quick
 async def test_no_reply_precedes_the_commit_of_what_it_tells_of(
     hosts: Hosts, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -625,6 +625,7 @@ async def test_every_prefix_of_the_records_brings_each_occurrence_once(
             assert run == [day(number) for number in range(2, 6)]
 
 
+@pytest.mark.quick
 async def test_two_hosts_that_see_one_occurrence_run_it_once(hosts: Hosts) -> None:
     desk, clock, other = Desk(), SimulatedClock(), SimulatedClock()
     here = DatabaseStore(hosts.new("here"))

@@ -678,6 +678,7 @@ async def test_an_answer_is_taken_after_a_restart(desk: Desk, tmp_path: Path) ->
 
 
 @pytest.mark.postgres
+@pytest.mark.quick
 async def test_any_host_takes_the_answer(desk: Desk, hosts: Hosts) -> None:
     agent = two(desk)
     async with (

@@ -43,6 +43,7 @@ from understudy.journal.codec import EncodedRecord, decode
 from understudy.journal.contracts import Batch, IndexEntry, IndexStatus, Owned, StoredAgent
 from understudy.state.records import Once
 
+pytestmark = pytest.mark.quick
 OPEN, REST, WAITS, QUEUED = (
     IndexStatus.OPEN,
     IndexStatus.REST,

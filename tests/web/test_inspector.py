@@ -515,6 +515,7 @@ async def test_a_tool_that_no_longer_exists_can_still_be_rejected(place: Place) 
     assert done.calls == []
 
 
+@pytest.mark.quick
 async def test_what_was_asked_before_a_crash_is_answered_after_it(place: Place) -> None:
     done = Done()
     runtime = Runtime([desk(done, refund(), "ok")], store=place.store())

@@ -6,6 +6,7 @@ import functools
 import math
 from typing import Any
 
+import pytest
 from pydantic import TypeAdapter
 
 from tests.support.agents import by_turn
@@ -25,6 +26,7 @@ def checked(endpoint: Endpoint, answer: Any) -> Any:
     return answer
 
 
+@pytest.mark.slow
 async def test_each_answer_is_of_the_shape_that_the_document_says() -> None:
     by_route = {(endpoint.method, endpoint.path): endpoint for endpoint in ENDPOINTS}
     left = {route for route, endpoint in by_route.items() if endpoint.answer is not None}
