@@ -44,7 +44,7 @@ class Answer:
     decide: Callable[[Request, str], Decision]
     """The decision, for the request and the name of who decides."""
     digest: str | None = None
-    """Of what the person was shown, where the client says it."""
+    """The digest of what the person was shown, where the client says it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ class Said:
     content: UserInput | None = None
     answers: Sequence[Answer] = ()
     results: Callable[[Iterable[Request]], Sequence[Answer]] = lambda _: ()
-    """By what is asked: the answers that are results of calls which the page has executed."""
+    """The answers that are results of calls which the page has executed, made of what is asked."""
     offered: Collection[str] = ()
     """The names of the tools that the page executes."""
 

@@ -18,7 +18,8 @@ from understudy.state.agent_state import AgentState
 SourceOf = Callable[[], Runtime]
 """Gives what runs the agents: a `Runtime`, or a `Cluster`."""
 AgentIdOf = Callable[[User, str], str | None]
-"""By the user and the id of a conversation, the id of its agent; None: there is none for them."""
+"""Gives the id of the agent of a conversation, by the user and the id of the conversation; None if
+the user has none of this id."""
 ShareState = bool | Callable[[AgentState], Any]
 
 

@@ -46,7 +46,7 @@ OUTCOMES = {
     "withdrawn": STOPPED,
     "failed": RUN_FAILED,
 }
-"""Of `run --wait`."""
+"""The exit codes of `run --wait`, by the outcome of the run."""
 _OF_STATUS = {400: USAGE, 404: NOT_FOUND, 409: STALE, 422: STALE, 503: STORE, 504: STORE}
 _OF_ERRORS: tuple[tuple[type[Exception], int], ...] = (
     (UnknownAgent, NOT_FOUND),
