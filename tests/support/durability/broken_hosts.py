@@ -120,19 +120,16 @@ def _no_sweep_after_listen() -> None:
 def _no_poll() -> None:
     """Hosts look when they are told something, and at no other time."""
 
-    async def look_when_told(calls: Outgoing) -> None:
-        try:
-            while calls._posted:
-                await calls._look_now.wait()
-                calls._look_now.clear()
-                await calls._look_at_posted()
-        finally:
-            calls._looking = None
+    look = Outgoing._look_at_posted
 
-    async def no_heartbeat(_: Outgoing) -> None: ...
+    async def look_when_told(calls: Outgoing, is_hinted: bool) -> None:
+        if is_hinted:
+            await look(calls, is_hinted)
 
-    replaced(Outgoing, "_look_again_and_again", look_when_told)
-    replaced(Outgoing, "_heartbeat", no_heartbeat)
+    async def no_beat(_: Outgoing, __: bool) -> None: ...
+
+    replaced(Outgoing, "_look_at_posted", look_when_told)
+    replaced(Outgoing, "_beat", no_beat)
 
 
 def _own_clocks() -> None:
