@@ -761,6 +761,19 @@ def holding() -> Iterator[r.Record]:
     yield r.Requested(request=replace(question, id="q1", question_key="after"))
 
 
+def all_choices() -> RunChoices:
+    return RunChoices(
+        until_tool=("pay",),
+        require_tool_success=True,
+        force=True,
+        max_runs=3,
+        deadline=60.0,
+        early_stopping_prompt="Answer now.",
+        ends_at=at(70),
+        go_on=True,
+    )
+
+
 def planning() -> Iterator[r.Record]:
     """Messages with a time, schedules and their occurrences, and a pause to come."""
     for number in range(4):
@@ -772,17 +785,7 @@ def planning() -> Iterator[r.Record]:
     yield r.MessageCancelled(message_id="t1", at=at(18))
     yield r.MessageCancelled(message_id="t0", at=at(18))
     yield r.MessageDue(message_id="t2", at=at(18))
-    choices = RunChoices(
-        until_tool=("pay",),
-        require_tool_success=True,
-        force=True,
-        max_runs=3,
-        deadline=60.0,
-        early_stopping_prompt="Answer now.",
-        ends_at=at(70),
-        go_on=True,
-    )
-    yield r.MessageQueued(message_id="asked", message=asked("now", 17), choices=choices)
+    yield r.MessageQueued(message_id="asked", message=asked("now", 17), choices=all_choices())
     yield r.MessageQueued(message_id="refused", message=asked("now", 17), choices=RunChoices())
     yield r.MessageRefused(message_id="refused", error=e.UsageError("no").to_dict(), at=at(18))
     yield r.MessagesArchived(runs={"m-old": "run-old"}, at=at(18))
@@ -914,8 +917,12 @@ def _state(run: RunState) -> AgentState:
     waiting = QueuedMessage(
         "m3", rich_question(), steer=True, self_sent=True, due=at(44), occurrence=occurrence()
     )
-    state.queue = {"m3": waiting}
-    state.message_ids = {"m3": None, "m2": TakenMessage("run-1", at(40)), "t1": None}
+    asked_for = QueuedMessage(
+        "m4", rich_question(), steer=False, self_sent=False, choices=all_choices()
+    )
+    state.queue = {"m3": waiting, "m4": asked_for}
+    state.refused = {"m5": e.UsageError("no").to_dict()}
+    state.message_ids = {"m3": None, "m4": None, "m2": TakenMessage("run-1", at(40)), "t1": None}
     state.has_archive = True
     timed = QueuedMessage(
         "t1",

@@ -60,7 +60,7 @@ MODULES: Mapping[str, Sequence[str]] = {
     "understudy/actors/due_clock.py": _DUES,
     "understudy/actors/reads/export.py": _ACTORS,
     "understudy/actors/reads/feed.py": _FEED,
-    "understudy/actors/reads/lists.py": _LISTS,
+    "understudy/actors/reads/listing.py": _LISTS,
     "understudy/actors/observer.py": ("tests/actors/test_observer.py",),
     "understudy/actors/agent/planner.py": _PLANS,
     "understudy/actors/hosts/recovery.py": ("tests/actors/test_recovery.py", *_ACTORS),
