@@ -32,11 +32,11 @@ logger: logging.Logger = logging.getLogger(__name__)
 
 Listener = Callable[[Event], None]
 FactListener = Callable[[int, Record], None]
-"""Called with the number of a record and the record, once it is durable."""
+"""A function that is called with the number of a record and the record, once it is durable."""
 
 
 class Audience(Protocol):
-    """An object that gets what a ledger tells. Two bound methods of it would take 128 bytes."""
+    """An object that gets the records and events of a ledger."""
 
     def is_listening(self) -> bool:
         """Whether anybody gets the events that have no record; if not, none need be made."""
@@ -62,7 +62,7 @@ class _Functions:
 
 
 def _nobody(_event: Event) -> None:
-    """Told of events where there is a listener for records alone."""
+    """Get no event: there is a listener for records alone."""
 
 
 @runtime_checkable
@@ -128,15 +128,15 @@ class Ledger:
     )
 
     epoch: int
-    """The epoch that it writes under; 0 where no other host could write."""
+    """The epoch under which it writes; 0 where no other host could write."""
     gates_asked: dict[str, tuple[int, str]] | None
-    """By run id, the turn about which other gates were asked than before, and `Run.asked_by`."""
+    """The turn about which other gates were asked than before, and `Run.asked_by`, by run id."""
     host: str | None
     """The host that writes, of a store that hosts share; None elsewhere."""
     on_fence: tuple[Callable[[], None], ...]
-    """Called right before it is fenced: they record what the next ledger must know."""
+    """Functions that are called right before it is fenced: they record what the next must know."""
     on_answer: tuple[Callable[[], None], ...]
-    """Called when an answer from outside is recorded, in the agent or in one that it runs."""
+    """Functions that are called when an answer from outside is recorded, also inside the agent."""
     outlives_run: bool | None
     """Whether an actor keeps it between runs: True while the agent is in memory, then False.
 
@@ -423,7 +423,7 @@ class Ledger:
             self._tell_listener(event)
 
     def _tell_listener(self, event: Event) -> None:
-        """Call the listener. One that raises is removed; the run goes on."""
+        """Call the listener. A listener that raises is removed, and the run continues."""
         if self._listener is not None:
             try:
                 self._listener.emit(event)
