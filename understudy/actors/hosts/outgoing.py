@@ -26,7 +26,7 @@ from understudy._base.log_fields import log_extra
 from understudy._base.lookout import Lookout
 from understudy.actors.agent.activation import Activation, RunAbandoned
 from understudy.actors.agent.directory import Directory
-from understudy.actors.agent.message_ids import recorded_runs
+from understudy.actors.agent.message_ids import RecordedRuns, recorded_runs
 from understudy.actors.agent.messages import (
     NO_MESSAGE,
     AgentMessage,
@@ -392,7 +392,7 @@ class Outgoing(Calls[AgentSlot]):
         only while their run is the last one, and so a `run` that began here at once with an id that
         it has made itself.
         """
-        recorded: set[str] | None = None
+        recorded: RecordedRuns | None = None
         for call in list(filter(_is_in_doubt, line)):
             call.phase = CallPhase.LINE
             message = call.message
@@ -404,7 +404,7 @@ class Outgoing(Calls[AgentSlot]):
                     continue
                 if recorded is None:
                     recorded = await recorded_runs(self._services.store, slot.id)
-                if run_id in recorded:
+                if run_id in recorded.ids:
                     self._follow(call, run_id)
             elif isinstance(message, Resume | Decide):
                 state = await latest_state(self._services.store, slot.id)

@@ -82,9 +82,8 @@ def start_turn(
             for part in last.message.parts
         ]
     run_id = run_named_by(last.message_id) or slot.services.new_id()
-    for queued in turn:
-        slot.rename_waits(waits_for(queued.message_id), run_id)
-    callers = tuple(key for each in slot.waiting(run_id) for key in each.callers)
+    waiting = [each for queued in turn for each in slot.waiting(waits_for(queued.message_id))]
+    callers = tuple(key for each in waiting for key in each.callers)
     queue, is_asked = activation.state.queue, last.choices is not None
     activation.beginning = Beginning(
         run_id,
@@ -167,8 +166,14 @@ def _run_recorded(slot: AgentSlot) -> StopSignal | None:
     activation = slot.current
     activation.cancellation_arrived()
     begun, activation.beginning = activation.beginning, None
-    for waiter in slot.waiting(begun.run_id) if begun is not None else ():
-        note_run(slot, waiter.on_run)
+    if begun is not None:
+        # Not before: of a run that may not begin, those messages stay in the queue that were sent,
+        # and who waits for one of them waits on
+        # (test_who_waits_for_a_sent_message_is_not_told_that_the_run_of_its_turn_is_refused).
+        for message_id in begun.message_ids:
+            slot.rename_waits(waits_for(message_id), begun.run_id)
+        for waiter in slot.waiting(begun.run_id):
+            note_run(slot, waiter.on_run)
     signal, activation.early_cancel = activation.early_cancel, None
     return signal
 

@@ -47,7 +47,8 @@ def wait_outcome(slot: AgentSlot, waiting: WaitOutcome) -> None:
     if waiting.message_id is not None:
         run_id = run_of(slot, waiting.message_id)
         run_id = run_id or run_of_message(slot.id, state, waiting.message_id)
-        if run_id is None:
+        begins = activation.beginning
+        if run_id is None or (begins is not None and waiting.message_id in begins.message_ids):
             slot.wait(waits_for(waiting.message_id), future)
             return
     current, run = starts.current_run(slot), state.run
