@@ -120,8 +120,10 @@ def _no_sweep_after_listen() -> None:
 def _no_poll() -> None:
     """Hosts look when they are told something, and at no other time."""
 
-    for name in ("POLL", "BEAT"):
-        replaced(outgoing, name, 1e9)
+    async def no_beat(*_: Any) -> None: ...
+
+    replaced(Outgoing, "_period", lambda calls: 1e9 if calls._posted else None)
+    replaced(Outgoing, "_beat", no_beat)
 
 
 def _own_clocks() -> None:
