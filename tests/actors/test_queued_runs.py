@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,6 +11,7 @@ import pytest
 from tests.support.agents import Held, completed, interrupted, quarantined
 from tests.support.loops import soon
 from tests.support.plans import DAY, HOUR, Desk, later, left_after, outcome_of
+from tests.support.programs import PIPE, started
 from understudy import (
     Agent,
     Runtime,
@@ -23,6 +26,7 @@ from understudy import (
 from understudy.errors import NotInterrupted, Quarantined, UnknownMessage
 from understudy.journal import MemoryStore, replay
 from understudy.middleware import HumanInTheLoop, Middleware, Run
+from understudy.models import ScriptedRequest
 from understudy.state import records as r
 
 
@@ -498,3 +502,43 @@ async def test_the_errors_of_the_last_refused_runs_are_kept_and_no_more() -> Non
     ]
     state = replay([*records, *refused])
     assert list(state.refused) == [f"m{number}" for number in range(50, 150)]
+
+
+KILLED = """
+import asyncio, sys
+from understudy import Agent, Runtime, ScriptedModel
+
+async def first(_request):
+    await asyncio.Event().wait()  # until this process is killed
+
+with Runtime([Agent("desk", ScriptedModel([first]))], store=sys.argv[1]) as runtime:
+    ref = runtime.spawn("desk", id="a")
+    run = ref.run("First.")
+    queued = [ref.run("Second."), ref.run("Third.", message_id="mine")]
+    assert len(ref.queue().get(timeout=60)) == 2
+    print(*[each.message_id for each in queued], flush=True)
+    run.get()
+"""
+
+
+@pytest.mark.slow
+async def test_queued_runs_of_a_killed_process_are_run_once_by_the_next_one(tmp_path: Path) -> None:
+    """A2: `kill -9`, and a store in a file."""
+    store, told = f"sqlite:///{tmp_path / 'store.db'}", list[str]()
+    with started("-c", KILLED, store, stdout=PIPE) as child:
+        try:
+            assert child.stdout is not None
+            ids = (await asyncio.to_thread(child.stdout.readline)).split()
+        finally:
+            child.kill()
+
+    def reply(request: ScriptedRequest) -> str:
+        told.append(str(request.prompt))
+        return f"done with {request.prompt}"
+
+    async with Runtime([Agent("desk", ScriptedModel(reply))], store=store) as runtime:
+        ref = runtime.get("a")
+        second, third = [completed(await outcome_of(ref, id)) for id in ids]
+        assert (second.text, third.text) == ("done with Second.", "done with Third.")
+        assert completed(await soon(ref.run("Third.", message_id="mine"))).run_id == third.run_id
+    assert told == ["First.", "Second.", "Third."]

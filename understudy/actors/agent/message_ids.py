@@ -130,13 +130,14 @@ def must_look_up(slot: AgentSlot, message: AgentMessage) -> bool:
     If so, the store is asked now. The message waits in the inbox, and all that are behind it: what
     a caller asks for is done in its order.
     """
-    state, message_id = slot.state, _id_in(message)
+    state, asked = slot.state, _asked_in(message)
+    message_id = _id_in(asked)
     if message_id is None or is_known(slot, message_id):
         return False
     if run_named_by(message_id) is None:
         if not state.has_archive:
             return False
-    elif isinstance(message, RunRequest):
+    elif isinstance(asked, RunRequest):
         return False  # its id was made for it: `Outgoing` asks where a call is in doubt
     activation = slot.current
     if activation.lookup is not None and activation.lookup.message_id == message_id:
@@ -162,9 +163,13 @@ def must_look_up(slot: AgentSlot, message: AgentMessage) -> bool:
     return True
 
 
-def _id_in(message: AgentMessage) -> str | None:
+def _asked_in(message: AgentMessage) -> AgentMessage:
     while isinstance(message, Expecting | FromHost):
         message = message.message
+    return message
+
+
+def _id_in(message: AgentMessage) -> str | None:
     if isinstance(message, RunRequest | Send | CancelMessage | Cancel | WaitOutcome):
         return message.message_id
     if isinstance(message, Retry) and message.run_id is not None:

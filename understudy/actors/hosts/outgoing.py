@@ -122,20 +122,23 @@ class Outgoing(Calls[AgentSlot]):
         """The rows of which the owner has said that there is a reply."""
         self._look_at_all = False
         self._lookout = Lookout(
-            "what became of calls", self._period, self._look_at_posted, services.start_task
+            "what became of calls",
+            lambda: POLL if self._posted else None,
+            self._look_at_posted,
+            services.start_task,
         )
-        self._heartbeat = Lookout(
-            "what no hint told", lambda: jittered(BEAT), self._beat, services.start_task
+        self._beats = Lookout(
+            "what other hosts have posted", lambda: jittered(BEAT), self._beat, services.start_task
         )
 
     def open(self) -> None:
         """Begin to look for what other hosts have posted."""
-        self._heartbeat.begin()
+        self._beats.begin()
         self._incoming.collect()
 
     def close(self) -> None:
         """Look for nothing any more. Calls that are posted stay so: their owners do them."""
-        self._heartbeat.close()
+        self._beats.close()
 
     def abandon(self) -> None:
         """The runtime has stopped: give all callers what is known by now, or an error."""
@@ -615,9 +618,6 @@ class Outgoing(Calls[AgentSlot]):
             self._to_look_at.add(id)
         self._lookout.hint()
 
-    def _period(self) -> float | None:
-        return POLL if self._posted else None
-
     async def _look_at_posted(self, is_hinted: bool) -> None:
         # A reply tells which call it is for: thousands are not read again for each of them.
         looks_at_all = self._look_at_all or not is_hinted
@@ -687,7 +687,7 @@ class Outgoing(Calls[AgentSlot]):
 
     # ------------------------------------------------------------------- telling
 
-    async def _beat(self, is_hinted: bool) -> None:
+    async def _beat(self, _: bool) -> None:
         """Look for what no hint told, or what a hint that was lost should have told."""
         self._incoming.collect()
         await self._look_for_taken(filter(_has_waiters, self._directory.slots()))

@@ -53,6 +53,8 @@ def settle_status(slot: AgentSlot) -> None:
     run = starts.open_run(slot)
     if slot.phase is not Phase.IDLE or slot.status not in (Status.PASSIVE, Status.RUNNING):
         return
+    if slot.inbox:  # a message waits for a look at the store, and may begin a run
+        return
     if run is None or slot.services.closing:
         slot.set_status(status_without_run(slot))
     elif run.quarantined is not None:

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 logger: logging.Logger = logging.getLogger(__name__)
 
 MOST_MESSAGES = 2_000
-"""So many messages of a conversation are looked through for the arguments of a call, at most."""
+"""The largest number of messages that are read to find the arguments of a call."""
 REPEATED = "Not run: an equal call has run before, and this one must not. Do not call it again."
 
 
@@ -50,7 +50,7 @@ class _KeysOfRun:
     def __init__(self, root: Run) -> None:
         self._root = root
         self._taken: dict[str, list[KeyUse]] = {}
-        """By hash: what was taken just now, and is not recorded yet."""
+        """The uses of keys that were taken and are not recorded yet, by the hash of the key."""
 
     async def key_hash(self, key: str) -> str:
         return key_hash(key, b"")  # its state has the arguments themselves
@@ -120,7 +120,7 @@ class _Calls:
         )
 
     def call_of(self, shown: DoubtfulCall) -> tuple[str, str]:
-        """As `KeyUse.call`."""
+        """The call that has a key, as of `KeyUse.call`."""
         return shown.agent_id or self.of[0], shown.call_key
 
     async def hash_of(self, ready: ReadyCall) -> str:
