@@ -120,9 +120,15 @@ def _no_sweep_after_listen() -> None:
 def _no_poll() -> None:
     """Hosts look when they are told something, and at no other time."""
 
-    async def no_beat(*_: Any) -> None: ...
+    look = Outgoing._look_at_posted
 
-    replaced(Outgoing, "_period", lambda calls: 1e9 if calls._posted else None)
+    async def look_when_told(calls: Outgoing, is_hinted: bool) -> None:
+        if is_hinted:
+            await look(calls, is_hinted)
+
+    async def no_beat(_: Outgoing, __: bool) -> None: ...
+
+    replaced(Outgoing, "_look_at_posted", look_when_told)
     replaced(Outgoing, "_beat", no_beat)
 
 
