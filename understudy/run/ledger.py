@@ -27,6 +27,7 @@ from understudy.state.shared_empties import no_list
 
 if TYPE_CHECKING:
     from understudy.journal import OwnedJournal
+    from understudy.journal.call_keys import CallKeys
 
 logger: logging.Logger = logging.getLogger(__name__)
 
@@ -276,24 +277,23 @@ class Ledger:
         return {hash: kept[hash] for hash in hashes}
 
     @property
-    def key_journal(self) -> OwnedJournal | None:
-        """The journal, by which calls take keys; None where there is no store.
+    def call_keys(self) -> CallKeys | None:
+        """By which calls take keys; None where there is no store.
 
         Raises:
             UsageError: if the store keeps no keys.
 
         """
-        journal = self._journal
         from understudy.journal import OwnedJournal  # few tools have a key
 
-        if isinstance(journal, OwnedJournal):
-            return journal
-        if self._owned is None:
-            return None
-        raise UsageError(
-            f"A tool has `key`, and the store of {journal!r} keeps no keys of calls: see "
-            "`journal.OwnedJournal`"
-        )
+        journal = self._journal
+        keys = journal.call_keys if isinstance(journal, OwnedJournal) else None
+        if keys is None and self._owned is not None:
+            raise UsageError(
+                f"A tool has `key`, and the store of {journal!r} keeps no keys of calls: see "
+                "`journal.Store.keeps`"
+            )
+        return keys
 
     def keep_blobs(self, blobs: Mapping[str, bytes]) -> None:
         """Keep the bytes of files that the record before names, in the same commit."""
@@ -463,8 +463,8 @@ class ChildLedger(Ledger):
         return await self._parent.load_blobs(hashes)
 
     @property
-    def key_journal(self) -> OwnedJournal | None:
-        return self._parent.key_journal
+    def call_keys(self) -> CallKeys | None:
+        return self._parent.call_keys
 
     def keep_blobs(self, blobs: Mapping[str, bytes]) -> None:
         self._parent.keep_blobs(blobs)
