@@ -61,6 +61,7 @@ MODULES: Mapping[str, Sequence[str]] = {
     "understudy/actors/reads/export.py": _ACTORS,
     "understudy/actors/reads/feed.py": _FEED,
     "understudy/actors/reads/listing.py": _LISTS,
+    "understudy/actors/reads/store_views.py": _LISTS,
     "understudy/actors/observer.py": ("tests/actors/test_observer.py",),
     "understudy/actors/agent/planner.py": _PLANS,
     "understudy/actors/hosts/recovery.py": ("tests/actors/test_recovery.py", *_ACTORS),

@@ -22,7 +22,14 @@ from understudy._base.json_values import jsonable, text_of
 from understudy._base.lookout import Lookout
 from understudy.actors.agent.activation import Activation
 from understudy.actors.agent.directory import Directory
-from understudy.actors.agent.events import MAX_DELTAS, AgentEvent, EventLog, EventsDropped
+from understudy.actors.agent.events import (
+    MAX_DELTAS,
+    AgentEvent,
+    Emitted,
+    EventLog,
+    EventsDropped,
+    EventSink,
+)
 from understudy.actors.agent.services import Live, RuntimeServices
 from understudy.actors.agent.slot import AgentSlot
 from understudy.errors import JournalFailed
@@ -91,7 +98,7 @@ def _no_events(
     return iter(())
 
 
-class _Relay:
+class _Relay(EventSink):
     """Collects the events of an agent for the hosts that follow it."""
 
     _view = staticmethod(_no_events)
@@ -116,7 +123,10 @@ class _Relay:
     def remove(self) -> None:
         self._log.remove(self)
 
-    def _put(self, seq: int | None, events: tuple[AgentEvent, ...]) -> None:
+    def _put(self, emitted: Emitted) -> None:
+        seq, events, behind = emitted
+        if behind is not None:
+            return  # the host of the event sends it itself
         if seq is not None:
             self._seq = max(self._seq, seq)
         for each in events:
@@ -129,12 +139,6 @@ class _Relay:
                 self.waiting.append((self._count, self._seq, each.event))
                 self._count += 1
                 self._has_some()
-
-    def _put_of_other_host(self, behind: int, event: AgentEvent) -> None:
-        """Its host sends it itself."""
-
-    def _catch_up(self, seq: int) -> None:
-        """Records come to the other hosts by the store."""
 
     def _end(self) -> None:
         self.is_over = True
