@@ -167,18 +167,17 @@ class Outgoing(Calls[AgentSlot]):
 
     def call(self, slot: AgentSlot, message: AgentMessage) -> None:
         """Have it done. Its future gets the answer."""
-        call = RefCall(slot, message)
-        is_elsewhere = isinstance(call.message, Passivate) and not slot.phase.is_in_memory
         # Race: this in any thread against the loop, on which a call that was made before is refused
         # here, or routed: whatever comes behind it must not go before it
         # (test_a_call_does_not_go_before_one_that_is_on_its_way).
         with self._lock:
-            self._count(call)
+            call = self._counted(slot, message)
             line = self._lines.get(slot.id)
             if line is not None:
                 line.append(call)
                 return
-            is_elsewhere |= slot.id in self._by_agent
+            is_passive = isinstance(call.message, Passivate) and not slot.phase.is_in_memory
+            is_elsewhere = is_passive or slot.id in self._by_agent
             if is_elsewhere:
                 self._lines[slot.id] = [call]
             else:
@@ -190,13 +189,12 @@ class Outgoing(Calls[AgentSlot]):
 
     def call_elsewhere(self, slot: AgentSlot, message: AgentMessage) -> None:
         """The same, of what was found to be another host's. On the loop."""
-        call = RefCall(slot, message)
-        self._count(call)
-        self._join(slot, [call])
+        self._join(slot, [self._counted(slot, message)])
 
-    def _count(self, call: RefCall) -> None:
-        call.number = next(self._numbers)
+    def _counted(self, slot: AgentSlot, message: AgentMessage) -> RefCall:
+        call = RefCall(slot, message, next(self._numbers))
         self._calls.add(call)
+        return call
 
     def _put_here(self, calls: list[RefCall]) -> None:
         for call in calls:
