@@ -343,5 +343,6 @@ async def propagate_state(run: Run) -> Outcome | None:
     """Once every call has its result: record the message of the turn, and merge state deltas."""
     turn = run.current.turn
     if turn is not None and turn.calls and not turn.propagated and turn.has_all_results:
-        run.record(Propagated(turn=turn.index, at=run.clock.now()))
+        times = [call.result.part.timestamp for call in turn.calls.values() if call.result]
+        run.record(Propagated(turn=turn.index, at=max(times)))
     return None
