@@ -14,12 +14,12 @@ from understudy._base.points_in_time import time_text
 from understudy.actors import AgentInfo, Runtime, Status
 from understudy.actors.verbs import VERBS, Right
 from understudy.costs import costs_of
-from understudy.history import HistoryEntry, HistoryPage, queue_of
+from understudy.history import HistoryEntry, HistoryPage
 from understudy.models.prices import PUBLISHED, Prices
 from understudy.state.agent_state import AgentState
 from understudy.state.costs import NO_COST, Cost
 from understudy.state.files import listed
-from understudy.state.why import why
+from understudy.state.why import queue_of, why
 from understudy.web.views.newest_first import STEP, asked_before, is_newest, page_before
 from understudy.web.visit import Visit
 
