@@ -1,4 +1,4 @@
-"""`NativeEvents`: replies in order, whatever a subscription brings, and in whatever part it begins."""
+"""`NativeEvents`: replies in order, whatever a subscription brings, wherever it begins."""
 
 from __future__ import annotations
 
