@@ -52,7 +52,7 @@ from understudy.run.waits.tokens import agent_of, hash_of
 logger: logging.Logger = logging.getLogger(__name__)
 
 TO_GO_ON = (IndexStatus.OPEN, IndexStatus.QUEUED)
-"""Of these agents a run is to go on or to begin. A suspect is left to the sweeps."""
+"""The status of agents of which a run is to go on or to begin. A suspect is left to the sweeps."""
 
 
 class AgentHost:

@@ -25,7 +25,7 @@ ROUTES = 100_000
 
 
 class Calls:
-    """The calls of one cluster. All but `call` and `subscribe` is on the cluster's loop."""
+    """The calls of one cluster. All but `call` and `on_loop` is on the cluster's loop."""
 
     def __init__(
         self,
@@ -113,7 +113,7 @@ class Calls:
     # ------------------------------------------------------------------------ routing
 
     def dispatch(self, wanted: Wanted) -> None:
-        """Send a call to the host that probably has its agent."""
+        """Send a call to a host, which finds the owner of its agent by the store."""
         if self._has_ended:
             refuse(wanted.future, stopped())
             return
@@ -134,7 +134,7 @@ class Calls:
         )
 
     def _pool_of(self, agent: str, running: list[HostEnd]) -> list[HostEnd]:
-        """Those of the running hosts that have this definition, else those that make others."""
+        """The running hosts that have this definition, or else those that make definitions."""
         pools = self._greetings.values()
         if any(agent in pool.agents for pool in pools if pool is not None):
             return [host for host in running if agent in host.agents]
@@ -252,7 +252,7 @@ class Wanted:
         self.route: str = route
         self.future: Future[Any] = Future(calls.loop)
         self.host: HostEnd | None = None
-        """Which answered."""
+        """The host that has answered."""
         self.then: Callable[[Any, Exception | None], None] | None = None
 
     def answered(self, host: HostEnd, value: Any, error: Exception | None) -> None:

@@ -112,7 +112,7 @@ class HostSpec:
     factory: str
     store: str
     options: Mapping[str, Any]
-    """Of `Runtime`."""
+    """Options of `Runtime`."""
 
 
 class HostLine(ABC):

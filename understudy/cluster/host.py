@@ -187,7 +187,7 @@ class Host:
         return call.number, [ref.id for ref in recovery], _left(recovery)
 
     async def _settled(self, _call: Call, number: int) -> _Left:
-        """Those that a recovery does not continue, once that is known of all."""
+        """The agents that a recovery does not continue, once that is known of all."""
         return _left(await self._recoveries.pop(number).settled)
 
     def _page(self, _call: Call, name: str, options: dict[str, Any]) -> Listing[Any]:

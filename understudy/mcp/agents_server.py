@@ -29,9 +29,9 @@ from understudy.login.users import Auth, User, checked_auth
 __all__ = ["agents_app", "agents_server"]
 
 MOST = 200
-"""Of what is listed, so many at once."""
+"""How many rows of a list are told at once."""
 _NOT_GIVEN: Any = object()
-"""In the place of a value that may be null."""
+"""Stands for a value that is not given: a given value may be null."""
 _VALUE: Any = Field(default_factory=lambda: _NOT_GIVEN)
 INSTRUCTIONS = (
     "Agents that run for long, and what they ask people. What they have written, and what their "

@@ -31,7 +31,7 @@ class Endpoint:
 
     method: str
     path: str
-    """Below `/api`."""
+    """The path below `/api`."""
     view: View
     answer: Any
     """The shape of its answer; None: it is a stream of events."""

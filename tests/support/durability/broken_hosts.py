@@ -120,19 +120,8 @@ def _no_sweep_after_listen() -> None:
 def _no_poll() -> None:
     """Hosts look when they are told something, and at no other time."""
 
-    async def look_when_told(calls: Outgoing) -> None:
-        try:
-            while calls._posted:
-                await calls._look_now.wait()
-                calls._look_now.clear()
-                await calls._look_at_posted()
-        finally:
-            calls._looking = None
-
-    async def no_heartbeat(_: Outgoing) -> None: ...
-
-    replaced(Outgoing, "_look_again_and_again", look_when_told)
-    replaced(Outgoing, "_heartbeat", no_heartbeat)
+    for name in ("POLL", "BEAT"):
+        replaced(outgoing, name, 1e9)
 
 
 def _own_clocks() -> None:

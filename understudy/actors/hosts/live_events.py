@@ -101,12 +101,12 @@ class _Relay:
         """Kept, so that an agent that is activated here has it."""
         self.number = number
         self.until: dict[int, float] = {}
-        """By the host that follows, when it is told no longer."""
+        """The time until which a host is told of new events, by the host."""
         self.is_over = False
         self.owned = 0, 0
-        """The incarnation and the epoch in which the waiting ones were emitted."""
+        """The incarnation and the epoch in which the waiting events were emitted."""
         self.waiting: deque[tuple[int, int, Event]] = deque(maxlen=MAX_DELTAS)
-        """With their numbers, and with those of the records before them."""
+        """Events to be sent: the number of each, the number of the record before it, the event."""
         self._log: EventLog = slot.log
         self._has_some = has_some
         self._count = 0
@@ -168,7 +168,7 @@ class _FeedRelay:
 
     def __init__(self, hint: FeedHint, has_some: Callable[[], None]) -> None:
         self.until: dict[int, float] = {}
-        """As of `_Relay`."""
+        """The time until which a host is told of new rows, by the host."""
         self.is_over = False
         self._hint = hint
         self._has_some = has_some
@@ -195,11 +195,11 @@ class _FeedRelay:
         self._has_some()
 
     def due_at(self) -> float:
-        """When it is to tell."""
+        """When the hosts are to be told next."""
         return self._next_at if self._has_rows else math.inf
 
     def batches(self, now: float) -> Iterator[tuple[int, dict[str, Any]]]:
-        """As of `_Relay`: an empty one, which says enough."""
+        """One empty batch, where it is due: the rows themselves are in the store."""
         if now >= self.due_at():
             self._has_rows = False
             self._next_at = now + self._pause
@@ -226,18 +226,18 @@ class LiveEvents(Live):
         self._directory = directory
         self._shared = shared
         self._relays: dict[str, _Relay] = {}
-        """Of agents that other hosts follow."""
+        """The relay of an agent that other hosts follow, by the agent."""
         self._wanted: set[str] = set()
-        """Whose subscribers want it since the last renewal."""
+        """The agents whose subscribers here have asked for events since the last renewal."""
         self._followed: set[str] = set()
-        """What the other hosts were told at the last renewal, or after it."""
+        """The agents that this host follows, as the other hosts were told."""
         self._renewed_at = -math.inf
         self._epochs: dict[str, int] = {}
-        """Of the agents that are followed here, as far as it is known."""
+        """The epoch of an agent that is followed here, as far as it is known, by the agent."""
         self._incarnations: dict[str, int] = {}
-        """Of those that were heard of."""
+        """The incarnation of an agent, as its host has reported it, by the agent."""
         self._expected: dict[str, tuple[tuple[int, int, int], int]] = {}
-        """By agent, which relay of which host it comes from, and the number of its next event."""
+        """The relay of an agent's events, and the number of the next event, by the agent."""
         self._chunks = Chunks()
         self._numbers = itertools.count(1)
         self._lookout = Lookout(
@@ -250,9 +250,9 @@ class LiveEvents(Live):
         self._feed_hint.on_wait = self._follow_feed
         self._feed_relay = _FeedRelay(self._feed_hint, self._lookout.hint)
         self._feed_pause = PAUSE
-        """Between two hints of a host, as this one wants it."""
+        """Seconds that this host wants between two hints of another host."""
         self._feed_hosts: set[int] = set()
-        """That have told of new rows since the last renewal."""
+        """The hosts that have told of new rows since the last renewal."""
 
     def close(self) -> None:
         """Send nothing any more."""
@@ -281,7 +281,7 @@ class LiveEvents(Live):
         self.follow(FEED)
 
     def incarnation_of(self, agent_id: str) -> int | None:
-        """Of an agent that is followed here; None where its host has sent nothing."""
+        """The incarnation of a followed agent; None where its host has sent nothing."""
         return self._incarnations.get(agent_id)
 
     def notified(self, hint: Hint) -> None:
@@ -373,7 +373,7 @@ class LiveEvents(Live):
 
     def _batches(self, now: float) -> Iterable[tuple[int | None, str, Any]]:
         batches: dict[int, list[tuple[int, list[Any]]]] = {}
-        """By host, what is in each hint, and how much that is."""
+        """The hints for a host, each with its size and its content, by the host."""
         relays: list[tuple[str, _Relay | _FeedRelay]] = [*self._relays.items()]
         for agent_id, relay in [*relays, (FEED, self._feed_relay)]:
             relay.until = {host: until for host, until in relay.until.items() if until > now}

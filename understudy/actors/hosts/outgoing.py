@@ -23,6 +23,7 @@ from understudy._base.clock import jittered
 from understudy._base.event_loops import call_on
 from understudy._base.json_values import text_of
 from understudy._base.log_fields import log_extra
+from understudy._base.lookout import Lookout
 from understudy.actors.agent.activation import Activation, RunAbandoned
 from understudy.actors.agent.directory import Directory
 from understudy.actors.agent.message_ids import RecordedRuns, recorded_runs
@@ -120,19 +121,24 @@ class Outgoing(Calls[AgentSlot]):
         self._to_look_at: set[int] = set()
         """The rows of which the owner has said that there is a reply."""
         self._look_at_all = False
-        self._look_now = asyncio.Event()
-        self._looking: asyncio.Task[None] | None = None
-        self._beating: asyncio.Task[None] | None = None
+        self._lookout = Lookout(
+            "what became of calls",
+            lambda: POLL if self._posted else None,
+            self._look_at_posted,
+            services.start_task,
+        )
+        self._beats = Lookout(
+            "what other hosts have posted", lambda: jittered(BEAT), self._beat, services.start_task
+        )
 
     def open(self) -> None:
         """Begin to look for what other hosts have posted."""
-        self._beating = self._services.start_task(self._heartbeat(), "looking for posted calls")
+        self._beats.begin()
         self._incoming.collect()
 
     def close(self) -> None:
         """Look for nothing any more. Calls that are posted stay so: their owners do them."""
-        if self._beating is not None:
-            self._beating.cancel()
+        self._beats.close()
 
     def abandon(self) -> None:
         """The runtime has stopped: give all callers what is known by now, or an error."""
@@ -202,8 +208,8 @@ class Outgoing(Calls[AgentSlot]):
 
     # ------------------------------------------------------------------- done here
 
-    def _start(self, work: Coroutine[Any, Any, None], what: str = "calling") -> asyncio.Task[None]:
-        return self._services.start_task(work, what)
+    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+        self._services.start_task(work, "calling")
 
     def _settled(self, call: RefCall, here: Future[Any]) -> None:
         """Answer as the agent does in memory here, unless it is not ours to answer.
@@ -269,7 +275,9 @@ class Outgoing(Calls[AgentSlot]):
 
         async def follow() -> None:
             try:
-                self._answer(call, await self._services.looks.outcome_of(call.slot, look, moment))
+                self._answer(
+                    call, await self._services.looks.outcome_of(call.slot, look, moment=moment)
+                )
             except Exception as error:
                 self._refuse(call, error)
 
@@ -493,9 +501,8 @@ class Outgoing(Calls[AgentSlot]):
         # owner, whose claim did not see the call yet, nor was it told of it
         # (test_a_call_that_crosses_a_change_of_owner_is_told_to_the_new_one).
         self._to_look_at.update(ids)
-        self._look_now.set()
-        if self._looking is None:
-            self._looking = self._start(self._look_again_and_again(), "post")
+        self._lookout.hint()
+        self._lookout.begin()
         return True
 
     async def _message_to_post(self, call: RefCall) -> AgentMessage | None:
@@ -609,27 +616,12 @@ class Outgoing(Calls[AgentSlot]):
             self._look_at_all = True
         else:
             self._to_look_at.add(id)
-        self._look_now.set()
+        self._lookout.hint()
 
-    async def _look_again_and_again(self) -> None:
-        try:
-            while self._posted:
-                try:
-                    async with asyncio.timeout(POLL):
-                        await self._look_now.wait()
-                except TimeoutError:
-                    self._look_at_all = True
-                self._look_now.clear()
-                try:
-                    await self._look_at_posted()
-                except JournalFailed as error:  # it is away: the next look tries again
-                    logger.warning("what became of calls is not known: %s", text_of(error))
-        finally:
-            self._looking = None
-
-    async def _look_at_posted(self) -> None:
+    async def _look_at_posted(self, is_hinted: bool) -> None:
         # A reply tells which call it is for: thousands are not read again for each of them.
-        ids = list(self._posted) if self._look_at_all else [*self._to_look_at & self._posted.keys()]
+        looks_at_all = self._look_at_all or not is_hinted
+        ids = list(self._posted) if looks_at_all else [*self._to_look_at & self._posted.keys()]
         self._look_at_all = False
         self._to_look_at.clear()
         states = await self._shared.post_states(ids) if ids else {}
@@ -695,12 +687,10 @@ class Outgoing(Calls[AgentSlot]):
 
     # ------------------------------------------------------------------- telling
 
-    async def _heartbeat(self) -> None:
+    async def _beat(self, _: bool) -> None:
         """Look for what no hint told, or what a hint that was lost should have told."""
-        while True:
-            await asyncio.sleep(jittered(BEAT))
-            self._incoming.collect()
-            await self._look_for_taken(filter(_has_waiters, self._directory.slots()))
+        self._incoming.collect()
+        await self._look_for_taken(filter(_has_waiters, self._directory.slots()))
 
     def notified(self, hint: Hint | None) -> None:
         """Handle the notification of another host. None: some may have been lost."""

@@ -46,9 +46,9 @@ class Progress:
         self, ids: Iterable[str] = (), left: Mapping[str, Exception] | None = None
     ) -> None:
         self.waiting: dict[str, Exception | None] = dict.fromkeys(ids)
-        """Those that have not got further yet, each with its last error, if any."""
+        """The last error, if any, of an agent that has not got further yet, by the agent."""
         self.left: dict[str, Exception] = dict(left or {})
-        """Those that are not continued, or not any further, each with the reason."""
+        """Why an agent is not continued, or not any further, by the agent."""
 
     def failed(self, id: str, error: Exception) -> None:
         """An attempt failed that is followed by another one."""

@@ -26,7 +26,7 @@ from understudy.actors.agent.messages import (
 from understudy.actors.agent.run_outcomes import Moment, moment_of
 from understudy.actors.verbs import ROWS, VERB_OF
 from understudy.errors import DecisionError, RecordRefused, UsageError
-from understudy.interrupts import Decision, decision_from_outside
+from understudy.interrupts import Decision
 from understudy.journal.codec import MAX_RECORD_BYTES, MAX_RECORD_DEPTH
 from understudy.loop_actors.future import Future
 from understudy.outcomes import Outcome
@@ -38,7 +38,7 @@ _HERE = frozenset(
      "on_retried"}
 )  # fmt: skip
 """The fields of messages that stay at their host."""
-_PLAIN: Mapping[str, Any] = {"decisions": Data, "blobs": dict[str, Base64Bytes]}
+_PLAIN: Mapping[str, Any] = {"decisions": Any, "blobs": dict[str, Base64Bytes]}
 """The types by which some fields go as JSON, where those of the message do not say it."""
 
 
@@ -175,30 +175,23 @@ def _sendable(message: AgentMessage, owner: str) -> AgentMessage:
             checked = checked_json({"message": given}, what=what)
             return dataclasses.replace(message, **checked)
         case Resume() | Decide():
-            return dataclasses.replace(message, decisions=_decisions(message.decisions))
+            plain: Any = _decisions(message.decisions)
+            return dataclasses.replace(message, decisions=plain)
     return message
 
 
-def _decisions(decisions: object) -> Data:
+def _decisions(decisions: object) -> object:
+    """The decisions as JSON. Whether they fit, their agent checks."""
     if not isinstance(decisions, Mapping):
-        raise DecisionError(
-            f"resume takes a mapping of request ids to decisions, got {shown(decisions)}: "
-            "interrupted.decide(approve(), ...) makes one from decisions in request order"
-        )
-    return {str(id): _decision(id, decision) for id, decision in decisions.items()}
-
-
-def _decision(request_id: object, decision: object) -> Any:
-    what = f"resume(...): the decision about {shown(request_id)}"
-    try:
-        if isinstance(decision, Decision):
-            checked_json({"arguments": decision.arguments, "value": decision.value}, what=what)
-            return decision.to_dict()
-        given = checked_json({"decision": decision}, what=what)["decision"]
-        if isinstance(given, dict):
-            decision_from_outside(given)
-        return given
-    except DecisionError as error:
-        raise DecisionError(f"{what}: {error.message}", request_id=str(request_id)) from error
-    except UsageError as error:
-        raise DecisionError(error.message, request_id=str(request_id)) from error
+        return shown(decisions)
+    made = {}
+    for id, decision in decisions.items():
+        is_made = isinstance(decision, Decision)
+        given = {"arguments": decision.arguments, "value": decision.value} if is_made else decision
+        what = f"resume(...): the decision about {shown(id)}"
+        try:
+            plain = checked_json({"given": given}, what=what)
+        except UsageError as error:
+            raise DecisionError(error.message, request_id=str(id)) from error
+        made[str(id)] = decision.to_dict() if is_made else plain["given"]
+    return made
