@@ -165,9 +165,9 @@ def must_look_up(slot: AgentSlot, message: AgentMessage) -> bool:
     elif isinstance(asked, RunRequest):
         return False  # its id was made for it: `Outgoing` asks where a call is in doubt
     activation = slot.current
-    if activation.lookup is not None and activation.lookup.message_id == message_id:
+    if activation.lookup is not None and activation.lookup.message is message:
         return not activation.lookup.is_done
-    lookup = activation.lookup = MessageLookup(message_id)
+    lookup = activation.lookup = MessageLookup(message, message_id)
 
     async def look_up() -> None:
         try:

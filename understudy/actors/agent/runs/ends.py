@@ -6,7 +6,7 @@ from understudy._base.error_texts import error_text
 from understudy.actors.agent.activation import Beginning, RunAbandoned
 from understudy.actors.agent.events import Status
 from understudy.actors.agent.message_ids import archive
-from understudy.actors.agent.messages import Delete
+from understudy.actors.agent.messages import Delete, WaitOutcome
 from understudy.actors.agent.phase import Phase
 from understudy.actors.agent.replies import as_exception, refuse_when_durable
 from understudy.actors.agent.run_outcomes import status_after, suspended_outcome, with_status
@@ -171,6 +171,10 @@ def _refuse_run(slot: AgentSlot, crash: BaseException, begins: Beginning | None)
                 refuse(waiter.future, error)
             else:
                 refuse_when_durable(slot, waiter.future, error)
+    run = starts.open_run(slot)
+    if run is not None and slot.phase is Phase.IDLE:
+        for waiter in slot.take_waits(run.run_id):  # it was to be withdrawn, and is open still
+            waiters.wait_outcome(slot, WaitOutcome(waiter.future, run_id=run.run_id))
 
 
 def _take_waits(slot: AgentSlot, begins: Beginning) -> tuple[Waiter, ...]:

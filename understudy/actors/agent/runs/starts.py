@@ -16,6 +16,7 @@ from understudy.actors.agent.events import Status
 from understudy.actors.agent.messages import AgentKey, OnRun, Retry, options_of
 from understudy.actors.agent.phase import Phase
 from understudy.actors.agent.planner import RECORD_BYTES
+from understudy.actors.agent.replies import answer_earlier
 from understudy.actors.agent.slot import AgentSlot, waits_for
 from understudy.actors.agent.task import start_run_task
 from understudy.agent.run_environment import RunOptions
@@ -174,8 +175,18 @@ def _run_recorded(slot: AgentSlot) -> StopSignal | None:
             slot.rename_waits(waits_for(message_id), begun.run_id)
         for waiter in slot.waiting(begun.run_id):
             note_run(slot, waiter.on_run)
+        # Of a run that this one has withdrawn
+        # (test_who_asks_for_a_run_that_lacks_its_deps_while_another_one_withdraws_it_is_told).
+        for run_id in [each for each in slot.waits or () if _is_of_other_run(each, begun.run_id)]:
+            for waiter in slot.take_waits(run_id):
+                answer_earlier(slot, waiter.future, run_id)
     signal, activation.early_cancel = activation.early_cancel, None
     return signal
+
+
+def _is_of_other_run(key: str, run_id: str) -> bool:
+    """Whether a key of the table of waits is of a run, and not of this one."""
+    return key != run_id and not key.startswith("/")
 
 
 def continue_run(slot: AgentSlot) -> None:

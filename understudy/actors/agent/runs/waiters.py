@@ -8,13 +8,11 @@ from understudy.actors.agent.message_ids import run_of
 from understudy.actors.agent.messages import AgentMessage, RunRequest, WaitOutcome
 from understudy.actors.agent.phase import Phase
 from understudy.actors.agent.replies import (
+    answer_earlier,
     answer_when_durable,
-    answer_with,
-    confirm,
     mirror,
 )
 from understudy.actors.agent.run_outcomes import (
-    earlier_outcome,
     ended_outcome,
     quarantine_outcome,
     run_of_message,
@@ -76,18 +74,6 @@ def wait_outcome(slot: AgentSlot, waiting: WaitOutcome) -> None:
     slot.wait(run.run_id, future)
     if not slot.phase.has_run_task and not is_waiting(state):
         starts.continue_run(slot)
-
-
-def answer_earlier(slot: AgentSlot, future: Future[Any], run_id: str) -> None:
-    """Answer with the outcome of a run that others came after."""
-    activation = slot.current
-
-    async def outcome() -> Outcome:
-        await confirm(slot, activation)
-        store, owned = slot.services.store, activation.journal.owned
-        return await earlier_outcome(store, slot.id, activation.agent, run_id, owned.incarnation)
-
-    answer_with(slot, future, outcome)
 
 
 def answer_steering(slot: AgentSlot, outcome: Outcome) -> None:
