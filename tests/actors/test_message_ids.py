@@ -49,6 +49,7 @@ def kept_states() -> int:
 
 
 @pytest.mark.parametrize("how", ["run", "send"])
+@pytest.mark.slow
 async def test_a_busy_agent_keeps_no_state_of_a_run_that_is_over(how: str) -> None:
     async with counter(MemoryStore()) as (_, ref):
 

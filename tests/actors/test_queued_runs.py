@@ -41,15 +41,17 @@ def desk() -> Desk:
 
 
 class Queue:
-    """A desk whose first run waits in its model call until it is released."""
+    """A desk whose first run waits in its model call until it is released, and may fail then."""
 
-    def __init__(self, desk: Desk) -> None:
-        self.held = Held()
+    def __init__(self, desk: Desk, fails: Exception | None = None) -> None:
+        self.held, self.fails = Held(), fails
         desk.on_run = self._first
 
     async def _first(self, texts: list[str]) -> None:
         if texts == ["First."]:
             await self.held.wait()
+            if self.fails is not None:
+                raise self.fails
 
 
 async def records_of(store: MemoryStore, id: str = "a") -> list[r.Record]:
@@ -158,57 +160,41 @@ async def test_an_id_that_the_runtime_has_made_is_not_sent_again(desk: Desk) -> 
 
 
 @pytest.mark.parametrize("how", ["failed", "cancelled"])
-async def test_a_queued_run_begins_after_a_run_that_failed_or_was_cancelled(how: str) -> None:
+async def test_a_queued_run_begins_after_a_run_that_failed_or_was_cancelled(
+    desk: Desk, how: str
+) -> None:
     """A2: with the messages that were sent before it, in one turn. They begin no run alone."""
-    held, told = Held(), []
-
-    async def reply(request: Any) -> Any:
-        texts = [str(part.content) for part in request.messages[-1].parts]
-        told.append(texts)
-        if texts == ["First."]:
-            await held.wait()
-            raise ConnectionError("no answer")
-        return "done"
-
-    async with Runtime([Agent("desk", ScriptedModel(reply))]) as runtime:
+    queue = Queue(desk, ConnectionError("no answer"))
+    async with Runtime([desk.agent()]) as runtime:
         ref = runtime.spawn("desk", id="a")
         first = ref.run("First.")
-        await soon(held.entered.wait())
+        await soon(queue.held.entered.wait())
         await soon(ref.send("Sent."))
         second = ref.run("Second.")
         await soon(ref.send("Sent later."))
         if how == "cancelled":
             assert isinstance(await soon(ref.cancel()), Stopped)
-        held.release.set()
+        queue.held.release.set()
         await soon(first)
         completed(await soon(second))
         completed(await outcome_of(ref))
-    assert told == [["First."], ["Sent.", "Second."], ["Sent later."]]
+    assert desk.told == [["First."], ["Sent.", "Second."], ["Sent later."]]
 
 
-async def test_a_sent_message_waits_after_a_failure_until_a_run_is_asked_for() -> None:
-    held, told = Held(), []
-
-    async def reply(request: Any) -> Any:
-        texts = [str(part.content) for part in request.messages[-1].parts]
-        told.append(texts)
-        if texts == ["First."]:
-            await held.wait()
-            raise ConnectionError("no answer")
-        return "done"
-
-    async with Runtime([Agent("desk", ScriptedModel(reply))]) as runtime:
+async def test_a_sent_message_waits_after_a_failure_until_a_run_is_asked_for(desk: Desk) -> None:
+    queue = Queue(desk, ConnectionError("no answer"))
+    async with Runtime([desk.agent()]) as runtime:
         ref = runtime.spawn("desk", id="a")
         first = ref.run("First.")
-        await soon(held.entered.wait())
+        await soon(queue.held.entered.wait())
         await soon(ref.send("Sent.", message_id="m"))
-        held.release.set()
+        queue.held.release.set()
         await soon(first)
         assert [each.choices for each in await soon(ref.queue())] == [None]
         assert ref.status() is Status.FAILED
         # By its id it is asked for as a run
         completed(await soon(ref.run("Sent.", message_id="m")))
-    assert told == [["First."], ["Sent."]]
+    assert desk.told == [["First."], ["Sent."]]
 
 
 async def test_two_runs_that_wait_are_never_one(desk: Desk) -> None:

@@ -22,23 +22,23 @@ from understudy._base.json_values import checked_json, shown
 from understudy.errors import UsageError
 
 MAX_FAULTS = 5
-"""Of the faults of one value, so many are told."""
+"""The largest number of faults that are reported of a value."""
 MAX_STEPS = 100_000
 """Keywords that are looked at for one value: a small schema may ask for more than anybody waits."""
 MAX_PATTERN_SIZE = 300_000
-"""Of the patterns of one schema together: to compile these takes less than a second."""
+"""The largest size of all patterns of a schema: they are compiled in less than a second."""
 CLASS_SIZE = 100
 """What a class such as `\\w` counts for when it is compiled: it has many ranges of characters."""
 _REPEATED = re.compile(r"\{([^{}]*)\}")
 _NUMBER = re.compile(r"[0-9]+")
 _PARTS = re.compile(r"\{[^{}]*\}|.", re.DOTALL)
 _OF_PATTERNS = 500
-"""To look for so much of a pattern in a character takes as long as a keyword."""
+"""The size of pattern that takes as long, in one character, as a keyword."""
 _look: ContextVar[_Look] = ContextVar("look")
-"""At the value that is looked at."""
+"""The look at the value that is validated now."""
 _UNCOUNTED = {"patternProperties", "dependentSchemas", "$dynamicRef", "$recursiveRef"}
 Fault = tuple[tuple[int | str, ...], str]
-"""Where a value does not fit, as a path into it, and what is wrong there."""
+"""The place where a value does not fit, as a path into the value, and what is wrong there."""
 
 
 def json_schema_of(given: object, *, what: str) -> dict[str, Any]:

@@ -138,11 +138,7 @@ def holds_invalid_text(value: object, *, depth: int = MAX_DEPTH) -> bool:
         inside = [getattr(value, field.name, None) for field in fields(value)]
     else:
         return False
-    if depth:
-        for item in inside:  # a generator takes twice as long
-            if holds_invalid_text(item, depth=depth - 1):
-                return True
-    return False
+    return depth > 0 and any(holds_invalid_text(item, depth=depth - 1) for item in inside)
 
 
 def check_text(value: object, *, what: str) -> None:

@@ -73,6 +73,6 @@ def check_models(definition: AgentDefinition, models: Sequence[Model]) -> None:
 
 
 def known_models(definition: AgentDefinition) -> list[Model]:
-    """Its models that are given as such; names are looked up at the first run."""
+    """The models of the definition that are objects; names are looked up at the first run."""
     models = (definition.model, *definition.fallback_models)
     return [model for model in models if isinstance(model, Model)]

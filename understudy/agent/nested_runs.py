@@ -38,7 +38,7 @@ class NestedRuns(ChildRunner):
     def __init__(self) -> None:
         self._models: WeakKeyDictionary[AgentDefinition, tuple[Model, ...]] = WeakKeyDictionary()
         self._asked: dict[str, Model] = {}
-        """By their names, the models that were given to `Run.ask_model`."""
+        """The models that were given to `Run.ask_model`, by their names."""
 
     async def run(
         self, parent: Run, key: str, child: ChildAgent, message: ModelRequest | None
@@ -244,7 +244,7 @@ def models_of(definition: AgentDefinition) -> tuple[Model, ...]:
 
 
 def _pause_when(parent: Run) -> PauseWhen | None:
-    """For an agent of a workflow: each `pause_when` of the workflow also pauses its agents."""
+    """The `pause_when` of an agent of a workflow: each of the workflow also pauses its agents."""
     both = (parent.definition.pause_when, parent.environment.pause_when)
     given = [pause_when for pause_when in both if pause_when is not None]
     if len(given) < 2:

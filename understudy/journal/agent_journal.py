@@ -3,27 +3,36 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import partial
 
-from understudy.errors import Fenced, StoreError
+from understudy.errors import (
+    Fenced,
+    SchemaVersionError,
+    StoreDamaged,
+    StoreError,
+    StoreUnavailable,
+)
 from understudy.journal.backend import Backend
-from understudy.journal.call_keys import KeyEnd, KeyTaking, KeyUse
+from understudy.journal.call_keys import CallKeys, KeyTaking, KeyUse, key_ends, key_hash, open_keys
 from understudy.journal.checkpoint_writer import CheckpointJob, CheckpointWriter
 from understudy.journal.codec import MAX_RECORD_BYTES, EncodedRecord, encode
 from understudy.journal.committer import Committer
 from understudy.journal.contracts import Batch, IndexEntry, IndexStatus, Owned
+from understudy.journal.database_threads import DatabaseThreads
 from understudy.journal.feed import MAY_BE_TOLD, feed_row
 from understudy.journal.lease import Lease
 from understudy.journal.loaded import Loaded
 from understudy.journal.owned_journal import JournalledAgent, OwnedJournal
-from understudy.journal.reads import DatabaseReads
-from understudy.journal.stored_keys import StoredKeys
 from understudy.journal.taken_states import TakenState
 from understudy.state.agent_state import AgentState
 from understudy.state.records import MessagesArchived, Record, StatusNoted
 
+FIRST_PAUSE, LONGEST_PAUSE = 0.002, 0.1
+"""Seconds before a key is tried again that another host is about to take."""
 _NOTED = MAY_BE_TOLD | {MessagesArchived}
 _AT_REST = IndexEntry(IndexStatus.REST)
 
@@ -36,10 +45,8 @@ class JournalEnvironment:
     """Its next transaction takes the records."""
     lease: Lease
     """Checked before a tool is entered."""
-    reads: DatabaseReads
+    threads: DatabaseThreads
     """Those of the store."""
-    keys: StoredKeys
-    """The keys of calls."""
     max_bytes: int = MAX_RECORD_BYTES
     """A larger record is refused."""
     checkpoint_every: int = 0
@@ -125,7 +132,7 @@ class AgentJournal(OwnedJournal):
         encoded = [encode(record, max_bytes=limit) for record in records]
         buffer = self._buffer or self._new_buffer()
         if self._keys is not None:
-            self._note_keys(buffer)  # of the records before: these are not folded yet
+            self._note_keys(buffer, self._keys)  # of the records before: these are not folded yet
         buffer.records = [*buffer.records, *encoded]
         for record, kept in zip(records, encoded, strict=True):
             self._appended += 1
@@ -150,13 +157,13 @@ class AgentJournal(OwnedJournal):
         )
 
     def keep_blobs(self, blobs: Mapping[str, bytes]) -> None:
-        if "files" not in self._environment.reads.keeps:
+        if "files" not in self._environment.threads.keeps:
             super().keep_blobs(blobs)
         buffer = self._buffer or self._new_buffer()
         buffer.blobs = {**(buffer.blobs or {}), **blobs}
 
     async def load_blobs(self, hashes: Collection[str]) -> Mapping[str, bytes]:
-        return await self._environment.reads.load_blobs(self._owned.agent_id, hashes)
+        return await self._environment.threads.load_blobs(self._owned.agent_id, hashes)
 
     def _note_told(self, buffer: Batch, record: Record, kept: EncodedRecord) -> None:
         """Note a record that the feed may tell, or that an index needs."""
@@ -165,7 +172,7 @@ class AgentJournal(OwnedJournal):
         elif type(record) is MessagesArchived:
             buffer.message_runs = {**(buffer.message_runs or {}), **record.runs}
             return
-        if self._environment.reads.keeps_feed:
+        if self._environment.threads.keeps_feed:
             row = feed_row(self._owned.agent, self._appended, record, kept)
             if row is not None:
                 buffer.feed += (row,)
@@ -173,56 +180,40 @@ class AgentJournal(OwnedJournal):
     # The keys of calls. Which call has one follows from the state, and what becomes of it is in the
     # commit of the record by which it does.
 
+    @property
+    def call_keys(self) -> CallKeys | None:
+        return _StoredKeys(self) if "keys" in self._environment.threads.keeps else None
+
     def follow_keys(self) -> None:
         if self._keys is None:
-            held = self._agent.ledger_state().held_keys_in_tree
-            self._keys = {call_key for call_key, each in held.items() if not each.is_done}
+            self._keys = open_keys(self._agent.ledger_state())
 
-    def _note_keys(self, buffer: Batch) -> None:
-        """Note which of the calls are over that had a key."""
-        known, held = self._keys, self._agent.ledger_state().held_keys_in_tree
-        self._keys = {call_key for call_key, each in held.items() if not each.is_done}
-        if known is not None and (over := known - self._keys):
-            ends = (KeyEnd(call_key, is_done=call_key in held) for call_key in sorted(over))
-            buffer.key_ends += tuple(ends)
+    def _note_keys(self, buffer: Batch, known: set[str]) -> None:
+        """Note which of these calls are over that had a key."""
+        state = self._agent.ledger_state()
+        self._keys = open_keys(state)
+        buffer.key_ends += key_ends(known, state)
 
-    async def key_hash(self, key: str) -> str:
-        return await self._checked_keys().hash_of(key)
+    @property
+    def threads(self) -> DatabaseThreads:
+        """Those of the store."""
+        return self._environment.threads
 
-    async def key_uses(self, key_hash: str, at: datetime) -> Sequence[KeyUse]:
+    def push(self) -> None:
+        """Have the committer take what was appended so far, in its next transaction."""
         self._push()
-        return await self._checked_keys().uses(key_hash, at)
 
-    async def take_key(self, taking: KeyTaking) -> Sequence[KeyUse]:
-        keys = self._checked_keys()
+    def check_failure(self) -> None:
+        """Raise the error by which it has failed, if it has."""
         if self._failure is not None:
             raise self._failure
-        self.follow_keys()
-        self._push()  # the reply that has made the call is in this commit, or in one before
-        found = await keys.take(self._owned, taking)
-        if self._failure is not None:
-            raise self._failure
-        return found
-
-    async def free_key(self, key_hash: str, use: KeyUse) -> None:
-        self._push()
-        await self._checked_keys().free(key_hash, use)
-
-    async def state_of_use(self, use: KeyUse) -> AgentState | None:
-        return await self._checked_keys().state_of(use)
-
-    def _checked_keys(self) -> StoredKeys:
-        if "keys" not in self._environment.reads.keeps:
-            raise self.keeps_no_keys()
-        return self._environment.keys
 
     def check(self, record: Record, *, spare: int = 0) -> None:
         """Raise `RecordRefused` if the record, with `spare` bytes more, could not be stored."""
         encode(record, max_bytes=self._environment.max_bytes - spare)
 
     async def durable(self) -> None:
-        if self._failure is not None:
-            raise self._failure
+        self.check_failure()
         if not self.has_unflushed:
             return
         done = self.loop.create_future()
@@ -235,8 +226,7 @@ class AgentJournal(OwnedJournal):
         # just now is not entered before the lease is renewed, so its caller waits for that here
         # (test_an_owner_goes_on_after_an_outage_that_is_longer_than_its_lease).
         await self._environment.lease.wait_until_settled(self._term)
-        if self._failure is not None:
-            raise self._failure
+        self.check_failure()
 
     async def note_index(self) -> None:
         await self.durable()
@@ -283,9 +273,7 @@ class AgentJournal(OwnedJournal):
         )
 
     def check_owner(self) -> None:
-        """Raise `Fenced` if another runtime may own the agent by now."""
-        if self._failure is not None:
-            raise self._failure
+        self.check_failure()
         if not self._environment.lease.holds(self._term):
             raise Fenced(agent_id=self._owned.agent_id, why="this runtime's lease has ended")
 
@@ -317,7 +305,7 @@ class AgentJournal(OwnedJournal):
             buffer = self._new_batch()
         buffer.entry = self._agent.index_entry()
         if self._keys is not None:
-            self._note_keys(buffer)
+            self._note_keys(buffer, self._keys)
         job: CheckpointJob | None = None
         if self._checkpoints is not None and self._appended >= self._checkpoints.due:
             job = self._checkpoints.next(self.owned, self._agent.ledger_state())
@@ -367,7 +355,7 @@ class AgentJournal(OwnedJournal):
                 done.set_result(None)
         self._agent.on_durable(self._durable)
         if batch.feed:
-            self._environment.reads.feed_hint.tell()
+            self._environment.threads.feed_hint.tell()
 
     def _fail(self, error: StoreError) -> None:
         if self._failure is None:
@@ -376,3 +364,57 @@ class AgentJournal(OwnedJournal):
         for _, done in waiting:
             if not done.done():
                 done.set_exception(self._failure)
+
+
+class _StoredKeys(CallKeys):
+    """The keys of calls in a database, for the calls of the agent of a journal."""
+
+    def __init__(self, journal: AgentJournal) -> None:
+        self._journal = journal
+        self._threads = journal.threads
+        self._backend = journal.threads.backend
+
+    @property
+    def of(self) -> tuple[str, int]:
+        owned = self._journal.owned
+        return owned.agent_id, owned.incarnation
+
+    async def key_hash(self, key: str) -> str:
+        return key_hash(key, await self._threads.key_secret())
+
+    async def key_uses(self, key_hash: str, at: datetime) -> Sequence[KeyUse]:
+        self._journal.push()
+        return await self._threads.change(partial(self._backend.key_uses, key_hash, at))
+
+    async def take_key(self, taking: KeyTaking) -> Sequence[KeyUse]:
+        """As of `CallKeys`.
+
+        Raises:
+            StoreUnavailable: if another host is about to take the key, and does not get further.
+
+        """
+        self._journal.check_failure()
+        self._journal.follow_keys()
+        self._journal.push()  # the reply that has made the call is in this commit, or in one before
+        take = partial(self._backend.take_key, self._journal.owned, taking)
+        end, pause = time.monotonic() + self._threads.patience, FIRST_PAUSE
+        while (found := await self._threads.change(take)) is None:
+            if time.monotonic() > end:
+                raise StoreUnavailable(cause="another host is about to take the key of a call")
+            await asyncio.sleep(pause)
+            pause = min(pause * 2, LONGEST_PAUSE)
+        self._journal.check_failure()
+        return found
+
+    async def free_key(self, key_hash: str, use: KeyUse) -> None:
+        self._journal.push()
+        await self._threads.change(partial(self._backend.free_key, key_hash, use))
+
+    async def state_of_use(self, use: KeyUse) -> AgentState | None:
+        try:
+            loaded = await self._threads.load_latest(use.agent_id)
+            if loaded is None or loaded.agent.incarnation != use.incarnation:
+                return None
+            return loaded.folded()
+        except (SchemaVersionError, StoreDamaged):
+            return None

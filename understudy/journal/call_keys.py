@@ -7,11 +7,14 @@ call that is done counts.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from hashlib import blake2b
 from typing import NamedTuple
+
+from understudy.state.agent_state import AgentState
 
 SECRET_BYTES = 32
 """Of the secret that a store is made with."""
@@ -86,3 +89,44 @@ def may_take(taking: KeyTaking, agent_id: str, incarnation: int, uses: Sequence[
     if any(use[:3] == mine for use in uses):
         return True
     return not any(taking.is_held_up_by(use) for use in uses)
+
+
+class CallKeys(ABC):
+    """The keys of a store, for the calls of one agent."""
+
+    @property
+    @abstractmethod
+    def of(self) -> tuple[str, int]:
+        """The id and the incarnation of the agent."""
+
+    @abstractmethod
+    async def key_hash(self, key: str) -> str:
+        """The hash under which the store keeps a key."""
+
+    @abstractmethod
+    async def key_uses(self, key_hash: str, at: datetime) -> Sequence[KeyUse]:
+        """As `Backend.key_uses`, after all that was recorded so far."""
+
+    @abstractmethod
+    async def take_key(self, taking: KeyTaking) -> Sequence[KeyUse]:
+        """Take the key for a call, durably; if it is empty, the call has it, else these have."""
+
+    @abstractmethod
+    async def free_key(self, key_hash: str, use: KeyUse) -> None:
+        """As `Backend.free_key`, after all that was recorded so far."""
+
+    @abstractmethod
+    async def state_of_use(self, use: KeyUse) -> AgentState | None:
+        """The state of the agent whose call has a key; None if it is gone, or cannot be read."""
+
+
+def open_keys(state: AgentState) -> set[str]:
+    """The call keys of the calls that have a key and are not done."""
+    return {call_key for call_key, each in state.held_keys_in_tree.items() if not each.is_done}
+
+
+def key_ends(known: set[str], state: AgentState) -> tuple[KeyEnd, ...]:
+    """What becomes of the keys of those of these calls that are over by now."""
+    held = state.held_keys_in_tree
+    over = sorted(known - open_keys(state))
+    return tuple(KeyEnd(call_key, is_done=call_key in held) for call_key in over)

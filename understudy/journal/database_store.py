@@ -20,7 +20,6 @@ from understudy.journal.reads import DatabaseReads
 from understudy.journal.shared import SharedBackend
 from understudy.journal.shared_store import SharedStore
 from understudy.journal.store import Store, hashes_of
-from understudy.journal.stored_keys import StoredKeys
 from understudy.journal.taken_states import TakenStates
 from understudy.state.blobs import in_use
 from understudy.state.records import Record
@@ -55,7 +54,6 @@ class DatabaseStore(DatabaseThreads, Store):
         self._checkpoint_every = checkpoint_every if "checkpoints" in backend.keeps else 0
         self._max_bytes = max_record_bytes
         self._journals: JournalEnvironment  # as the committer; there is none before
-        self._keys = StoredKeys(backend, self, patience=patience)
         self._left = TakenStates()
         self._sharing = backend if isinstance(backend, SharedBackend) else None
         self._shared: SharedStore | None = None
@@ -64,16 +62,16 @@ class DatabaseStore(DatabaseThreads, Store):
 
     @property
     def host(self) -> str:
-        return self._backend.host
+        return self.backend.host
 
     @property
     def restored(self) -> bool:
-        return self._backend.restored
+        return self.backend.restored
 
     @property
     def reader(self) -> DatabaseReads:
         """What reads the database beside the runtimes that use it, and is opened by itself."""
-        return DatabaseReads(self._backend, patience=self._patience)
+        return DatabaseReads(self.backend, patience=self.patience)
 
     @property
     def shared(self) -> SharedStore | None:
@@ -87,7 +85,6 @@ class DatabaseStore(DatabaseThreads, Store):
             self,
             max_bytes=self._max_bytes,
             checkpoint_every=self._checkpoint_every,
-            keys=self._keys,
         )
 
     async def close(self) -> None:
@@ -95,7 +92,7 @@ class DatabaseStore(DatabaseThreads, Store):
         await super().close()
 
     async def claim(self, agent_id: str, agent: str | None) -> Owned | None:
-        return await self.claim_by(agent_id, partial(self._backend.claim, agent_id, agent))
+        return await self.claim_by(agent_id, partial(self.backend.claim, agent_id, agent))
 
     async def claim_to_keep(self, agent_id: str, agent: str) -> Owned | None:
         if self._sharing is None:
@@ -106,7 +103,7 @@ class DatabaseStore(DatabaseThreads, Store):
         self.term_of(owned.agent_id)
 
         def release() -> bool:
-            is_own = self._backend.release(owned)
+            is_own = self.backend.release(owned)
             if lost is not None and self._sharing is not None:
                 self._sharing.note_lost_attempt(owned.agent_id, lost)
             return is_own
@@ -145,7 +142,7 @@ class DatabaseStore(DatabaseThreads, Store):
             at=snapshot.at,
             blobs_in_use=await self._blobs_in_use(owned.agent_id, hashes_of(snapshot)),
         )
-        await self.change(partial(self._backend.compact, batch), batch)
+        await self.change(partial(self.backend.compact, batch), batch)
         return replace(owned, last_seq=batch.first_seq)
 
     async def _blobs_in_use(self, agent_id: str, hashes: Collection[str]) -> Collection[str]:
@@ -154,7 +151,7 @@ class DatabaseStore(DatabaseThreads, Store):
 
     async def delete(self, agent_id: str) -> bool:
         at = self.feed_clock.now() if self.keeps_feed else None
-        backend, sharing = self._backend, self._sharing
+        backend, sharing = self.backend, self._sharing
 
         def delete() -> bool:
             is_deleted = (
@@ -171,10 +168,12 @@ class DatabaseStore(DatabaseThreads, Store):
         return existed
 
     async def delete_old_keys(self, before: datetime) -> None:
-        await self._keys.delete_old(before)
+        # Nothing is written where there are none.
+        if await self.read(partial(self.backend.has_old_keys, before)):
+            await self.change(partial(self.backend.delete_old_keys, before))
 
     async def turn_feed(self, on: bool) -> None:
-        await self.change(partial(self._backend.turn_feed, on))
+        await self.change(partial(self.backend.turn_feed, on))
 
     async def trim_feed(self, before: datetime, keep: int) -> None:
-        await self.change(partial(self._backend.trim_feed, before, keep))
+        await self.change(partial(self.backend.trim_feed, before, keep))

@@ -35,6 +35,7 @@ class DatabaseThreads(DatabaseReads):
         # The term in which each agent was claimed that has no journal yet: the lease may end before
         # it has one (test_what_was_claimed_under_a_lease_that_ended_meanwhile_is_lost).
         self._terms: dict[str, int] = {}
+        self._key_secret: bytes | None = None
         self._opener = WorkerThreads(1, name="understudy-opener")
 
     @property
@@ -49,17 +50,23 @@ class DatabaseThreads(DatabaseReads):
         """
         self.committer.on_commit = listener
 
+    async def key_secret(self) -> bytes:
+        """As of `Backend`. The first call that has a key reads it."""
+        if self._key_secret is None:
+            self._key_secret = await self.read(self.backend.key_secret)
+        return self._key_secret
+
     async def open(self, on_lost: Callable[[], None]) -> None:
         loop = asyncio.get_running_loop()
-        self.committer = Committer(self._backend, patience=self._patience)
-        self.lease = Lease(self._backend, patience=self._patience)
+        self.committer = Committer(self.backend, patience=self.patience)
+        self.lease = Lease(self.backend, patience=self.patience)
 
         def begin() -> None:
-            self._backend.open()
+            self.backend.open()
             try:
                 self.lease.begin(loop, on_lost)
             except BaseException:
-                self._backend.close()
+                self.backend.close()
                 raise
 
         await self._opener.run(begin)
@@ -69,7 +76,7 @@ class DatabaseThreads(DatabaseReads):
         def end() -> None:
             self.committer.stop()
             self.lease.end()
-            self._backend.close()
+            self.backend.close()
 
         await self._opener.run(end)
 

@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from understudy.errors import Fenced, StoreConflict
 from understudy.journal.backend import ALL_KEPT, Backend
-from understudy.journal.call_keys import KeyEnd, KeyTaking, KeyUse, key_hash
+from understudy.journal.call_keys import CallKeys, KeyTaking, KeyUse, key_ends, key_hash, open_keys
 from understudy.journal.checkpoint_writer import CHECKPOINT_EVERY
 from understudy.journal.checkpoints import KeptMessages, WokenState
 from understudy.journal.contracts import (
@@ -95,7 +95,7 @@ class MemoryStore(Store):
         """When agents are due that are released. The others are known by their owner."""
         self._index = MemoryIndex()
         self._feed: MemoryFeed | None = None
-        self._keys = MemoryKeys()
+        self.keys: MemoryKeys = MemoryKeys()
         self._changed: set[str] = set()
         """The agents whose rows in the index are behind: who lists brings them up to date."""
 
@@ -120,7 +120,7 @@ class MemoryStore(Store):
                 kept.agent, kept.deleted = agent, False
                 kept.incarnation += 1
         kept.epoch += 1
-        self._keys.let_go(agent_id)  # of an activation that was cut off
+        self.keys.let_go(agent_id)  # of an activation that was cut off
         self._changed.add(agent_id)
         return Owned(
             agent_id=agent_id,
@@ -131,7 +131,7 @@ class MemoryStore(Store):
         )
 
     async def release(self, owned: Owned, lost: LostAttempt | None = None) -> bool:
-        self._keys.let_go(owned.agent_id)
+        self.keys.let_go(owned.agent_id)
         kept = self._kept[owned.agent_id]
         if kept.owner is not None:
             kept.entry, kept.owner = kept.owner.index_entry(), None
@@ -226,7 +226,7 @@ class MemoryStore(Store):
             return False
         kept.deleted, kept.floor, kept.records, kept.left = True, 0, [], None
         kept.blobs, kept.message_runs = {}, {}
-        self._keys.leave(agent_id)
+        self.keys.leave(agent_id)
         kept.epoch += 1
         kept.entry, kept.owner, kept.status_at = _AT_REST, None, None
         self._changed.add(agent_id)
@@ -236,13 +236,8 @@ class MemoryStore(Store):
             self.feed_hint.tell()
         return True
 
-    @property
-    def call_keys(self) -> MemoryKeys:
-        """The keys of calls."""
-        return self._keys
-
     async def delete_old_keys(self, before: datetime) -> None:
-        self._keys.delete_old(before)
+        self.keys.delete_old(before)
 
     async def due(self, until: datetime) -> AsyncIterator[StoredAgent]:
         by_due = sorted((due, agent_id) for agent_id, due in self._due.items() if due <= until)
@@ -347,9 +342,13 @@ class MemoryAgentJournal(OwnedJournal):
             elif type(record) is MessagesArchived:
                 self._kept.message_runs.update(record.runs)
 
+    @property
+    def call_keys(self) -> CallKeys:
+        return _MemoryCallKeys(self, self._store)
+
     def follow_keys(self) -> None:
         if self._held is None:
-            keys, owned = self._store.call_keys, self._owned
+            keys, owned = self._store.keys, self._owned
             # Race: the actor has died between a record and the next one, which would have noted
             # what became of a key.
             self._held = keys.held_by(owned.agent_id, owned.incarnation)
@@ -357,32 +356,12 @@ class MemoryAgentJournal(OwnedJournal):
 
     def _note_keys(self) -> None:
         """Note which of the calls are over that had a key. The next look is told of it."""
-        held, owned = self._agent.ledger_state().held_keys_in_tree, self._owned
-        known = self._held or set()
-        self._held = {call_key for call_key, each in held.items() if not each.is_done}
-        ends = [KeyEnd(each, is_done=each in held) for each in known - self._held]
+        state, owned = self._agent.ledger_state(), self._owned
+        ends = key_ends(self._held or set(), state)
+        self._held = open_keys(state)
         if ends:
             at = self._kept.records[-1].at
-            self._store.call_keys.end(owned.agent_id, owned.incarnation, ends, at)
-
-    async def key_hash(self, key: str) -> str:
-        return key_hash(key, self._store.call_keys.secret)
-
-    async def key_uses(self, key_hash: str, at: datetime) -> Sequence[KeyUse]:
-        return self._store.call_keys.uses(key_hash, at)
-
-    async def take_key(self, taking: KeyTaking) -> Sequence[KeyUse]:
-        self.follow_keys()
-        return self._store.call_keys.take(self._owned.agent_id, self._owned.incarnation, taking)
-
-    async def free_key(self, key_hash: str, use: KeyUse) -> None:
-        self._store.call_keys.free(key_hash, use)
-
-    async def state_of_use(self, use: KeyUse) -> AgentState | None:
-        loaded = await self._store.load_latest(use.agent_id)
-        if loaded is None or loaded.agent.incarnation != use.incarnation:
-            return None
-        return loaded.folded()
+            self._store.keys.end(owned.agent_id, owned.incarnation, ends, at)
 
     def keep_blobs(self, blobs: Mapping[str, bytes]) -> None:
         self._kept.blobs.update(blobs)
@@ -405,3 +384,36 @@ class MemoryAgentJournal(OwnedJournal):
 
     def fence(self, why: str) -> None:
         return
+
+
+class _MemoryCallKeys(CallKeys):
+    """The keys of a `MemoryStore`, for the calls of the agent of a journal."""
+
+    def __init__(self, journal: MemoryAgentJournal, store: MemoryStore) -> None:
+        self._journal = journal
+        self._store = store
+        self._keys = store.keys
+
+    @property
+    def of(self) -> tuple[str, int]:
+        owned = self._journal.owned
+        return owned.agent_id, owned.incarnation
+
+    async def key_hash(self, key: str) -> str:
+        return key_hash(key, self._keys.secret)
+
+    async def key_uses(self, key_hash: str, at: datetime) -> Sequence[KeyUse]:
+        return self._keys.uses(key_hash, at)
+
+    async def take_key(self, taking: KeyTaking) -> Sequence[KeyUse]:
+        self._journal.follow_keys()
+        return self._keys.take(*self.of, taking)
+
+    async def free_key(self, key_hash: str, use: KeyUse) -> None:
+        self._keys.free(key_hash, use)
+
+    async def state_of_use(self, use: KeyUse) -> AgentState | None:
+        loaded = await self._store.load_latest(use.agent_id)
+        if loaded is None or loaded.agent.incarnation != use.incarnation:
+            return None
+        return loaded.folded()

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
-from datetime import datetime
 
 from understudy.errors import UsageError
-from understudy.journal.call_keys import KeyTaking, KeyUse
+from understudy.journal.call_keys import CallKeys
 from understudy.journal.contracts import IndexEntry, Owned
 from understudy.journal.index_status import index_entry_of
 from understudy.journal.loaded import Loaded
@@ -125,38 +124,15 @@ class OwnedJournal(ABC):
         raise UsageError("the store of this runtime keeps no files: see `Store.keeps`")
 
     # ------------------------------------------------------------------- keys of calls
-    # The keys are of the whole store: see `understudy.journal.call_keys`.
+
+    @property
+    def call_keys(self) -> CallKeys | None:
+        """By which calls of the agent take keys; None if the store keeps none."""
+        return None
 
     def follow_keys(self) -> None:
         """From now on, what the records say becomes of the keys of calls is in their commits.
 
-        It is called where an agent wakes that has keys, and follows from `take_key`.
+        It is called where an agent wakes that has keys, and follows from the first key.
         """
-        raise self.keeps_no_keys()
-
-    async def key_hash(self, key: str) -> str:
-        """The hash under which the store keeps a key."""
-        raise self.keeps_no_keys()
-
-    async def key_uses(self, key_hash: str, at: datetime) -> Sequence[KeyUse]:
-        """As `Backend.key_uses`, after all that was appended so far."""
-        raise self.keeps_no_keys()
-
-    async def take_key(self, taking: KeyTaking) -> Sequence[KeyUse]:
-        """Take the key for a call, durably; if it is empty, the call has it, else these have."""
-        raise self.keeps_no_keys()
-
-    async def free_key(self, key_hash: str, use: KeyUse) -> None:
-        """As `Backend.free_key`, after all that was appended so far."""
-        raise self.keeps_no_keys()
-
-    async def state_of_use(self, use: KeyUse) -> AgentState | None:
-        """The state of the agent whose call has a key; None if it is gone, or cannot be read."""
-        raise self.keeps_no_keys()
-
-    def keeps_no_keys(self) -> UsageError:
-        """The error of a call with a key in a store that keeps none."""
-        return UsageError(
-            "A tool has `key`, and the store of this runtime keeps no keys of calls: see "
-            "`Store.keeps`"
-        )
+        return

@@ -172,8 +172,9 @@ class DatabaseReads(StoreReads):
 
     def __init__(self, backend: Backend, *, patience: float) -> None:
         self.keeps = backend.keeps
-        self._backend: Backend = backend
-        self._patience: float = patience
+        self.backend: Backend = backend
+        self.patience: float = patience
+        """Seconds for which the database is retried while it cannot be reached."""
         # `run_in_executor` with a ThreadPoolExecutor(1) takes 1.10 to 1.17 times as long for a
         # read, and the interpreter joins its thread at exit, so a read that hangs would hang it.
         self._reader = WorkerThreads(1, name="understudy-reader")
@@ -186,30 +187,30 @@ class DatabaseReads(StoreReads):
                 `Backend.open_to_read`.
 
         """
-        await self._reader.run(self._backend.open_to_read)
+        await self._reader.run(self.backend.open_to_read)
 
     async def disconnect(self) -> None:
         """Disconnect what `open_to_read` has connected."""
-        await self._reader.run(self._backend.close)
+        await self._reader.run(self.backend.close)
 
     @property
     def keeps_feed(self) -> bool:
-        return self._backend.keeps_feed
+        return self.backend.keeps_feed
 
     @property
     def time_offset(self) -> float:
-        return self._backend.time_offset
+        return self.backend.time_offset
 
     async def load(self, agent_id: str, after: int = 0) -> Loaded | None:
         def load() -> Loaded | None:
-            stored = self._backend.load(agent_id, min(after, NEWEST))
+            stored = self.backend.load(agent_id, min(after, NEWEST))
             return None if stored is None else decoded(stored)
 
         return await self.read_records(load)
 
     async def load_part(self, agent_id: str, after: int, limit: int) -> Loaded | None:
         def load() -> Loaded | None:
-            stored = self._backend.load_part(agent_id, after, limit)
+            stored = self.backend.load_part(agent_id, after, limit)
             return None if stored is None else decoded(stored)
 
         return await self.read_records(load)
@@ -218,51 +219,51 @@ class DatabaseReads(StoreReads):
         def load() -> Loaded | None:
             checkpoint: Checkpoint | None = None
             try:
-                checkpoint, stored = self._backend.load_latest(agent_id) or (None, None)
+                checkpoint, stored = self.backend.load_latest(agent_id) or (None, None)
             except (StoreBroken, StoreDamaged):
                 # The cache may be what is damaged. If it is the records, this raises the same.
-                stored = self._backend.load(agent_id, 0)
+                stored = self.backend.load(agent_id, 0)
             if checkpoint is not None and stored is not None:
                 state = read_checkpoint(checkpoint, stored.agent.incarnation)
                 if state is not None and stored.first_seq == state.seq + 1:
                     return decoded(stored, state)
-                stored = self._backend.load(agent_id, 0)
+                stored = self.backend.load(agent_id, 0)
             return None if stored is None else decoded(stored)
 
         return await self.read_records(load)
 
     async def has_text(self, agent_id: str, kinds: Sequence[str], text: str) -> bool:
-        return await self.read(partial(self._backend.has_text, agent_id, kinds, text))
+        return await self.read(partial(self.backend.has_text, agent_id, kinds, text))
 
     async def load_blobs(
         self, agent_id: str, hashes: Collection[str] | None = None
     ) -> Mapping[str, bytes]:
-        return await self.read(partial(self._backend.load_blobs, agent_id, hashes))
+        return await self.read(partial(self.backend.load_blobs, agent_id, hashes))
 
     async def message_runs(
         self, agent_id: str, message_ids: Collection[str] | None = None
     ) -> Mapping[str, str]:
-        return await self.read(partial(self._backend.message_runs, agent_id, message_ids))
+        return await self.read(partial(self.backend.message_runs, agent_id, message_ids))
 
     async def agents(
         self, index_statuses: Collection[IndexStatus] | None = None
     ) -> AsyncIterator[StoredAgent]:
         after, is_last = "", False
         while not is_last:
-            page = await self.read(partial(self._backend.agents, index_statuses, after, PAGE))
+            page = await self.read(partial(self.backend.agents, index_statuses, after, PAGE))
             for agent in page:
                 yield agent
                 after = agent.agent_id
             is_last = len(page) < PAGE
 
     async def find_agents(self, agent_ids: Collection[str]) -> Sequence[StoredAgent]:
-        return await self.read(partial(self._backend.find_agents, agent_ids))
+        return await self.read(partial(self.backend.find_agents, agent_ids))
 
     async def due(self, until: datetime) -> AsyncIterator[StoredAgent]:
         after: tuple[datetime, str] | None = None
         is_last = False
         while not is_last:
-            page = await self.read(partial(self._backend.due, until, after, PAGE))
+            page = await self.read(partial(self.backend.due, until, after, PAGE))
             for agent in page:
                 yield agent
                 assert agent.due is not None, "the index finds agents by their due times"
@@ -270,10 +271,10 @@ class DatabaseReads(StoreReads):
             is_last = len(page) < PAGE
 
     async def ask_index(self, question: Callable[[Backend | MemoryIndex], T]) -> T:
-        return await self.read(lambda: question(self._backend))
+        return await self.read(lambda: question(self.backend))
 
     async def read_feed(self, after: FeedKey | None, limit: int) -> FeedPage | None:
-        return await self.read(partial(self._backend.read_feed, after, limit))
+        return await self.read(partial(self.backend.read_feed, after, limit))
 
     async def read_records(self, load: Callable[[], T]) -> T:
         """Load records: as `read`, unless more is to be waited for."""
@@ -292,7 +293,7 @@ class DatabaseReads(StoreReads):
         retry = AsyncRetrying(
             retry=WHILE_UNAVAILABLE,
             wait=BACKOFF,
-            stop=stop_after_delay(self._patience),
+            stop=stop_after_delay(self.patience),
             reraise=True,
         )
 

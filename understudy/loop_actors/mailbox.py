@@ -80,7 +80,7 @@ class Mailbox:
             raise pykka.ActorDeadError("the actor of this mailbox is dead")
 
     def offer(self, envelope: Envelope[Any]) -> bool:
-        """As `put`; False instead of the exception."""
+        """Add a message, as `put`; False instead of the exception."""
         with _lock:
             if self._closed:
                 return False

@@ -30,7 +30,7 @@ CONNECT_SECONDS = 30.0
 
 @asynccontextmanager
 async def connect(given: Any, server: str, headers: dict[str, str]) -> AsyncIterator[Connection]:
-    """As `McpServer.open`.
+    """Open a connection, as of `McpServer.open`.
 
     Args:
         given: the server, as of `mcp_tools`.

@@ -19,7 +19,7 @@ from understudy.mcp.listed_tool import MAX_LISTED, MAX_PAGES, ListedTool, NotRea
 from understudy.tools import OutcomeUnknown, ToolFailed
 
 CALL_KEY = "understudy/call_key"
-"""Under which `_meta` of a call has its key, by which a server can know it again."""
+"""The name in `_meta` of the key of a call, by which a server can know the call again."""
 REFUSED = frozenset((types.INVALID_PARAMS, types.METHOD_NOT_FOUND))
 """Errors of a server that has not begun with the call."""
 UNCLEAR = frozenset(
@@ -66,11 +66,11 @@ class Connection:
         self.session: ClientSession
         self.listed: dict[str, ListedTool] = {}
         self.is_lost: bool = False
-        """Known to be: what is called over it now was not sent."""
+        """Whether it is known to be lost: a call over it now is not sent."""
         self._list_is_stale = False
         self._live: list[LiveCall] = []
         self._refusals: dict[str, int] = {}
-        """By call key: how the server answered at the level of HTTP; 0: it was not reached."""
+        """The status of HTTP of a refused call, by call key; 0 where the server was not reached."""
 
     # ------------------------------------------------------------------------ tools
 

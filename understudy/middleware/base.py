@@ -105,11 +105,11 @@ class Middleware(Generic[DepsT_contra]):
     needs_cost: bool = False
     """Whether it reads what replies cost, so that each is priced when it comes."""
     prices: Prices | None = None
-    """By which they are priced; None for those of the runtime, or else published ones."""
+    """The prices of its replies; None for the prices of the runtime, or else published prices."""
 
     @property
     def name(self) -> str:
-        """Its name in errors and requests; the name of the class.
+        """The name of the middleware in errors and requests: the name of its class.
 
         What it asks is kept under it, so two that ask in one run need two names.
         """

@@ -51,7 +51,7 @@ Text = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max
 
 
 class TodoItem(BaseModel):
-    """One thing to do."""
+    """An item of the list."""
 
     model_config: ClassVar[ConfigDict] = ConfigDict(extra="forbid", frozen=True)
 
@@ -64,7 +64,7 @@ class TodoLists(BaseModel):
     """The values that a `TodoList` keeps."""
 
     todo_lists: dict[str, list[TodoItem]] = {}
-    """By the name of the agent: those of a workflow share their values, and not their lists."""
+    """The list of each agent, by its name: agents of a workflow share values, and no list."""
 
 
 class TodoChange(BaseModel):

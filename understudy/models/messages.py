@@ -419,10 +419,7 @@ def _is_read_as_other(content: Any) -> bool:
         inside = content
     else:
         return kind is BinaryContent
-    for item in inside:  # noqa: SIM110  # a generator takes twice as long
-        if type(item) in _MAY_BE_READ_AS_OTHER and _is_read_as_other(item):
-            return True
-    return False
+    return any(type(item) in _MAY_BE_READ_AS_OTHER and _is_read_as_other(item) for item in inside)
 
 
 def _file_read_back(item: Any) -> Any:

@@ -30,7 +30,7 @@ from understudy.state.what_it_did import what_it_did
 from understudy.tools import ToolFailed
 
 doing_once: contextvars.ContextVar[bool] = contextvars.ContextVar("doing_once", default=False)
-"""Set inside of `ctx.once`: what is done there cannot be suspended in its middle."""
+"""Whether code runs inside of `ctx.once`: it cannot be suspended in its middle."""
 
 
 class CallSuspended(BaseException):

@@ -34,38 +34,39 @@ class RunEnvironment:
     new_id: NewId = new_random_id
     journal: Journal | None = None
     emit: Callable[[Event], None] | None = None
-    """Called with each event."""
+    """A function that is called with each event."""
     streaming: Callable[[], bool] | None = None
     """Whether replies are streamed now; by default they are if there is an `emit`."""
     agent_id: str | None = None
     """The id of the actor that runs the agent; None without one: then it is the agent's name."""
     is_to_end_attempt: Callable[[], bool] | None = None
-    """Called before each step: True ends this attempt, and leaves the run open."""
+    """A function that is called before each step: True ends this attempt, not the run."""
     pause_requested: Callable[[], str | None] | None = None
-    """Called after each reply: a reason pauses the run."""
+    """A function that is called after each reply: a reason pauses the run."""
     abandon_later: Callable[[], asyncio.Task[None]] | None = None
-    """Called where code of the attempt was cancelled and is waited for.
+    """A function that is called where code of the attempt was cancelled and is waited for.
 
     Unless the task that it returns is cancelled in time, the runtime gives the attempt up. None
     where the attempt runs in a task of the caller, which waits as long as that code continues.
     """
     threads: WorkerThreads = _THREADS
-    """Where plain tools and hooks run; by default a pool that the whole process shares."""
+    """The threads of plain tools and hooks; by default a pool that the process shares."""
     shared: SharedResources = field(default_factory=SharedResources)
-    """What its tools have opened; closed by its owner."""
+    """What the tools have opened; the owner closes it."""
     cancellation: tuple[CancellationSource, ...] = ()
-    """Called before each step, in addition to those of the agent's middleware."""
+    """The sources that may cancel the run, besides those of the agent's middleware."""
     codecs: ContextCodecs = NO_CODECS
-    """By which the context of a run holds for its code."""
+    """The codecs by which the context of a run holds for its code."""
     instrument: Instrument[Any] | None = None
-    """What watches the run."""
+    """The instrument that watches the run."""
     prices: Prices | None = None
-    """By which replies are priced; None where only what the definition wants is."""
+    """The prices of replies; None where only the definition has prices."""
     effect_defaults: EffectDefaults = NO_DEFAULTS
-    """What the runtime says of tools and agents that do not say it themselves."""
+    """The effects that hold for tools and agents that do not declare them."""
     doubt_ends: float | None = DOUBT_ENDS
-    """Seconds after which a doubt of a run ends of which only the model was notified; None: never.
-    A run has the value from its beginning."""
+    """Seconds after which a doubt ends that nobody is asked about; None = never.
+
+    A run keeps the value that it began with."""
 
     def __post_init__(self) -> None:
         for what, function in (

@@ -31,7 +31,7 @@ class AttemptWatch(ABC):
 
     @abstractmethod
     def ended(self, outcome: Outcome) -> None:
-        """It has ended with an outcome, and not with an exception."""
+        """The attempt has ended with an outcome, and not with an exception."""
 
 
 class CallWatch(ABC):
@@ -39,7 +39,7 @@ class CallWatch(ABC):
 
     @abstractmethod
     def ended(self, result: Result | None) -> None:
-        """It has a result; None where it has asked a person instead."""
+        """The call has this result; None where it has asked a person instead."""
 
 
 class Instrument(ABC, Generic[RunT_contra]):
@@ -53,19 +53,19 @@ class Instrument(ABC, Generic[RunT_contra]):
 
     @abstractmethod
     def attempt(self, run: RunT_contra) -> AbstractContextManager[AttemptWatch]:
-        """Around an attempt at a run, also at one inside another one. Not around a wait."""
+        """Watch an attempt at a run, also at a run inside another run. A wait is not watched."""
 
     @abstractmethod
     def tool_call(self, run: RunT_contra, call: Call) -> AbstractContextManager[CallWatch]:
-        """Around an attempt at a tool call. Not where a finished call is only read back."""
+        """Watch an attempt at a tool call. A finished call that is read back is not watched."""
 
     @abstractmethod
     def model_call(self, run: RunT_contra, model: Model) -> AbstractContextManager[Model]:
-        """Around a request to a model: gives the model to ask in its place."""
+        """Watch a request to a model: gives the model to ask in its place."""
 
     @abstractmethod
     def follow(self, ledger: Ledger) -> None:
-        """Hear of the records of a ledger, by `Ledger.follow`."""
+        """Follow the records of a ledger, by `Ledger.follow`."""
 
     @abstractmethod
     def restarted(self, ledger: Ledger) -> None:
@@ -73,7 +73,7 @@ class Instrument(ABC, Generic[RunT_contra]):
 
 
 class GivesInstrument(ABC):
-    """What `telemetry=` takes."""
+    """An object that `telemetry=` takes."""
 
     @abstractmethod
     def instrument(self) -> Instrument[Any] | None:
@@ -81,7 +81,7 @@ class GivesInstrument(ABC):
 
 
 def checked_telemetry(given: object) -> GivesInstrument | None:
-    """What `telemetry=` was given.
+    """The object that `telemetry=` was given.
 
     Raises:
         UsageError: if it is something else.

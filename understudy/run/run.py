@@ -67,7 +67,7 @@ from understudy.tools.shared_resources import SharedResources
 T = TypeVar("T")
 
 inside_run: contextvars.ContextVar[Run | None] = contextvars.ContextVar("inside_run", default=None)
-"""Set while a pipeline runs, so in tools, hooks and models too: `resume` is refused there."""
+"""The run whose pipeline runs now, also in tools, hooks and models: `resume` is refused there."""
 
 
 def log_fields() -> dict[str, str]:
@@ -119,7 +119,7 @@ class ChildRunner(ABC):
     async def ask_model(
         self, run: Run, key: str, messages: Any, model: Any, output_type: Any
     ) -> Any:
-        """As `Run.ask_model`."""
+        """Ask a model, as of `Run.ask_model`."""
 
 
 class Run(Generic[DepsT_co]):
@@ -151,7 +151,7 @@ class Run(Generic[DepsT_co]):
         """What tools of this run, and of all others of its owner, have opened."""
         self.deps: DepsT_co = environment.deps
         self.instrument: Instrument[Run] | None = environment.instrument
-        """What watches it."""
+        """The instrument that watches the run."""
         self.models = models
         """The agent's model, then its fallbacks."""
         self.parent = parent
@@ -159,7 +159,7 @@ class Run(Generic[DepsT_co]):
         self.root: Run = parent.root if parent is not None else self
         """The outermost run."""
         self.children = children
-        """How its calls run other agents."""
+        """The object by which its calls run other agents."""
         self.agent_id: str = (
             environment.agent_id or definition.name if parent is None else self.current.agent_id
         )
@@ -175,28 +175,28 @@ class Run(Generic[DepsT_co]):
         self.cancellation: tuple[CancellationSource, ...] = tuple(
             {id(source): source for source in sources}.values()
         )
-        """Called at the start and before each step; those of the agents above included."""
+        """The sources that may cancel the run, also those of the agents above."""
         above_it = environment.prices if parent is None else parent.prices
         self.prices: Prices | None = definition.prices or above_it or definition.default_prices
-        """By which its replies are priced when they come; None where nobody asks what they cost."""
+        """The prices of its replies; None where nobody asks what they cost."""
         self.effect_defaults: EffectDefaults = environment.effect_defaults
-        """What the runtime says of tools and agents that do not say it themselves."""
+        """The effects that hold for tools and agents that do not declare them."""
         self.undeclared: Undeclared | None = (
             definition.effect_defaults.undeclared or self.effect_defaults.undeclared
         )
-        """What holds for tools that do not say what it does to call them again."""
+        """The effect of tools that do not declare what it does to call them again."""
         self.file_edits: dict[str, FileEdits] = {}
-        """By call: what calls that run now change of the files."""
+        """The changes of files by the calls that run now, by call key."""
         self.in_model_call = False
         """The next turn has begun: what a hook signals now counts after it."""
         self.timed: bool = False
         """Whether the time spent is recorded: only where a deadline or a middleware limits it."""
         self._seconds_recorded_at = self.clock.monotonic()  # the pipeline begins right after
         self.loop: asyncio.AbstractEventLoop = asyncio.get_running_loop()
-        """On which it runs."""
+        """The loop on which it runs."""
         self._attempt_begun = False
         self.cut_off: frozenset[str] = frozenset()
-        """Of the outermost run: the calls of its tree, by key, that this attempt found started."""
+        """The keys of the calls that this attempt found started; of the outermost run alone."""
         self.tools: tuple[Tool, ...] = tuple(
             tool for tool in definition.tools.values() if tool is not definition.output_tool
         )
@@ -208,7 +208,7 @@ class Run(Generic[DepsT_co]):
         self.live_values: dict[str, Any] = {}
         """Return values of until tools, as live objects of this process, by call key."""
         self.running_parts: dict[str, RunningParts] = {}
-        """Of the calls that run agents or come to points, by call key."""
+        """The parts of calls that run agents or come to points, by call key."""
         self._once_pending: dict[str, asyncio.Event] = {}
         self.closed = False
         """This attempt has returned its outcome: it must add no more records."""
@@ -283,7 +283,7 @@ class Run(Generic[DepsT_co]):
 
     @property
     def continuation(self) -> ExecutionContinuation:
-        """Whether the run goes on now: the active signals, and whether they are overridden."""
+        """Whether the run continues now: the active signals, and whether they are overridden."""
         return continuation_of(self.current)
 
     @property
@@ -346,7 +346,7 @@ class Run(Generic[DepsT_co]):
         return await self.recorded(key, call)
 
     async def recorded(self, key: str, make: Callable[[], Awaitable[Once | ModelAsked]]) -> Any:
-        """What is recorded under this key of `RunState.once`; else what `make` returns is recorded.
+        """The value recorded under this key of `RunState.once`; else `make` makes it now.
 
         Several may ask for one key: one of them makes the record.
         """
@@ -491,7 +491,7 @@ class Run(Generic[DepsT_co]):
         self._record_for_next_step(lambda turn: Signalled(turn=turn, signal=data, answer=answer))
 
     def request_continuation(self, *, prompt: str | None = None, source: str | None = None) -> None:
-        """Request that the run goes on in spite of active signals, from any hook.
+        """Request that the run continues in spite of active signals, from any hook.
 
         It counts for one step: for the decision after the step in progress, and before the next
         one. After a reply without tool calls the model is asked again. A cancellation, a deadline
@@ -632,7 +632,7 @@ class Run(Generic[DepsT_co]):
         )
 
     def failed(self, error: UnderstudyError) -> Failed:
-        """The outcome of a run that cannot go on, for a step to return.
+        """The outcome of a run that cannot continue, for a step to return.
 
         Raises:
             UsageError: for an error that is none of this library, so that it cannot be stored.

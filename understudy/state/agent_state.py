@@ -42,9 +42,9 @@ from understudy.state.waits import Wait, waits_of
 SCHEMA_VERSION = 1
 _STORED_KEYS = ("run", "decisions", "sticky", "doubts", "queue", "message_ids", "status", "plans")
 _RARE_KEYS = ("files", "blobs", "earlier_costs", "has_archive", "held_keys", "refused")
-"""They are left out where the agent has none."""
+"""The keys of a stored state that are left out where the agent has no such values."""
 _KEYS = ("messages", "values", "children", *_STORED_KEYS)
-"""They are in every stored state."""
+"""The keys that are in every stored state."""
 
 
 @dataclass(slots=True)
@@ -123,7 +123,7 @@ class AgentState(StateTree):
     """By message id, the error of each `run` that waited its turn and could not begin then, oldest
     first: those of the last 100."""
     message_ids: dict[str, TakenMessage | None]
-    """By message id, oldest first: the run that took the message; None while the message waits.
+    """The run that took a message, by message id, oldest first; None while the message waits.
 
     A message with a known id is not taken again. The ids of old messages are in the store alone:
     see `has_archive`.
@@ -136,7 +136,7 @@ class AgentState(StateTree):
     In the state of an outcome of an actor: the one that follows from the outcome.
     """
     files: dict[str, StoredFile] | None
-    """Its files, by path, without their bytes; None where it has none of its own."""
+    """The files of the agent, by path, without their bytes; None where it has none of its own."""
     blobs: dict[str, bytes] | None
     """The bytes of files that it has at hand, by hash, as `understudy.state.blobs` packs them.
 
@@ -258,7 +258,7 @@ class AgentState(StateTree):
 
     @property
     def held_keys_in_tree(self) -> dict[str, HeldKey]:
-        """The keys of all calls of this agent, and of those that it runs now, by call key."""
+        """The keys of all calls of this agent, and of the agents that it runs now, by call key."""
         return {call_key: held for each in self.tree for call_key, held in each.held_keys.items()}
 
     @property
@@ -340,7 +340,7 @@ class AgentState(StateTree):
 
     @property
     def file_hashes(self) -> frozenset[str]:
-        """The hashes of its files, and of those of all agents that it runs, or has left."""
+        """The hashes of the files of this agent, and of all agents that it runs, or has left."""
         found = (file.hash for state in self.whole_tree for file in (state.files or {}).values())
         return frozenset(hash for hash in found if hash)
 
@@ -359,7 +359,7 @@ class AgentState(StateTree):
         return data
 
     def head(self) -> dict[str, Any]:
-        """As `to_dict`, without the messages of this agent; those of agents that it runs are there.
+        """The `to_dict` without the messages of this agent. Messages of agents inside are there.
 
         It costs the same however long the conversation is.
         """

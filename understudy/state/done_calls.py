@@ -12,12 +12,12 @@ from pydantic_core import to_json
 from understudy.interrupts import DoubtfulCall
 
 MOST = 20
-"""So many calls are kept of a run: the newest ones. The others are counted."""
+"""The largest number of calls that are kept of a run: the newest. Others are counted."""
 MOST_CHARACTERS = 200
 
 
 def shortened(arguments: object) -> str:
-    """Arguments as JSON; the first characters of them."""
+    """The first characters of arguments, as JSON."""
     text = arguments if isinstance(arguments, str) else to_json(arguments or {}).decode()
     return text if len(text) <= MOST_CHARACTERS else f"{text[: MOST_CHARACTERS - 3]}..."
 
@@ -28,11 +28,11 @@ class DoneCall:
 
     tool_name: str
     arguments: Annotated[Any, PlainSerializer(shortened, return_type=str)]
-    """As they ran. Stored, they are text: the first characters of their JSON."""
+    """The arguments with which the call ran; stored, the first characters of their JSON."""
     agent: str = ""
     """The agent that made it, of one whose run is inside this one; empty for the run's own."""
     in_part: str = ""
-    """What it had done when it ended; empty for a call that was finished."""
+    """What the call had done when it ended; empty for a finished call."""
 
     def __str__(self) -> str:
         call = f"{self.tool_name}({shortened(self.arguments)})"
@@ -45,12 +45,12 @@ class DoneCalls:
     """The finished calls with effects of a run, and of the agents inside it that have ended."""
 
     newest: list[DoneCall] = field(default_factory=list)
-    """Oldest first."""
+    """The newest calls, oldest first."""
     others: int = 0
-    """How many came before them."""
+    """The number of calls before the newest."""
 
     def add(self, call: DoneCall) -> None:
-        """One more is finished."""
+        """Add a finished call."""
         newest = self.newest
         newest.append(call)
         if len(newest) > MOST:
@@ -58,13 +58,13 @@ class DoneCalls:
             self.others += 1
 
     def add_agent(self, agent: str, inside: DoneCalls) -> None:
-        """Add those of an agent inside."""
+        """Add the calls of an agent inside."""
         self.others += inside.others
         for done in inside.newest:
             self.add(done if done.agent else replace(done, agent=agent))
 
     def copied(self) -> DoneCalls:
-        """To be added to for itself; a finished call does not change."""
+        """A copy; the calls in it, which do not change, are shared."""
         return DoneCalls(list(self.newest), self.others)
 
     def __bool__(self) -> bool:
@@ -72,13 +72,13 @@ class DoneCalls:
 
 
 def whole_arguments(done: DoneCall) -> str | None:
-    """Its arguments as JSON; None where only the first characters of them are kept."""
+    """The arguments of a call as JSON; None where only their first characters are kept."""
     text = shortened(done.arguments)
     return None if text.endswith("...") else text
 
 
 def doubtful(doubts: Iterable[DoubtfulCall], *, agent: str) -> DoneCalls:
-    """Calls in doubt, as those that are done are told.
+    """The calls in doubt, in the form of finished calls.
 
     Args:
         doubts: the calls.
@@ -99,5 +99,5 @@ def in_a_sentence(calls: DoneCalls) -> str:
 
 
 def before(calls: DoneCalls) -> str:
-    """How many came before the newest ones, in words."""
+    """The number of calls before the newest, in words."""
     return "1 call before these" if calls.others == 1 else f"{calls.others} calls before these"

@@ -13,7 +13,7 @@ from understudy.interrupts import DoubtfulCall, Request
 from understudy.state.state_tree import StateTree
 
 DoubtState = Literal["asked", "checked", "told"]
-"""Of a doubt: whether a person is asked, its check is, or only the model was told."""
+"""The state of a doubt: a person is asked, its check is, or only the model was informed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,13 +21,13 @@ class Doubt:
     """One call in doubt, as `runtime.doubts()` lists it."""
 
     agent_id: str
-    """Of the agent whose run it was; `settle` and `resume` are of this one."""
+    """The id of the agent whose run it was: `settle` and `resume` are of this agent."""
     agent: str
     """The name of the agent's definition."""
     made_by: str
     """The name of the agent that made the call: the same, or of an agent inside it."""
     run_id: str
-    """Of the run that made the call."""
+    """The id of the run that made the call."""
     call_key: str
     tool_call_id: str
     tool_name: str
@@ -41,11 +41,11 @@ class Doubt:
     checks_at: datetime | None = None
     """When the check of its tool is asked next what it did. None where none is waited for."""
     request_id: str | None = None
-    """Of the request by which a person is asked. None where only the model was told."""
+    """The id of the request by which a person is asked. None where nobody is asked."""
 
     @property
     def state(self) -> DoubtState:
-        """Who is asked: a person, the `check` of its tool, or nobody, and the model was told."""
+        """Who is asked: a person, the `check` of its tool, or nobody but the model was informed."""
         if self.request_id is not None:
             return "asked"
         return "told" if self.checks_at is None else "checked"
@@ -56,7 +56,7 @@ class Doubt:
         return self.request_id is not None
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON."""
+        """The doubt as JSON."""
         return {
             "agent_id": self.agent_id,
             "agent": self.agent,
@@ -86,7 +86,7 @@ def has_doubts(state: StateTree) -> bool:
 
 
 def next_end(state: StateTree) -> datetime | None:
-    """When the next of them ends by itself; None where none does."""
+    """The time when the next doubt ends by itself; None where none does."""
     if not has_doubts(state):
         return None
     ends = (doubt.ends_at for doubt in state.doubts_in_tree.values() if doubt.ends_at is not None)

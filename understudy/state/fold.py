@@ -17,8 +17,9 @@ from understudy.state.shared_empties import with_item
 from understudy.state.workflow_sharing import new_child
 
 FOLD_VERSION = 1
-"""Of the states that records fold to here. A checkpoint of another version is not used: raise it
-where the same records fold to another state, or a state has another field."""
+"""The version of the states that records fold to. A checkpoint of another version is not used.
+
+Raise it where the same records fold to another state, or where a state has another field."""
 
 _WITH_FILES = frozenset({r.Result, r.FilesChanged})
 
@@ -46,7 +47,7 @@ def apply(state: AgentState, record: r.Record, *, with_files: bool = True) -> No
 
 
 def replay(records: Iterable[r.Record], state: AgentState | None = None) -> AgentState:
-    """The fold of an agent's records, from the first one on; or behind those that `state` is of."""
+    """The fold of an agent's records, from the first one on; or after the records of `state`."""
     state = AgentState() if state is None else state
     for record in records:
         apply(state, record)

@@ -76,7 +76,7 @@ def due_of(request: Request, notices: Notices) -> datetime | None:
 
 
 def notices_of(state: StateTree) -> dict[str, Notices]:
-    """By request id, what is recorded about the requests of this agent and of those it runs."""
+    """What is recorded about the requests of the agent and of agents inside it, by request id."""
     return {
         request_id: notices
         for call in open_calls(state)

@@ -48,7 +48,7 @@ class StateTree:
 
     @property
     def whole_tree(self) -> Iterator[Self]:
-        """As `tree`, with the states of the agents that a failed run left."""
+        """The states of `tree`, and the states of the agents that a failed run left."""
         yield self
         for child in (*self.children.values(), *self.left.values()):
             yield from child.whole_tree

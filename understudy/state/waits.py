@@ -20,11 +20,11 @@ class Wait:
     """
 
     agent_id: str
-    """Of the agent whose run it is; without a runtime, the agent's name."""
+    """The id of the agent whose run it is; without a runtime, the agent's name."""
     agent_path: tuple[str, ...]
     """The names of the agents from the outermost one to the one whose tool waits."""
     run_id: str
-    """Of the run of that agent."""
+    """The id of the run of that agent."""
     call_key: str
     tool_call_id: str
     tool_name: str
@@ -69,12 +69,12 @@ def has_waits(state: StateTree) -> bool:
 
 
 def is_woken(state: StateTree) -> bool:
-    """Whether a call can go on because its point is answered, in this agent or in one inside."""
+    """Whether a call can continue because its point is answered, in this agent or inside it."""
     return next(woken_calls(state), None) is not None
 
 
 def woken_calls(state: StateTree) -> Iterator[Call]:
-    """The calls that can go on because a point is answered, in this agent and in those inside.
+    """The calls that can continue because a point is answered, in this agent and inside it.
 
     What is inside a call about which a person is asked goes on with the answer
     (`test_what_is_over_inside_a_call_that_asks_goes_on_with_the_answer`). So does what is inside a

@@ -256,7 +256,7 @@ class AttemptSpan(AttemptWatch):
     ) -> None:
         self._span = span
         self.context: Context | None = context
-        """In which it is the current one."""
+        """The context in which the span is the current span."""
         self.trace: str | None = trace
         self.outcome: str = "passivated"
         self.error: BaseException | None = None
@@ -274,7 +274,7 @@ class AttemptSpan(AttemptWatch):
             self._span.add_event(c.FENCED)
 
     def given_up(self) -> None:
-        """The runtime gives the attempt up: its code may go on for ever."""
+        """The runtime gives the attempt up: its code may continue for ever."""
         if self.outcome == "passivated":
             self.outcome = "abandoned"
         self.finish(content=False)
@@ -376,7 +376,7 @@ def _answered_requests(run: Run) -> set[str]:
 
 
 def _decider(run: Run) -> str | None:
-    """The span of who has made the newest decision on which the run goes on."""
+    """The span of the caller that made the newest decision by which the run continues."""
     requests = _answered_requests(run)
     newest: tuple[Any, Mapping[str, str]] | None = None
     for state in run.state.tree:

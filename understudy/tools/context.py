@@ -61,7 +61,7 @@ class ToolContext(Generic[DepsT_co]):
     """The names of the agents from the root to this one."""
     run_id: str
     call_key: str
-    """The same in every attempt of this call: send it to a target as the idempotency key."""
+    """The key of the call, equal in all its attempts: send it to a target as idempotency key."""
     tool_call_id: str
     tool_name: str
     deps: DepsT_co
@@ -69,7 +69,7 @@ class ToolContext(Generic[DepsT_co]):
     resumed: bool
     """Whether this call raised `Interrupt` before and has an answer now."""
     resume_value: Any
-    """That answer, or None."""
+    """The answer to the `Interrupt` that this call raised before, or None."""
 
     def __init__(
         self,
@@ -355,26 +355,26 @@ class SyncPoints:
         self._points = points
 
     def sleep(self, name: str, seconds: float) -> None:
-        """As `ToolContext.sleep`."""
+        """Wait for some time, as of `ToolContext.sleep`."""
         points = self._points
         due = points.now() + checked_delay(seconds, what="ctx.sync.sleep: `seconds`")
         points.from_thread(points.sleep(name, due))
 
     def sleep_until(self, name: str, at: datetime) -> None:
-        """As `ToolContext.sleep_until`."""
+        """Wait until a time, as of `ToolContext.sleep_until`."""
         points = self._points
         points.from_thread(points.sleep(name, checked_time(at, what="ctx.sync.sleep_until: `at`")))
 
     def token(self, name: str) -> str:
-        """As `ToolContext.token`."""
+        """Make a token, as of `ToolContext.token`."""
         return self._points.from_thread(self._points.token(name))
 
     def wait_for(self, name: str, *, timeout: float | None = None) -> Any:
-        """As `ToolContext.wait_for`."""
+        """Wait for an answer, as of `ToolContext.wait_for`."""
         return self._points.from_thread(self._points.wait_for(name, _expiry(timeout)))
 
     def once(self, name: str, function: Callable[[], T]) -> T:
-        """As `ToolContext.once`; the function is a plain one, and runs in this thread."""
+        """Call a plain function once, in this thread, as of `ToolContext.once`."""
         value: T = self._points.once_in_thread(name, function)
         return value
 
@@ -385,7 +385,7 @@ class SyncPoints:
         model: str | Model | None = None,
         output_type: Any = None,
     ) -> Any:
-        """As `ToolContext.ask_model`."""
+        """Ask a model, as of `ToolContext.ask_model`."""
         points = self._points
         return points.from_thread(points.ask_model(key, messages, model, output_type))
 
@@ -399,27 +399,27 @@ class CallPoints(ABC):
 
     @abstractmethod
     async def sleep(self, name: str, due: datetime) -> None:
-        """As `ToolContext.sleep_until`."""
+        """Wait until a time, as of `ToolContext.sleep_until`."""
 
     @abstractmethod
     async def token(self, name: str) -> str:
-        """As `ToolContext.token`."""
+        """Make a token, as of `ToolContext.token`."""
 
     @abstractmethod
     async def wait_for(self, name: str, due_at: Callable[[datetime], datetime | None]) -> Any:
-        """As `ToolContext.wait_for`; `due_at` makes the time at which a wait expires."""
+        """Wait for an answer, as of `ToolContext.wait_for`; `due_at` makes the time of expiry."""
 
     @abstractmethod
     async def once(self, name: str, function: Callable[[], Any]) -> Any:
-        """As `ToolContext.once`."""
+        """Call a function once, as of `ToolContext.once`."""
 
     @abstractmethod
     def once_in_thread(self, name: str, function: Callable[[], Any]) -> Any:
-        """As `once`, where the function runs in the thread of a plain tool."""
+        """Call a function once, in the thread of a plain tool."""
 
     @abstractmethod
     async def ask_model(self, key: str, messages: Any, model: Any, output_type: Any) -> Any:
-        """As `ToolContext.ask_model`."""
+        """Ask a model, as of `ToolContext.ask_model`."""
 
     @abstractmethod
     def from_thread(self, work: Coroutine[Any, Any, T]) -> T:

@@ -16,7 +16,7 @@ logger: logging.Logger = logging.getLogger(__name__)
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 CLOSING_SECONDS = 10.0
-"""How long one may take to close before it is cancelled."""
+"""The seconds that a resource may take to close before it is cancelled."""
 
 
 class ToolSource(Protocol[T_co]):
@@ -35,7 +35,7 @@ class ToolSource(Protocol[T_co]):
 
 
 class SharedResources:
-    """What one owner has opened, on its event loop."""
+    """The resources that one owner has opened, on its event loop."""
 
     def __init__(self) -> None:
         self._held: dict[ToolSource[Any], _Held[Any]] = {}

@@ -109,10 +109,10 @@ async def test_who_takes_a_key_that_another_host_is_taking_waits_for_it(hosts: H
     journal = await second.journal("b")
     first.begin()
     assert first.take_key(a, taking("one")) == []
-    waiting = asyncio.ensure_future(journal.take_key(taking("two")))
+    waiting = asyncio.ensure_future(journal.call_keys.take_key(taking("two")))
     for _ in range(3):  # it has tried, and other changes are made meanwhile
         await soon(second.store.delete_old_keys(NOON))
-    await soon(journal.key_uses(HASH, NOON))
+    await soon(journal.call_keys.key_uses(HASH, NOON))
     assert not waiting.done()
     first.commit()
     assert [use.call for use in await soon(waiting)] == [("a", "one")]
@@ -126,6 +126,6 @@ async def test_who_takes_a_key_that_another_host_is_taking_for_ever_gives_up(hos
     first.begin()
     assert first.take_key(a, taking("one")) == []
     with pytest.raises(StoreUnavailable, match="another host is about to take the key"):
-        await soon(journal.take_key(taking("two")))
+        await soon(journal.call_keys.take_key(taking("two")))
     first.rollback()
     await second.store.close()

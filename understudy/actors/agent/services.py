@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, TypeVar
 
 from understudy._base import forks
 from understudy._base.clock import Clock, NewId
@@ -38,33 +38,39 @@ T = TypeVar("T")
 S_contra = TypeVar("S_contra", contravariant=True)
 
 
-class StartTask(Protocol):
-    """Starts a task that the runtime waits for, or cancels, when it stops."""
-
-    def __call__(
-        self, work: Coroutine[Any, Any, T], name: str | None = None
-    ) -> asyncio.Task[T]: ...
+StartTask = Callable[..., asyncio.Task[Any]]
+"""Starts a task of a coroutine, with a name. The runtime waits for it, or cancels it, when it
+stops."""
 
 
-class Looks(Protocol[S_contra]):
-    """As of `StoredQueries`."""
+class Looks(ABC, Generic[S]):
+    """As of `reads.stored_queries.StoredQueries`."""
 
-    def answer(self, slot: S_contra, message: Any) -> None: ...
+    @abstractmethod
+    def answer(self, slot: S, message: Any) -> None: ...
 
-    def follow(self, slot: S_contra, message: Any, here: Future[Any]) -> None: ...
+    @abstractmethod
+    def follow(self, slot: S, message: Any, here: Future[Any]) -> None: ...
 
-    def follow_waiters(self, slot: S_contra, state: AgentState, owned: Owned) -> None: ...
+    @abstractmethod
+    def follow_waiters(self, slot: S, state: AgentState, owned: Owned) -> None: ...
 
-    def follow_events(self, slot: S_contra) -> None: ...
+    @abstractmethod
+    def follow_events(self, slot: S) -> None: ...
 
-    async def info(self, slot: S_contra) -> Any: ...
+    @abstractmethod
+    async def info(self, slot: S) -> Any: ...
 
-    async def outcome_of(self, slot: S_contra, look: Any, moment: Moment | None = None) -> Any: ...
+    @abstractmethod
+    async def outcome_of(self, slot: S, look: Any, *, moment: Moment | None = None) -> Any: ...
 
+    @abstractmethod
     def look_again(self) -> None: ...
 
+    @abstractmethod
     def keep(self, agent_id: str) -> None: ...
 
+    @abstractmethod
     def let_go(self, agent_id: str) -> None: ...
 
 

@@ -273,7 +273,9 @@ class Outgoing(Calls[AgentSlot]):
 
         async def follow() -> None:
             try:
-                self._answer(call, await self._services.looks.outcome_of(call.slot, look, moment))
+                self._answer(
+                    call, await self._services.looks.outcome_of(call.slot, look, moment=moment)
+                )
             except Exception as error:
                 self._refuse(call, error)
 
@@ -614,9 +616,9 @@ class Outgoing(Calls[AgentSlot]):
         self._lookout.hint()
 
     async def _look_at_posted(self, is_hinted: bool) -> None:
-        self._look_at_all |= not is_hinted
         # A reply tells which call it is for: thousands are not read again for each of them.
-        ids = list(self._posted) if self._look_at_all else [*self._to_look_at & self._posted.keys()]
+        looks_at_all = self._look_at_all or not is_hinted
+        ids = list(self._posted) if looks_at_all else [*self._to_look_at & self._posted.keys()]
         self._look_at_all = False
         self._to_look_at.clear()
         states = await self._shared.post_states(ids) if ids else {}

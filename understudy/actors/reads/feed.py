@@ -8,7 +8,7 @@ from copy import copy
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from understudy._base.json_values import checked_seconds, shown, text_of
 from understudy._base.log_fields import log_extra
@@ -48,20 +48,23 @@ LONGEST_WAIT = 5.0
 Start = Literal["now", "oldest"]
 
 _CURSOR = (str, int, int, int, str)
-"""The types of the values in a cursor, in the order of the arguments of `_Place`."""
+"""The types of the values in a cursor, which are those of a `_Place`."""
 
 
-class _Place:
+class _Place(NamedTuple):
     """A place in the feed: behind a row, and behind so many events of the next row."""
 
-    __slots__ = ("feed", "key", "mark", "part")
+    feed: str
+    xid: int
+    no: int
+    part: int = 0
+    mark: str = ""
+    """The mark of the row of the last event that was emitted. It is empty at the floor."""
 
-    def __init__(self, feed: str, xid: int, no: int, part: int = 0, mark: str = "") -> None:
-        self.feed = feed
-        self.key: FeedKey = (xid, no)
-        self.part = part
-        self.mark = mark
-        """The mark of the row of the last event that was emitted. It is empty at the floor."""
+    @property
+    def key(self) -> FeedKey:
+        """The key of the row."""
+        return self.xid, self.no
 
     def is_in(self, page: FeedPage) -> bool:
         """Whether this place is in the feed that the page behind it was read from.
@@ -273,7 +276,7 @@ class Feed(Stream[FeedEvent]):
 
     def position(self) -> Future[str]:
         """The cursor before the first event. No event is missed once this future is settled."""
-        return self._begun.map(self._cursor)
+        return self._begun.map(self._cursors.cursor)
 
     def _steps(self) -> Iterator[FeedEvent | Future[Any]]:
         yield self._begun
@@ -354,16 +357,13 @@ class Feed(Stream[FeedEvent]):
 
     def _event(self, place: _Place, event: FedEvent, row: StoredFeedRow | None = None) -> FeedEvent:
         return FeedEvent(
-            cursor=self._cursor(place),
+            cursor=self._cursors.cursor(place),
             agent_id="" if row is None else row.agent_id,
             agent="" if row is None else row.agent,
             seq=None if row is None else row.seq,
             event=event,
             at=None if row is None else row.at,
         )
-
-    def _cursor(self, place: _Place) -> str:
-        return self._cursors.cursor((place.feed, *place.key, place.part, place.mark))
 
 
 def _events_of(row: StoredFeedRow) -> Iterator[FedEvent]:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator
-from typing import Any, Generic, TypeVar
+from collections.abc import Callable, Coroutine, Iterable, Iterator
+from functools import partial
+from typing import Any, TypeVar
 
 from understudy._base.json_values import digest, is_storable_text, shown
 from understudy.errors import UsageError
 from understudy.loop_actors.future import Future, LazyFuture, refuse_on_its_loop
+from understudy.loop_actors.stream import Stream
 
 T = TypeVar("T")
 
@@ -40,7 +42,7 @@ Call = Callable[..., Future[Any]]
 what comes of it."""
 
 
-class Listing(LazyFuture[Page[T]], Generic[T]):
+class Listing(Stream[T], LazyFuture[Page[T]]):
     """A list: `await` it, or `.get()` it, for a page; or iterate over all items.
 
     Nothing is read before that. Without a `limit` the page has everything from `after` on.
@@ -74,29 +76,19 @@ class Listing(LazyFuture[Page[T]], Generic[T]):
         self._after = after
         self._page_size = PAGE if limit is None else limit
 
-    async def __aiter__(self) -> AsyncIterator[T]:
-        after = self._after
-        while True:
-            page = await self._read_page(after)
-            for item in page:
-                yield item
-            if page.after is None:
-                return
-            after = page.after
-
     # Pykka's futures have an `__iter__` that is their `__await__`.
     def __iter__(self) -> Iterator[T]:  # type: ignore[override]
-        after = self._after
-        while True:
-            refuse_on_its_loop(self._loop, "for", "use `async for` instead")
-            page = self._read_page(after).get()
-            yield from page
-            if page.after is None:
-                return
-            after = page.after
+        refuse_on_its_loop(self._loop, "for", "use `async for` instead")
+        return super().__iter__()
 
-    def _read_page(self, after: str | None) -> Future[Page[T]]:
-        return self._call(lambda: self._read(after, self._page_size))
+    def _steps(self) -> Iterator[T | Future[Page[T]]]:
+        after, is_last = self._after, False
+        while not is_last:
+            reading: Future[Page[T]] = self._call(partial(self._read, after, self._page_size))
+            yield reading
+            page = reading.get()
+            yield from page
+            after, is_last = page.after, page.after is None
 
 
 def checked_limit(limit: object) -> int | None:

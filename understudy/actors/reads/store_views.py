@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from datetime import datetime
@@ -39,6 +40,7 @@ from understudy.journal import StoreReads
 from understudy.journal.asks import StoredAsk
 from understudy.journal.contracts import StoredAgent, time_number
 from understudy.journal.lists import AgentKey, AgentQuery, AskOrder, AskQuery, key_of
+from understudy.journal.memory_index import MemoryIndex
 from understudy.loop_actors.future import Future, refuse
 from understudy.state.doubts import Doubt
 from understudy.state.waits import Wait
@@ -329,38 +331,24 @@ class StoreViews(ABC):
     ) -> Sequence[StoredAgent]:
         """A page of the agents of the store, with agents that are only spawned here so far."""
         found = await self._store().list_agents(query, after, limit)
-        if query.updated_since is not None or query.status not in (None, Status.IDLE.value):
-            return found
-        if not query.has_version(None):
-            return found
+        spawned = MemoryIndex()
+        for slot in self._directory.slots():
+            if slot.agent is not None and slot.activation is None:
+                spawned.put(spawned_agent(slot.id, slot.agent.name), ())
         listed = {stored.agent_id for stored in found}
-        first = "" if after is None else after[1]
         last = found[-1].agent_id if len(found) == limit else None
-        spawned = sorted(
-            (slot.id, slot.agent.name)
-            for slot in self._directory.slots()
-            if slot.agent is not None
-            and slot.activation is None
-            and query.agent in (None, slot.agent.name)
-            and slot.id.startswith(query.prefix)
-            and slot.id > first
-            and (last is None or slot.id < last)
-            and slot.id not in listed
-        )
-        here: list[StoredAgent] = []
-        for agent_id, agent in spawned:
-            if len(here) == limit:
-                break
-            # Without a filter, one that is not listed is not stored either: it is not looked up.
-            is_filtered = query.status is not None or query.agent is not None
-            if not is_filtered or not await self._is_stored(agent_id):
-                here.append(spawned_agent(agent_id, agent))
-        return sorted([*found, *here], key=lambda stored: stored.agent_id)[:limit]
-
-    async def _is_stored(self, agent_id: str) -> bool:
-        # Its id is the first of those that begin with it.
-        found = await self._store().list_agents(AgentQuery(prefix=agent_id), None, 1)
-        return bool(found) and found[0].agent_id == agent_id
+        here = {
+            row.agent_id: row
+            for row in spawned.list_agents(query, after, sys.maxsize)
+            if row.agent_id not in listed and (last is None or row.agent_id < last)
+        }
+        # Without a filter, an agent that is not listed is not stored either: it is not looked up.
+        if here and (query.status is not None or query.agent is not None):
+            for stored in await self._store().find_agents(here):
+                del here[stored.agent_id]
+        if not here:
+            return found
+        return sorted([*found, *here.values()], key=lambda row: row.agent_id)[:limit]
 
     async def _with_status(self, word: str) -> AsyncIterator[StoredAgent]:
         query = AgentQuery(status=word)

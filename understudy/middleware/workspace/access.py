@@ -188,7 +188,7 @@ class StoredAccess(Access):
 
 
 async def _packed(data: bytes) -> tuple[StoredFile, dict[str, bytes]]:
-    """As `pack`; beside the loop where it takes long."""
+    """The bytes, packed by `pack`; in a thread where that takes long."""
     return pack(data) if len(data) <= MIB else await asyncio.to_thread(pack, data)
 
 

@@ -39,7 +39,7 @@ class FileInfo:
 
     path: str
     size: int
-    """In bytes."""
+    """The size in bytes."""
 
 
 class Files:

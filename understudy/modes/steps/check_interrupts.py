@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from understudy.modes.steps.tool_call.call_keys import KeyLook
 
 ASKED_BY_NOW = "No gate asked about this call when it was made. One does now."
-"""Of a request that gates of today make."""
+"""The reason of a request that the gates of today make."""
 
 
 async def check_pause(run: Run) -> Outcome | None:

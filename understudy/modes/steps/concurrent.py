@@ -26,7 +26,7 @@ or the machine may have been suspended."""
 
 
 class Concurrent(Generic[K, T]):
-    """Tasks of one attempt at a run. On leaving, those that have not ended are cancelled."""
+    """Tasks of one attempt at a run. Leaving it cancels the tasks that have not ended."""
 
     def __init__(self, run: Run) -> None:
         self._run = run
@@ -37,10 +37,10 @@ class Concurrent(Generic[K, T]):
         self._watched: Ledger | None = None
         self._disarm: Callable[[], object] = _nothing
         self._handled: list[Callable[[], None]] = []
-        """To be called when what was due is recorded: who advances a clock waits for it."""
+        """Functions to call when what was due is recorded: a caller waits that advances a clock."""
         self._has_ended = False
         self._woken_by: dict[Hashable, set[tuple[str, int, int]]] = {}
-        """The keys, attempts and checks of the calls by which something was woken last."""
+        """The keys, attempts and checks of the calls by which a suspended call was woken last."""
 
     async def __aenter__(self) -> Self:
         return self
@@ -59,7 +59,7 @@ class Concurrent(Generic[K, T]):
 
     @property
     def any_runs(self) -> bool:
-        """Whether one of the tasks has not ended, or was not told of yet."""
+        """Whether a task has not ended, or has ended and was not returned by `next` yet."""
         return bool(self._tasks)
 
     def start(self, key: K, work: Coroutine[Any, Any, T]) -> None:
@@ -154,7 +154,7 @@ class Concurrent(Generic[K, T]):
 
 
 def may_start(run: Run) -> bool:
-    """Whether what waited may still go on in this attempt: it is not ended, in whatever way."""
+    """Whether a call that waited may still continue: this attempt is not ended in any way."""
     root = run.root.current
     if root.halt is not None or root.cancelled is not None or run.current.cancelled is not None:
         return False

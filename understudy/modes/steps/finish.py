@@ -159,7 +159,7 @@ def _cut_before(run: Run) -> ModelResponse | None:
 
 def _skips_summarization(turn: Turn) -> bool:
     """Whether a tool of the turn ends the run, without another model call."""
-    for call in turn.calls.values():  # in each step: a generator takes 3 times as long
+    for call in turn.calls.values():
         if call.result is not None and call.result.skip_summarization:
             return True
     return False

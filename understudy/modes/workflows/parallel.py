@@ -26,7 +26,7 @@ from understudy.stopping import StopReason, StopSignal, StopSignals
 from understudy.tools.base_agent import BaseAgent
 
 SUSPENDED = (Interrupted, Paused, Waiting)
-"""The outcomes of an agent that goes on later."""
+"""The outcomes of an agent that continues later."""
 
 
 class Parallel(Workflow[DepsT_contra]):

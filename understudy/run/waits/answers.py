@@ -137,7 +137,7 @@ class MadeToken:
     """A token that an agent has made, as its records tell."""
 
     name: str
-    """Of the wait."""
+    """The id of the run of the wait."""
     answer: Answer | None
     """The answer that its wait has; None without one, and where it has expired."""
 

@@ -42,7 +42,7 @@ def run_ended(state: AgentState, record: r.RunEnded) -> None:
 
 
 def _end(state: AgentState, end: r.End, at: datetime, *, may_go_on: bool) -> None:
-    """End the run. Where it may go on, keep what it left: another run may continue it."""
+    """End the run. Where it may continue, keep what it left: another run may continue it."""
     run = open_run(state)
     turn = run.turn
     run.model_call = None
@@ -324,7 +324,7 @@ def doubtful_call(run: RunState, call: Call, reason: str, since: datetime) -> Do
 
 
 def last_arguments(call: Call) -> dict[str, Any]:
-    """Those of the latest decision or request, otherwise the model's."""
+    """The arguments of the latest decision or request, otherwise the model's."""
     for request in reversed(call.requests.values()):
         decision = call.decisions.get(request.id)
         if decision is not None and decision.edited is not None:

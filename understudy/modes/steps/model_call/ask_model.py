@@ -47,9 +47,9 @@ class Answer:
     response: ModelResponse
     model: Model
     error: StreamBroken | ModelFailed | None = None
-    """It is kept, but it is no answer: the run ends by this error."""
+    """The error by which the run ends: the reply is kept, but is no answer."""
     seconds: float = 0.0
-    """How long a rejected one took."""
+    """The seconds that a rejected reply took."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,9 +59,9 @@ class PutOff:
     middleware: str
     defer: Defer
     used: RunUsage | None
-    """What replies used that were no answer."""
+    """The usage of replies that were no answer."""
     costs: Lines
-    """What they cost, if they were priced."""
+    """The cost of these replies, if they were priced."""
 
 
 async def ask_model(run: Run, request: ModelInput) -> Answer | ModelFailed | PutOff:
@@ -268,7 +268,7 @@ class ModelCall(HooksAround[ModelInput, ModelResponse]):
 
     @property
     def used(self) -> RunUsage | None:
-        """What replies used that were no answer; None without one."""
+        """The usage of replies that were no answer; None without a reply."""
         if not self._rejected:
             return None
         used = RunUsage(requests=len(self._rejected))
@@ -278,7 +278,7 @@ class ModelCall(HooksAround[ModelInput, ModelResponse]):
 
     @property
     def costs(self) -> Lines:
-        """What they cost, where they were priced."""
+        """The cost of replies that were no answer, where they were priced."""
         replies = [each.response for each in self._rejected if is_priced(each.response.usage)]
         name = self._run.current.agent
         return adding((), (line_of(name, each.model_name, each.usage) for each in replies))

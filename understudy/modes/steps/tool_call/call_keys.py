@@ -11,13 +11,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pydantic_ai.messages import ModelResponse, ToolCallPart
 
 from understudy.errors import UsageError
 from understudy.interrupts import DoubtfulCall
-from understudy.journal.call_keys import KeyTaking, KeyUse, key_hash, may_take
+from understudy.journal.call_keys import CallKeys, KeyTaking, KeyUse, key_hash, may_take
 from understudy.modes.steps.run_end import end_agents_of
 from understudy.modes.steps.tool_call.arguments import (
     ReadyCall,
@@ -34,23 +34,24 @@ from understudy.state.folds.ends import doubtful_call, last_arguments
 from understudy.state.folds.places import UNREAD
 from understudy.state.run_state import Call, RunState
 
-if TYPE_CHECKING:
-    from understudy.journal.owned_journal import OwnedJournal
-
 logger: logging.Logger = logging.getLogger(__name__)
 
 MOST_MESSAGES = 2_000
-"""So many messages of a conversation are looked through for the arguments of a call, at most."""
+"""The largest number of messages that are read to find the arguments of a call."""
 REPEATED = "Not run: an equal call has run before, and this one must not. Do not call it again."
 
 
-class _KeysOfRun:
+class _KeysOfRun(CallKeys):
     """The keys of the calls of a run and of those inside it, where there is no store."""
 
     def __init__(self, root: Run) -> None:
         self._root = root
         self._taken: dict[str, list[KeyUse]] = {}
-        """By hash: what was taken just now, and is not recorded yet."""
+        """The uses of keys that were taken and are not recorded yet, by the hash of the key."""
+
+    @property
+    def of(self) -> tuple[str, int]:
+        return self._root.agent_id, 0
 
     async def key_hash(self, key: str) -> str:
         return key_hash(key, b"")  # its state has the arguments themselves
@@ -90,12 +91,10 @@ class _Calls:
     """The keys of calls, as a call of this run sees them."""
 
     def __init__(self, run: Run) -> None:
-        journal = run.ledger.key_journal
-        self.keys: OwnedJournal | _KeysOfRun = journal or _KeysOfRun(run.root)
-        self.of: tuple[str, int] = (run.root.agent_id, 0)
+        keys = run.ledger.call_keys
+        self.keys: CallKeys = _KeysOfRun(run.root) if keys is None else keys
+        self.of: tuple[str, int] = self.keys.of
         """The id and the incarnation of the agent whose calls they are."""
-        if journal is not None:
-            self.of = journal.owned.agent_id, journal.owned.incarnation
         self._run = run
 
     def taking(self, ready: ReadyCall, hash: str) -> KeyTaking:
@@ -120,7 +119,7 @@ class _Calls:
         )
 
     def call_of(self, shown: DoubtfulCall) -> tuple[str, str]:
-        """As `KeyUse.call`."""
+        """The call that has a key, as of `KeyUse.call`."""
         return shown.agent_id or self.of[0], shown.call_key
 
     async def hash_of(self, ready: ReadyCall) -> str:
