@@ -21,11 +21,12 @@ demo: $(VENV)/.ready  ## the support desk in the terminal
 demo-web: $(VENV)/.ready  ## the support desk in the browser
 	@$(BIN)/python -m understudy demo
 
-test: $(VENV)/.ready  ## the tests that have no mark of another target
-	$(TESTS) -m 'not slow and not faults and not ray and not browser and not node'
+# More of them than processors: some tests wait for a thread, a server or a clock.
+test: $(VENV)/.ready  ## the tests that have no mark of another target, and the quick ones on PostgreSQL
+	$(TESTS) -n 3 -m 'not slow and (not postgres or quick) and not faults and not ray and not browser and not node'
 
-test-slow: $(VENV)/.ready  ## the tests marked slow: long proofs, whole programs, type checkers, benchmarks
-	$(TESTS) -m 'slow and not faults and not ray and not browser and not node'
+test-slow: $(VENV)/.ready  ## the tests marked slow, and the others on PostgreSQL: long proofs, whole programs, benchmarks
+	$(TESTS) -m '(slow or postgres and not quick) and not faults and not ray and not browser and not node'
 
 test-faults: $(VENV)/.pgbouncer  ## the tests marked faults: processes are killed, hosts fight, servers go away
 	$(TESTS) -m 'faults and not ray and not browser and not node'

@@ -1,4 +1,4 @@
-"""The schema of a question: what it may be, and that an answer fits it at every door."""
+"""The schema of a question: what it may be, and that an answer fits it at every door (I18)."""
 
 from __future__ import annotations
 

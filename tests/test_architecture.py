@@ -103,10 +103,12 @@ def wrong_names(page: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("page", [ARCHITECTURE, CONTRIBUTING], ids=lambda page: page.stem)
+@pytest.mark.slow
 def test_each_name_path_and_make_target_of_the_page_exists(page: Path) -> None:
     assert wrong_names(page) == []
 
 
+@pytest.mark.slow
 def test_each_word_that_the_page_sets_as_code_is_one_of_the_library(words: set[str]) -> None:
     said = {code for code in codes(ARCHITECTURE) if code.isidentifier()}
     assert said - words - {"await", "with"} == set()

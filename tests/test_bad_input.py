@@ -1,4 +1,7 @@
-"""What the caller does wrong is told at once: the culprit, the remedy, and no model call (R8)."""
+"""What the caller does wrong is told at once: the culprit, the remedy, and no model call (R8).
+
+Rules: A10.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""What runs cost: recorded with each reply, summed by run, agent and model, estimated when read."""
+"""What runs cost: recorded with each reply, summed by run, agent and model, estimated when read.
+
+Rules: J92.
+"""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ import understudy
 from tests.support.public_names import MODULES, PACKAGES
 
 INTERNAL = {
-    "understudy.mcp.agents_server": {"INSTRUCTIONS", "LOOKS", "MOST"},
+    "understudy.mcp.agents_server": {"INSTRUCTIONS", "MOST", "TOOLS"},
     "understudy.history": {"HistoryReader", "check_page"},
     "understudy.interrupts": {
         "DECISION_TYPES",

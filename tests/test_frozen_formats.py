@@ -3,6 +3,8 @@
 The files under `tests/data` were written once, and are read by the code of today: all means the
 same, and is written again as it was. The README there says what they are, and what to do when a
 test here fails.
+
+Rules: J32.
 """
 
 from __future__ import annotations
@@ -130,6 +132,7 @@ def test_the_format_of_today_is_the_one_that_is_frozen() -> None:
     }, CHANGED
 
 
+@pytest.mark.quick
 async def test_each_record_of_a_store_is_read_with_the_fields_it_was_written_with(
     place: Made,
 ) -> None:
@@ -282,6 +285,7 @@ def test_the_lost_attempts_of_a_store_are_read(place: Made) -> None:
     backend.close()
 
 
+@pytest.mark.quick
 def test_a_store_that_was_opened_has_the_tables_that_a_new_one_has(
     place: Made,
 ) -> None:

@@ -1,4 +1,4 @@
-"""What happened, for people: with times and durations, in pages that read like one list."""
+"""What happened, for people: with times and durations, in pages that read like one list (J19)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""What is imported: by the library no more than an `Agent` needs, by tests what is in support."""
+"""What is imported: by the library no more than an `Agent` needs, by tests what is in support.
+
+Rules: O4.
+"""
 
 from __future__ import annotations
 

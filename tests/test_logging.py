@@ -79,6 +79,7 @@ def log_calls() -> Iterator[tuple[str, ast.Call]]:
                 yield " ".join(map(str, texts)), node
 
 
+@pytest.mark.slow
 def test_each_entry_that_names_an_agent_has_its_id_as_a_field() -> None:
     lacking = [
         text

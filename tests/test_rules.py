@@ -12,8 +12,9 @@ from tests.support.sources import ROOT, parsed, sources
 
 PAGE = ROOT / "docs" / "rules.md"
 RULE = re.compile(r"^### (?P<id>[A-Z]\d+)$\n(?P<text>.*?)(?=^##|\Z)", re.DOTALL | re.MULTILINE)
-ID = re.compile(r"\b[RUTISPWAJO]\d{1,2}\b")
+ID = re.compile(r"\b[RUTMISPWAJO]\d{1,2}\b")
 TEST = re.compile(r"`(test_\w+)`")
+FILE = re.compile(r"`([\w/]+\.py)`")
 DEFINED = re.compile(r"^ *(?:async )?def (test_\w+)\(", re.MULTILINE)
 RULES = [(found["id"], found["text"]) for found in RULE.finditer(PAGE.read_text(encoding="utf-8"))]
 
@@ -53,6 +54,20 @@ def test_a_rule_names_tests_that_exist(existing: set[str]) -> None:
         assert said.strip().startswith("**"), f"{rule} begins with what it is about"
         assert named, f"{rule} names no test"
         assert [name for name in named if name not in existing] == [], rule
+
+
+def test_a_file_that_a_rule_names_cites_the_rule() -> None:
+    """Who changes a test finds its rule by the id, and the id finds all tests of a rule."""
+    named = [
+        (rule, ROOT / "tests" / name)
+        for rule, text in RULES
+        for name in FILE.findall(text.partition("\nTests: ")[2])
+    ]
+    assert named, "nothing is checked"
+    for rule, path in named:
+        assert path.is_file(), f"{rule} names {path}"
+        cited = ID.findall(path.read_text(encoding="utf-8"))
+        assert rule in cited, f"{path.relative_to(ROOT)} does not cite {rule}"
 
 
 def test_each_rule_that_is_cited_is_defined() -> None:

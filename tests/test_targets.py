@@ -67,7 +67,7 @@ def test_ci_checks_lint_and_types_first_and_a_target_of_tests_runs_tests_alone()
     for target in of_ci():
         assert re.search(rf"^{target}: \$\(VENV\)/\.\w+  ##", MAKEFILE, re.MULTILINE), target
         (line,) = recipe(target).splitlines()
-        assert line.startswith(("\t$(TESTS) -m ", "\t$(BIN)/python -m pytest -m ")), target
+        assert line.startswith(("\t$(TESTS) ", "\t$(BIN)/python -m pytest -m ")), target
 
 
 def test_what_the_fast_target_runs_is_part_of_what_make_test_runs() -> None:

@@ -22,7 +22,7 @@ from understudy.state import records as r
 from understudy.state.agent_state import AgentState
 from understudy.state.costs import CostLine, complete
 from understudy.state.files import FileChange
-from understudy.state.plans import Occurrence, Schedule
+from understudy.state.plans import Occurrence, RunChoices, Schedule
 from understudy.state.run_state import RunState
 
 __all__ = ["HistoryEntry", "HistoryPage", "What", "history_of"]
@@ -38,6 +38,7 @@ What = Literal[
     "message_queued",
     "message_due",
     "message_cancelled",
+    "message_refused",
     "pause_requested",
     "schedule_set",
     "schedule_removed",
@@ -310,6 +311,14 @@ def _context(context: Context) -> dict[str, Any]:
     return {"context": dict(context)} if context else {}
 
 
+def _choices(choices: RunChoices) -> dict[str, Any]:
+    """What was chosen for a run that waits for its turn, without what is left to the agent."""
+    chosen = {name: value for name, value in asdict(choices).items() if value not in (None, False)}
+    if choices.ends_at is not None:
+        chosen["ends_at"] = time_text(choices.ends_at)
+    return chosen
+
+
 def _occurrence(occurrence: Occurrence) -> dict[str, Any]:
     return {
         "schedule_id": occurrence.schedule_id,
@@ -478,11 +487,16 @@ def _simple(record: r.Record) -> Iterator[tuple[What, dict[str, Any]]]:
             }
             due = time_text(record.due)
             detail |= {"steer": record.steer, "due": due, **_context(record.context)}
+            if record.choices is not None:
+                detail["choices"] = _choices(record.choices)
             yield "message_queued", {"detail": detail}
         case r.MessageDue():
             yield "message_due", {"detail": {"message_id": record.message_id}}
         case r.MessageCancelled():
             yield "message_cancelled", {"detail": {"message_id": record.message_id}}
+        case r.MessageRefused(error=error):
+            refused = {"message_id": record.message_id, "error": error}
+            yield "message_refused", {"detail": refused}
         case r.PauseRequested():
             yield "pause_requested", {"detail": {"reason": record.reason}}
         case r.ScheduleSet(schedule=schedule):

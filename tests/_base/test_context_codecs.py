@@ -1,4 +1,4 @@
-"""Codecs: what is captured, what is refused, and what holds in the block."""
+"""Codecs: what is captured, what is refused, and what holds in the block (J90)."""
 
 from __future__ import annotations
 

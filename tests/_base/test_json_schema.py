@@ -1,4 +1,4 @@
-"""Schemas of answers: what is refused when it is given, and what any answer may lead to."""
+"""Schemas of answers: what is refused when it is given, and what any answer may lead to (I18)."""
 
 from __future__ import annotations
 

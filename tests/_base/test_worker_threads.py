@@ -1,4 +1,4 @@
-"""`WorkerThreads`: plain functions on daemon threads (DESIGN 5)."""
+"""`WorkerThreads`: plain functions on daemon threads (DESIGN 5) (T9)."""
 
 from __future__ import annotations
 

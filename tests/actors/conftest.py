@@ -15,7 +15,7 @@ def clock() -> SimulatedClock:
     return SimulatedClock()
 
 
-@pytest.fixture(params=["memory", "sqlite"])
+@pytest.fixture(params=[pytest.param("memory", marks=pytest.mark.slow), "sqlite"])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     return "memory:" if request.param == "memory" else f"sqlite:///{tmp_path / 'store.db'}"
 

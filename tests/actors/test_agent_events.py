@@ -159,6 +159,7 @@ async def test_a_subscription_whose_past_is_not_read_before_the_end_skips_nothin
     assert [status, *numbers(from_now)] == numbers(whole)
 
 
+@pytest.mark.slow
 def test_subscribers_that_join_at_any_moment_miss_nothing() -> None:
     """A6: joining and telling are ordered, from any thread."""
 

@@ -1,4 +1,4 @@
-"""Hooks of an agent under a runtime, and who is present: what its host hears of it."""
+"""Hooks of an agent under a runtime, and who is present: what its host hears of it (J91)."""
 
 from __future__ import annotations
 

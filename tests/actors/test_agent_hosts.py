@@ -1,4 +1,7 @@
-"""Runtimes that share a store: an agent is one runtime's at a time, and is given up in order."""
+"""Runtimes that share a store: an agent is one runtime's at a time, and is given up in order.
+
+Rules: J20.
+"""
 
 from __future__ import annotations
 
@@ -47,6 +50,7 @@ def server_hosts(postgres_server: Server) -> Iterator[Hosts]:
     opened.close()
 
 
+@pytest.mark.quick
 async def test_an_agent_of_another_runtime_is_refused_by_that_ones_name_until_it_lies_down(
     hosts: Hosts,
 ) -> None:
@@ -86,6 +90,7 @@ async def test_recover_leaves_the_agents_of_a_living_runtime_alone(hosts: Hosts)
         assert completed(await soon(run)).text == "done"
 
 
+@pytest.mark.quick
 async def test_a_runtime_that_was_taken_over_writes_nothing_more(
     hosts: Hosts, ran: list[str]
 ) -> None:

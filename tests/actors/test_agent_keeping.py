@@ -1,4 +1,7 @@
-"""What is done with agents in a store: told, compacted, deleted, carried elsewhere, put away."""
+"""What is done with agents in a store: told, compacted, deleted, carried elsewhere, put away.
+
+Rules: A9.
+"""
 
 from __future__ import annotations
 
@@ -188,6 +191,7 @@ def whole(state: AgentState) -> dict[str, Any]:
     return state.to_dict()
 
 
+@pytest.mark.quick
 async def test_a_compacted_agent_is_the_same_agent(place: Place, ran: list[str]) -> None:
     """J17: requests, doubts, sticky answers, message ids and counts survive."""
 
@@ -272,6 +276,7 @@ async def test_compacting_waits_for_the_run_and_keeps_who_waits_behind_it(place:
 # ------------------------------------------------------------------------------ deleting
 
 
+@pytest.mark.quick
 async def test_a_deleted_agent_is_gone_and_its_id_begins_anew(place: Place, ran: list[str]) -> None:
     """J7: nothing of the old one reaches the new one."""
     async with opened(place.store(), desk(ran, ONE), Agent("other", by_turn("new"))) as runtime:
@@ -507,6 +512,7 @@ async def test_an_odd_id_is_an_id(place: Place, id: str, ran: list[str]) -> None
 # ------------------------------------------------------------------- events across restarts
 
 
+@pytest.mark.quick
 async def test_events_go_on_across_restarts_without_gap_or_duplicate(
     place: Place, ran: list[str]
 ) -> None:

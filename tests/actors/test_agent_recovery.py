@@ -169,7 +169,7 @@ async def test_a_model_call_that_killed_its_run_is_made_again(
 
 
 async def test_the_run_goes_on_while_its_actor_dies() -> None:
-    """A3, J9: the new actor attaches to what is alive; the model is asked once."""
+    """A3: the new actor attaches to what is alive; the model is asked once."""
     held = Held("done")
     model = ScriptedModel([held, "well again"])
     async with Runtime([Agent("a", model)]) as runtime:
@@ -210,7 +210,7 @@ async def test_an_actor_that_is_stopped_before_its_first_turn_leaves_nobody_wait
 async def test_the_result_of_a_run_task_is_looked_at_whenever_its_actor_is_stopped(
     reason: Exception | None,
 ) -> None:
-    """A3, J9: the run has ended while no actor was there, and the one that was to look is gone."""
+    """A3: the run has ended while no actor was there, and the one that was to look is gone."""
     held = Held("done")
     async with Runtime([Agent("a", ScriptedModel([held, "well again"]))]) as runtime:
         ref = runtime.spawn("a")

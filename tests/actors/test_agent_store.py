@@ -75,6 +75,7 @@ async def test_an_agent_goes_on_with_its_conversation_in_another_runtime(
         assert len(outcome.state.messages) == 4
 
 
+@pytest.mark.quick
 async def test_an_interrupted_agent_is_listed_at_once_asleep_and_goes_on_by_its_old_request(
     place: Place, ran: list[str]
 ) -> None:
@@ -94,6 +95,7 @@ async def test_an_interrupted_agent_is_listed_at_once_asleep_and_goes_on_by_its_
         assert ran == ["refund 1"]
 
 
+@pytest.mark.quick
 async def test_a_run_that_was_cut_off_goes_on_when_it_is_recovered(
     place: Place, ran: list[str]
 ) -> None:
@@ -201,6 +203,7 @@ async def test_a_message_id_is_one_message_across_restarts(place: Place, ran: li
         assert len(earlier.state.messages) == 2
 
 
+@pytest.mark.quick
 async def test_queued_messages_come_back_in_order(place: Place) -> None:
     """A2, J14: they are acknowledged, so they are there."""
     held = Held("first")

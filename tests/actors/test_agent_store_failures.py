@@ -1,4 +1,7 @@
-"""A store that fails: nothing goes on unrecorded, all are told, and the agent goes on later."""
+"""A store that fails: nothing goes on unrecorded, all are told, and the agent goes on later.
+
+Rules: J14, P1.
+"""
 
 from __future__ import annotations
 

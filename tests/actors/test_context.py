@@ -1,4 +1,4 @@
-"""Context: what held for the caller holds for the code of its run, wherever that is."""
+"""Context: what held for the caller holds for the code of its run, wherever that is (J90)."""
 
 from __future__ import annotations
 
@@ -429,6 +429,7 @@ async def test_it_is_part_of_an_export(seen: Seen) -> None:
     assert seen.notes == [("gated", "acme")]
 
 
+@pytest.mark.quick
 async def test_a_call_that_its_owner_does_has_that_of_its_caller(hosts: Hosts, seen: Seen) -> None:
     held = Held("held")
     desk = Agent(

@@ -1,4 +1,4 @@
-"""When a cron line comes true: also where clocks skip an hour, or show it twice."""
+"""When a cron line comes true: also where clocks skip an hour, or show it twice (J26)."""
 
 from __future__ import annotations
 

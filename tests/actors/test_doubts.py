@@ -1,4 +1,7 @@
-"""The list of what is in doubt: what people are asked about, and what only a model was told of."""
+"""The list of what is in doubt: what people are asked about, and what only a model was told of.
+
+Rules: J4.
+"""
 
 from __future__ import annotations
 
@@ -251,6 +254,7 @@ async def test_a_doubt_is_listed_while_its_agent_runs(bank: Bank, new_store: New
         assert await soon(runtime.doubts()) == [before]
 
 
+@pytest.mark.quick
 async def test_doubts_are_listed_in_pages_by_tool_agent_and_order(
     bank: Bank, clock: SimulatedClock, new_store: NewStore
 ) -> None:

@@ -75,6 +75,7 @@ async def test_a_drained_runtime_has_no_agent_and_takes_none(new_store: NewStore
         assert completed(await soon(other.get("t0").run("more"))).text == "b"
 
 
+@pytest.mark.quick
 async def test_a_run_is_halted_at_its_next_step_and_goes_on_elsewhere(hosts: Hosts) -> None:
     """J53: no call is cut off, none is made twice, and nothing is in doubt."""
     ran: list[str] = []

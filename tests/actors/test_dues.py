@@ -1,4 +1,7 @@
-"""Reminders, escalations and expiries come by themselves, whether the agent is in memory or not."""
+"""Reminders, escalations and expiries come by themselves, whether the agent is in memory or not.
+
+Rules: I14, I15.
+"""
 
 from __future__ import annotations
 
@@ -438,6 +441,7 @@ async def test_every_prefix_of_the_records_comes_to_the_same_end(how: str) -> No
     assert shop.refunded == []
 
 
+@pytest.mark.quick
 async def test_two_hosts_that_see_the_same_due_record_it_once(hosts: Hosts) -> None:
     shop, clock, other = Shop(), SimulatedClock(), SimulatedClock()
     here = DatabaseStore(hosts.new("here"))

@@ -105,6 +105,7 @@ def kinds(events: list[FeedEvent]) -> list[str]:
     return names
 
 
+@pytest.mark.quick
 async def test_the_feed_tells_of_statuses_requests_ends_and_deletions(new_store: NewStore) -> None:
     """J31."""
     clock = SimulatedClock()
@@ -200,6 +201,7 @@ async def test_a_loop_until_now_ends_behind_what_is_there_when_it_begins(
             assert await asyncio.to_thread(list, until_now) == []
 
 
+@pytest.mark.slow
 async def test_a_loop_until_now_goes_on_behind_rows_that_tell_nothing() -> None:
     @tool
     async def look() -> str:
@@ -553,6 +555,7 @@ def read_on(backend: Backend, key: FeedKey) -> tuple[list[tuple[str, int | None]
     return [(row.agent_id, row.seq) for row in page.rows], last
 
 
+@pytest.mark.quick
 def test_commits_out_of_order_leave_no_gap_and_no_duplicate(hosts: Hosts) -> None:
     """J31: the transaction that began first, and got the first number, is committed last."""
     slow, fast, reader = (hosts.open(name) for name in ("slow", "fast", "reader"))
@@ -705,6 +708,7 @@ def two_stores(hosts: Hosts) -> tuple[DatabaseStore, DatabaseStore]:
 
 
 @pytest.mark.usefixtures("never_polls")
+@pytest.mark.quick
 async def test_what_another_host_commits_is_told_of(hosts: Hosts) -> None:
     """J31."""
     stores = two_stores(hosts)
@@ -820,7 +824,7 @@ async def test_only_commits_that_the_feed_tells_are_told_of(new_store: NewStore)
         completed(await soon(runtime.spawn("desk", "a").run("Go.")))
         events = await first(runtime.events(start="oldest"), 3)
         assert kinds(events) == ["running", "run_finished", "idle"]
-        assert store.feed_hint.told <= 3
+        assert store.feed_hint.count <= 3
 
 
 @pytest.mark.usefixtures("never_polls")
@@ -844,7 +848,7 @@ async def test_what_an_open_transaction_holds_up_comes_soon_after_its_end(hosts:
         slow.append(status(slow, a, 1))
         with commit(fast):
             fast.append(status(fast, b, 1))
-        store.feed_hint.hear()
+        store.feed_hint.give()
         await until(lambda: held_up[-2:] == [True, True] and store.feed_hint.is_awaited)
         assert not waiting.done()
         slow.rollback()

@@ -359,6 +359,7 @@ async def test_an_occurrence_of_a_schedule_begins_anew(clock: SimulatedClock) ->
         assert told_by_users(model.requests[-1]) == ["Report.", "Report."]
 
 
+@pytest.mark.quick
 async def test_a_retry_continues_from_another_host(
     hosts: Hosts, outage: Outage, ran: list[str]
 ) -> None:

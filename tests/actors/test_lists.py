@@ -107,6 +107,7 @@ def names(requests: list[PendingRequest]) -> list[str]:
 # ----------------------------------------------------------------------------- pages
 
 
+@pytest.mark.quick
 async def test_pages_of_requests_together_are_all_requests(new_store: NewStore) -> None:
     async with Runtime([desk()], store=new_store()) as runtime:
         await ask(runtime, "c", "a", "e", "b", "d")
@@ -328,6 +329,7 @@ async def test_requests_are_found_by_tool_and_agent_and_in_the_order_of_their_ex
         assert await found() == [*refunds[:2], *deploys[:2], refunds[2], deploys[2]]
 
 
+@pytest.mark.quick
 async def test_agents_are_found_by_status_definition_and_prefix(new_store: NewStore) -> None:
     agents = [desk(), talker(), Agent("broken", ScriptedModel(_raises))]
     async with Runtime(agents, store=new_store()) as runtime:

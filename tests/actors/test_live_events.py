@@ -1,4 +1,4 @@
-"""Events without a record come to those who follow the agent at another host, for as long."""
+"""Events without a record come to those who follow the agent at another host, for as long (J35)."""
 
 from __future__ import annotations
 
@@ -119,6 +119,7 @@ async def test_text_comes_to_another_host_before_its_reply_has_ended(hosts: Host
         assert completed(await soon(run)).text == "How are you?"
 
 
+@pytest.mark.quick
 async def test_events_at_another_host_come_in_the_order_of_those_of_the_owner(
     hosts: Hosts,
 ) -> None:
@@ -247,6 +248,7 @@ async def test_large_pieces_come_whole_and_what_is_too_large_is_told(hosts: Host
         assert text == "a" + large + "b" * live.MOST_SENT + "cd"
 
 
+@pytest.mark.quick
 async def test_what_a_tool_emits_comes_to_another_host(hosts: Hosts) -> None:
     heard = asyncio.Event()
     endless: list[Any] = []

@@ -1,4 +1,7 @@
-"""Looks at agents: they activate and claim nobody, and need no owner, on any store and host."""
+"""Looks at agents: they activate and claim nobody, and need no owner, on any store and host.
+
+Rules: A6.
+"""
 
 from __future__ import annotations
 
@@ -529,6 +532,7 @@ async def test_who_asks_for_a_run_that_is_over_is_told_though_a_message_is_queue
         assert completed(_some(await soon(queued))).run_id != done.run_id
 
 
+@pytest.mark.quick
 async def test_many_who_wait_for_runs_of_one_agent_cost_no_read_each(
     hosts: Hosts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -614,6 +618,7 @@ async def test_who_waits_at_a_host_that_must_not_run_the_agent_waits_for_one_tha
             assert completed(_some(await soon(waiting))).text == "done"
 
 
+@pytest.mark.quick
 async def test_a_copy_that_another_host_has_gone_on_from_answers_no_look(hosts: Hosts) -> None:
     """J33: the host has not noticed that it lost the agent. Asked in turn, both tell the same."""
     agents = [desk("one", "two", "three"), desk("one", "two", "three")]
@@ -713,6 +718,7 @@ async def _numbers(events: Subscription, *, runs: int) -> list[tuple[int, str]]:
     return found
 
 
+@pytest.mark.quick
 async def test_events_come_to_a_host_that_does_not_own_the_agent(hosts: Hosts) -> None:
     """J34: of one that is only begun later as well, and nobody is activated for it."""
     async with (

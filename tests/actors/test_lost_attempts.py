@@ -169,6 +169,7 @@ async def test_a_run_that_was_over_before_the_takeover_has_lost_no_attempt() -> 
     assert store.lost == [None]
 
 
+@pytest.mark.quick
 async def test_attempts_that_were_stopped_in_order_are_no_crashes(place: Place) -> None:
     """J10: whoever stops an agent again and again before it gets further harms no run."""
     entered, go_on = asyncio.Event(), asyncio.Event()

@@ -16,7 +16,7 @@ from tests.support.loops import soon, until
 from tests.support.postgres import Hosts
 from understudy import Agent, Runtime, ScriptedModel, respond
 from understudy.actors.agent.messages import Decide, Send
-from understudy.actors.hosts.call_bodies import body_of, message_of
+from understudy.actors.hosts.wire import body_of, message_of
 from understudy.journal.database_store import DatabaseStore
 from understudy.journal.postgres.sharing import inbox, lease
 from understudy.journal.shared import Hint, Post, Wanted, to_reply
@@ -57,7 +57,7 @@ class Said:
 def test_an_answer_of_null_is_read_as_it_was_posted() -> None:
     answer = Decide({"r": respond(None)}, None, Future())
     kind, body = body_of(answer, owner="owner", expects=None)
-    *_, read = message_of(kind, body, Future(), lambda _: None)
+    read = message_of(kind, body, Future(), lambda _: None, lambda: None).message
     assert isinstance(read, Decide)
     assert read.decisions == {"r": {"type": "respond", "value": None}}
 
@@ -152,7 +152,7 @@ def test_what_a_host_says_to_the_database_does_not_grow_with_the_hosts(
         asker.begin()
         (id,) = asker.post("t", place.incarnation, [Post("send", b"{}", f"n{said.statements}")])
         asker.commit()
-        (posted,) = owner.posted(Wanted(["t"], [], [], [], 100))
+        (posted,) = owner.posted(Wanted(["t"], [], [], 100))
         owner.begin()
         owner.reply(posted.id, to_reply({"value": "m"}))
         owner.commit()

@@ -49,6 +49,7 @@ def kept_states() -> int:
 
 
 @pytest.mark.parametrize("how", ["run", "send"])
+@pytest.mark.slow
 async def test_a_busy_agent_keeps_no_state_of_a_run_that_is_over(how: str) -> None:
     async with counter(MemoryStore()) as (_, ref):
 
@@ -105,6 +106,7 @@ async def test_what_is_asked_for_behind_a_message_that_is_looked_up_is_done_behi
         assert await soon(sent) == "d"
 
 
+@pytest.mark.quick
 async def test_a_message_id_is_one_message_also_where_its_records_are_compacted_away(
     place: Place, few: None
 ) -> None:

@@ -1,4 +1,7 @@
-"""An observer reads a store that a runtime has open, takes nothing from it, and changes nothing."""
+"""An observer reads a store that a runtime has open, takes nothing from it, and changes nothing.
+
+Rules: R8, J30.
+"""
 
 from __future__ import annotations
 
@@ -45,6 +48,7 @@ def new_store(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[], Da
     return lambda: DatabaseStore(SqliteBackend(path, durability="off", host="here"))
 
 
+@pytest.mark.quick
 async def test_an_observer_sees_what_a_live_runtime_has_committed(
     new_store: Callable[[], DatabaseStore],
 ) -> None:

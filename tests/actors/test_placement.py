@@ -190,6 +190,7 @@ async def test_a_host_that_lacks_a_label_leaves_the_agent_to_others(place: Place
         assert completed(outcome).text == "done"
 
 
+@pytest.mark.quick
 async def test_an_agent_is_created_and_run_by_a_host_that_has_what_it_needs(hosts: Hosts) -> None:
     """J51: whoever is asked; with its values, and again after that host has given it up."""
 
@@ -324,6 +325,7 @@ def asking(*, version: int, **options: Any) -> Agent:
     return desk(*turns, tools=[pay], interrupt_on={"pay": True}, version=version, **options)
 
 
+@pytest.mark.quick
 async def test_a_run_goes_on_on_the_newest_definition(new_store: NewStore) -> None:
     """J52: by default."""
     async with opened(new_store(), asking(version=1)) as old:

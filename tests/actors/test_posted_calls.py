@@ -37,7 +37,7 @@ from understudy import (
     respond,
     tool,
 )
-from understudy.actors.hosts import call_router
+from understudy.actors.hosts import outgoing
 from understudy.actors.reads import watch
 from understudy.errors import (
     DecisionError,
@@ -66,6 +66,7 @@ def noted(method: Point, word: str, said: list[str]) -> Point:
     return says
 
 
+@pytest.mark.quick
 async def test_a_run_whose_owner_dies_between_record_and_reply_is_run_once(hosts: Hosts) -> None:
     """J14: the asker takes the call back, and finds the run by the id that it gave."""
     held = Held("first")
@@ -138,6 +139,7 @@ async def test_a_message_whose_owner_dies_between_record_and_reply_is_queued_onc
     assert count == 1
 
 
+@pytest.mark.quick
 async def test_a_call_that_its_owner_never_reads_is_done_by_the_asker(hosts: Hosts) -> None:
     held = Held("first")
     here, there = stores(hosts, "here", "there")
@@ -407,6 +409,7 @@ async def _result(future: Any) -> Any:
         return error
 
 
+@pytest.mark.quick
 async def test_calls_of_one_caller_are_done_in_their_order(hosts: Hosts) -> None:
     held = Held("first")
     here, there = stores(hosts, "here", "there")
@@ -431,7 +434,7 @@ async def test_calls_are_done_though_no_hint_arrives(
     monkeypatch.setattr(sql, "CLAIM", unheard(sql.CLAIM))
     for name in ("POST", "REPLY", "RETELL", "TELL_OWNER", "TELL_ASKERS"):
         monkeypatch.setattr(inbox, name, unheard(getattr(inbox, name)))
-    monkeypatch.setattr(call_router, "BEAT", 0.1)
+    monkeypatch.setattr(outgoing, "BEAT", 0.1)
     held = Held("first")
     here, there = stores(hosts, "here", "there")
     async with (
@@ -447,7 +450,7 @@ async def test_calls_are_done_though_no_hint_arrives(
 @pytest.fixture
 def hints_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """No host looks by itself: a hint that is lost, or not understood, is waited for in vain."""
-    for module in call_router, watch:
+    for module in outgoing, watch:
         for name in {"BEAT", "PATIENCE", "POLL"} & set(vars(module)):
             monkeypatch.setattr(module, name, 1000.0)
 
@@ -588,11 +591,19 @@ async def test_the_owner_of_an_agent_is_told_again_once_for_all_that_is_posted_t
     hosts: Hosts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What a look costs does not grow with the calls that wait."""
-    monkeypatch.setattr(call_router, "PATIENCE", -1.0)
-    monkeypatch.setattr(call_router, "POLL", 0.01)
-    held = Held("first")
+    monkeypatch.setattr(outgoing, "PATIENCE", -1.0)
+    monkeypatch.setattr(outgoing, "POLL", 0.01)
+    held, may_read = Held("first"), asyncio.Event()
     here, there = stores(hosts, "here", "there")
+    assert here.shared is not None
     assert there.shared is not None
+    posted = here.shared.posted
+
+    async def late(*given: Any) -> Any:
+        await may_read.wait()
+        return await posted(*given)
+
+    monkeypatch.setattr(here.shared, "posted", late)
     said: list[str] = []
     for name in ("post_states", "retell"):
         monkeypatch.setattr(there.shared, name, noted(getattr(there.shared, name), name, said))
@@ -605,6 +616,7 @@ async def test_the_owner_of_an_agent_is_told_again_once_for_all_that_is_posted_t
         await until(lambda: len(posts(hosts)) == 6)
         said.clear()
         await until(lambda: said.count("post_states") > 3)
+        may_read.set()
         held.release.set()
         for each in (run, *behind):
             completed(await soon(each))
@@ -618,8 +630,8 @@ async def test_what_was_posted_while_nobody_listened_is_done_when_somebody_does(
 ) -> None:
     """It does not wait for the next look."""
     monkeypatch.setattr(inbox, "POST", unheard(inbox.POST))
-    monkeypatch.setattr(call_router, "BEAT", 1000.0)
-    monkeypatch.setattr(call_router, "PATIENCE", 1000.0)
+    monkeypatch.setattr(outgoing, "BEAT", 1000.0)
+    monkeypatch.setattr(outgoing, "PATIENCE", 1000.0)
     held = Held("first")
     here, there = stores(hosts, "here", "there")
     async with (
@@ -662,6 +674,7 @@ async def test_what_was_posted_goes_before_what_is_asked_for_by_whoever_takes_ov
             await soon(sent)
 
 
+@pytest.mark.quick
 async def test_no_reply_precedes_the_commit_of_what_it_tells_of(
     hosts: Hosts, monkeypatch: pytest.MonkeyPatch
 ) -> None:

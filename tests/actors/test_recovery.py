@@ -1,4 +1,4 @@
-"""What the next runtime does with a store in which runs were cut off."""
+"""What the next runtime does with a store in which runs were cut off (J20)."""
 
 from __future__ import annotations
 

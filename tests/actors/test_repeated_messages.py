@@ -74,6 +74,7 @@ async def test_a_message_withdraws_what_was_asked_before_the_clock_was_set_back(
         assert completed(answer).run_id != asked.run_id
 
 
+@pytest.mark.quick
 async def test_a_message_id_sent_again_is_not_answered_from_a_stale_copy(
     hosts: Hosts, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,4 +1,7 @@
-"""`Runtime`: both forms, spawning and finding agents, and everything that a caller may do wrong."""
+"""`Runtime`: both forms, spawning and finding agents, and everything that a caller may do wrong.
+
+Rules: A10.
+"""
 
 from __future__ import annotations
 
@@ -556,7 +559,7 @@ async def test_the_body_of_async_with_raises_as_it_would_without() -> None:
 async def test_what_the_caller_does_wrong_is_raised_at_once_and_nothing_runs(
     wrong: Callable[[AgentRef], object],
 ) -> None:
-    """R8, U2."""
+    """R8, U1."""
 
     @tool
     def fine() -> str:

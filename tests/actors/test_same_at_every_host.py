@@ -83,6 +83,7 @@ async def test_a_cancel_of_an_idle_agent_ends_the_pause_that_is_asked_of_it(
         assert completed(await soon(pair.ref.run("go on"))).text == "second"
 
 
+@pytest.mark.quick
 async def test_a_cancel_of_nothing_that_comes_late_leaves_the_run_of_then_alone(
     hosts: Hosts,
 ) -> None:

@@ -1,4 +1,4 @@
-"""An agent runs by itself at the times of its schedules: each once, in a run of its own."""
+"""An agent runs by itself at the times of its schedules: each once, in a run of its own (J26)."""
 
 from __future__ import annotations
 
@@ -625,6 +625,7 @@ async def test_every_prefix_of_the_records_brings_each_occurrence_once(
             assert run == [day(number) for number in range(2, 6)]
 
 
+@pytest.mark.quick
 async def test_two_hosts_that_see_one_occurrence_run_it_once(hosts: Hosts) -> None:
     desk, clock, other = Desk(), SimulatedClock(), SimulatedClock()
     here = DatabaseStore(hosts.new("here"))

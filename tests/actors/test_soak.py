@@ -693,7 +693,7 @@ def told(world: World) -> str:
 def test_whatever_happens_every_future_settles_and_no_finished_call_runs_twice(
     threads: bool,
 ) -> None:
-    """A1, A2, A3, A8, J9, J10, J13, J14, I4, I5, I10."""
+    """A1, A2, A3, A8, J10, J13, J14, I4, I5, I10."""
     share = AGENTS if not threads else max(AGENTS // 4, 1)
     world = soaked(World(SEED, threads=threads), share, OPERATIONS)
     print(told(world))  # noqa: T201  # shown when it fails

@@ -102,6 +102,7 @@ async def found(store: DatabaseStore, id: str = "t") -> Loaded:
 
 
 @pytest.mark.parametrize("few", [64, 1])
+@pytest.mark.quick
 async def test_an_agent_that_is_taken_back_is_read_from_where_it_was_left(
     hosts: Hosts, monkeypatch: pytest.MonkeyPatch, few: int
 ) -> None:

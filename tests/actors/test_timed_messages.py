@@ -1,4 +1,4 @@
-"""A message with a time is queued when that comes, whether the agent is in memory or not."""
+"""A message with a time is queued when that comes, whether the agent is in memory or not (J25)."""
 
 from __future__ import annotations
 
@@ -383,6 +383,7 @@ async def test_every_prefix_of_the_records_brings_the_message_once(clock: Simula
         assert found.count("message_due") == found.count("run_ended") == 1, (cut, found)
 
 
+@pytest.mark.quick
 async def test_two_hosts_that_see_one_message_due_queue_it_once(hosts: Hosts) -> None:
     desk, clock, other = Desk(), SimulatedClock(), SimulatedClock()
     here = DatabaseStore(hosts.new("here"))

@@ -1,4 +1,4 @@
-"""The route by which somebody outside answers the waits of tools."""
+"""The route by which somebody outside answers the waits of tools (J22)."""
 
 from __future__ import annotations
 

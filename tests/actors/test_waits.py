@@ -1,4 +1,4 @@
-"""Tools that sleep and wait for the outside, in agents of a runtime."""
+"""Tools that sleep and wait for the outside, in agents of a runtime (T17) (P7)."""
 
 from __future__ import annotations
 
@@ -874,6 +874,7 @@ async def test_an_imported_agent_waits_for_new_tokens(
     assert bank.created == ["17"]
 
 
+@pytest.mark.quick
 async def test_two_hosts_that_see_the_same_timer_record_one(hosts: Hosts) -> None:
     agent = Agent("shop", by_turn(call("nap", {}), "Done."), tools=[nap])
     clock, other = SimulatedClock(), SimulatedClock()
@@ -890,6 +891,7 @@ async def test_two_hosts_that_see_the_same_timer_record_one(hosts: Hosts) -> Non
     assert kinds.count("run_ended") == 1
 
 
+@pytest.mark.quick
 async def test_an_answer_on_one_host_ends_the_wait_of_another(bank: Bank, hosts: Hosts) -> None:
     here, there = DatabaseStore(hosts.new("here")), DatabaseStore(hosts.new("there"))
     async with (

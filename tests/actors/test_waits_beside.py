@@ -188,6 +188,7 @@ async def test_an_answer_goes_on_while_what_is_beside_it_runs(
     assert desk.begun == ["pay", "pay"]
 
 
+@pytest.mark.quick
 async def test_an_answer_that_is_posted_by_another_host_goes_on_at_once(
     desk: Desk, hosts: Hosts
 ) -> None:
@@ -325,6 +326,7 @@ async def test_a_clock_that_is_set_forward_is_noticed_beside_a_call(desk: Desk) 
         assert texts(await soon(outcome)) == ["slept", "worked"]
 
 
+@pytest.mark.slow
 async def test_a_clock_that_raises_for_a_while_is_asked_again_beside_a_call(desk: Desk) -> None:
     """J22: also where it raises a `SystemExit`, which would end the loop."""
 

@@ -91,6 +91,7 @@ def decoded(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return lines
 
 
+@pytest.mark.quick
 async def test_an_agent_wakes_from_a_checkpoint_as_from_its_records(place: Place) -> None:
     """J32."""
     async with opened(place.store(), desk(*notes(STEPS))) as runtime:

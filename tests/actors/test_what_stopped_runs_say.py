@@ -1,4 +1,7 @@
-"""Wherever a run is stopped, each call that was started ends, and nothing false is said of it."""
+"""Wherever a run is stopped, each call that was started ends, and nothing false is said of it.
+
+Rules: T17.
+"""
 
 from __future__ import annotations
 

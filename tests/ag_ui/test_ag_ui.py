@@ -1,4 +1,7 @@
-"""AG-UI: runs, interrupts, answers, and what is refused. The client checks every event."""
+"""AG-UI: runs, interrupts, answers, and what is refused. The client checks every event.
+
+Rules: U9, U10, U11.
+"""
 
 from __future__ import annotations
 
@@ -675,6 +678,7 @@ async def test_an_answer_is_taken_after_a_restart(desk: Desk, tmp_path: Path) ->
 
 
 @pytest.mark.postgres
+@pytest.mark.quick
 async def test_any_host_takes_the_answer(desk: Desk, hosts: Hosts) -> None:
     agent = two(desk)
     async with (

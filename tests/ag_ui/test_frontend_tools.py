@@ -1,4 +1,7 @@
-"""Tools that the page executes: their calls, what answers them, and what is refused."""
+"""Tools that the page executes: their calls, what answers them, and what is refused (U9, U10).
+
+Rules: U11.
+"""
 
 from __future__ import annotations
 

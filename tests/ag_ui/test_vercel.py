@@ -1,4 +1,7 @@
-"""Vercel's AI stream over the same feed: approvals in parts of messages, and what is refused."""
+"""Vercel's AI stream over the same feed: approvals in parts of messages, and what is refused.
+
+Rules: U10, U11.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""`execute_sync` and `resume_sync` where an event loop runs, as in each cell of a notebook."""
+"""`execute_sync` and `resume_sync` where an event loop runs, as in each cell of a notebook.
+
+Rules: A10.
+"""
 
 from __future__ import annotations
 

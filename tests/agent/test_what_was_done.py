@@ -1,4 +1,7 @@
-"""What a failed or stopped agent tells of what it did, and what is said of calls not entered."""
+"""What a failed or stopped agent tells of what it did, and what is said of calls not entered.
+
+Rules: T17.
+"""
 
 from __future__ import annotations
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import typer.main
+import typer.testing
 
 from tests.support.certificates import one_certificate
 from tests.support.command_line import Desk, agents, found_by_commands
@@ -13,6 +16,14 @@ from tests.support.postgres import new_database
 from understudy import Runtime
 
 __all__ = ["one_certificate"]
+
+
+@pytest.fixture(autouse=True, scope="package")
+def made_once() -> Iterator[None]:
+    """The commands are made of their functions once: that takes longer than most of them."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(typer.testing, "_get_command", functools.cache(typer.main.get_command))
+        yield
 
 
 @pytest.fixture(autouse=True)

@@ -1,4 +1,7 @@
-"""Each command, by its public entry: what it prints, what it does, and its exit code."""
+"""Each command, by its public entry: what it prints, what it does, and its exit code (T13).
+
+Rules: J41, I18.
+"""
 
 from __future__ import annotations
 
@@ -464,7 +467,8 @@ def test_messages_are_sent(desk: Desk) -> None:
     assert sent["message_id"] == "m1"
     run("send", "t-1", "-", input="from a file\n")
     later = desk.json("send", "t-1", "later", "--at", "2100-01-01T00:00:00+00:00")
-    assert later["message_id"]
+    assert desk.json("cancel-message", "t-1", later["message_id"]) == {"id": "t-1"}
+    assert "nothing to do any more" in run("cancel-message", "t-1", "m1", code=4).stderr
     run("send", "nobody", "hi", code=3)
     for wrong in (["  "], ["hi", "--at", "tomorrow"], ["hi", "--at", "2100-01-01T00:00:00"]):
         assert run("send", "t-1", *wrong, code=2).stdout == ""
@@ -514,6 +518,7 @@ def test_an_action_that_has_nothing_to_do_says_so(desk: Desk) -> None:
     assert "Hello." in run("show", "t-1").stdout
     run("retry", "t-1", code=4)
     assert run("settle", "t-1", "no.such.call", "--how", "it came", code=2).stdout == ""
+    assert "no sticky decision" in run("revoke", "t-1", "refund", code=2).stderr
     assert desk.json("recover") == {"continued": []}
 
 

@@ -94,12 +94,14 @@ def test_doctor_tells_a_host_that_drains(postgres_store: str) -> None:
     assert (hosts["state"], hosts["detail"]) == ("note", "worker-1 (0 agents, draining)")
 
 
+@pytest.mark.quick
 def test_a_database_that_cannot_be_reached_is_said(postgres_store: str) -> None:
     wrong = urlunsplit(urlsplit(postgres_store)._replace(path="/no_such_database"))
     for command in ("ls", "pending", "doctor"):
         assert "no_such_database" in run(command, "--store", wrong, code=5).output
 
 
+@pytest.mark.quick
 def test_who_looks_is_told_nothing_of_runs_where_no_server_answers() -> None:
     with held_port() as port:
         for command in ("ls", "doctor"):

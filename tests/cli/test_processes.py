@@ -1,4 +1,4 @@
-"""The command as a process: a server that holds its store, signals, a missing library."""
+"""The command as a process: a server that holds its store, signals, a missing library (J41)."""
 
 from __future__ import annotations
 

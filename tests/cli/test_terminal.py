@@ -1,4 +1,4 @@
-"""What reaches a terminal: no escape sequence of an agent, no colour where none is wanted."""
+"""What reaches a terminal: no escape sequence of an agent, no colour where none is wanted (J41)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a cluster refuses, before a process is started."""
+"""What a cluster refuses, before a process is started (J61)."""
 
 from __future__ import annotations
 
@@ -39,6 +39,7 @@ def cluster(hosts: Any = "app:make", count: Any = 1, **options: Any) -> Cluster:
         (lambda: cluster(engine="threads"), "`engine` must be"),
         (lambda: cluster(hang_timeout=-1), "`hang_timeout`"),
         (lambda: cluster(labels="gpu"), "`labels` must be a set"),
+        (lambda: cluster(any_host=False), "a cluster asks any host"),
         (lambda: cluster([Hosts("app:make", options={"lease": -1})]), "`lease` must be"),
         (lambda: cluster("__main__:make"), "got '__main__:make'"),
         (lambda: Hosts("app:make", num_cpus=-1), "from 0 on, got -1"),

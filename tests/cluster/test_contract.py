@@ -1,4 +1,7 @@
-"""What a runtime promises, a cluster promises: the same calls, outcomes and errors."""
+"""What a runtime promises, a cluster promises: the same calls, outcomes and errors (R8) (J61).
+
+Rules: J80.
+"""
 
 from __future__ import annotations
 

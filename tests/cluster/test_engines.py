@@ -109,6 +109,7 @@ class Waiting:
     async def end(self, timeout: float) -> None: ...
 
 
+@pytest.mark.quick
 def test_of_hosts_that_are_too_many_those_without_a_place_end_first(database: str) -> None:
     engine = Narrow()
     engine.waiting = (f"{APP}-1",)

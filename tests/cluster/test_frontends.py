@@ -1,4 +1,4 @@
-"""Frontends, pages and routes talk to agents of a cluster as to those of a runtime."""
+"""Frontends, pages and routes talk to agents of a cluster as to those of a runtime (J61) (U10)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A cluster of processes: hosts that are killed, hang, cannot start, come and go."""
+"""A cluster of processes: hosts that are killed, hang, cannot start, come and go (J62)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A cluster on Ray with several nodes: placement, and what is killed."""
+"""A cluster on Ray with several nodes: placement, and what is killed (J62)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The rows of a chat screen: one for each part, in order, changed in place."""
+"""The rows of a chat screen: one for each part, in order, changed in place (J40) (J35)."""
 
 from __future__ import annotations
 

@@ -249,6 +249,7 @@ def test_many_runs_cut_off_after_any_record_stop_or_go_on_as_they_would_have(sto
         ),
     ],
 )
+@pytest.mark.slow
 def test_a_story_told_by_name_ends_so_wherever_it_is_cut(story: Story, ends: str) -> None:
     """P3, P4, P6, R1."""
     end = check_every_cut(story)

@@ -1,4 +1,4 @@
-"""A run that is cut off anywhere, and that a definition with other gates goes on with (I4)."""
+"""A run that is cut off anywhere, and that a definition with other gates goes on with (I4) (I7)."""
 
 from __future__ import annotations
 
@@ -6,8 +6,13 @@ import pytest
 
 from tests.support.durability.deployed import BROKEN, GATES, PLACES, Gate, Place, deployed
 
+LONG = ("as a task", "in a branch")
 
-@pytest.mark.parametrize("place", PLACES)
+
+@pytest.mark.parametrize(
+    "place",
+    [pytest.param(place, marks=pytest.mark.slow) if place in LONG else place for place in PLACES],
+)
 @pytest.mark.parametrize("then", GATES)
 @pytest.mark.parametrize("today", GATES)
 def test_wherever_a_run_is_cut_off_the_stricter_of_the_gates_of_then_and_today_counts(

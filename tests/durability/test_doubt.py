@@ -1,4 +1,4 @@
-"""Calls that were started and whose outcome nobody knows (J3, J4, T6)."""
+"""Calls that were started and whose outcome nobody knows (J3, J4, T6) (T16) (S4)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Two hosts of one database that both see what is due: it is recorded once, whoever is first."""
+"""Two hosts of one database that both see what is due: it is recorded once, whoever is first.
+
+Rules: J21.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""A real notebook kernel, whose event loop runs in each cell: the example, and an interrupt."""
+"""A real notebook kernel, whose event loop runs in each cell: the example, and an interrupt.
+
+Rules: A10.
+"""
 
 from __future__ import annotations
 

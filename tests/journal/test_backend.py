@@ -1,4 +1,4 @@
-"""What every database under a store does, in the words of `Backend`.
+"""What every database under a store does, in the words of `Backend` (J21).
 
 `BACKEND=module:make` has it judge another one: see the page on backends.
 """
@@ -43,6 +43,7 @@ from understudy.journal.codec import EncodedRecord, decode
 from understudy.journal.contracts import Batch, IndexEntry, IndexStatus, Owned, StoredAgent
 from understudy.state.records import Once
 
+pytestmark = pytest.mark.quick
 OPEN, REST, WAITS, QUEUED = (
     IndexStatus.OPEN,
     IndexStatus.REST,

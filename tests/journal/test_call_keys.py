@@ -50,6 +50,7 @@ def begun(kept: KeptKeys) -> KeptKeys:
     return kept
 
 
+@pytest.mark.quick
 def test_a_key_is_of_the_call_that_takes_it_first(keys: KeptKeys) -> None:
     assert keys.take("a", taking("one")) == []
     (use,) = keys.take("b", taking("two", at=NOON + DAY))
@@ -206,6 +207,7 @@ def test_a_store_knows_whether_there_are_old_keys(kept: InDatabase) -> None:
     assert kept.keys.has_old_keys(NOON + DAY)
 
 
+@pytest.mark.quick
 def test_a_batch_that_is_refused_ends_no_key(kept: InDatabase) -> None:
     kept.take("a", taking("one"))
     stale = kept.owned("a")

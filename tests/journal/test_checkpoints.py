@@ -371,6 +371,7 @@ async def test_an_agent_with_few_records_gets_no_checkpoint(database: SqlDatabas
     assert database.sql("SELECT count(*) FROM checkpoints") == [(0,)]
 
 
+@pytest.mark.quick
 async def test_a_checkpoint_is_part_of_the_commit_of_its_records(database: SqlDatabase) -> None:
     """A commit of its own would cost a sync."""
     backend = HeldCommits(database.backend("here"))
@@ -592,6 +593,7 @@ def test_segments_are_added_or_take_the_place_of_others(backend: Backend) -> Non
     assert payloads(backend) == [b"w"]
 
 
+@pytest.mark.quick
 def test_an_owner_that_is_fenced_writes_no_checkpoint(database: SqlDatabase) -> None:
     """J32, J8."""
     backend = database.open()

@@ -1,4 +1,4 @@
-"""Records as bytes: whoever writes them, by hand or by the adapters, the same comes back."""
+"""Records as bytes: whoever writes them, by hand or by the adapters, the same comes back (J92)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is accepted can be read again, by every path; what could not be read is refused."""
+"""What is accepted can be read again, by every path; what could not be read is refused (J16)."""
 
 from __future__ import annotations
 
@@ -181,6 +181,7 @@ def of_kinds(value: Any) -> list[Record]:
         r.MessageDue(message_id=text, at=NOW),
         r.MessagesArchived(runs={text: text}, at=NOW),
         r.MessageCancelled(message_id=text, at=NOW),
+        r.MessageRefused(message_id=text, error=data, at=NOW),
         r.PauseRequested(reason=text, at=NOW),
         r.ScheduleSet(schedule=schedule, at=NOW),
         r.ScheduleRemoved(schedule_id=text, at=NOW),

@@ -136,12 +136,14 @@ def said(database: SqlDatabase) -> StoreFormat:
     return StoreFormat(int(str(version)), str(library), str(format))
 
 
+@pytest.mark.quick
 def test_a_new_store_says_what_made_it(database: SqlDatabase) -> None:
     database.open()
     assert said(database) == TABLES[kind_of(database)].format
     assert said(database)[:2] == (FORMAT_VERSION, library_version())
 
 
+@pytest.mark.quick
 def test_a_store_of_another_fingerprint_is_refused_and_left_alone(database: SqlDatabase) -> None:
     """J96: its records have other fields, or its tables other types. It says who wrote it."""
     database.open().close()

@@ -1,4 +1,7 @@
-"""`Future`: threads get it, event loops await it, and neither blocks or cancels the other."""
+"""`Future`: threads get it, event loops await it, and neither blocks or cancels the other (A10).
+
+Rules: A8.
+"""
 
 from __future__ import annotations
 

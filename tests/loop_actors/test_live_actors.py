@@ -11,13 +11,13 @@ import pytest
 from tests.support.children import error_of, in_child
 from tests.support.loop_actors import Actor
 from understudy.actors import LoopActorRegistry
-from understudy.loop_actors.live_actors import end_actors_of_closed_loops, register
+from understudy.loop_actors.live_actors import LiveActor, end_actors_of_closed_loops, register
 
 WAIT = 0.2
 """Seconds that the other thread gets. It needs none where nothing keeps it out."""
 
 
-class Listed:
+class Listed(LiveActor):
     """In the list of live actors; another thread may act just before."""
 
     def __init__(self, meanwhile: threading.Thread | None = None) -> None:

@@ -12,10 +12,11 @@ import pytest
 from pykka._envelope import Envelope
 
 from understudy.loop_actors import mailbox as mailbox_module
+from understudy.loop_actors.live_actors import LiveActor
 from understudy.loop_actors.mailbox import Mailbox
 
 
-class Owner:
+class Owner(LiveActor):
     """Takes whatever there is at each drain."""
 
     def __init__(self, mailbox: Mailbox, at_most: int = 10**9) -> None:

@@ -1,4 +1,4 @@
-"""`LoopActorRef`: tell, ask, stop, stop now, and monitors."""
+"""`LoopActorRef`: tell, ask, stop, stop now, and monitors (A10)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The agents of a runtime as an MCP server, used by clients that are not ours."""
+"""The agents of a runtime as an MCP server, used by clients that are not ours (M7)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""An `MCPToolset` of Pydantic AI and a client of FastMCP as the server: what holds of any holds."""
+"""An `MCPToolset` of Pydantic AI and a client of FastMCP as the server: what holds of any holds.
+
+Rules: M5, M6.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Tools of an MCP server over HTTP: of the SDK's own server, behind what spoils its answers."""
+"""Tools of an MCP server over HTTP: of the SDK's own server, behind what spoils its answers.
+
+Rules: M4.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Tools of MCP servers: who is asked, what may run again, and what is not called at all."""
+"""Tools of MCP servers: who is asked, what may run again, and what is not called at all.
+
+Rules: M2, M5, M6, M3.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Tools of an MCP server that is a process: it ends with its owner, and its death is noticed."""
+"""Tools of an MCP server that is a process: it ends with its owner, and its death is noticed.
+
+Rules: M4.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""`AskUser`: what the model may ask, what a person answers, and what the model gets of it."""
+"""`AskUser`: what the model may ask, what a person answers, and what the model gets of it (I21).
+
+Rules: I20.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Questions of middleware: before the model, about its reply, and before a tool."""
+"""Questions of middleware: before the model, about its reply, and before a tool (I19)."""
 
 from __future__ import annotations
 

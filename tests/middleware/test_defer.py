@@ -1,4 +1,4 @@
-"""`Defer`: a model call that is put off, as a due; and `Retry`, whose long waits are such."""
+"""`Defer`: a model call that is put off, as a due; and `Retry`, whose long waits are such (R18)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`Guard`: texts of users and of replies that are passed, changed, asked about or stopped."""
+"""`Guard`: texts of users and of replies that are passed, changed, asked about or stopped (R17)."""
 
 from __future__ import annotations
 

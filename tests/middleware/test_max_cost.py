@@ -1,4 +1,7 @@
-"""`Limits(max_cost=)`: what a run may cost, and what happens where nobody knows what it costs."""
+"""`Limits(max_cost=)`: what a run may cost, and what happens where nobody knows what it costs.
+
+Rules: J93.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`RateLimit`: what is above the limit waits, in order, by the clock of the run."""
+"""`RateLimit`: what is above the limit waits, in order, by the clock of the run (R16)."""
 
 from __future__ import annotations
 

@@ -378,7 +378,7 @@ BAD: list[tuple[Callable[[], Any], str]] = [
 
 @pytest.mark.parametrize("number", range(len(BAD)))
 def test_a_wrong_option_is_an_error_when_the_agent_is_made(number: int) -> None:
-    """S2, R8, U2, I1: naming the culprit."""
+    """S2, R8, U1, I1: naming the culprit."""
     make, names = BAD[number]
     with pytest.raises(UsageError) as caught:
         make()

@@ -1,4 +1,7 @@
-"""`Summarization`: older turns become a summary, once, and nothing that belongs together is cut."""
+"""`Summarization`: older turns become a summary, once, and nothing that belongs together is cut.
+
+Rules: R15.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`TodoList`: what the model writes, what it sees of it, and what a host reads."""
+"""`TodoList`: what the model writes, what it sees of it, and what a host reads (R19)."""
 
 from __future__ import annotations
 

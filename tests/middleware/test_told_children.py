@@ -1,4 +1,7 @@
-"""What the run of an agent inside is told besides: instructions, and the conversation before."""
+"""What the run of an agent inside is told besides: instructions, and the conversation before.
+
+Rules: S8.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`wrap_model_call`: middleware around a model call, and the parts that are made of it."""
+"""`wrap_model_call`: middleware around a model call, and the parts that are made of it (R5)."""
 
 from __future__ import annotations
 

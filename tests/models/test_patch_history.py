@@ -1,4 +1,4 @@
-"""`patch_history`: what comes from elsewhere, cut and in any order, becomes well-formed."""
+"""`patch_history`: what comes from elsewhere, cut and in any order, becomes well-formed (R20)."""
 
 from __future__ import annotations
 

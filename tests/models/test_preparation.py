@@ -1,4 +1,7 @@
-"""What a model is sent of a conversation: as it prepares each message, whatever is beside it."""
+"""What a model is sent of a conversation: as it prepares each message, whatever is beside it.
+
+Rules: R9.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Clients that are not ours, under Node: what they understand, also of a server that was killed."""
+"""Clients that are not ours, under Node: what they understand, also of a server that was killed.
+
+Rules: U11.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Servers and a client of MCP that are not ours, under Node."""
+"""Servers and a client of MCP that are not ours, under Node (M4)."""
 
 from __future__ import annotations
 

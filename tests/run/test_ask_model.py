@@ -1,4 +1,7 @@
-"""`run.ask_model` and `ctx.ask_model`: a model call beside the conversation, recorded once."""
+"""`run.ask_model` and `ctx.ask_model`: a model call beside the conversation, recorded once.
+
+Rules: R14.
+"""
 
 from __future__ import annotations
 

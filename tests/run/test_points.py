@@ -1,4 +1,4 @@
-"""The named points of a tool's body, in runs without a runtime."""
+"""The named points of a tool's body, in runs without a runtime (T11, T17)."""
 
 from __future__ import annotations
 

@@ -144,11 +144,11 @@ def test_the_until_pair_is_of_one_run_and_lives_in_its_state() -> None:
     assert second.text == "talk"
 
 
-# ------------------------------------------------------------------------- U2
+# ------------------------------------------------------------------------- U1
 
 
 def test_giving_both_variants_is_an_error_before_any_hook_or_model_call() -> None:
-    """U2."""
+    """U1."""
     log: list[str] = []
 
     class Watching(Middleware):
@@ -180,7 +180,7 @@ def test_giving_both_variants_is_an_error_before_any_hook_or_model_call() -> Non
 def test_both_options_collapse_into_names_and_whether_success_is_required(
     until_tool: Any, until_tool_success: Any, expected: Any
 ) -> None:
-    """U2: should both reach it, the success variant wins."""
+    """U1: should both reach it, the success variant wins."""
     assert collapse_until_tool(until_tool, until_tool_success) == expected
 
 
@@ -315,14 +315,14 @@ def test_with_success_required_errors_alone_do_not_count() -> None:
     assert outcome.error.success_required
 
 
-# ------------------------------------------------------------------------- U6
+# ------------------------------------------------------------------------- U1
 
 
 @BOTH_WAYS
 def test_a_target_that_a_person_approves_ends_the_run_without_another_model_call(
     option: str,
 ) -> None:
-    """U6."""
+    """U1."""
     model = ScriptedModel([call("finish", {"title": "x"})])
     agent = Agent("a", model, tools=[finish], interrupt_on={"finish": True})
     interrupted = agent.execute_sync("go", **only(option, "finish"))
@@ -334,7 +334,7 @@ def test_a_target_that_a_person_approves_ends_the_run_without_another_model_call
 
 
 def test_an_edited_target_brings_the_arguments_that_were_run() -> None:
-    """U6, U7."""
+    """U1, U7."""
     model = ScriptedModel([call("finish", {"title": "x"})])
     agent = Agent("a", model, tools=[finish], interrupt_on={"finish": True})
     interrupted = agent.execute_sync("go", until_tool="finish")

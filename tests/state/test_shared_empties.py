@@ -51,6 +51,7 @@ def _shared(state: AgentState) -> set[str]:
 _MOSTLY_EMPTY = {
     *("sticky", "doubts", "queue", "message_ids", "children", "left", "decisions", "_values"),
     "held_keys",
+    "refused",
 }
 _MOSTLY_EMPTY_OF_RUN = {"once", "ended_by", "signals", "overrides", "context", "not_kept"}
 

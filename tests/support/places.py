@@ -79,7 +79,15 @@ class PostgresPlace(Place):
         return self.store()
 
 
-@pytest.fixture(params=["memory", "sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
+STORES = [
+    pytest.param("memory", marks=pytest.mark.slow),
+    "sqlite",
+    pytest.param("postgres", marks=pytest.mark.postgres),
+]
+"""What `make test` shows of one of them, `make test-slow` shows of the others."""
+
+
+@pytest.fixture(params=STORES)
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
     if request.param == "memory":
         yield MemoryPlace()
@@ -97,7 +105,7 @@ def sqlite(tmp_path: Path) -> SqlitePlace:
 NewStore = Callable[[], Store]
 
 
-@pytest.fixture(params=["memory", "sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
+@pytest.fixture(params=STORES)
 def new_store(request: pytest.FixtureRequest, tmp_path: Path) -> NewStore:
     """Makes stores of one database, one after the other."""
     if request.param == "memory":

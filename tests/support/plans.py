@@ -58,8 +58,8 @@ def later(runtime_or_clock: Any, seconds: float) -> datetime:
     return now + timedelta(seconds=seconds)
 
 
-async def outcome_of(ref: AgentRef) -> Outcome:
-    outcome = await soon(ref.outcome())
+async def outcome_of(ref: AgentRef, message_id: str | None = None) -> Outcome:
+    outcome = await soon(ref.outcome(message_id=message_id))
     assert outcome is not None
     return outcome
 

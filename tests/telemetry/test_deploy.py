@@ -1,4 +1,7 @@
-"""The dashboard and the alerts in `deploy/telemetry` name metrics and labels that there are."""
+"""The dashboard and the alerts in `deploy/telemetry` name metrics and labels that there are.
+
+Rules: O5.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What goes wrong in OpenTelemetry: agents do not notice."""
+"""What goes wrong in OpenTelemetry: agents do not notice (O4)."""
 
 from __future__ import annotations
 

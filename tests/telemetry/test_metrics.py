@@ -1,4 +1,4 @@
-"""What is measured: counts, durations, and what a store is like now."""
+"""What is measured: counts, durations, and what a store is like now (O2, O5)."""
 
 from __future__ import annotations
 
@@ -250,6 +250,7 @@ async def test_a_doubt_that_ends_and_that_nobody_has_settled_is_counted_as_such(
     assert told.number("understudy.doubts.settled") is None
 
 
+@pytest.mark.quick
 async def test_a_run_that_another_host_takes_over_is_counted_at_both(hosts: Hosts) -> None:
     here, there, held = Told(), Told(), Held()
 

@@ -1,4 +1,4 @@
-"""`docs/telemetry.md` shows what two processes have really exported."""
+"""`docs/telemetry.md` shows what two processes have really exported (O2)."""
 
 from __future__ import annotations
 

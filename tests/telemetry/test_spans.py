@@ -1,4 +1,7 @@
-"""The spans of runs: which there are, what is in which, and what they are linked to."""
+"""The spans of runs: which there are, what is in which, and what they are linked to (O1, O2).
+
+Rules: O3.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`@tool(ask=...)`: the tool itself says that it needs a person."""
+"""`@tool(ask=...)`: the tool itself says that it needs a person (I20)."""
 
 from __future__ import annotations
 

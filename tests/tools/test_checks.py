@@ -1,4 +1,4 @@
-"""Doubts that settle themselves: a tool's `check` is asked what a call of it did."""
+"""Doubts that settle themselves: a tool's `check` is asked what a call of it did (T15) (I7)."""
 
 from __future__ import annotations
 
@@ -1267,6 +1267,7 @@ async def test_a_check_comes_due_at_another_host(bank: Bank, hosts: Hosts) -> No
     assert bank.paid == {"17": 1}
 
 
+@pytest.mark.quick
 async def test_two_hosts_whose_clocks_come_to_a_check_ask_once(bank: Bank, hosts: Hosts) -> None:
     clock, other = SimulatedClock(), SimulatedClock()
     here, there = DatabaseStore(hosts.new("here")), DatabaseStore(hosts.new("there"))

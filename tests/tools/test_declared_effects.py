@@ -1,4 +1,7 @@
-"""What a tool, an agent, a runtime or a server says of what it does to call a tool again."""
+"""What a tool, an agent, a runtime or a server says of what it does to call a tool again (T17).
+
+Rules: P7.
+"""
 
 from __future__ import annotations
 

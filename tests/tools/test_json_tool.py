@@ -1,4 +1,4 @@
-"""`Tool.from_schema`: a tool that is described by a JSON schema."""
+"""`Tool.from_schema`: a tool that is described by a JSON schema (M1)."""
 
 from __future__ import annotations
 

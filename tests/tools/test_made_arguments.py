@@ -1,4 +1,4 @@
-"""The arguments of a call are made once: defaults, factories, and what a type converts."""
+"""The arguments of a call are made once: defaults, factories, and what a type converts (I6)."""
 
 from __future__ import annotations
 
@@ -131,6 +131,7 @@ LIVES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize("life", LIVES)
+@pytest.mark.slow
 def test_a_factory_is_asked_once_for_a_call_wherever_its_run_is_cut_off(life: str) -> None:
     """T12: the same key never comes with another reference."""
     of_bank, options = LIVES[life]

@@ -1,4 +1,7 @@
-"""`ctx.shared(source)`: what tools open once and share; and `OutcomeUnknown`."""
+"""`ctx.shared(source)`: what tools open once and share; and `OutcomeUnknown` (M5, T13).
+
+Rules: J28, M4, T16.
+"""
 
 from __future__ import annotations
 

@@ -461,7 +461,7 @@ def test_the_answer_to_one_call_is_not_seen_by_the_next(stage: Stage, office: Of
 def test_an_until_tool_that_asks_ends_the_run_with_its_last_result(
     stage: Stage, office: Office
 ) -> None:
-    """U4, U6: the interrupt is reported first."""
+    """U4, U1: the interrupt is reported first."""
     stage.cast([call("note", {"text": "x"}), ASK], tools=office.tools)
     outcome = interrupted(stage.start(until_tool="ask"))
     end = completed(stage.resume(outcome, outcome.decide(respond("ann"))))

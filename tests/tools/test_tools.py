@@ -1,4 +1,4 @@
-"""Tools: how they run, what they are given and what they may bring (T1-T8)."""
+"""Tools: how they run, what they are given and what they may bring (T1-T8) (T17)."""
 
 from __future__ import annotations
 
@@ -260,7 +260,7 @@ async def boom_async(kind: str) -> str:
 
 @pytest.mark.parametrize("function", [boom, boom_async, tool(inline=True)(boom)])
 def test_a_tool_that_raises_is_an_error_result_and_the_run_goes_on(function: Any) -> None:
-    """T2, T5, T8."""
+    """T2, T8."""
     outcome, model = run_once(function, {"kind": "x"})
     assert isinstance(outcome, Completed)
     assert outcome.text == "done"

@@ -1,4 +1,4 @@
-"""Toolsets of Pydantic AI in `Agent(tools=[...])`."""
+"""Toolsets of Pydantic AI in `Agent(tools=[...])` (M8)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which arguments may differ between two calls that mean the same."""
+"""Which arguments may differ between two calls that mean the same (T13)."""
 
 from __future__ import annotations
 

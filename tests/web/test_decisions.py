@@ -1,4 +1,7 @@
-"""What is shown is what is decided: the digest, stale answers, the same twice, many at once."""
+"""What is shown is what is decided: the digest, stale answers, the same twice, many at once.
+
+Rules: I16, I17.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The list of what is in doubt, on the pages and in the API."""
+"""The list of what is in doubt, on the pages and in the API (I7) (J4) (I2)."""
 
 from __future__ import annotations
 
@@ -272,7 +272,7 @@ async def test_its_form_settles_a_doubt_and_comes_back_to_the_list() -> None:
             row = (await listed(client))["doubts"][0]
             form = {"call_key": row["call_key"], "how": "it was paid", "back": "doubts"}
             answer = await client.post("/agents/a/do/settle", data=form)
-            assert (answer.status_code, answer.headers["location"]) == (303, "/doubts?said=settled")
+            assert (answer.status_code, answer.headers["location"]) == (303, "/doubts?said=settle")
             text = (await client.get(answer.headers["location"])).text
             assert "The doubt is settled." in text
             assert "1 call is in doubt." in text

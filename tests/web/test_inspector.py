@@ -1,4 +1,7 @@
-"""The inspector tells the truth, its actions do what the API does, and bad input breaks no page."""
+"""The inspector tells the truth, its actions do what the API does, and bad input breaks no page.
+
+Rules: I17.
+"""
 
 from __future__ import annotations
 
@@ -46,6 +49,7 @@ from understudy import (
     call,
     tool,
 )
+from understudy.errors import UnknownMessage
 from understudy.journal import DatabaseStore, Loaded, MemoryStore
 from understudy.middleware import SubAgent
 from understudy.tools import Tool
@@ -321,6 +325,42 @@ async def test_actions_do_what_they_say_and_say_why_they_cannot() -> None:
             await soon(ref.state())
 
 
+async def test_what_waits_for_a_run_is_listed_and_taken_back() -> None:
+    """A2."""
+    held = Held("first")
+    async with Runtime([Agent("desk", ScriptedModel([held, "second"]))]) as runtime:
+        ref = runtime.spawn("desk", id="a")
+        first = ref.run("First.")
+        await soon(held.entered.wait())
+        await soon(ref.send("Sent <b>in between</b>."))
+        second = ref.run("Second.")
+        async with site_of(runtime, auth=logged_in("ann")) as client:
+            page = (await client.get("/api/agents/a")).json()
+            assert [(each["what"], each["text"]) for each in page["queue"]] == [
+                ("send", "Sent <b>in between</b>."),
+                ("run", "Second."),
+            ]
+            text = (await client.get("/agents/a")).text
+            assert "2 messages wait for a run" in text
+            assert "Sent &lt;b&gt;in between&lt;/b&gt;." in text
+            form = {"message_id": page["queue"][1]["message_id"]}
+            answer = await client.post("/agents/a/do/cancel_message", data=form)
+            assert answer.status_code == 303
+            assert (
+                "No run takes the message any more."
+                in (await client.get(answer.headers["location"])).text
+            )
+            with pytest.raises(UnknownMessage, match="is cancelled"):
+                await soon(second)
+            assert "1 message waits for a run" in (await client.get("/agents/a")).text
+        async with site_of(runtime, auth=logged_in("bob", frozenset({"read"}))) as client:
+            text = (await client.get("/agents/a")).text
+            assert "1 message waits for a run" in text
+            assert "Take back" not in text
+        held.release.set()
+        await soon(first)
+
+
 @pytest.mark.parametrize("feed", [True, None])
 async def test_who_waits_for_an_outcome_gets_it_as_soon_as_the_run_is_at_rest(
     feed: bool | None, monkeypatch: pytest.MonkeyPatch
@@ -475,6 +515,7 @@ async def test_a_tool_that_no_longer_exists_can_still_be_rejected(place: Place) 
     assert done.calls == []
 
 
+@pytest.mark.quick
 async def test_what_was_asked_before_a_crash_is_answered_after_it(place: Place) -> None:
     done = Done()
     runtime = Runtime([desk(done, refund(), "ok")], store=place.store())
@@ -736,8 +777,10 @@ class Reads(MemoryStore):
         return await super().load(agent_id, after)
 
     async def load_part(self, agent_id: str, after: int, limit: int) -> Loaded | None:
-        self.most = max(self.most, limit)
-        return await super().load_part(agent_id, after, limit)
+        most = max(self.most, limit)
+        loaded = await super().load_part(agent_id, after, limit)
+        self.most = most  # in memory a part is cut from what `load` brings
+        return loaded
 
 
 async def test_the_tabs_read_a_page_of_the_history_and_link_to_what_is_older(

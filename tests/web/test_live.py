@@ -1,4 +1,7 @@
-"""What is live: a page's part comes again when it has changed, and nothing is missed or doubled."""
+"""What is live: a page's part comes again when it has changed, and nothing is missed or doubled.
+
+Rules: U11.
+"""
 
 from __future__ import annotations
 

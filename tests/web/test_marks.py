@@ -1,4 +1,4 @@
-"""Text of others is shown so that nothing in it is hidden or looks like something else."""
+"""Text of others is shown so that nothing in it is hidden or looks like something else (I17)."""
 
 from __future__ import annotations
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -72,6 +73,23 @@ async def test_what_an_observer_shows_is_live(sqlite: SqlitePlace, path: str) ->
                 said = ""
                 while "Nothing waits" not in said and "run_finished" not in said:
                     said = (await stream.next())["data"]
+
+
+async def test_the_rows_that_an_observer_shows_are_live(sqlite: SqlitePlace) -> None:
+    done = Done()
+    async with Runtime([desk(done, refund(), "ok")], store=sqlite.store(), feed=True) as runtime:
+        ref = await asked(runtime)
+        async with Observer(f"sqlite:///{sqlite.path}") as observer:
+            app = ui(observer, auth=logged_in())
+            async with opened(app, "/api/agents/a1/conversation/events") as stream:
+                first = json.loads((await stream.next())["data"])
+                assert {row["kind"] for row in first["rows"]} >= {"user", "request"}
+                (one,) = (await ref.state()).requests
+                await soon(ref.resume({one.id: approve()}))
+                said: list[Any] = []
+                while not any(row["kind"] == "text" and row["text"] == "ok" for row in said):
+                    said = json.loads((await stream.next())["data"])["rows"]
+                assert not any(row["kind"] == "user" for row in said), "only what has changed"
 
 
 SECRET = "4711-0815"

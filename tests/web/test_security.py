@@ -1,4 +1,7 @@
-"""What protects the pages, each attacked: who asks, from where, by which name, and what is sent."""
+"""What protects the pages, each attacked: who asks, from where, by which name, and what is sent.
+
+Rules: I17.
+"""
 
 from __future__ import annotations
 

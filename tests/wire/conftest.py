@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -13,7 +14,13 @@ from tests.support.wire.providers import PROVIDERS, WAYS, Provider, Way
 __all__ = ["one_certificate"]
 
 
-@pytest.fixture(params=PROVIDERS, ids=str)
+def _marked(provider: Provider) -> Any:
+    """`make test` asks one model of each of two clients, `make test-slow` all the others."""
+    quick = provider.name in ("openai-chat", "anthropic")
+    return provider if quick else pytest.param(provider, marks=pytest.mark.slow)
+
+
+@pytest.fixture(params=map(_marked, PROVIDERS), ids=str)
 def provider(request: pytest.FixtureRequest) -> Provider:
     given: Provider = request.param
     return given

@@ -7,6 +7,7 @@ They may come from anywhere, such as a server: whatever is in one, it is checked
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable, Iterator, Mapping
 from contextvars import ContextVar
 from datetime import datetime, time
@@ -15,22 +16,29 @@ from typing import Any, cast
 
 from pydantic import TypeAdapter
 from pydantic.errors import PydanticUserError
+from pydantic_core import SchemaError, SchemaValidator, core_schema
 
 from understudy._base.json_values import checked_json, shown
-from understudy._base.patterns import CLASS, MAX_SIZE, compiled, size_of
 from understudy.errors import UsageError
 
 MAX_FAULTS = 5
-"""Of the faults of one value, so many are told."""
+"""The largest number of faults that are reported of a value."""
 MAX_STEPS = 100_000
 """Keywords that are looked at for one value: a small schema may ask for more than anybody waits."""
+MAX_PATTERN_SIZE = 300_000
+"""The largest size of all patterns of a schema: they are compiled in less than a second."""
+CLASS_SIZE = 100
+"""What a class such as `\\w` counts for when it is compiled: it has many ranges of characters."""
+_REPEATED = re.compile(r"\{([^{}]*)\}")
+_NUMBER = re.compile(r"[0-9]+")
+_PARTS = re.compile(r"\{[^{}]*\}|.", re.DOTALL)
 _OF_PATTERNS = 500
-"""To look for so much of a pattern in a character takes as long as a keyword."""
+"""The size of pattern that takes as long, in one character, as a keyword."""
 _look: ContextVar[_Look] = ContextVar("look")
-"""At the value that is looked at."""
+"""The look at the value that is validated now."""
 _UNCOUNTED = {"patternProperties", "dependentSchemas", "$dynamicRef", "$recursiveRef"}
 Fault = tuple[tuple[int | str, ...], str]
-"""Where a value does not fit, as a path into it, and what is wrong there."""
+"""The place where a value does not fit, as a path into the value, and what is wrong there."""
 
 
 def json_schema_of(given: object, *, what: str) -> dict[str, Any]:
@@ -65,7 +73,7 @@ def json_schema_of(given: object, *, what: str) -> dict[str, Any]:
 
 
 def faults_of(schema: Mapping[str, Any], value: object) -> tuple[Fault, ...]:
-    """Where this value does not fit the schema, the deepest faults of each place; empty if it fits.
+    """The places where this value does not fit, each with its deepest fault; empty if it fits.
 
     Nothing is fetched: a schema that refers to what it does not hold fits no value.
     """
@@ -154,9 +162,9 @@ class _Look:
     def finds(self, pattern: str, text: str) -> bool:
         known = self._patterns.get(pattern)
         if known is None:
-            size = size_of(pattern)
-            self.take(size_of(pattern, CLASS) // _OF_PATTERNS)
-            known = self._patterns[pattern] = (size, compiled(pattern))
+            size = size_of_pattern(pattern)
+            self.take(size_of_pattern(pattern, CLASS_SIZE) // _OF_PATTERNS)
+            known = self._patterns[pattern] = (size, compiled_pattern(pattern))
         size, finds = known
         self.take(size * len(text) // _OF_PATTERNS)
         return finds(text)
@@ -246,11 +254,11 @@ def _check_bounded(keywords: set[str], patterns: set[str], what: str) -> None:
         )
     size = 0
     for pattern in sorted(patterns):
-        size += size_of(pattern, CLASS)
-        if size > MAX_SIZE:
+        size += size_of_pattern(pattern, CLASS_SIZE)
+        if size > MAX_PATTERN_SIZE:
             raise UsageError(f"{what} has patterns that repeat too much, such as {shown(pattern)}")
         try:
-            compiled(pattern)
+            compiled_pattern(pattern)
         except ValueError as error:
             raise UsageError(
                 f"{what} has the pattern {shown(pattern)}, which cannot be looked for in a bounded "
@@ -278,3 +286,67 @@ def _parts(resource: Any, resolver: Any) -> Iterator[tuple[Any, Any]]:
         yield resource, resolver
         for inner in resource.subresources():
             yield from _parts(inner, resolver.in_subresource(inner))
+
+
+# ------------------------------------------------------------------------------- patterns
+#
+# They come with data, and are looked for in a time that grows with the text alone. Python's own
+# engine tries every way in which a pattern may fit: `(a+)+$` takes years for fifty letters. That of
+# `pydantic_core` goes through the text once. It has neither look-ahead nor references back: a
+# pattern with one of them is refused.
+
+
+def compiled_pattern(pattern: str) -> Callable[[str], bool]:
+    """Whether a text holds what the pattern describes, somewhere.
+
+    Raises:
+        ValueError: if it is no pattern, or one that cannot be looked for in a bounded time.
+
+    """
+    if size_of_pattern(pattern, CLASS_SIZE) > MAX_PATTERN_SIZE:
+        raise ValueError("it repeats too much")
+    try:
+        validator = SchemaValidator(
+            core_schema.str_schema(pattern=pattern, regex_engine="rust-regex", strict=True)
+        )
+    except SchemaError as error:
+        *_, why = str(error).strip().splitlines()
+        raise ValueError(why.strip()) from error
+    return validator.isinstance_python
+
+
+def size_of_pattern(pattern: str, of_class: int = 1) -> int:
+    """The number of single characters and classes of a pattern, its repetitions written out.
+
+    Never less than that: what cannot be told counts as repeated by all numbers that it has.
+    """
+    flat = re.sub(r"\\.", "\\\\", pattern, flags=re.DOTALL)
+    flat = re.sub(r"\[[\x00-\x5a^-\x7f]*\]", "x", flat)
+    flat = re.sub(r"\[[^\[\]]*\]", "\\\\", flat)
+    atoms = len(flat) + of_class * (flat.count("\\") + flat.count("."))
+    if "[" in flat or "]" in flat or re.search(r"\(\?[a-zA-Z-]*x", flat):
+        times = 1
+        for repeated in _REPEATED.findall(flat):
+            times = min(times * _most(repeated), MAX_PATTERN_SIZE + 1)
+        return atoms * times
+    groups, last = [0], 0
+    for part in _PARTS.findall(flat):
+        if part == "(":
+            groups.append(0)
+        elif len(part) > 1:
+            times = _most(part)
+            groups[-1] += last * (times - 1)
+            last *= times
+        else:
+            inside = groups.pop() if part == ")" and len(groups) > 1 else 0
+            last = inside + (of_class if part in "\\." else 1)
+            groups[-1] += last
+    return sum(groups)
+
+
+def _most(repeated: str) -> int:
+    """The largest number in the braces of a repetition; 1 without one."""
+    numbers = (
+        int(each) if len(each) < 7 else MAX_PATTERN_SIZE for each in _NUMBER.findall(repeated)
+    )
+    return max(numbers, default=1) or 1

@@ -18,7 +18,7 @@ MAX_DEPTH = 100
 """How deep a value from outside may be nested. Readers of JSON take 200 levels, and records, nested
 agents and snapshots put more around it."""
 MAX_DIGITS = 4300
-"""Of an integer: Python's and Pydantic's readers of JSON refuse longer ones."""
+"""The most digits of an integer: readers of JSON of Python and Pydantic refuse longer integers."""
 NOT_FINITE = "it holds NaN or an infinity, and numbers must be finite in JSON"
 MAX_INT: int = 10**MAX_DIGITS
 """The least integer that has too many digits."""
@@ -138,11 +138,7 @@ def holds_invalid_text(value: object, *, depth: int = MAX_DEPTH) -> bool:
         inside = [getattr(value, field.name, None) for field in fields(value)]
     else:
         return False
-    if depth:
-        for item in inside:  # a generator takes twice as long
-            if holds_invalid_text(item, depth=depth - 1):
-                return True
-    return False
+    return depth > 0 and any(holds_invalid_text(item, depth=depth - 1) for item in inside)
 
 
 def check_text(value: object, *, what: str) -> None:
@@ -288,7 +284,7 @@ def first_difference(
     is_foreign: Callable[[Mapping[str, Any]], bool],
     foreign_names: Collection[str],
 ) -> str | None:
-    """What of stored JSON was read as something else, with its path; None if nothing was.
+    """The difference between stored JSON and what was read of it, with its path; None without one.
 
     Args:
         stored: as it was stored.

@@ -24,7 +24,7 @@ from understudy.actors.reads.feed import (
     RequestDecided,
     RequestsWithdrawn,
 )
-from understudy.actors.reads.lists import Listing, Page
+from understudy.actors.reads.listing import Listing, Page
 from understudy.actors.recovery import Recovery
 from understudy.actors.runtime import Runtime, RuntimeStatus
 from understudy.actors.schedules import Schedules

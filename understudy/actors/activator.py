@@ -16,7 +16,7 @@ from understudy._base.log_fields import log_extra
 from understudy.actors.agent.activation import Activation
 from understudy.actors.agent.actor import CHECK_INBOX, AgentActor
 from understudy.actors.agent.directory import Directory
-from understudy.actors.agent.messages import Delete
+from understudy.actors.agent.messages import Compact, Delete
 from understudy.actors.agent.phase import Phase
 from understudy.actors.agent.replies import as_exception, runtime_stopped
 from understudy.actors.agent.services import RuntimeServices
@@ -209,14 +209,14 @@ class Activator:
             shared.keep_left(activation.journal)
         failure: BaseException | None = None
         try:
-            if activation.delete_futures:
+            if activation.asked_to(Delete):
                 existed = await self._delete_stored(slot)
-                deleted, activation.delete_futures = activation.delete_futures, ()
-                for future in deleted:
-                    future.set(existed)
+                for each in activation.leaving:
+                    if isinstance(each, Delete):
+                        each.future.set(existed)
                 return
             try:
-                if activation.compact_futures:
+                if activation.asked_to(Compact):
                     now = self.services.clock.now()
                     snapshot = Snapshot(state=activation.state.to_dict(), at=now)
                     owned = await store.compact(owned, snapshot, activation.index_entry())

@@ -11,16 +11,11 @@ from datetime import datetime
 from functools import partial
 from typing import Any
 
-from understudy._base.clock import Clock, NewId
-from understudy._base.context_codecs import ContextCodecs
 from understudy._base.json_values import text_of
-from understudy._base.worker_threads import WorkerThreads
 from understudy.actors.activator import Activator
-from understudy.actors.agent.abandoned_tasks import AbandonedTasks
 from understudy.actors.agent.activation import Activation
 from understudy.actors.agent.directory import Directory
 from understudy.actors.agent.events import LoopBlocked
-from understudy.actors.agent.factory import AgentFactory
 from understudy.actors.agent.messages import AnswerWait, GivenToken, Passivate
 from understudy.actors.agent.phase import Phase
 from understudy.actors.agent.placement import Placement
@@ -29,9 +24,8 @@ from understudy.actors.agent.services import RuntimeServices, RuntimeTelemetry
 from understudy.actors.agent.slot import AgentSlot
 from understudy.actors.agent_ref import AgentRefs
 from understudy.actors.due_clock import DueClock
-from understudy.actors.hosts.call_router import CallRouter
 from understudy.actors.hosts.live_events import LiveEvents
-from understudy.actors.hosts.shared_host import SharedHost
+from understudy.actors.hosts.outgoing import Outgoing
 from understudy.actors.loop_monitor import LoopMonitor
 from understudy.actors.reads.export import mark_restored
 from understudy.actors.reads.stored_queries import StoredQueries
@@ -46,26 +40,34 @@ from understudy.errors import (
     UnknownToken,
     UsageError,
 )
-from understudy.interrupts import DOUBT_ENDS
 from understudy.journal import IndexStatus, Store
 from understudy.journal.chunks import CHUNKED
 from understudy.journal.shared import hint_of
 from understudy.loop_actors.future import Future
 from understudy.loop_actors.monitor import Lifetime
 from understudy.loop_actors.supervisor import SupervisorTree
-from understudy.models.prices import Prices
 from understudy.run.waits.answers import TOKEN_RECORDS, Answer, MadeToken, token_in
 from understudy.run.waits.tokens import agent_of, hash_of
-from understudy.tools.effect_defaults import NO_DEFAULTS, EffectDefaults
 
 logger: logging.Logger = logging.getLogger(__name__)
 
 TO_GO_ON = (IndexStatus.OPEN, IndexStatus.QUEUED)
-"""Of these agents a run is to go on or to begin. A suspect is left to the sweeps."""
+"""The status of agents of which a run is to go on or to begin. A suspect is left to the sweeps."""
 
 
 class AgentHost:
-    """The agents of one runtime. `services` is what they use of it."""
+    """The agents of one runtime. `services` is what they use of it.
+
+    Args:
+        agents: definitions that can be spawned by name.
+        make_services: makes the services, with what the host gives to them.
+        store: of the runtime.
+        labels: what its host has.
+        any_host: as of `Runtime`.
+        has_factory: whether definitions that are not declared are made at activation.
+        telemetry: as of `Runtime`.
+
+    """
 
     services: RuntimeServices[AgentSlot, Activation]
     """Set when the runtime opens."""
@@ -75,77 +77,50 @@ class AgentHost:
     def __init__(
         self,
         agents: Iterable[Agent],
+        make_services: Callable[..., RuntimeServices[AgentSlot, Activation]],
         *,
         store: Store,
-        clock: Clock,
-        new_id: NewId,
-        threads: WorkerThreads,
-        abandoned: AbandonedTasks,
-        idle_timeout: float | None,
-        deps_for: Callable[[str], Any] | None,
         labels: frozenset[str],
         any_host: bool,
-        codecs: ContextCodecs,
-        prices: Prices | None = None,
-        effect_defaults: EffectDefaults = NO_DEFAULTS,
-        doubt_ends: float | None = DOUBT_ENDS,
-        factory: AgentFactory | None = None,
-        telemetry: RuntimeTelemetry | None = None,
+        has_factory: bool,
+        telemetry: RuntimeTelemetry | None,
     ) -> None:
         self.lifetime: Lifetime = Lifetime()
         self.refs: AgentRefs = AgentRefs(self.lifetime)
-        self.directory: Directory = Directory(agents, has_factory=factory is not None)
+        self.directory: Directory = Directory(agents, has_factory=has_factory)
         self.activator: Activator = Activator(self.directory)
         self.placement: Placement = Placement(
-            store, labels, any_host=any_host, has_factory=factory is not None
+            store, labels, any_host=any_host, has_factory=has_factory
         )
+        self._make_services = make_services
         self._telemetry = telemetry
-        self.threads = threads
-        self.abandoned = abandoned
         self._loop_monitor: LoopMonitor | None = None
-        self._router: CallRouter | None = None
+        self._outgoing: Outgoing | None = None
         self._live: LiveEvents | None = None
         self._draining: asyncio.Task[None] | None = None
-        self._make_services: Callable[
-            [asyncio.AbstractEventLoop], RuntimeServices[AgentSlot, Activation]
-        ]
-        self._make_services = lambda loop: RuntimeServices(
-            clock=clock,
-            new_id=new_id,
-            threads=threads,
-            abandoned=abandoned,
-            store=store,
-            idle_timeout=idle_timeout,
-            deps_for=deps_for,
-            codecs=codecs,
-            prices=prices,
-            effect_defaults=effect_defaults,
-            doubt_ends=doubt_ends,
+
+    # -------------------------------------------------------------------- life cycle
+
+    async def open(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Open the store and start the supervisor."""
+        services = self._make_services(
+            loop=loop,
             placement=self.placement,
             definition=self.directory.named,
-            factory=factory,
             check_inbox=self.activator.check_inbox,
             look_at_inbox=self.activator.look_at_inbox,
             release=self.activator.release,
             settle_definition=self.directory.settle_definition,
             ref_of=self.refs.of,
             tell_due=self._tell_due,
-            loop=loop,
         )
-
-    # -------------------------------------------------------------------- life cycle
-
-    async def open(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Open the store and start the supervisor."""
-        services = self._make_services(loop)
         self.services = self.directory.services = self.activator.services = services
         services.looks = StoredQueries(services, self.directory)
         self.placement.introduce()
         shared = services.shared_store
         if shared is not None and self.placement.any_host:
-            host = SharedHost(services, self.directory, shared)
-            self._router = services.calls = CallRouter(host)
-            self._live = services.live = LiveEvents(host)
+            self._outgoing = services.calls = Outgoing(services, self.directory, shared)
+            self._live = services.live = LiveEvents(services, self.directory, shared)
             shared.listen(self._notified)
         services.store.feed_clock = services.clock
         await services.store.open(self._lost_lease)
@@ -162,20 +137,20 @@ class AgentHost:
             raise
         self.activator.open()
         self.dues.open()
-        if self._router is not None:
-            self._router.open()
+        if self._outgoing is not None:
+            self._outgoing.open()
         self._loop_monitor = LoopMonitor(loop, services.clock, self._loop_blocked)
         self._loop_monitor.start()
 
     def _notified(self, text: str | None) -> None:
         """Handle the notification of another host. None: some may have been lost."""
-        assert self._router is not None, "it listens"
+        assert self._outgoing is not None, "it listens"
         assert self._live is not None, "it listens"
         hint = hint_of(text) if text is not None else None
         if hint is not None and hint.kind in CHUNKED:
             self._live.notified(hint)
         elif text is None or hint is not None:
-            self._router.notified(hint)
+            self._outgoing.notified(hint)
 
     def _tell_due(self, agent_id: str, due: datetime | None) -> None:
         self.dues.tell(agent_id, due)
@@ -192,8 +167,8 @@ class AgentHost:
         if self._loop_monitor is not None:
             self._loop_monitor.stop()
         self.dues.close()
-        if self._router is not None:
-            self._router.close()
+        if self._outgoing is not None:
+            self._outgoing.close()
         if self._live is not None:
             self._live.close()
         try:
@@ -228,8 +203,8 @@ class AgentHost:
         await self.activator.close()
         for slot in self.directory.all_slots():
             slot.abandon(runtime_stopped(slot.id))
-        if self._router is not None:
-            self._router.abandon()
+        if self._outgoing is not None:
+            self._outgoing.abandon()
         self.lifetime.end(None)
 
     async def drain(self, timeout: float | None) -> bool:

@@ -34,11 +34,12 @@ from understudy.actors.agent.messages import (
     RecordFact,
     Resume,
     Retry,
-    RunChoices,
+    RunFuture,
     RunRequest,
     Send,
     Unpause,
     WaitOutcome,
+    options_of,
 )
 from understudy.actors.agent.replies import answer_with
 from understudy.actors.agent.slot import AgentSlot, running_agents
@@ -56,10 +57,11 @@ from understudy.loop_actors.future import Future, refuse_on_its_loop
 from understudy.loop_actors.monitor import Lifetime
 from understudy.models.messages import UserInput, user_message
 from understudy.outcomes import OutcomeOf
-from understudy.run.until_tool import UntilTool
+from understudy.run.until_tool import UntilTool, collapse_until_tool, refuse_both
 from understudy.state.agent_state import AgentState
 from understudy.state.blobs import checked_hashes
 from understudy.state.files import FileChange, StoredFile
+from understudy.state.plans import QueuedMessage, RunChoices, run_message_id
 from understudy.state.records import FilesChanged, Revoked, Settled
 from understudy.stopping import StopReason, StopSignal
 from understudy.tools import ToolResult
@@ -132,11 +134,15 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
         message_id: str | None = None,
         if_interrupted: Literal["withdraw", "error"] = "withdraw",
         go_on: bool = False,
-    ) -> Future[OutcomeOf[OutputT_co]]:
+    ) -> RunFuture[OutcomeOf[OutputT_co]]:
         """Run the agent on a message; the future resolves to the outcome.
 
-        While another run is under way this one is queued; also where that one's tools sleep or wait
-        for the outside. The future of such a run stays open until it ends, or asks a person.
+        While another run is under way this one is queued; also where the tools of that run sleep or
+        wait for the outside. A queued run is recorded: it begins also after a crash, and after a
+        run that failed or was cancelled. Its future stays open until it ends, or asks a person.
+
+        `future.message_id` is there at once. Who lost the future, in a crash for instance, asks for
+        `outcome(message_id=...)`, and does not send the message again.
 
         Args:
             input: the user's message.
@@ -172,30 +178,36 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
                 f"`if_interrupted` must be 'withdraw' or 'error', got {if_interrupted!r}"
             )
         checked_flag(go_on, what="run(go_on=...)")
-        _check_message_id(message_id)
+        if message_id is None:
+            message_id = run_message_id(slot.services.new_id())
+        else:
+            check_message_id(message_id, is_new=True)
+        refuse_both(until_tool, until_tool_success)
+        names, needs_success = collapse_until_tool(until_tool, until_tool_success)
         choices = RunChoices(
-            until_tool=until_tool,
-            until_tool_success=until_tool_success,
+            until_tool=names,
+            require_tool_success=needs_success,
             force=force,
             max_runs=max_runs,
             deadline=deadline,
             early_stopping_prompt=early_stopping_prompt,
             ends_at=check_ends_at(ends_at),
+            go_on=go_on,
         )
-        future: Future[OutcomeOf[OutputT_co]] = self._future()
+        if isinstance(slot.agent, Agent):
+            # Where the definition is not known yet, they are checked once the agent is read.
+            options_of(choices, slot.agent)
+        future: RunFuture[OutcomeOf[OutputT_co]] = RunFuture(message_id, slot.services.loop)
         request = RunRequest(
             context=slot.services.codecs.capture(),
             message=user_message(input, at=slot.services.clock.now()),
             choices=choices,
-            # Where the definition is not known yet, they are checked once the agent is read.
-            options=choices.options_for(slot.agent) if isinstance(slot.agent, Agent) else None,
             future=future,
             message_id=message_id,
             callers=running_agents.get(),
             refuse_if_interrupted=if_interrupted == "error",
-            go_on=go_on,
         )
-        self._post(request)
+        slot.ask(self._expecting(request))
         return future
 
     def send(
@@ -225,38 +237,44 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
                 their times already.
 
         """
-        _check_message_id(message_id)
+        if message_id is not None:
+            check_message_id(message_id, is_new=True)
         checked_flag(steer, what="send(steer=...)")
         due = None if at is None else checked_time(at, what="send(at=...)")
-        future: Future[str] = self._future()
-        self._post(
-            Send(
-                user_message(input, at=self._slot.services.clock.now()),
-                message_id or self._slot.services.new_id(),
+        slot = self._slot
+        return self._ask(
+            lambda future: Send(
+                user_message(input, at=slot.services.clock.now()),
+                message_id or slot.services.new_id(),
                 steer,
-                self._slot.key in running_agents.get(),
+                slot.key in running_agents.get(),
                 future,
                 due,
-                self._slot.services.codecs.capture(),
+                slot.services.codecs.capture(),
             )
         )
-        return future
 
     def cancel_message(self, message_id: str) -> Future[bool]:
         """Cancel a message that no run has taken yet, one with a time or any other in the queue.
 
-        Also a `run()` that is queued behind another one: its future raises `UsageError`. The future
-        resolves to whether it was there: False if a run has taken it, or there is none. Its id may
-        be used again.
+        Also a `run()` that is queued behind another one: its future raises `UnknownMessage`. The
+        future resolves to whether it was there: False if a run has taken it, or there is none. Its
+        id may be used again.
 
         Raises:
             UsageError: if `message_id` is not text.
 
         """
         check_message_id(message_id)
-        future: Future[bool] = self._future()
-        self._post(CancelMessage(message_id, future))
-        return future
+        return self._ask(lambda future: CancelMessage(message_id, future))
+
+    def queue(self) -> Future[list[QueuedMessage]]:
+        """The messages that wait for a run, in the order in which runs take them.
+
+        Those with a time that has not come are in `state().plans.timed`. A `run` that waits has
+        `choices`, and a message that was sent has none.
+        """
+        return self._look(lambda future: Query(future, _queue_of))
 
     def resume(
         self,
@@ -281,9 +299,9 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
         """
         refuse_inside_run()
         checked = checked_expect(expect, decisions)
-        future: Future[OutcomeOf[OutputT_co]] = self._future()
-        self._post(Resume(decisions, future, checked, self._slot.services.codecs.capture()))
-        return future
+        return self._ask(
+            lambda future: Resume(decisions, future, checked, self._slot.services.codecs.capture())
+        )
 
     def decide(
         self,
@@ -303,9 +321,9 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
         """
         refuse_inside_run()
         checked = checked_expect(expect, decisions)
-        future: Future[None] = self._future()
-        self._post(Decide(decisions, checked, future, self._slot.services.codecs.capture()))
-        return future
+        return self._ask(
+            lambda future: Decide(decisions, checked, future, self._slot.services.codecs.capture())
+        )
 
     @overload
     def extract(
@@ -373,9 +391,7 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
         signal = StopSignal(
             StopReason.USER_REQUESTED, message, {} if context is None else context, source="cancel"
         )
-        future: Future[OutcomeOf[OutputT_co] | None] = self._future()
-        self._post(Cancel(signal, future, _checked_run_id(run_id)))
-        return future
+        return self._ask(lambda future: Cancel(signal, future, _checked_run_id(run_id)))
 
     def pause(self, reason: str = "pause", *, run_id: str | None = None) -> Future[None]:
         """Pause the run after its next model reply, before the tool calls in that reply.
@@ -391,9 +407,7 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
 
         """
         checked_text(reason, what="`reason`")
-        future: Future[None] = self._future()
-        self._post(Pause(reason, future, _checked_run_id(run_id)))
-        return future
+        return self._ask(lambda future: Pause(reason, future, _checked_run_id(run_id)))
 
     def unpause(self, *, run_id: str | None = None) -> Future[None]:
         """Continue a paused run where it is.
@@ -402,9 +416,7 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
             run_id: only this run. If it is not the open one, the future raises `OtherRun`.
 
         """
-        future: Future[None] = self._future()
-        self._post(Unpause(future, _checked_run_id(run_id)))
-        return future
+        return self._ask(lambda future: Unpause(future, _checked_run_id(run_id)))
 
     def retry(self, *, run_id: str | None = None) -> Future[OutcomeOf[OutputT_co]]:
         """Continue the last run where it failed, in a new run; the future resolves to its outcome.
@@ -425,9 +437,7 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
                 retried, it raises `OtherRun`.
 
         """
-        future: Future[OutcomeOf[OutputT_co]] = self._future()
-        self._post(Retry(future, _checked_run_id(run_id)))
-        return future
+        return self._ask(lambda future: Retry(future, _checked_run_id(run_id)))
 
     def outcome(self, *, message_id: str | None = None) -> Future[OutcomeOf[OutputT_co] | None]:
         """The outcome of the current run, or of the last one; None if there was none.
@@ -447,10 +457,9 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
                 away; and `UnknownMessage` if there is no such message.
 
         """
-        _check_message_id(message_id)
-        future: Future[OutcomeOf[OutputT_co] | None] = self._future()
-        self._look(WaitOutcome(future, message_id, is_look=True))
-        return future
+        if message_id is not None:
+            check_message_id(message_id)
+        return self._look(lambda future: WaitOutcome(future, message_id, is_look=True))
 
     def notify(self, middleware: str, message: Any) -> Future[None]:
         """Pass a message to a middleware of the agent, also during a run.
@@ -464,9 +473,7 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
                 must be JSON where another host owns the agent: it is posted there.
 
         """
-        future: Future[None] = self._future()
-        self._post(Notify(middleware, message, future))
-        return future
+        return self._ask(lambda future: Notify(middleware, message, future))
 
     def compact(self) -> Future[None]:
         """Replace the agent's records by a snapshot of its state, so that it loads fast.
@@ -474,9 +481,7 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
         The events so far cannot be read afterwards: `events(after=0)` begins with a `Gap`. Waits
         until no run is under way.
         """
-        future: Future[None] = self._future()
-        self._post(Compact(future))
-        return future
+        return self._ask(lambda future: Compact(future))
 
     def change_files(
         self,
@@ -495,10 +500,10 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
             expected: by path, what it must be now.
 
         """
-        future: Future[None] = self._future()
         fact = FilesChanged(files=tuple(changes))
-        self._post(ChangeFiles(fact, dict(blobs), dict(expected or {}), future))
-        return future
+        return self._ask(
+            lambda future: ChangeFiles(fact, dict(blobs), {**(expected or {})}, future)
+        )
 
     # --------------------------------------------------------------------- looking
 
@@ -551,16 +556,11 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
 
     def state(self) -> Future[AgentState]:
         """A copy of the agent's state, on any host. The agent is not activated."""
-        return self._query(AgentState.copied)
+        return self._look(lambda future: Query(future, AgentState.copied))
 
     def decisions(self) -> Future[list[DecisionRecord]]:
         """The audit: every decision ever recorded, oldest first. As `state`, on any host."""
-        return self._query(
-            lambda state: sorted(
-                (record for inner in state.tree for record in inner.decisions),
-                key=lambda record: record.at,
-            )
-        )
+        return self._look(lambda future: Query(future, _decisions_of))
 
     def events(self, after: int = 0) -> Subscription:
         """The recorded events after number `after`, then the live ones.
@@ -588,9 +588,7 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
             tool: its name; for a tool of an agent inside this one, `agent/.../tool`.
 
         """
-        future: Future[None] = self._future()
-        self._post(RecordFact(Revoked(tool_name=tool), future))
-        return future
+        return self._ask(lambda future: RecordFact(Revoked(tool_name=tool), future))
 
     def settle(self, call_key: str, *, how: str, happened: bool = True) -> Future[None]:
         """Settle the doubt about a call: it is known now what the call did.
@@ -612,10 +610,8 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
         """
         checked_text(how, what="`how`", may_be_empty=True)
         checked_flag(happened, what="`happened`")
-        future: Future[None] = self._future()
         settled = Settled(call_key=call_key, how=how, happened=happened)
-        self._post(RecordFact(settled, future))
-        return future
+        return self._ask(lambda future: RecordFact(settled, future))
 
     # --------------------------------------------------------------- Pykka's calls
 
@@ -677,10 +673,10 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
             if self._slot.key in running_agents.get():
                 raise WouldDeadlock(what="stop", remedy="use stop(block=False) inside its own run")
             refuse_on_its_loop(self._slot.services.loop, "stop", "await stop(block=False)")
-        future: Future[bool] = self._future()
+        future: Future[bool] = Future(self._slot.services.loop)
         is_shared = self._slot.services.calls is not None
         if self.is_alive() and (is_shared or self._slot.status is not Status.PASSIVE):
-            self._post(Passivate(future))
+            self._slot.ask(self._expecting(Passivate(future)))
         else:
             future.set(False)
         return future.get(timeout=timeout) if block else future
@@ -757,26 +753,24 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
         if self._slot.services.forks != forks.count:
             raise ForkedRuntime
 
-    def _future(self) -> Future[Any]:
-        return Future(self._slot.services.loop)
-
-    def _query(self, what: Callable[[AgentState], T]) -> Future[T]:
-        future: Future[T] = self._future()
-        self._look(Query(future, what))
-        return future
-
     def _from_store(self, read: Callable[[], Coroutine[Any, Any, T]]) -> Future[T]:
         self._refuse_unusable()
-        future: Future[T] = self._future()
         slot = self._slot
+        future: Future[T] = Future(slot.services.loop)
         slot.services.loop.call_soon_threadsafe(lambda: answer_with(slot, future, read))
         return future
 
-    def _post(self, message: AgentMessage) -> None:
-        self._slot.ask(self._expecting(message))
+    def _ask(self, message: Callable[[Future[Any]], AgentMessage]) -> Future[Any]:
+        """Ask the agent what the message says; the future gets the answer."""
+        future: Future[Any] = Future(self._slot.services.loop)
+        self._slot.ask(self._expecting(message(future)))
+        return future
 
-    def _look(self, look: Query | WaitOutcome) -> None:
-        self._slot.look(self._expecting(look))
+    def _look(self, message: Callable[[Future[Any]], Query | WaitOutcome]) -> Future[Any]:
+        """The same of a look, which activates no agent."""
+        future: Future[Any] = Future(self._slot.services.loop)
+        self._slot.look(self._expecting(message(future)))
+        return future
 
     def _expecting(self, message: AgentMessage) -> AgentMessage:
         self._refuse_unusable()
@@ -814,9 +808,13 @@ class AgentRefs:
         return AgentRef(slot, self._alive, expected)
 
 
-def _check_message_id(given: object) -> None:
-    if given is not None:
-        check_message_id(given)
+def _queue_of(state: AgentState) -> list[QueuedMessage]:
+    return list(state.queue.values())
+
+
+def _decisions_of(state: AgentState) -> list[DecisionRecord]:
+    made = (record for inner in state.tree for record in inner.decisions)
+    return sorted(made, key=lambda record: record.at)
 
 
 def _checked_run_id(given: object) -> str | None:

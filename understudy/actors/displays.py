@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, cast
 
 from understudy.actors.agent.events import AgentEvent, Subscription
 from understudy.actors.agent.stored_agents import loaded_agent
+from understudy.actors.reads.recorded_events import RecordedEvents
 from understudy.display import Display, DisplayUpdate, Row
 from understudy.journal import StoreReads
 from understudy.loop_actors.future import Future
+from understudy.loop_actors.stream import Stream
 from understudy.state.records import Record
 
 
@@ -25,7 +27,7 @@ class Recorded:
 def recorded(
     seq: int, record: Record, agent_id: str, path: tuple[str, ...]
 ) -> Iterator[AgentEvent]:
-    """The view of such a subscription."""
+    """The view of a subscription that folds records."""
     event: Any = Recorded(record=record, path=path)
     yield AgentEvent(agent_id=agent_id, seq=seq, event=event, at=record.at)
 
@@ -33,7 +35,7 @@ def recorded(
 async def stored_display(
     store: StoreReads, id: str, after: int, limit: int | None
 ) -> DisplayUpdate:
-    """The rows that have changed after a number.
+    """The recorded rows of an agent that have changed after a number.
 
     Raises:
         UnknownAgent: if there is no agent of this id.
@@ -46,15 +48,18 @@ async def stored_display(
     return display.update(after, limit)
 
 
-class DisplaySubscription:
+class DisplaySubscription(Stream[DisplayUpdate]):
     """Updates of an agent's rows, to iterate with `for` in a thread or `async for` on a loop.
 
     What has changed while the reader was busy comes as one update. It ends when the runtime stops.
     Call `close()` to end it earlier.
     """
 
-    def __init__(self, subscription: Subscription, after: int, agent: str | None) -> None:
-        self._subscription = subscription
+    def __init__(
+        self, records: Subscription | RecordedEvents, after: int, agent: str | None
+    ) -> None:
+        self._records = records
+        """The records of the agent, by the view `recorded`."""
         self._after = after
         self._display = Display(agent or "")
         self._told_first = False
@@ -62,37 +67,25 @@ class DisplaySubscription:
         self._reset = False
         self._seq: int | None = None
 
-    def __iter__(self) -> Iterator[DisplayUpdate]:
-        while (step := self._next()) is not None:
-            if isinstance(step, Future):
-                step.get()
-            else:
-                yield step
-
-    async def __aiter__(self) -> AsyncIterator[DisplayUpdate]:
-        while (step := self._next()) is not None:
-            if isinstance(step, Future):
-                await step
-            else:
-                yield step
-
     def close(self) -> None:
         """End the subscription. What has changed until now can still be read."""
-        self._subscription.close()
+        self._records.close()
 
-    def _next(self) -> DisplayUpdate | Future[None] | None:
-        """The next update, or what to wait for, or None at the end."""
+    def _steps(self) -> Iterator[DisplayUpdate | Future[Any]]:
+        steps = self._records._steps()
         while True:
-            is_reading = self._subscription.is_reading
-            event = self._subscription._next()
-            if isinstance(event, AgentEvent):
-                self._fold(event)
+            # Asked before the step: what is stored is one update with what has come meanwhile
+            # (test_a_live_screen_has_what_the_store_has).
+            was_reading = self._records.is_reading
+            step = next(steps, None)
+            if isinstance(step, AgentEvent):
+                self._fold(step)
                 continue
-            if is_reading and not self._subscription.is_reading:
-                continue  # the stored events have come in between: there may be none
-            update = None if is_reading else self._update()
-            # Behind an update, what is to be waited for is asked for again.
-            return event if update is None else update
+            if (step is None or not was_reading) and (update := self._update()) is not None:
+                yield update
+            if step is None:
+                return
+            yield step
 
     def _fold(self, event: AgentEvent) -> None:
         fact = cast("Any", event.event)

@@ -1,9 +1,9 @@
-"""`DueClock`: when an agent is due, it activates the agent, which records what it makes of it.
+"""`DueClock`: activates each agent when something of it is due.
 
-One for each runtime, with one timer. It knows the next dues: what the store's index says, and what
-the agents in memory say. A tick is no fact: the agent asks its own state what is
-due. So it does not matter how often an agent is told, or by how many hosts: one of them claims it,
-and what is recorded is not due any more.
+Each runtime has one due clock, with one timer. It knows the next dues from the store's index and
+from the agents in memory. A tick is no fact: the agent asks its own state what is due. So it does
+not matter how often an agent is told, or by how many hosts: one host claims the agent, and what is
+recorded is not due any more.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ from understudy.loop_actors.future import Future
 logger: logging.Logger = logging.getLogger(__name__)
 
 RECHECK = 1.0
-"""Seconds after which the clock is looked at again, however far away the next due is: it may have
+"""Seconds after which the clock is read again, however far away the next due is: the clock may have
 been set, or the machine may have been suspended."""
 MOST = 1000
-"""How many of the store's dues are kept in memory: the next ones. A million later ones cost
+"""The most dues of the store that are kept in memory: the next ones. A million later dues cost
 nothing."""
 AT_ONCE = 32
-"""How many agents are told at a time."""
+"""The most agents that are told at a time."""
 PATIENCE = 10.0
 """Seconds after which an agent that does not answer counts as told, and has its place no longer."""
 GROUP_SECONDS = 0.25
-"""Seconds that those who are due wait for the agents told before them, at most."""
+"""The most seconds that due agents wait for the agents that were told before them."""
 LONGEST_BACKOFF = 300.0
 
 _NEVER = datetime.max.replace(tzinfo=timezone.utc)
@@ -63,16 +63,16 @@ class DueClock:
         self._services = services
         self._directory = directory
         self._known: dict[str, datetime] = {}
-        """By agent id: the next ones of the store, and those of agents in memory."""
+        """The next dues of the store and of agents in memory, by agent id."""
         self._order: list[tuple[datetime, str]] = []
-        """The same as a heap. An entry that `_known` has otherwise is void."""
+        """The entries of `_known` as a heap. An entry is void if `_known` has another time."""
         self._read_until = _NEVER
-        """What the store's index says is known up to here; then it is read again."""
+        """The dues of the store's index are known up to this time; then the index is read again."""
         self._telling: set[str] = set()
         self._said: dict[str, datetime | None] = {}
-        """What those that are being told have said meanwhile."""
+        """The dues that agents have said while they were being told, by agent id."""
         self._tries: dict[str, int] = {}
-        """By agent id, how often in a row it could not be told."""
+        """How often in a row an agent could not be told, by agent id."""
         self._armed_at: datetime | None = None
         self._disarm: Callable[[], object] = _nothing
         self._working: asyncio.Task[None] | None = None
@@ -89,7 +89,7 @@ class DueClock:
         self._arm()
 
     def close(self) -> None:
-        """Tell of no due any more."""
+        """Tell no agent any more."""
         self._is_open = False
         self._disarm()
         if self._working is not None:
@@ -127,7 +127,7 @@ class DueClock:
         self._arm()
 
     def _is_to_be_told(self, stored: StoredAgent) -> bool:
-        """Whether it can be told; an agent whose run is under way looks itself when that ends."""
+        """Whether the agent can be told. An agent with a run task looks when that ends."""
         slot = self._directory.find(stored.agent_id)
         return (
             stored.damage is None
@@ -140,7 +140,7 @@ class DueClock:
     # ------------------------------------------------------------------ what is known
 
     def tell(self, agent_id: str, due: datetime | None) -> None:
-        """An agent says when it is due next; None for never. On the loop."""
+        """An agent says when it is due next; None for never. Called on the loop."""
         if agent_id in self._telling:
             self._said[agent_id] = due  # it is believed once it has recorded what was due
             return
@@ -162,7 +162,7 @@ class DueClock:
             heapq.heapify(self._order)
 
     def _take_due(self, now: datetime, places: int) -> list[str]:
-        """The agents that are due now, in the order of their due times; at most so many."""
+        """The agents that are due now, in the order of their due times, at most `places`."""
         taken: list[str] = []
         while self._order and self._order[0][0] <= now and len(taken) < places:
             due, agent_id = heapq.heappop(self._order)
@@ -172,7 +172,7 @@ class DueClock:
         return taken
 
     def _next(self) -> datetime | None:
-        """When there is something to do: an agent is due, or the store's index is to be read."""
+        """The time of the next due, or of the next read of the store's index."""
         while self._order and self._known.get(self._order[0][1]) != self._order[0][0]:
             heapq.heappop(self._order)
         times = [self._order[0][0]] if self._order else []
@@ -183,7 +183,7 @@ class DueClock:
     # ---------------------------------------------------------------------- the timer
 
     def _arm(self) -> None:
-        """Wait for what comes next."""
+        """Set the timer to the next time at which there is something to do."""
         if not self._is_open or self._working is not None:
             return  # the work arms it when it ends
         at = self._next()
@@ -193,28 +193,20 @@ class DueClock:
         self._armed_at, self._disarm = at, _nothing
         if at is None:
             return
-        clock = self._services.clock
+        clock, now = self._services.clock, self._now()
         if isinstance(clock, TimerClock):
             # Also for a time that has passed: who advances the clock meanwhile waits for the work.
             self._disarm = clock.call_at(at, self._on_time)
-            if at <= clock.now():
-                self._begin()
         else:
-            self._wait(at)
-
-    def _wait(self, at: datetime) -> None:
-        now = self._now()
-        seconds = RECHECK if now is None else (at - now).total_seconds()
-        timer = self._services.loop.call_later(min(max(seconds, 0.0), RECHECK), self._look)
-        self._disarm = timer.cancel
+            left = RECHECK if now is None else max((at - now).total_seconds(), 0.0)
+            timer = self._services.loop.call_later(min(left, RECHECK), self._look)
+            self._disarm = timer.cancel
+        if now is not None and at <= now:
+            self._begin()
 
     def _look(self) -> None:
-        at, self._armed_at = self._armed_at, None
-        now = self._now()
-        if at is not None and now is not None and at <= now:
-            self._begin()
-        else:
-            self._arm()
+        self._armed_at = None
+        self._arm()
 
     def _now(self) -> datetime | None:
         """The time; None while the application's clock raises, which is logged once."""
@@ -229,7 +221,7 @@ class DueClock:
         return now
 
     def _on_time(self, done: Callable[[], None]) -> None:
-        """The clock has reached the time; called in any thread."""
+        """The clock has reached the time of the timer. Called in any thread."""
         if not call_on(self._services.loop, self._on_time_here, done):
             done()  # the loop is closed
 
@@ -318,7 +310,7 @@ class DueClock:
         self.tell(agent_id, due)
 
     def _try_again(self, agent_id: str, error: BaseException) -> None:
-        """Later, and later each time. Only the first failure in a row is logged.
+        """Tell the agent later, and later each time. Only the first failure in a row is logged.
 
         It is no trouble that another host has taken the agent meanwhile: that one tells it.
         """

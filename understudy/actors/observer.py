@@ -4,29 +4,28 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine, Sequence
-from types import TracebackType
+from functools import partial
 from typing import Any, Self, TypeVar, overload
 
 from understudy._base import forks
 from understudy._base.clock import Clock, SharedClock
-from understudy.actors.agent.directory import checked_id
+from understudy.actors.agent.directory import Directory, checked_id
 from understudy.actors.agent.events import AgentEvent
 from understudy.actors.agent.histories import Histories
 from understudy.actors.agent.stored_agents import (
     AgentInfo,
     info_of,
-    loaded_agent,
     stored_events,
     stored_state,
 )
-from understudy.actors.displays import stored_display
+from understudy.actors.displays import DisplaySubscription, recorded, stored_display
 from understudy.actors.reads.feed import Feed, Start
-from understudy.actors.reads.lists import Lists
-from understudy.actors.reads.store_views import StoreViews
+from understudy.actors.reads.recorded_events import RecordedEvents
+from understudy.actors.reads.store_views import OTHER, StoreViews
 from understudy.display import DisplayUpdate
 from understudy.errors import ForkedRuntime, UnknownAgent, UsageError
 from understudy.history import HistoryPage, check_page
-from understudy.journal import DatabaseStore
+from understudy.journal import DatabaseStore, StoredAgent
 from understudy.journal.opening import open_reader
 from understudy.journal.reads import DatabaseReads
 from understudy.loop_actors.future import Future
@@ -58,6 +57,7 @@ class Observer(StoreViews):
 
     def __init__(self, store: str | DatabaseStore) -> None:
         self._reader = open_reader(store)
+        self._directory = Directory([])
         self._histories = Histories(self._reader)
         self._thread = LoopThread("understudy-observer")
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -75,12 +75,7 @@ class Observer(StoreViews):
         self._loop = loop
         return self
 
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc_value: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exc_info: object) -> None:
         loop, self._loop = self._loop, None
         if self._forks != forks.count:
             return  # the loop's thread is the parent's
@@ -94,12 +89,7 @@ class Observer(StoreViews):
         self._loop = asyncio.get_running_loop()
         return self
 
-    async def __aexit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc_value: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *exc_info: object) -> None:
         self._loop = None
         await self._close()
 
@@ -127,16 +117,14 @@ class Observer(StoreViews):
         checked_id(id)
 
         async def info() -> AgentInfo:
-            for stored in await self._reader.find_agents([id]):
-                return info_of(stored)
-            raise UnknownAgent(agent_id=id)
+            return info_of(await self._row(id))
 
         return self._call(info)
 
     def history(
         self, id: str, *, after: int = 0, limit: int = 100, before: int | None = None
     ) -> Future[HistoryPage]:
-        """As `ref.history`.
+        """A page of the history of an agent, as `ref.history`.
 
         Raises:
             UsageError: for a bad id, and as `ref.history`.
@@ -149,7 +137,7 @@ class Observer(StoreViews):
     def display(
         self, id: str, *, after: int = 0, limit: int | None = None
     ) -> Future[DisplayUpdate]:
-        """As `ref.display`. No definition is needed: what a person reads is recorded.
+        """The rows of an agent, as `ref.display`. No definition is needed: texts are recorded.
 
         Raises:
             UsageError: for a bad id, `after` below 0 or `limit` below 1.
@@ -160,7 +148,7 @@ class Observer(StoreViews):
         return self._call(lambda: stored_display(self._reader, id, after, limit))
 
     def load_blobs(self, id: str, hashes: Sequence[str]) -> Future[dict[str, bytes]]:
-        """As `ref.load_blobs`: the bytes that the store keeps of the agent's files.
+        """The bytes that the store keeps of an agent's files, as `ref.load_blobs`.
 
         Raises:
             UsageError: for a bad id, or for what is no hash.
@@ -193,19 +181,24 @@ class Observer(StoreViews):
 
         """
         if id is None:
-            self._running_loop()
-            return self._feed(self._reader, after, start)
+            return self._feed(after, start)
         number = 0 if after is None else after
         checked_id(id)
         check_page(number, 1)
 
         async def events() -> list[AgentEvent]:
-            await loaded_agent(self._reader, id)
+            await self._row(id)
             return (await stored_events(self._reader, id, number)).events
 
         return self._call(events)
 
     # -------------------------------------------------------------------- inside
+
+    async def _row(self, id: str) -> StoredAgent:
+        row = await self._reader.find_agent(id)
+        if row is None:
+            raise UnknownAgent(agent_id=id)
+        return row
 
     def _running_loop(self) -> asyncio.AbstractEventLoop:
         if self._forks != forks.count:
@@ -220,8 +213,8 @@ class Observer(StoreViews):
     def _clock(self) -> Clock:
         return SharedClock(lambda: self._reader.time_offset)
 
-    def _lists(self) -> Lists:
-        return Lists(self._store, self._call, self._running_loop())
+    def _versions(self) -> tuple[str, ...]:
+        raise UsageError(f"`version` must be a fingerprint here: {OTHER!r} is of a runtime alone")
 
     def _has_ended(self) -> bool:
         return self._loop is None
@@ -231,3 +224,31 @@ class Observer(StoreViews):
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
+
+
+class ObservedAgent:
+    """One agent of an observer, with the calls of an `AgentRef` that look at it.
+
+    Args:
+        observer: reads the store.
+        id: of the agent.
+
+    """
+
+    def __init__(self, observer: Observer, id: str) -> None:
+        self.state = partial(observer.state, id)
+        self.info = partial(observer.info, id)
+        self.history = partial(observer.history, id)
+        self.load_blobs = partial(observer.load_blobs, id)
+        self.display = partial(observer.display, id)
+        self._recorded = partial(RecordedEvents, observer._call, observer._reader, id)
+
+    def display_events(self, after: int = 0) -> DisplaySubscription:
+        """The recorded rows that change, as `AgentRef.display_events`."""
+        check_page(after, 1)
+        return DisplaySubscription(self._recorded(0, recorded), after, None)
+
+    def events(self, after: int = 0) -> RecordedEvents:
+        """The recorded events, stored ones and those to come, as `AgentRef.events`."""
+        check_page(after, 1)
+        return self._recorded(after)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from types import TracebackType
 from typing import Any, Literal, Self, overload
 
@@ -22,19 +23,21 @@ from understudy._base.request_timing import checked_delay
 from understudy._base.type_variables import DepsT, OutputT
 from understudy._base.worker_threads import WorkerThreads
 from understudy.actors.agent.abandoned_tasks import AbandonedTasks
+from understudy.actors.agent.activation import Activation
 from understudy.actors.agent.directory import checked_id
 from understudy.actors.agent.events import Status
 from understudy.actors.agent.factory import AgentFactory
 from understudy.actors.agent.services import (
+    RuntimeServices,
     RuntimeTelemetry,
     checked_runtime_telemetry,
     codecs_with,
 )
+from understudy.actors.agent.slot import AgentSlot
 from understudy.actors.agent_host import AgentHost
 from understudy.actors.agent_ref import AgentRef
 from understudy.actors.reads.export import import_
 from understudy.actors.reads.feed import Feed, FeedOptions, Start, checked_feed
-from understudy.actors.reads.lists import RuntimeLists
 from understudy.actors.reads.store_views import StoreViews
 from understudy.actors.recovery import Recovery, recover
 from understudy.actors.runtime_loop import RuntimeLoop
@@ -43,7 +46,7 @@ from understudy.actors.sweep import Sweep
 from understudy.agent.agent import Agent
 from understudy.agent.build_definition import checked_labels
 from understudy.errors import UsageError
-from understudy.interrupts import DOUBT_ENDS, Request
+from understudy.interrupts import DOUBT_ENDS
 from understudy.journal import Store
 from understudy.journal.contracts import Durability
 from understudy.journal.opening import open_store
@@ -54,7 +57,6 @@ from understudy.models.prices import Prices, Pricing
 from understudy.outcomes import Outcome
 from understudy.run.waits.answers import Answer, rejected, resolved
 from understudy.state.plans import Missed, Overlap, Schedule
-from understudy.tools import Tool
 from understudy.tools.effect_defaults import EffectDefaults, Undeclared
 from understudy.tools.effects import Errors
 
@@ -254,24 +256,33 @@ class Runtime(StoreViews):
         """The effects of tools that neither they nor their agents declare."""
         opened = open_store(store, durability=durability, lease=lease, host=host)
         self._store_name = store if isinstance(store, str) else None
-        self._agent_host = AgentHost(
-            agents,
+        self._threads = WorkerThreads(max_threads)
+        self._abandoned = AbandonedTasks(cancel_timeout)
+        make_services = partial(
+            RuntimeServices[AgentSlot, Activation],
             store=opened,
             clock=clock or _clock_of(opened),
             new_id=new_id or new_random_id,
-            threads=WorkerThreads(max_threads),
-            abandoned=AbandonedTasks(cancel_timeout),
+            threads=self._threads,
+            abandoned=self._abandoned,
             idle_timeout=idle_timeout,
             deps_for=deps_for,
             factory=factory,
-            labels=checked_labels(labels, what="`labels`"),
-            any_host=any_host,
             codecs=codecs_with(telemetry, context),
-            telemetry=telemetry,
             prices=self.prices,
             effect_defaults=self.effect_defaults,
             doubt_ends=doubt_ends,
         )
+        self._agent_host = AgentHost(
+            agents,
+            make_services,
+            store=opened,
+            labels=checked_labels(labels, what="`labels`"),
+            any_host=any_host,
+            has_factory=factory is not None,
+            telemetry=telemetry,
+        )
+        self._directory = self._agent_host.directory
         self._feed_options = checked_feed(feed)
         if self._feed_options is not None and "feed" not in opened.keeps:
             raise UsageError(f"`feed` cannot be used with {opened!r}: it keeps no feed")
@@ -337,12 +348,6 @@ class Runtime(StoreViews):
         kept = feed if isinstance(feed, FeedOptions) else None
         self._sweep = Sweep(self._agent_host, self._sweep_seconds, feed=kept)
         self._sweep.open()
-        self._runtime_lists = RuntimeLists(
-            lambda: self._agent_host.services.store,
-            self._call,
-            loop,
-            directory=self._agent_host.directory,
-        )
 
     async def _close(self, timeout: float | None) -> None:
         self._sweep.close()
@@ -407,22 +412,6 @@ class Runtime(StoreViews):
         self._loop.running()
         return self._agent_host.refs.of(self._agent_host.directory.get(id))
 
-    def tool_of(self, request: Request) -> Tool | None:
-        """The tool that a request is about; None where its definition is not known here.
-
-        Its `parameters` are the JSON schema of a form, and its `revalidate` checks what is typed.
-        """
-        self._loop.running()
-        return self._lists().tool_of(request.agent_path[0], request)
-
-    def why_impossible(self, request: Request) -> str | None:
-        """Why nobody can let the call of a request run, with the remedy: its tool is gone.
-
-        None where it can run, or where its definition is not known here.
-        """
-        self._loop.running()
-        return self._lists().why_impossible(request.agent_path[0], request)
-
     def events(self, after: str | None = None, *, start: Start = "now") -> Feed:
         """What happens to all agents of the store, on other hosts too, in the order of its commits.
 
@@ -443,7 +432,7 @@ class Runtime(StoreViews):
         store = self._agent_host.services.store
         if "feed" not in store.keeps:
             raise UsageError(f"{store!r} keeps no feed")
-        return self._feed(store, after, start)
+        return self._feed(after, start)
 
     def resolve(self, token: str, value: Any) -> Future[bool]:
         """Answer the wait that a tool made this token for: `await ctx.wait_for(name)` returns it.
@@ -672,8 +661,8 @@ class Runtime(StoreViews):
         return RuntimeStatus(
             agents=len(slots),
             running=sum(slot.status is Status.RUNNING for slot in slots),
-            abandoned_threads=self._agent_host.threads.abandoned,
-            abandoned_tasks=len(self._agent_host.abandoned),
+            abandoned_threads=self._threads.abandoned,
+            abandoned_tasks=len(self._abandoned),
             draining=self._agent_host.placement.draining,
         )
 
@@ -687,9 +676,6 @@ class Runtime(StoreViews):
 
     def _clock(self) -> Clock:
         return self._agent_host.services.clock
-
-    def _lists(self) -> RuntimeLists:
-        return self._runtime_lists
 
     def _has_ended(self) -> bool:
         return self._agent_host.lifetime.is_set()

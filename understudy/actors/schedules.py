@@ -112,9 +112,7 @@ class Schedules:
         return self._change(PlanChange("remove", id))
 
     def _change(self, change: PlanChange) -> Future[Any]:
-        future: Future[Any] = self._ref._future()
-        self._ref._post(ChangePlans(change, future))
-        return future
+        return self._ref._ask(lambda future: ChangePlans(change, future))
 
 
 def _check_id(given: object) -> None:

@@ -1,40 +1,36 @@
-"""The sweep: every now and then a runtime continues runs without an owner: no caller has to ask.
+"""`Sweep`: every now and then a runtime continues the runs that have no owner.
 
-For what a crash of this host, or of another one, left behind. `Runtime.recover` does it at once.
+A crash of this host, or of another host, leaves such runs behind. `Runtime.recover` continues them
+at once.
 """
 
 from __future__ import annotations
 
 import asyncio
-import logging
 import random
-from collections.abc import Coroutine
-from functools import partial
-from typing import Any
 
 from understudy._base.clock import jittered
-from understudy._base.json_values import text_of
+from understudy._base.lookout import Lookout
 from understudy.actors.agent.messages import CheckDue
 from understudy.actors.agent.phase import Phase
 from understudy.actors.agent.run_outcomes import GOES_ON
+from understudy.actors.agent.slot import AgentSlot
 from understudy.actors.agent_host import AgentHost
-from understudy.actors.hosts.recovery import continue_one
+from understudy.actors.hosts.recovery import Progress, Recovering
 from understudy.actors.reads.feed import FeedOptions
-from understudy.errors import JournalFailed, OwnedElsewhere
+from understudy.errors import OwnedElsewhere
 from understudy.journal import IndexStatus, StoredAgent, index_status_of
 from understudy.journal.shared_store import SharedStore
 from understudy.loop_actors.future import Future
 from understudy.outcomes import Outcome
 
-logger: logging.Logger = logging.getLogger(__name__)
-
 AT_ONCE = 32
-"""How many agents a sweep has run at a time until each makes progress."""
+"""The most agents that run at a time because of a sweep, until each makes progress."""
 DUES_SECONDS = 30.0
-"""How often the store's index of dues is read where there is no sweep."""
+"""Seconds between two reads of the store's index of dues where there is no sweep."""
 LONGEST_BACKOFF = 3600.0
 MOST_PAUSE = 0.2
-"""Seconds that a host waits at most, by chance, before it continues what another one has left."""
+"""The most seconds that a host waits, by chance, before it continues runs of a dead host."""
 
 
 class Sweep:
@@ -58,69 +54,48 @@ class Sweep:
         self._feed = feed
         self._host = agent_host
         self._seconds = seconds
-        self._timer: asyncio.TimerHandle | None = None
-        self._task: asyncio.Task[None] | None = None
-        self._under_way: set[str] = set()
-        self._places = asyncio.Semaphore(AT_ONCE)
-        self._suspects_place = asyncio.Semaphore(1)
+        self._lookout = Lookout(
+            "which runs have no owner", self._period, self._look, agent_host.services.start_task
+        )
+        self._hearing: asyncio.Task[None] | None = None
+        self._recovering = Recovering(Progress(), at_once=AT_ONCE, on_end=self._ended)
         self._tries: dict[str, tuple[int, float]] = {}
-        """By agent id, how often in a row a sweep has found it, and when it is tried again."""
+        """How often in a row an agent was found, and when it is tried again, by agent id."""
 
     def open(self) -> None:
         """Wait for the first sweep. By real time, whatever the clock of the runtime is."""
-        self._wait(jittered(self._seconds or DUES_SECONDS))
-        shared = self._host.services.shared_store
+        self._lookout.begin()
+        services = self._host.services
+        shared = services.shared_store
         if self._seconds is not None and shared is not None:
-            self._host.activator.start_task(self._sweep_after_dead_hosts(shared))
-
-    def _wait(self, seconds: float) -> None:
-        self._timer = self._host.services.loop.call_later(seconds, self._begin)
+            self._hearing = services.start_task(self._hear(shared), "hearing of dead hosts")
 
     def close(self) -> None:
         """Sweep no more."""
-        if self._timer is not None:
-            self._timer.cancel()
-        if self._task is not None:
-            self._task.cancel()
+        self._lookout.close()
+        if self._hearing is not None:
+            self._hearing.cancel()
 
-    def _begin(self) -> None:
-        self._task = self._host.activator.start_task(self._sweep())
+    def _period(self) -> float:
+        return jittered(self._seconds or DUES_SECONDS)
 
-    async def _sweep(self) -> None:
-        await self._guarded(self._sweep_once())
-        self._wait(jittered(self._seconds or DUES_SECONDS))
-
-    async def _sweep_once(self) -> None:
-        await self._host.dues.refresh()
-        await self.trim_feed()
-        await self._delete_old_keys()
-        if self._seconds is not None:
-            await self._continue_what_is_left()
-
-    async def _sweep_after_dead_hosts(self, shared: SharedStore) -> None:
-        """Continue at once what hosts have left whose leases have ended, or were ended."""
+    async def _hear(self, shared: SharedStore) -> None:
+        """Sweep at once when the leases of hosts have ended, or were ended."""
         while True:
             await shared.wait_for_dead_hosts()
+            self._lookout.hint()
+
+    async def _look(self, is_hinted: bool) -> None:
+        if is_hinted:
             await asyncio.sleep(random.uniform(0, MOST_PAUSE))  # noqa: S311 - all hosts see it
-            await self._guarded(self._look_after_dead_hosts())
-
-    async def _look_after_dead_hosts(self) -> None:
         await self._host.dues.refresh()
-        await self._continue_what_is_left()
-
-    async def _guarded(self, look: Coroutine[Any, Any, None]) -> None:
-        """Make a look. Whatever it raises, it is not the last one."""
-        try:
-            await look
-        except JournalFailed as error:
-            logger.error("the runs without an owner are not known: %s", text_of(error))
-        except (asyncio.CancelledError, GeneratorExit):
-            raise
-        except BaseException:  # of a store or clock of the application
-            logger.exception("the sweep failed")
+        if self._seconds is not None:
+            await self._continue_what_is_left()
+        await self.trim_feed()
+        await self._delete_old_keys()
 
     async def trim_feed(self) -> None:
-        """Remove what the feed need not keep any longer."""
+        """Remove the events that the feed need not keep any longer."""
         services = self._host.services
         if self._feed is not None:
             before = self._feed.before(services.clock.now())
@@ -132,7 +107,10 @@ class Sweep:
         await services.store.delete_old_keys(services.clock.now())
 
     async def _continue_what_is_left(self) -> None:
-        """As `recover`, for agents whose definition is known here, ever less often for each."""
+        """Continue the runs that have no owner, of agents whose definition is known here.
+
+        An agent that gets no further is tried less and less often.
+        """
         services, directory = self._host.services, self._host.directory
         here = services.host
         found: dict[str, StoredAgent] = {}
@@ -147,12 +125,14 @@ class Sweep:
                 found[stored.agent_id] = stored
         await self._do_what_was_posted()
         self._tries = {id: tried for id, tried in self._tries.items() if id in found}
-        wanted = {
-            id: stored.index_status for id, stored in found.items() if self._is_to_be_tried(stored)
-        }
-        if wanted:
-            self._under_way |= set(wanted)
-            self._host.activator.start_task(self._continue_all(wanted))
+        others: list[AgentSlot] = []
+        suspects: list[AgentSlot] = []
+        for stored in found.values():
+            if self._is_to_be_tried(stored):
+                slot = directory.get(stored.agent_id)
+                (suspects if stored.index_status is IndexStatus.SUSPECT else others).append(slot)
+        if others or suspects:
+            services.start_task(self._recovering.run(others, suspects), "continuing what is left")
 
     async def _do_what_was_posted(self) -> None:
         """Claim agents without an owner, for calls whose hosts may be gone as well."""
@@ -170,7 +150,7 @@ class Sweep:
         # (test_a_sweep_and_a_recover_at_once_continue_each_agent_once).
         agent_id = stored.agent_id
         slot = self._host.directory.find(agent_id)
-        if agent_id in self._under_way:
+        if agent_id in self._recovering.under_way:
             return False
         # A copy that another host has gone on from runs nothing
         # (test_a_stale_copy_does_not_keep_a_sweep_from_going_on_with_the_run).
@@ -188,24 +168,8 @@ class Sweep:
         self._tries[agent_id] = (min(tries + 1, 16), now + seconds)
         return True
 
-    async def _continue_all(self, wanted: dict[str, IndexStatus]) -> None:
-        suspects = [id for id, status in wanted.items() if status is IndexStatus.SUSPECT]
-        others = [id for id in wanted if id not in suspects]
-        await asyncio.gather(*(self._continue_one(id, self._places) for id in others))
-        for id in suspects:
-            await self._continue_one(id, self._suspects_place)
-
-    async def _continue_one(self, agent_id: str, place: asyncio.Semaphore) -> None:
-        try:
-            async with place:
-                slot = self._host.directory.get(agent_id)
-                on_end = partial(self._ended, agent_id)
-                await continue_one(slot, on_end)
-        finally:
-            self._under_way.discard(agent_id)
-
     def _ended(self, agent_id: str, end: Outcome | Exception | None) -> None:
-        """What is left behind from now on is as new here, unless the agent got no further."""
+        """Forget how often the agent was tried, unless it got no further."""
         # Another host was first. If that one leaves it, it is as new. One that this host gave away
         # is not: that one may give it back at once, again and again
         # (test_a_run_that_another_host_was_first_to_go_on_with_is_gone_on_with_behind_it).

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from abc import ABC, abstractmethod
 from collections.abc import (
     AsyncGenerator,
     AsyncIterator,
@@ -14,12 +15,12 @@ from collections.abc import (
 )
 from contextlib import aclosing
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Protocol, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 from understudy._base.json_values import shown
-from understudy.actors import AgentRef, Status, StatusChanged
-from understudy.ag_ui.feed import Differs, Feed, Given
-from understudy.ag_ui.site import Site, Source, need
+from understudy.actors import AgentRef, Runtime, Status, StatusChanged
+from understudy.ag_ui.native_events import Differs, Given, NativeEvents
+from understudy.ag_ui.site import Site, need
 from understudy.errors import AlreadyDecided, RequestExpired, UnknownAgent
 from understudy.interrupts import Decision, Request
 from understudy.login import User
@@ -29,11 +30,10 @@ from understudy.outcomes import Interrupted, Outcome
 from understudy.state.agent_state import AgentState
 
 T = TypeVar("T")
-Item_co = TypeVar("Item_co", covariant=True)
 SECONDS = 20.0
-"""How long the store may take to answer."""
+"""Seconds that the store may take to answer."""
 OWN_ID = "understudy-"
-"""How the ids of messages begin that the server has made. A message with such an id is not new."""
+"""The beginning of the ids of messages that the server has made. Such a message is not new."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class Answer:
     decide: Callable[[Request, str], Decision]
     """The decision, for the request and the name of who decides."""
     digest: str | None = None
-    """Of what the person was shown, where the client says it."""
+    """The digest of what the person was shown, if the client says it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,38 +56,44 @@ class Said:
     content: UserInput | None = None
     answers: Sequence[Answer] = ()
     results: Callable[[Iterable[Request]], Sequence[Answer]] = lambda _: ()
-    """By what is asked: the answers that are results of calls which the page has executed."""
+    """Gives, for open requests, the answers that are results of calls which the page executed."""
     offered: Collection[str] = ()
     """The names of the tools that the page executes."""
 
 
-class Writer(Protocol[Item_co]):
-    """Writes a protocol."""
+class Writer(ABC, Generic[T]):
+    """Writes the answer to one request in a protocol."""
 
     has_snapshots: ClassVar[bool]
-    """Whether it can tell of a whole conversation. If not, who comes back gets the last run."""
+    """Whether the protocol can show a whole conversation. If not, a client that comes back gets the
+    last run."""
 
-    def begin(self) -> AsyncIterator[Item_co]:
-        """The stream begins."""
+    @abstractmethod
+    def begin(self) -> AsyncIterator[T]:
+        """Begin the stream."""
 
-    def snapshot(self, state: AgentState | None) -> AsyncIterator[Item_co]:
-        """All of the conversation, in the place of what the client has."""
+    @abstractmethod
+    def snapshot(self, state: AgentState | None) -> AsyncIterator[T]:
+        """Write the whole conversation, in the place of what the client has."""
 
-    def write(self, given: Given) -> AsyncIterator[Item_co]:
-        """What the feed gives out."""
+    @abstractmethod
+    def write(self, given: Given) -> AsyncIterator[T]:
+        """Write one of the native events, or what stands between them."""
 
+    @abstractmethod
     def end(
         self, outcome: Outcome | None, state: AgentState | None, *, waits: bool
-    ) -> AsyncIterator[Item_co]:
-        """The agent is at rest; or it waits for a time, or for the outside."""
+    ) -> AsyncIterator[T]:
+        """End the stream: the agent is at rest, or waits for a time or for the outside."""
 
-    def error(self, error: Exception) -> AsyncIterator[Item_co]:
-        """Nothing was done, or it failed."""
+    @abstractmethod
+    def error(self, error: Exception) -> AsyncIterator[T]:
+        """End the stream by an error: nothing was done, or it failed."""
 
 
 @dataclass(slots=True)
 class Conversation:
-    """A client and an agent.
+    """One request of a client to an agent.
 
     Args:
         site: the endpoint.
@@ -99,13 +105,13 @@ class Conversation:
     site: Site
     user: User
     said: Said
-    source: Source = field(init=False)
+    source: Runtime = field(init=False)
     ref: AgentRef = field(init=False)
 
     def __post_init__(self) -> None:
-        need(self.user, "read")
+        need(self.user, "display_events")
         if self.said.answers:
-            need(self.user, "decide")
+            need(self.user, "resume")
         self.source = self.site.source()
         self.ref = self.site.ref(self.source, self.user, self.said.thread_id)
 
@@ -132,12 +138,12 @@ class Conversation:
             async for item in writer.end(None, state, waits=_waits(state)):
                 yield item
             return
-        feed = Feed(state, but_its_run=not is_news and not writer.has_snapshots)
+        native = NativeEvents(state, but_its_run=not is_news and not writer.has_snapshots)
         if not is_news or (state is not None and _goes_on(state)):
             async for item in writer.snapshot(state):
                 yield item
         if state is not None and not is_news and not writer.has_snapshots:
-            for given in feed.catch_up(state):
+            for given in native.catch_up(state):
                 async for item in writer.write(given):
                     yield item
         subscription = self.ref.events(number)
@@ -152,9 +158,9 @@ class Conversation:
                     waits = found.event.status is Status.WAITING
                     if waits:
                         break
-                for given in feed.event(found.event):
+                for given in native.event(found.event):
                     if isinstance(given, Differs):
-                        async for item in self._again(feed, writer):
+                        async for item in self._again(native, writer):
                             yield item
                     else:
                         async for item in writer.write(given):
@@ -170,16 +176,16 @@ class Conversation:
                     asked.exception()  # asyncio logs one that nobody has looked at
         now = await self.ref.state()
         requests = outcome.requests if isinstance(outcome, Interrupted) else ()
-        for given in (*feed.catch_up(now), *feed.end(requests)):
+        for given in (*native.catch_up(now), *native.end(requests)):
             if not isinstance(given, Differs):
                 async for item in writer.write(given):
                     yield item
         async for item in writer.end(outcome, now, waits=waits):
             yield item
 
-    async def _again(self, feed: Feed, writer: Writer[T]) -> AsyncIterator[T]:
+    async def _again(self, native: NativeEvents, writer: Writer[T]) -> AsyncIterator[T]:
         state = await self.ref.state()
-        feed.knows(state)
+        native.knows(state)
         async for item in writer.snapshot(state):
             yield item
 
@@ -196,13 +202,13 @@ class Conversation:
     def _what_is_asked(
         self, state: AgentState | None
     ) -> tuple[Callable[[], Awaitable[Outcome | None]] | None, bool]:
-        """What is to be done, and whether it is something new."""
+        """What is to be done, and whether that is something new."""
         said, ref = self.said, self.ref
         answered = {answer.id for answer in said.answers}
         asked = () if state is None else state.requests
         results = [each for each in said.results(asked) if each.id not in answered]
         if results:
-            need(self.user, "act")
+            need(self.user, "run")
         if said.answers or results:
             return self._answered(state, [*said.answers, *results])
         id = said.message_id
@@ -224,7 +230,7 @@ class Conversation:
     def _new_message(
         self, state: AgentState | None, content: UserInput, stored_id: str
     ) -> Callable[[], Awaitable[Outcome | None]]:
-        need(self.user, "act")
+        need(self.user, "run")
         if state is not None and state.requests:
             raise refused(
                 409,
@@ -287,7 +293,7 @@ class Conversation:
 
 
 def refusal_of(error: Exception) -> Exception:
-    """The error, with one name for an answer that came too late, and for one that was overtaken."""
+    """The error for a client. An answer that is too late, or was overtaken, has its own name."""
     if isinstance(error, RequestExpired):
         return refused(409, "InterruptExpired", "The time for an answer is over.")
     if isinstance(error, AlreadyDecided):
@@ -309,7 +315,7 @@ def _goes_on(state: AgentState) -> bool:
 
 
 def _waits(state: AgentState | None) -> bool:
-    """Whether its tools sleep, or wait for the outside: perhaps for days."""
+    """Whether tools of the agent sleep, or wait for the outside: perhaps for days."""
     return state is not None and state.status == "waiting"
 
 

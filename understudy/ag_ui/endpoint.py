@@ -21,6 +21,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from understudy._base.json_values import shown
+from understudy.actors import Runtime
 from understudy.ag_ui import protocol, vercel_ai
 from understudy.ag_ui.conversation import OWN_ID, Conversation, Said, Writer
 from understudy.ag_ui.frontend_tools import checked_tools
@@ -28,7 +29,6 @@ from understudy.ag_ui.site import (
     AgentIdOf,
     ShareState,
     Site,
-    Source,
     SourceOf,
     need,
     own_threads,
@@ -49,7 +49,7 @@ _RECONNECT = re.compile(r"/([^/]+)/stream")
 
 
 def ag_ui(
-    runtime: Source | SourceOf,
+    runtime: Runtime | SourceOf,
     *,
     agent: str,
     auth: Auth | None = None,
@@ -97,7 +97,7 @@ def ag_ui(
 
 
 def vercel(
-    runtime: Source | SourceOf,
+    runtime: Runtime | SourceOf,
     *,
     agent: str,
     auth: Auth | None = None,
@@ -136,7 +136,7 @@ def vercel(
         return answered(user, vercel_ai.said_in(body), vercel_ai.calls_in(body))
 
     async def again(thread_id: str, user: User) -> Response:
-        need(user, "read")
+        need(user, "display_events")
         ref = site.ref(site.source(), user, thread_id)
         try:
             await site.info(ref)
@@ -154,7 +154,7 @@ def vercel(
 
 def _site(
     what: str,
-    runtime: Source | SourceOf,
+    runtime: Runtime | SourceOf,
     agent: object,
     auth: object,
     agent_id: AgentIdOf | None,
@@ -175,7 +175,7 @@ def _site(
         raise UsageError(
             f"{what}(share_state=...) takes a bool or a function, got {shown(share_state)}"
         )
-    source_of = (lambda: cast("Source", runtime)) if is_source else cast("SourceOf", runtime)
+    source_of = (lambda: cast("Runtime", runtime)) if is_source else cast("SourceOf", runtime)
     return Site(source_of, agent, agent_id or own_threads(agent), share_state, frontend_tools)
 
 
@@ -215,7 +215,7 @@ class _Endpoint:
         raise refused(405, "MethodNotAllowed", "Post what is said.")
 
     async def _cancel(self, request: Request, user: User) -> Response:
-        need(user, "act")
+        need(user, "cancel")
         data = await read_json(request)
         thread_id = data.get("threadId", data.get("id")) if isinstance(data, dict) else None
         if not isinstance(thread_id, str):
@@ -230,7 +230,7 @@ class _Endpoint:
 
 
 class _Json:
-    """Says that what is refused is told as JSON: there are no pages here."""
+    """Makes the guard refuse as JSON: there are no pages here."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app

@@ -4,39 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 from urllib.parse import quote
 
 from understudy._base.json_values import shown
-from understudy.actors import AgentInfo, AgentRef
+from understudy.actors import AgentInfo, AgentRef, Runtime
+from understudy.actors.verbs import VERBS
 from understudy.errors import UnderstudyError, UsageError
-from understudy.interrupts import Request
 from understudy.login import User
 from understudy.login.problems import refused
-from understudy.login.users import Right
 from understudy.state.agent_state import AgentState
-from understudy.tools import Tool
 
-
-class Source(Protocol):
-    """What runs the agents: a `Runtime`, or a `Cluster`."""
-
-    def get(self, id: str) -> AgentRef: ...
-
-    def spawn(self, agent: str, id: str | None = None) -> AgentRef: ...
-
-    def tool_of(self, request: Request) -> Tool | None: ...
-
-
-SourceOf = Callable[[], Source]
+SourceOf = Callable[[], Runtime]
+"""Gives what runs the agents: a `Runtime`, or a `Cluster`."""
 AgentIdOf = Callable[[User, str], str | None]
-"""By the user and the id of a conversation, the id of its agent; None: there is none for them."""
+"""Gives the id of an agent by the user and the id of the conversation; None: the user has none."""
 ShareState = bool | Callable[[AgentState], Any]
 
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """One endpoint.
+    """One endpoint, and its agents.
 
     Args:
         source_of: gives the runtime.
@@ -53,7 +41,7 @@ class Site:
     share_state: ShareState = False
     frontend_tools: frozenset[str] = frozenset()
 
-    def source(self) -> Source:
+    def source(self) -> Runtime:
         """The runtime.
 
         Raises:
@@ -65,7 +53,7 @@ class Site:
         except (AttributeError, LookupError, UnderstudyError) as error:
             raise refused(503, "NotStarted", "The runtime is not started yet.") from error
 
-    def ref(self, source: Source, user: User, thread_id: str) -> AgentRef:
+    def ref(self, source: Runtime, user: User, thread_id: str) -> AgentRef:
         """The agent of a conversation; it may not exist yet.
 
         Raises:
@@ -119,7 +107,7 @@ class Site:
 
 
 def own_threads(agent: str) -> AgentIdOf:
-    """Each user has conversations of their own: nobody comes to those of others by an id."""
+    """The ids of agents where each user has their own conversations: no id leads to another's."""
 
     def id_of(user: User, thread_id: str) -> str:
         # Quoted, no part has a colon: two users, or two agents, never share an id.
@@ -129,17 +117,18 @@ def own_threads(agent: str) -> AgentIdOf:
 
 
 def unknown_thread() -> Exception:
-    """The refusal for a conversation that is none, or is not the user's."""
+    """The refusal of a conversation that does not exist, or is not the user's."""
     return refused(404, "UnknownThread", "There is no such conversation.")
 
 
-def need(user: User, right: Right) -> None:
-    """Refuse the request if the user may not do that.
+def need(user: User, verb: str) -> None:
+    """Refuse the request if the user may not call this verb.
 
     Raises:
         Refused: if so.
 
     """
+    right = VERBS[verb].right
     if right not in user.may:
         raise refused(
             403, "NotAllowed", f"{user.name} may not do that: it needs the right '{right}'."

@@ -27,7 +27,7 @@ from understudy.agent.build_definition import (
     check_prompt,
 )
 from understudy.agent.decisions import Decisions
-from understudy.agent.run_environment import EnvironmentOptions, RunEnvironment, RunOptions
+from understudy.agent.run_environment import EnvironmentOptions, RunOptions, environment_of
 from understudy.agent.run_sync import run_sync
 from understudy.agent.runner import Runner
 from understudy.agent.streaming import streamed
@@ -300,7 +300,7 @@ class Agent(BaseAgent[DepsT_contra, OutputT_co]):
             force=force,
             ends_at=ends_at,
         )
-        environment = RunEnvironment.of(
+        environment = environment_of(
             deps=deps,
             pause_when=pause_when,
             clock=clock,
@@ -426,7 +426,7 @@ class Agent(BaseAgent[DepsT_contra, OutputT_co]):
             JournalFailed: if the journal refuses a record.
 
         """
-        environment = RunEnvironment.of(
+        environment = environment_of(
             deps=deps,
             pause_when=pause_when,
             clock=clock,
@@ -481,7 +481,7 @@ class Agent(BaseAgent[DepsT_contra, OutputT_co]):
             JournalFailed: if the journal refuses a record.
 
         """
-        environment = RunEnvironment.of(**options)
+        environment = environment_of(**options)
         try:
             return await self.runner.retry(state, environment=environment)
         finally:

@@ -11,7 +11,7 @@ from pydantic_ai.native_tools import MemoryTool
 from understudy.errors import UsageError
 from understudy.models.output import OUTPUT_TOOL
 from understudy.models.requirements import native_names
-from understudy.modes.steps.model_call.request import ask_for_output
+from understudy.modes.steps.model_call.ask_model import ask_for_output
 from understudy.run.definition import AgentDefinition
 from understudy.run.model_input import ModelInput
 from understudy.tools import Tool, ToolResult
@@ -73,6 +73,6 @@ def check_models(definition: AgentDefinition, models: Sequence[Model]) -> None:
 
 
 def known_models(definition: AgentDefinition) -> list[Model]:
-    """Its models that are given as such; names are looked up at the first run."""
+    """The models of the definition that are objects; names are looked up at the first run."""
     models = (definition.model, *definition.fallback_models)
     return [model for model in models if isinstance(model, Model)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -24,20 +25,20 @@ from understudy.modes.steps.run_end import call_end_hooks, outcome_of
 from understudy.outcomes import Outcome
 from understudy.run.definition import AgentDefinition, ChildAgent, Gate, PauseWhen
 from understudy.run.ledger import ChildLedger, end_run
-from understudy.run.run import Run
+from understudy.run.run import ChildRunner, Run
 from understudy.state.agent_state import AgentState
 from understudy.state.records import End, RunStarted
 from understudy.state.run_state import RunState
 from understudy.stopping import StopSignals
 
 
-class NestedRuns:
+class NestedRuns(ChildRunner):
     """Runs the children of a run: the agents of its tool calls, or of its workflow."""
 
     def __init__(self) -> None:
         self._models: WeakKeyDictionary[AgentDefinition, tuple[Model, ...]] = WeakKeyDictionary()
         self._asked: dict[str, Model] = {}
-        """By their names, the models that were given to `Run.ask_model`."""
+        """The models that were given to `Run.ask_model`, by their names."""
 
     async def run(
         self, parent: Run, key: str, child: ChildAgent, message: ModelRequest | None
@@ -115,7 +116,7 @@ class NestedRuns:
     async def ask_model(
         self, run: Run, key: str, messages: Any, model: Any, output_type: Any
     ) -> Any:
-        """As `Run.ask_model`."""
+        """Ask a model, as of `Run.ask_model`."""
         from understudy.modes.steps.model_call.ask_separately import (
             ask_separately,  # who asks none does without it
         )
@@ -130,26 +131,11 @@ class NestedRuns:
         ledger = ChildLedger(parent.ledger, key, definition.name)
         assert ledger.state.run is not None, "a child's run is made once its start is recorded"
         shares = ledger.state.run.shared is not None
-        return Run(
-            definition=definition,
-            ledger=ledger,
-            models=models,
-            clock=parent.clock,
-            new_id=parent.new_id,
-            threads=parent.threads,
-            shared=parent.shared,
-            agent_id=ledger.state.run.agent_id,
-            agent_path=(*parent.agent_path, definition.name),
-            deps=parent.deps,
-            pause_when=_pause_when(parent) if shares else None,
-            streaming=lambda: parent.streaming,
-            is_to_end_attempt=parent.is_to_end_attempt,
-            pause_requested=parent.pause_requested,
-            abandon_later=parent.abandon_later,
-            parent=parent,
-            children=self,
-            instrument=parent.instrument,
-        )
+        environment = parent.environment
+        pause_when = _pause_when(parent) if shares else None
+        if environment.pause_when is not pause_when:
+            environment = replace(environment, pause_when=pause_when)
+        return Run(definition, ledger, environment, models=models, children=self, parent=parent)
 
     def _definition_of(self, parent: AgentDefinition, child: RunState) -> AgentDefinition | None:
         """The definition of a child: declared by its parent, or run by a tool in this process."""
@@ -258,8 +244,9 @@ def models_of(definition: AgentDefinition) -> tuple[Model, ...]:
 
 
 def _pause_when(parent: Run) -> PauseWhen | None:
-    """For an agent of a workflow: each `pause_when` of the workflow also pauses its agents."""
-    given = [when for when in (parent.definition.pause_when, parent.pause_when) if when is not None]
+    """The `pause_when` of an agent of a workflow: each of the workflow also pauses its agents."""
+    both = (parent.definition.pause_when, parent.environment.pause_when)
+    given = [pause_when for pause_when in both if pause_when is not None]
     if len(given) < 2:
         return given[0] if given else None
 

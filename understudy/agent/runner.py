@@ -17,10 +17,9 @@ from pydantic_ai.models import Model
 from understudy._base.clock import Clock
 from understudy._base.context_codecs import Context
 from understudy._base.json_values import shown
-from understudy._base.worker_threads import WorkerThreads
 from understudy.agent.decisions import Decisions, check_decisions, decide, refuse_inside_run
 from understudy.agent.nested_runs import NestedRuns, message_to_go_on, models_of, seeds_of
-from understudy.agent.run_environment import RunEnvironment, RunOptions
+from understudy.agent.run_environment import RunOptions
 from understudy.errors import (
     NoProgress,
     NotInterrupted,
@@ -35,6 +34,7 @@ from understudy.modes.steps.check_stop import ANSWER_PROMPT
 from understudy.modes.steps.run_end import WITHDRAWN, call_end_hooks, end_of, outcome_of
 from understudy.outcomes import Interrupted, Outcome, Paused
 from understudy.run.definition import AgentDefinition
+from understudy.run.environment import RunEnvironment
 from understudy.run.instructions import render
 from understudy.run.ledger import Ledger, end_run, ledger_tree
 from understudy.run.run import Run
@@ -53,7 +53,6 @@ from understudy.state.records import (
 from understudy.state.run_state import RunState
 from understudy.stopping import StopSignal, StopSignals
 
-_THREADS = WorkerThreads()
 MAX_RETRIES = 5
 """How often in a row a failed run is continued without getting any further."""
 
@@ -140,6 +139,7 @@ class Runner:
         *,
         options: RunOptions | None = None,
         environment: RunEnvironment,
+        run_id: str | None = None,
         message_ids: tuple[str, ...] = (),
         occurrence: Occurrence | None = None,
         context: Context = MappingProxyType({}),
@@ -153,6 +153,7 @@ class Runner:
             message: the input; None for a retry of the last run, which failed.
             options: of this run; None for those of the run that is retried.
             environment: of this attempt.
+            run_id: of the run; None: a new id.
             message_ids: the ids of the queued messages that `message` is made of.
             occurrence: the time of a schedule that it is the run of.
             context: of who sent the message.
@@ -179,11 +180,14 @@ class Runner:
             assert failed is not None, "any other run has options of its own"
             options = _options_of(failed)
 
+        given_at = None if message is None else message.timestamp
+        began = given_at or environment.clock.now()
+
         def started() -> RunStarted:
             return RunStarted(
-                run_id=environment.new_id(),
+                run_id=run_id or environment.new_id(),
                 agent=definition.name,
-                at=environment.clock.now(),
+                at=began,
                 message=message,
                 continues=None if failed is None else failed.run_id,
                 until_tool=options.until_tool,
@@ -348,28 +352,12 @@ class Runner:
         *,
         models: tuple[Model, ...] | None = None,
     ) -> Run:
-        definition = self._definition
         return Run(
-            definition=definition,
-            ledger=ledger,
+            self._definition,
+            ledger,
+            environment,
             models=self.models if models is None else models,
-            clock=environment.clock,
-            new_id=environment.new_id,
-            threads=environment.threads or _THREADS,
-            shared=environment.shared,
-            agent_id=environment.agent_id or definition.name,
-            agent_path=(definition.name,),
-            deps=environment.deps,
-            pause_when=environment.pause_when,
-            streaming=environment.streaming or (lambda: environment.emit is not None),
-            is_to_end_attempt=environment.is_to_end_attempt,
-            pause_requested=environment.pause_requested,
-            abandon_later=environment.abandon_later,
-            cancellation=environment.cancellation,
             children=self._children,
-            instrument=environment.instrument,
-            prices=environment.prices,
-            effect_defaults=environment.effect_defaults,
         )
 
     async def _check_instructions(self, state: AgentState, seeds: Mapping[str, Any]) -> None:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from understudy.actors import AgentRef
+from understudy.actors.verbs import VERBS, Verb, arguments_of
 from understudy.cli.api import Api, agent_path
 from understudy.cli.exits import FAILED, USAGE, refuse
 from understudy.cli.inputs import confirm, parsed_json, read_input
@@ -57,7 +61,7 @@ def send(
         "message_id": message_id,
         "steer": True if steer else None,
     }
-    _post(id, "/messages", body, where, out, "the message is recorded")
+    _post(id, "/messages", body, where, out, VERBS["send"].said)
 
 
 def run(
@@ -90,85 +94,56 @@ def run(
         "go_on": True if go_on else None,
     }
     if not wait:
-        _tell(out, api.post(agent_path(id, "/messages"), body), "the message is recorded")
+        _tell(out, api.post(agent_path(id, "/messages"), body), VERBS["run"].said)
         return
     raise typer.Exit(follow_run(api, id, body, out, timeout=timeout))
 
 
-def cancel(
-    id: IdArgument,
-    message: Annotated[str, typer.Option("--message", "-m", help="Why.")] = "cancelled",
-    *,
-    where: Where,
-    out: Output,
-) -> None:
-    """Stop the current run at once."""
-    body = {"message": message}
-    _post(id, "/cancel", body, where, out, "the run is stopped")
+_SPELT: Mapping[str, Any] = {
+    "call_key": typer.Argument(
+        metavar="CALL", help="The whole key of the call: `doubts` lists it."
+    ),
+    "happened": typer.Option(
+        " /--undone", help="It took no effect: an equal call may run.", show_default=False
+    ),
+    "how": typer.Option("--how", help="What was found out, for the record."),
+    "message": typer.Option("--message", "-m", help="Why."),
+    "message_id": typer.Argument(metavar="MESSAGE", help="Its id."),
+    "reason": typer.Option("--reason", help="Why."),
+    "run_id": typer.Option("--run", metavar="RUN", help="Only this run, and once."),
+    "tool": typer.Argument(metavar="TOOL", help="Its name."),
+}
+"""How the command line spells arguments of verbs. Any other is an option of its name."""
 
 
-def pause(
-    id: IdArgument,
-    reason: Annotated[str, typer.Option("--reason", help="Why.")] = "pause",
-    *,
-    where: Where,
-    out: Output,
-) -> None:
-    """Pause the run after the model's next reply; without one, the next run."""
-    said = "it pauses after the model's next reply"
-    _post(id, "/pause", {"reason": reason}, where, out, said)
+def command_of(verb: Verb) -> Callable[..., None]:
+    """The command for a verb whose call is its arguments: those of its method."""
+    method = getattr(AgentRef, verb.method)
+    parameters: dict[str, Any] = {"id": IdArgument}
+    defaults: dict[str, Any] = {}
+    for name, argument in arguments_of(method).model_fields.items():
+        spelt = _SPELT.get(name) or typer.Option()
+        parameters[name] = Annotated[argument.annotation, spelt]
+        if not argument.is_required():
+            defaults[name] = argument.default
 
+    def command(id: str, *, where: Where, out: Output, **given: Any) -> None:
+        _post(id, f"/{verb.name}", given, where, out, verb.said)
 
-def unpause(
-    id: IdArgument,
-    *,
-    where: Where,
-    out: Output,
-) -> None:
-    """Continue a paused run."""
-    _post(id, "/unpause", {}, where, out, "the run continues")
-
-
-def retry(
-    id: IdArgument,
-    run: Annotated[
-        str | None,
-        typer.Option("--run", metavar="RUN", help="Only this run: again, it is retried once."),
-    ] = None,
-    *,
-    where: Where,
-    out: Output,
-) -> None:
-    """Continue the last run where it failed; one in quarantine is released, and continues."""
-    _post(id, "/retry", {"run_id": run}, where, out, "the run continues where it failed")
-
-
-def settle(
-    id: IdArgument,
-    call_key: Annotated[
-        str, typer.Argument(metavar="CALL", help="The whole key of the call: `doubts` lists it.")
-    ],
-    how: Annotated[str, typer.Option("--how", help="What was found out, for the record.")],
-    *,
-    undone: Annotated[
-        bool, typer.Option("--undone", help="It took no effect: an equal call may run.")
-    ] = False,
-    where: Where,
-    out: Output,
-) -> None:
-    """Say what a call in doubt did: it is known now."""
-    body = {"call_key": call_key, "how": how, "happened": not undone}
-    _post(id, "/settle", body, where, out, "the doubt is settled")
-
-
-def compact(
-    id: IdArgument,
-    *,
-    where: Where,
-    out: Output,
-) -> None:
-    """Replace the records of an agent by a snapshot of its state."""
-    _post(id, "/compact", {}, where, out, "the records are compacted")
+    summary = (method.__doc__ or "").partition("\n")[0].partition(";")[0]
+    command.__name__, command.__doc__ = verb.name, f"{summary.rstrip('.')}."
+    command.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+        [
+            inspect.Parameter(
+                name,
+                inspect.Parameter.KEYWORD_ONLY,
+                default=defaults.get(name, inspect.Parameter.empty),
+                annotation=annotation,
+            )
+            for name, annotation in {**parameters, "where": Where, "out": Output}.items()
+        ]
+    )
+    return command
 
 
 def delete(
@@ -183,7 +158,7 @@ def delete(
     if not yes:
         question = f"Delete {id!r} and all its records?"
         confirm(question, to="that the agent is deleted", otherwise="nothing was deleted")
-    _tell(out, api.delete(agent_path(id), {"confirm": id}), "it is deleted")
+    _tell(out, api.delete(agent_path(id), {"confirm": id}), VERBS["delete"].said)
 
 
 def export(
@@ -218,7 +193,7 @@ def import_(
     if not isinstance(data, dict):
         refuse(USAGE, f"{file} is no export: it is no JSON object")
     api = where.changing()
-    _tell(out, api.post("/import", {"data": data, "id": id}), "it is imported")
+    _tell(out, api.post("/import", {"data": data, "id": id}), VERBS["import_"].said)
 
 
 def recover(

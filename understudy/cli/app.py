@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import importlib.metadata
-from typing import Annotated
+from collections.abc import Callable
+from typing import Annotated, Any
 
 import typer
 
+from understudy.actors.verbs import VERBS
 from understudy.cli import acting, deciding, demo, doctor, inspect, mcp, serve
 from understudy.cli.exits import told
 from understudy.cli.options import spread
@@ -46,7 +48,7 @@ def understudy(
     """See the help of the application."""
 
 
-for _function in (
+_COMMANDS: tuple[Callable[..., Any], ...] = (
     serve.serve,
     mcp.mcp,
     demo.demo,
@@ -64,17 +66,13 @@ for _function in (
     inspect.history,
     acting.send,
     acting.run,
-    acting.cancel,
-    acting.pause,
-    acting.unpause,
-    acting.retry,
-    acting.settle,
+    *(acting.command_of(verb) for verb in VERBS.values() if verb.plain),
     inspect.schedules,
     acting.export,
     acting.import_,
-    acting.compact,
     acting.delete,
     acting.recover,
     doctor.doctor,
-):
-    app.command(_function.__name__.strip("_"))(told(spread(_function)))
+)
+for _function in _COMMANDS:
+    app.command(_function.__name__.strip("_").replace("_", "-"))(told(spread(_function)))

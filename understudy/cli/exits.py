@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable
 from contextlib import ExitStack
 from contextvars import ContextVar
-from typing import Any, NoReturn, Protocol, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 import httpx2
 import typer
@@ -46,7 +46,7 @@ OUTCOMES = {
     "withdrawn": STOPPED,
     "failed": RUN_FAILED,
 }
-"""Of `run --wait`."""
+"""The exit codes of `run --wait`, by the outcome of the run."""
 _OF_STATUS = {400: USAGE, 404: NOT_FOUND, 409: STALE, 422: STALE, 503: STORE, 504: STORE}
 _OF_ERRORS: tuple[tuple[type[Exception], int], ...] = (
     (UnknownAgent, NOT_FOUND),
@@ -65,20 +65,9 @@ F = TypeVar("F", bound=Callable[..., Any])
 _to_close: ContextVar[ExitStack] = ContextVar("_to_close")
 
 
-class Closes(Protocol):
-    """A connection, a file ..."""
-
-    def close(self) -> None:
-        """Close it."""
-
-
-C = TypeVar("C", bound=Closes)
-
-
-def closed_at_end(opened: C) -> C:
-    """What is closed when the command ends, however it does."""
-    _to_close.get().callback(opened.close)
-    return opened
+def close_at_end(close: Callable[[], None]) -> None:
+    """Call a function when the command ends, however it ends."""
+    _to_close.get().callback(close)
 
 
 class Refusal(Exception):
@@ -105,7 +94,7 @@ class ApiProblem(Exception):
 
     @property
     def code(self) -> int:
-        """The exit code of it."""
+        """The exit code of this problem."""
         if self.error in ("LoginNeeded", "NoApi", "OwnedElsewhere", "StoreUnavailable"):
             return STORE
         if self.error in ("AgentDeleted", "UnknownAgent"):
@@ -123,7 +112,7 @@ def code_of(error: Exception) -> int:
 
 
 def message_of(error: Exception) -> str:
-    """What a person is told of an error. What runs do meanwhile is for those who run them."""
+    """The text of an error for a person. What runs do meanwhile is the server's concern."""
     if isinstance(error, StoreUnavailable):
         return f"the store cannot be reached: {error.cause}"
     return text_of(error)

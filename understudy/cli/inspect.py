@@ -18,7 +18,7 @@ from understudy.cli.show import indented, row_lines, tree_rows
 from understudy.cli.sources import every_row
 from understudy.cli.text import ago, clean, line, shown_json, told_apart, utc
 from understudy.state.files import listed
-from understudy.state.why import why
+from understudy.state.why import queue_of, why
 
 IdArgument = Annotated[str, typer.Argument(metavar="ID", help="The id of the agent.")]
 LimitOption = Annotated[int, typer.Option("--limit", min=1, help="How many rows.")]
@@ -76,7 +76,7 @@ def show(
         "requests": [request.to_dict() for request in state.requests],
         "waits": jsonable(list(state.waits)),
         "doubts": jsonable(list(state.doubts_in_tree.values())),
-        "queue": list(state.queue),
+        "queue": queue_of(state),
         "next_due": utc(state.next_due),
         "files": [{"path": path, "size": file.size} for path, file in listed(state.files)],
         "rows": display["rows"],
@@ -95,6 +95,8 @@ def show(
     for request in state.requests:
         asked = f"{line(request.about)} waits for a person"
         out.say(f"? {asked}: understudy approve {line(request.id)}", "yellow")
+    for queued in data["queue"]:
+        out.say(f"> {queued['what']} waits for its turn: {line(queued['message_id'])}", "dim")
     for file in data["files"]:
         path = told_apart(clean(file["path"], lines=False))
         out.say(f"file: {path}  {file['size']:,} bytes", "dim")

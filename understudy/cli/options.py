@@ -9,7 +9,7 @@ from typing import Any
 
 from understudy.cli.api import Api
 from understudy.cli.output import JsonlOption, JsonOption, Output
-from understudy.cli.sources import Inspection
+from understudy.cli.sources import Source
 from understudy.cli.targets import StoreOption, TokenOption, UrlOption, changing, looking
 
 
@@ -21,7 +21,7 @@ class Where:
     url: str | None
     token: str | None
 
-    def looking(self) -> Inspection:
+    def looking(self) -> Source:
         """What a command that changes nothing looks into."""
         return looking(self.store, self.url, self.token)
 

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import json
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
-from types import TracebackType
-from typing import Any, Protocol
+from typing import Any, Self
 
 from understudy.actors import Observer
+from understudy.actors.observer import ObservedAgent
 from understudy.cli.api import Api, agent_path
 from understudy.cli.exits import ApiProblem
-from understudy.errors import UnknownAgent
 from understudy.state.agent_state import AgentState
 
 POLL = 0.3
-"""Seconds between two looks of `--follow` into a store."""
+"""Seconds until an agent that is not there yet is asked for again."""
 PAGE = 500
 
 
@@ -29,22 +29,42 @@ class Found:
     next: str | None
 
 
-class Source(Protocol):
-    """Tells of agents. The data has the form of the API, whatever it comes from."""
+class Source(ABC):
+    """Tells of agents. The data has the form of the API, whatever it comes from.
 
-    def now(self) -> datetime: ...
-    def agents(self, *, after: str | None, limit: int, **filters: Any) -> Found: ...
-    def pending(self, *, after: str | None, limit: int, **filters: Any) -> Found: ...
-    def doubts(self, *, after: str | None, limit: int, **filters: Any) -> Found: ...
-    def agent(self, id: str) -> dict[str, Any]: ...
-    def state(self, id: str) -> AgentState: ...
-    def history(self, id: str, *, after: int, limit: int) -> dict[str, Any]: ...
-    def display(self, id: str, *, after: int = 0) -> dict[str, Any]: ...
-    def follow_display(self, id: str, after: int) -> Iterator[dict[str, Any] | None]: ...
-    def events(self, id: str, *, after: int, follow: bool) -> Iterator[dict[str, Any]]: ...
-    def feed(self, *, after: str | None, follow: bool) -> Iterator[dict[str, Any]]: ...
-    def export(self, id: str) -> dict[str, Any]: ...
+    In a `with` it is closed at the end.
+    """
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.close()
+
+    @abstractmethod
     def close(self) -> None: ...
+    @abstractmethod
+    def now(self) -> datetime: ...
+    @abstractmethod
+    def agents(self, *, after: str | None, limit: int, **filters: Any) -> Found: ...
+    @abstractmethod
+    def pending(self, *, after: str | None, limit: int, **filters: Any) -> Found: ...
+    @abstractmethod
+    def doubts(self, *, after: str | None, limit: int, **filters: Any) -> Found: ...
+    @abstractmethod
+    def agent(self, id: str) -> dict[str, Any]: ...
+    @abstractmethod
+    def state(self, id: str) -> AgentState: ...
+    @abstractmethod
+    def history(self, id: str, *, after: int, limit: int) -> dict[str, Any]: ...
+    @abstractmethod
+    def display(self, id: str, *, after: int = 0) -> dict[str, Any]: ...
+    @abstractmethod
+    def events(self, id: str, *, after: int, follow: bool) -> Iterator[dict[str, Any]]: ...
+    @abstractmethod
+    def feed(self, *, after: str | None, follow: bool) -> Iterator[dict[str, Any]]: ...
+    @abstractmethod
+    def export(self, id: str) -> dict[str, Any]: ...
 
 
 _ROW = (
@@ -62,26 +82,8 @@ _ROW = (
 """The fields of an agent of the list: its page has more."""
 
 
-class Inspection:
-    """A source in a `with`."""
-
-    def __init__(self, source: Source) -> None:
-        self.source = source
-
-    def __enter__(self) -> Source:
-        return self.source
-
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc_value: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.source.close()
-
-
 def every_row(listed: Any, limit: int | None, **filters: Any) -> Iterator[dict[str, Any]]:
-    """The rows of all pages, or the first of them."""
+    """The rows of all pages, or the first `limit` rows."""
     after: str | None = None
     left = limit
     while left is None or left > 0:
@@ -94,8 +96,8 @@ def every_row(listed: Any, limit: int | None, **filters: Any) -> Iterator[dict[s
             return
 
 
-class StoreSource:
-    """An `Observer`: it takes no lock, needs no definition, and changes nothing."""
+class StoreSource(Source):
+    """A source that reads a store by an `Observer`, beside its runtime."""
 
     def __init__(self, store: str) -> None:
         self._observer = Observer(store)
@@ -135,24 +137,12 @@ class StoreSource:
     def display(self, id: str, *, after: int = 0) -> dict[str, Any]:
         return {"id": id, **self._observer.display(id, after=after).get().to_dict()}
 
-    def follow_display(self, id: str, after: int) -> Iterator[dict[str, Any] | None]:
-        while True:
-            try:
-                update = self.display(id, after=after)
-            except UnknownAgent:
-                update = {"rows": [], "seq": after}
-            after = update["seq"]
-            yield update
-            time.sleep(POLL)
-
     def events(self, id: str, *, after: int, follow: bool) -> Iterator[dict[str, Any]]:
-        while True:
-            for event in self._observer.events(id, after).get():
-                after = event.seq or after
-                yield event.to_dict()
-            if not follow:
-                return
-            time.sleep(POLL)
+        events = ObservedAgent(self._observer, id).events(after)
+        if not follow:
+            events.close()  # what is recorded can still be read
+        for event in events:
+            yield event.to_dict()
 
     def feed(self, *, after: str | None, follow: bool) -> Iterator[dict[str, Any]]:
         feed = self._observer.events(after=after, start="oldest")
@@ -163,8 +153,8 @@ class StoreSource:
         return self._observer.export(id).get()
 
 
-class ApiSource:
-    """The API of a running server."""
+class ApiSource(Source):
+    """A source that asks the API of a running server."""
 
     def __init__(self, api: Api) -> None:
         self.api = api
@@ -206,36 +196,34 @@ class ApiSource:
         return found
 
     def follow_display(self, id: str, after: int) -> Iterator[dict[str, Any] | None]:
+        """The updates of the rows, without an end; None while there is no such agent."""
         while True:
             try:
-                path = agent_path(id, "/conversation/events")
-                for number, data in self.api.stream(path, after):
-                    update = json.loads(data)
-                    after = int(number) if number and number.isdecimal() else after
-                    yield update
+                yield from self._followed(agent_path(id, "/conversation/events"), after)
             except ApiProblem as problem:
                 if problem.status != 404:
                     raise
-                yield None  # it is not there yet
+                yield None
                 time.sleep(POLL)
 
     def events(self, id: str, *, after: int, follow: bool) -> Iterator[dict[str, Any]]:
-        path = agent_path(id, "/events") + ("" if follow else "?follow=0")
-        while True:
-            for number, data in self.api.stream(path, after):
-                after = int(number) if number is not None and number.isdecimal() else after
-                yield json.loads(data)
-            if not follow:
-                return
+        return self._followed(agent_path(id, "/events"), after, follow=follow)
 
     def feed(self, *, after: str | None, follow: bool) -> Iterator[dict[str, Any]]:
+        found = self._followed("/events?start=oldest", after, follow=follow)
+        return (event for event in found if event)  # the first one is the position of the stream
+
+    def _followed(
+        self, path: str, after: str | int | None, *, follow: bool = True
+    ) -> Iterator[dict[str, Any]]:
+        """The data of a stream. The server ends it now and then; the next one goes on behind it."""
+        separator = "&" if "?" in path else "?"
         while True:
-            path = "/events?start=oldest" + ("" if follow else "&follow=0")
-            for cursor, data in self.api.stream(path, after):
-                after = cursor or after
-                event = json.loads(data)
-                if event:  # else it is the position of the stream
-                    yield event
+            for id, data in self.api.stream(
+                f"{path}{'' if follow else f'{separator}follow=0'}", after
+            ):
+                after = id or after
+                yield json.loads(data)
             if not follow:
                 return
 

@@ -8,8 +8,8 @@ import typer
 
 from understudy.cli import servers
 from understudy.cli.api import Api
-from understudy.cli.exits import STORE, USAGE, closed_at_end, refuse
-from understudy.cli.sources import ApiSource, Inspection, StoreSource
+from understudy.cli.exits import STORE, USAGE, close_at_end, refuse
+from understudy.cli.sources import ApiSource, Source, StoreSource
 
 StoreOption = Annotated[
     str | None,
@@ -39,11 +39,11 @@ TokenOption = Annotated[
 ]
 
 
-def looking(store: str | None, url: str | None, token: str | None) -> Inspection:
-    """What a command that changes nothing looks into."""
+def looking(store: str | None, url: str | None, token: str | None) -> Source:
+    """The source of a command that changes nothing."""
     if url is None and store is not None:
-        return Inspection(StoreSource(store))
-    return Inspection(ApiSource(changing(store, url, token)))
+        return StoreSource(store)
+    return ApiSource(changing(store, url, token))
 
 
 def changing(store: str | None, url: str | None, token: str | None) -> Api:
@@ -53,7 +53,7 @@ def changing(store: str | None, url: str | None, token: str | None) -> Api:
         known = next(
             (server for server in found if server.url.rstrip("/") == url.rstrip("/")), None
         )
-        return closed_at_end(Api(url, token if token is not None or known is None else known.token))
+        return _opened(url, token if token is not None or known is None else known.token)
     if store is not None:
         name = servers.store_name(store)
         found = [server for server in found if server.store == name]
@@ -68,7 +68,13 @@ def changing(store: str | None, url: str | None, token: str | None) -> Api:
             f"{server.url} ({server.store or 'a store without a name'})" for server in found
         )
         refuse(USAGE, f"several servers run: choose one by --url or --store: {urls}")
-    return closed_at_end(Api(found[0].url, found[0].token if token is None else token))
+    return _opened(found[0].url, found[0].token if token is None else token)
+
+
+def _opened(url: str, token: str | None) -> Api:
+    api = Api(url, token)
+    close_at_end(api.close)
+    return api
 
 
 def _way_out(store: str) -> str:

@@ -12,34 +12,20 @@ import pykka
 
 from understudy._base.clock import new_random_id
 from understudy._base.context_codecs import Context, ContextCodecs
+from understudy.actors.verbs import VERBS, Repeat
 from understudy.cluster.frames import Greeting, Target, dump_arguments, with_state
 from understudy.cluster.hosts import HostEnd, HostPhase
-from understudy.errors import CallLost, OwnedElsewhere, UsageError
+from understudy.errors import CallLost, UsageError
 from understudy.loop_actors.future import Future, refuse
 
 T = TypeVar("T")
 
 ROUTES = 100_000
-"""Of how many agents it is remembered which host has answered last."""
-PAUSE = 0.1
-"""Seconds before a call is repeated for an agent whose owner has ended and may still have it."""
-
-REPEATABLE = frozenset(
-    {
-        "run", "decide", "info", "display", "send", "resume", "cancel_message", "outcome",
-        "compact", "state", "decisions", "settle", "revoke", "history", "stop", "subscribe",
-        "schedules.set",
-        "subscribers",
-        "schedules.list", "schedules.pause", "schedules.resume", "schedules.remove", "resolve",
-        "reject", "load_blobs", "count", "now", "delete", "export", "page", "read_feed", "recover",
-        "recovery", "state_at",
-    }
-)  # fmt: skip
-"""What may be done twice: it is known by an id, or only looks, or comes to the same."""
+"""The number of agents whose definitions and hosts are remembered."""
 
 
 class Calls:
-    """The calls of one cluster. All but `call` and `subscribe` is on the cluster's loop."""
+    """The calls of one cluster. All but `call` and `on_loop` is on the cluster's loop."""
 
     def __init__(
         self,
@@ -127,7 +113,7 @@ class Calls:
     # ------------------------------------------------------------------------ routing
 
     def dispatch(self, wanted: Wanted) -> None:
-        """Send a call to the host that probably has its agent."""
+        """Send a call to a host, which finds the owner of its agent by the store."""
         if self._has_ended:
             refuse(wanted.future, stopped())
             return
@@ -148,7 +134,7 @@ class Calls:
         )
 
     def _pool_of(self, agent: str, running: list[HostEnd]) -> list[HostEnd]:
-        """Those of the running hosts that have this definition, else those that make others."""
+        """The running hosts that have this definition, or else those that make definitions."""
         pools = self._greetings.values()
         if any(agent in pool.agents for pool in pools if pool is not None):
             return [host for host in running if agent in host.agents]
@@ -169,7 +155,12 @@ class Calls:
             return known
         # Each host gets a number of its own for each agent, so where hosts come and go only the
         # agents of these hosts move.
-        return max(pool, key=lambda host: _number(route or self.new_id(), host.name))
+        host = max(pool, key=lambda host: _number(route or self.new_id(), host.name))
+        if route:
+            # Whichever host owns the agent, this one finds it. Later calls go the same way, also
+            # once a host has come that the hash prefers: they must not overtake this call.
+            _remember(self._host_of, route, host)
+        return host
 
     def _locate(self, wanted: Wanted) -> None:
         """Look up the definition of the agent, for hosts have different ones."""
@@ -202,30 +193,12 @@ class Calls:
             return
         running[0].send(wanted, wanted.target, wanted.method, wanted.payload)
 
-    def moved(self, wanted: Wanted, error: OwnedElsewhere) -> bool:
-        """Go on at the owner, if it is a host of this cluster, or was: False if it is not."""
-        for host in self._hosts:
-            if error.host not in host.names:
-                continue
-            is_current = host.greeting is not None and host.greeting.host == error.host
-            if is_current and host.phase is HostPhase.RUNNING:
-                _remember(self._host_of, wanted.route, host)
-                self.dispatch(wanted)
-            else:  # it has ended: what it has is free when its lease ends
-                self.loop.call_later(PAUSE, self.dispatch, wanted)
-            return True
-        return False
-
     def learn(self, wanted: Wanted) -> None:
         """A call is answered: what is known of its agent by that."""
         if wanted.method == "delete":
             self._agent_of.pop(wanted.route, None)
             self._host_of.pop(wanted.route, None)
-            return
-        if wanted.route and wanted.host is not None:
-            # It stays there when other hosts come, and the hash says another one.
-            _remember(self._host_of, wanted.route, wanted.host)
-        if wanted.target.agent is not None:
+        elif wanted.target.agent is not None:
             _remember(self._agent_of, wanted.route, wanted.target.agent)
 
     def host_changed(self) -> None:
@@ -270,17 +243,19 @@ class Wanted:
         self.target: Target = target
         self.method: str = method
         self.payload: bytes = dump_arguments(method, arguments)
-        # Where it names the run that it is about, it does nothing to a later one.
-        self.is_repeatable: bool = method in REPEATABLE or arguments[1].get("run_id") is not None
+        # What a cluster asks for itself only looks.
+        repeat = VERBS[method].repeat if method in VERBS else Repeat.ALWAYS
+        names_run = arguments[1].get("run_id") is not None
+        self.is_repeatable: bool = repeat is Repeat.ALWAYS or (
+            repeat is Repeat.OF_RUN and names_run
+        )
         self.route: str = route
         self.future: Future[Any] = Future(calls.loop)
         self.host: HostEnd | None = None
-        """Which answered."""
+        """The host that has answered."""
         self.then: Callable[[Any, Exception | None], None] | None = None
 
     def answered(self, host: HostEnd, value: Any, error: Exception | None) -> None:
-        if isinstance(error, OwnedElsewhere) and self._calls.moved(self, error):
-            return
         if host.phase is HostPhase.DRAINING and isinstance(
             error, pykka.ActorDeadError | UsageError
         ):
@@ -315,12 +290,12 @@ def stopped() -> pykka.ActorDeadError:
     return pykka.ActorDeadError("the cluster has stopped")
 
 
-def _number(route: str, host: str) -> bytes:
-    return hashlib.blake2b(f"{route}\0{host}".encode(), digest_size=8).digest()
-
-
 def _remember(routes: OrderedDict[str, T], id: str, what: T) -> None:
     routes[id] = what
     routes.move_to_end(id)
     if len(routes) > ROUTES:
         routes.popitem(last=False)
+
+
+def _number(route: str, host: str) -> bytes:
+    return hashlib.blake2b(f"{route}\0{host}".encode(), digest_size=8).digest()

@@ -25,8 +25,9 @@ from understudy.actors import (
 from understudy.actors.agent.directory import checked_id
 from understudy.actors.hosts.recovery import Progress
 from understudy.actors.reads.feed import Start
-from understudy.actors.reads.lists import Listing, checked_limit
+from understudy.actors.reads.listing import Listing, checked_limit
 from understudy.actors.schedules import own_ref
+from understudy.actors.verbs import VERBS
 from understudy.agent.agent import Agent
 from understudy.agent.build_definition import check_name
 from understudy.cluster.calls import Calls
@@ -361,9 +362,14 @@ class Cluster(_RuntimeCalls):
     def events(self, after: str | None = None, *, start: Start = "now") -> Feed:
         """As `Runtime.events`."""
         self._refuse_unusable()
+
+        async def read(after: FeedKey | None, limit: int) -> FeedPage | None:
+            page: FeedPage | None = await self._calls.call(Target(), "read_feed", (after, limit))
+            return page
+
         return Feed(
             self._calls.on_loop,
-            lambda: _FeedReader(self._calls),
+            read,
             after=after,
             start=start,
             has_ended=self._lifetime.is_set,
@@ -416,50 +422,32 @@ class Cluster(_RuntimeCalls):
             raise UsageError("this cluster is not started: use it in `with` or `async with`")
 
 
-def _forwarded(name: str, route: Callable[[str], str] | None = None) -> Callable[..., Any]:
+def _forwarded(name: str) -> Callable[..., Any]:
     original = getattr(Runtime, name)
     signature = inspect.signature(original)
+    first = list(signature.parameters)[1:2]
 
     @functools.wraps(original)
     def call(self: Cluster, *arguments: Any, **named: Any) -> Future[Any]:
         bound = signature.bind(self, *arguments, **named)  # a TypeError is the caller's
         # Its first argument says whose agent it is about: an id, or a token with one.
-        about = "" if route is None else route(bound.args[1])
+        about = bound.args[1] if first in (["id"], ["token"]) else ""
+        if first == ["token"]:
+            about = agent_of(about) if isinstance(about, str) else ""
+        elif first == ["id"]:
+            checked_id(about)
         return self._runtime_call(name, bound.args[1:], dict(bound.kwargs), about)
 
     return call
 
 
-def _agent_of_token(token: object) -> str:
-    return agent_of(token) if isinstance(token, str) else ""
-
-
-FORWARDED: Mapping[str, Callable[[str], str] | None] = {
-    "count": None,
-    "now": None,
-    "resolve": _agent_of_token,
-    "reject": _agent_of_token,
-    "delete": checked_id,
-    "export": checked_id,
-}
-"""The calls of a `Runtime` that a host makes."""
-for _name, _route in FORWARDED.items():
-    setattr(Cluster, _name, _forwarded(_name, _route))
+for _name in VERBS:
+    if hasattr(Runtime, _name) and _name not in vars(Cluster):
+        setattr(Cluster, _name, _forwarded(_name))
 
 
 # As for a type checker: what takes a runtime takes a cluster.
 Runtime.register(Cluster)
-
-
-class _FeedReader:
-    """Reads the feed of the store by some host."""
-
-    def __init__(self, calls: Calls) -> None:
-        self._calls = calls
-
-    async def read_feed(self, after: FeedKey | None, limit: int) -> FeedPage | None:
-        page: FeedPage | None = await self._calls.call(Target(), "read_feed", (after, limit))
-        return page
 
 
 def _check_options(options: Mapping[str, Any]) -> None:
@@ -471,6 +459,10 @@ def _check_options(options: Mapping[str, Any]) -> None:
                 remedy = f": let their factory return Definitions(agents, {name}=...)"
             raise TypeError(f"the hosts of a cluster take no option {name!r}{remedy}")
     Runtime((), store="memory:", **options)  # never started
+    if not options.get("any_host", True):
+        raise UsageError(
+            "any_host=False: a cluster asks any host for any agent, and the host asks the owner"
+        )
 
 
 def _checked_store(store: object, *, hosts: int) -> str:

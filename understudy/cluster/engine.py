@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
@@ -111,15 +112,17 @@ class HostSpec:
     factory: str
     store: str
     options: Mapping[str, Any]
-    """Of `Runtime`."""
+    """Options of `Runtime`."""
 
 
-class HostLine(Protocol):
+class HostLine(ABC):
     """The cluster's end of the line to one host. Both are called on the cluster's event loop."""
 
+    @abstractmethod
     def received(self, frame: bytes) -> None:
         """The host has sent a frame. Frames come in the order in which they were sent."""
 
+    @abstractmethod
     def lost(self, why: str) -> None:
         """The process of the host has ended, or cannot be reached, and another one takes its place.
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Iterator
-from typing import TYPE_CHECKING, Generic, TypeVar
+from abc import abstractmethod
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, TypeVar
 
 from understudy.actors import AgentEvent
 from understudy.cluster.frames import Target
@@ -12,6 +12,7 @@ from understudy.cluster.hosts import HostEnd, HostLost
 from understudy.display import DisplayUpdate
 from understudy.errors import UsageError
 from understudy.loop_actors.future import Future
+from understudy.loop_actors.stream import Stream
 
 if TYPE_CHECKING:
     from understudy.cluster.calls import Calls
@@ -19,11 +20,11 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class _Subscription(ABC, Generic[T]):
-    """What a host brings of an agent. Where it ends, it is asked for at another one."""
+class _Subscription(Stream[T]):
+    """A subscription at a host. If the host ends, another host is asked."""
 
     _method: str
-    """Of a ref: it subscribes at the host."""
+    """The name of the method of a ref that subscribes at the host."""
 
     def __init__(self, calls: Calls, target: Target, after: int) -> None:
         if not isinstance(after, int) or isinstance(after, bool) or after < 0:
@@ -35,16 +36,16 @@ class _Subscription(ABC, Generic[T]):
         self._last = after
         self._host: HostEnd | None = None
         self._number = 0
-        """Of the subscription, at its host."""
+        """The number of the subscription at its host."""
         self._is_closed = False
 
-    async def __aiter__(self) -> AsyncIterator[T]:
-        while found := await self._next():
-            for item in found:
-                yield item
-
-    def __iter__(self) -> Iterator[T]:
-        while found := self._next().get():
+    def _steps(self) -> Iterator[T | Future[list[T]]]:
+        while True:
+            reading = self._calls.on_loop(self._read)
+            yield reading
+            found = reading.get()
+            if not found:
+                return
             yield from found
 
     def close(self) -> None:
@@ -58,11 +59,8 @@ class _Subscription(ABC, Generic[T]):
         if not self._calls.has_ended:
             self._calls.on_loop(closed)
 
-    def _next(self) -> Future[list[T]]:
-        """What comes next; nothing if it has ended."""
-        return self._calls.on_loop(self._read)
-
     async def _read(self) -> list[T]:
+        """The next items; none if the subscription has ended."""
         while not self._is_closed and not self._calls.has_ended:
             try:
                 if self._host is None:
@@ -88,11 +86,11 @@ class _Subscription(ABC, Generic[T]):
 
     @abstractmethod
     def _begin(self) -> int:
-        """The number after which it goes on at a host."""
+        """The number after which the subscription goes on at a host."""
 
     @abstractmethod
     def _new(self, found: list[T]) -> list[T]:
-        """What it has not brought yet."""
+        """The items that were not brought yet."""
 
 
 class ClusterSubscription(_Subscription[AgentEvent]):
@@ -104,9 +102,9 @@ class ClusterSubscription(_Subscription[AgentEvent]):
 
     _method = "events"
     _seen = 0
-    """How many events of the record `_last` it has brought: they have one number."""
+    """How many events of the record `_last` were brought: they have one number."""
     _skip = 0
-    """How many of those are to come again, after it went to another host."""
+    """How many events of the record `_last` another host is going to bring again."""
 
     def _begin(self) -> int:
         # From the record before: of the last one there may be more events than were brought.

@@ -12,7 +12,7 @@ from typing import Any
 
 from understudy.actors import AgentRef, DisplaySubscription, Recovery, Runtime, Subscription
 from understudy.actors.agent.run_outcomes import Moment, state_at
-from understudy.actors.reads.lists import Listing
+from understudy.actors.reads.listing import Listing
 from understudy.cluster.definitions import Definitions, made
 from understudy.cluster.engine import HostSpec
 from understudy.cluster.frames import (
@@ -187,7 +187,7 @@ class Host:
         return call.number, [ref.id for ref in recovery], _left(recovery)
 
     async def _settled(self, _call: Call, number: int) -> _Left:
-        """Those that a recovery does not continue, once that is known of all."""
+        """The agents that a recovery does not continue, once that is known of all."""
         return _left(await self._recoveries.pop(number).settled)
 
     def _page(self, _call: Call, name: str, options: dict[str, Any]) -> Listing[Any]:

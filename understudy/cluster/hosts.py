@@ -10,7 +10,7 @@ from enum import Enum
 from typing import Any, Protocol
 
 from understudy._base.json_values import text_of
-from understudy.cluster.engine import Hosts, HostSpec, RunningHost
+from understudy.cluster.engine import HostLine, Hosts, HostSpec, RunningHost
 from understudy.cluster.frames import (
     Answer,
     Call,
@@ -50,7 +50,7 @@ class HostLost(Exception):  # not an error of a caller's: the call is repeated
 
 
 @dataclass(slots=True, eq=False)
-class HostEnd:
+class HostEnd(HostLine):
     """One host, through all of its processes."""
 
     spec: HostSpec
@@ -60,13 +60,13 @@ class HostEnd:
     phase: HostPhase = HostPhase.STARTING
     running: RunningHost | None = None
     greeting: Greeting | None = None
-    """Of the process that runs now, or of the last one."""
+    """What the process that runs now has said of itself, or the last process."""
     error: Exception | None = None
     """Why its last process could not start."""
     ended: str | None = None
     """How its last process ended, if it had not greeted."""
     processes: int = 0
-    """How many have greeted."""
+    """How many of its processes have greeted."""
     names: set[str] = field(default_factory=set)
     """What the store calls its processes so far."""
     _number: int = 0
@@ -125,7 +125,7 @@ class HostEnd:
     # ----------------------------------------------------------------- as of `HostLine`
 
     def received(self, frame: bytes) -> None:
-        """As of `HostLine`."""
+        """Take a frame: a greeting, an answer, or why it cannot start."""
         found: Greeting | CannotStart | Answer = loads(frame)
         if isinstance(found, Greeting):
             self.greeting = found
@@ -145,7 +145,7 @@ class HostEnd:
                 asked.answered(self, *found.read())
 
     def lost(self, why: str) -> None:
-        """As of `HostLine`."""
+        """Lose what was asked of the process, which has ended."""
         if self.phase is HostPhase.RUNNING:
             self._enter(HostPhase.STARTING)
         elif self.phase is HostPhase.STARTING:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from understudy._base.type_variables import OutputT_co
 from understudy.actors import AgentRef, Schedules, Status
+from understudy.actors.verbs import VERBS
 from understudy.cluster.events import ClusterDisplay, ClusterSubscription
 from understudy.cluster.frames import Target
 from understudy.loop_actors.future import Future
@@ -123,32 +124,9 @@ def _name_tools(options: dict[str, Any]) -> None:
         options["until_tool" if until is not None else "until_tool_success"] = names
 
 
-FORWARDED = (
-    "run",
-    "send",
-    "cancel_message",
-    "resume",
-    "decide",
-    "cancel",
-    "pause",
-    "unpause",
-    "retry",
-    "outcome",
-    "notify",
-    "change_files",
-    "load_blobs",
-    "compact",
-    "info",
-    "state",
-    "decisions",
-    "revoke",
-    "settle",
-    "history",
-    "display",
-)
-"""The calls of an `AgentRef` that a host makes. The others are made of these."""
-for _name in FORWARDED:
-    setattr(ClusterRef, _name, _forwarded(_name))
+for _name in VERBS:
+    if hasattr(AgentRef, _name) and _name not in vars(ClusterRef):
+        setattr(ClusterRef, _name, _forwarded(_name))
 
 
 class ClusterSchedules(Schedules):
@@ -171,5 +149,6 @@ def _forwarded_schedules(name: str) -> Callable[..., Any]:
     return call
 
 
-for _name in ("set", "list", "pause", "resume", "trigger", "remove"):
-    setattr(ClusterSchedules, _name, _forwarded_schedules(_name))
+for _verb in VERBS.values():
+    if _verb.name.startswith("schedules."):
+        setattr(ClusterSchedules, _verb.method, _forwarded_schedules(_verb.method))

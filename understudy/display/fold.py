@@ -18,9 +18,18 @@ from pydantic_ai.messages import (
 
 from understudy._base.json_values import jsonable
 from understudy._base.points_in_time import time_text
-from understudy.display.places import Place, message_id, part_id, request_id
 from understudy.display.rows import DisplayUpdate, Row, RowKind
-from understudy.display.table import OPEN_CALLS, PUT_OFF, Table, decision_detail, kind_of_stop
+from understudy.display.table import (
+    OPEN_CALLS,
+    PUT_OFF,
+    Place,
+    Table,
+    decision_detail,
+    kind_of_stop,
+    message_id,
+    part_id,
+    request_id,
+)
 from understudy.events import (
     Event,
     ReplyStarted,
@@ -280,6 +289,8 @@ class Display:
             case r.MessageDue():
                 self._table.change(message_id(record.message_id), due=None)
             case r.MessageCancelled():
+                self._table.change(message_id(record.message_id), "cancelled")
+            case r.MessageRefused():
                 self._table.change(message_id(record.message_id), "cancelled")
             case r.Paused():
                 self._table.add_notice(place, "paused", f"Paused: {record.reason}")

@@ -1,9 +1,9 @@
-"""`Table`: the rows of one agent, and what adds to them and changes them."""
+"""`Table`: the rows of one agent, what adds to them and changes them, and where they come from."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
@@ -21,7 +21,6 @@ from pydantic_ai.messages import (
 
 from understudy._base.json_values import jsonable
 from understudy._base.points_in_time import time_text
-from understudy.display.places import Place, message_id, part_id, request_id
 from understudy.display.rows import DisplayUpdate, Row, RowKind
 from understudy.interrupts import Decision, DecisionRecord, Request
 from understudy.models.display_halves import display_of, display_texts_of, halves_of
@@ -33,6 +32,43 @@ OPEN_CALLS = ("announced", "ready", "asked", "running", "waiting")
 
 PUT_OFF = "put off"
 """The name of the notice that the model call of the next turn waits."""
+
+
+@dataclass(slots=True)
+class Place:
+    """An agent of the tree, where rows come from: the outermost agent, or one that it runs."""
+
+    path: tuple[str, ...]
+    key: str = ""
+    """The key of the agent among the agents that run; empty for the outermost agent."""
+    parent: str | None = None
+    """The id of the row of the call that runs the agent."""
+    run_id: str | None = None
+    turn: int = 0
+    """The number of the next reply."""
+    attempt: int = 0
+    """The number of the attempt that goes on; 0 where it is not known."""
+    calls: dict[str, str] = field(default_factory=dict)
+    """The ids of the rows of the open turn's calls, by call key."""
+    live: list[str] = field(default_factory=list)
+    """The ids of the rows of the reply that is being written, which is not recorded."""
+    open: dict[str, str] = field(default_factory=dict)
+    """The ids of the rows that hold until another record: a pause, a quarantine."""
+
+
+def part_id(run_id: str, turn: int, part: int) -> str:
+    """The id of the row of a part of a reply."""
+    return f"{run_id}.{turn}.part{part}"
+
+
+def request_id(id: str) -> str:
+    """The id of the row of a request."""
+    return f"request:{id}"
+
+
+def message_id(id: str) -> str:
+    """The id of the row of a message that waits."""
+    return f"message:{id}"
 
 
 class Table:

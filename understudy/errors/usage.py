@@ -190,10 +190,12 @@ class UnknownMessage(UsageError):
     agent_id: str
     message_id: str
 
-    def __init__(self, *, agent_id: str, message_id: str) -> None:
+    def __init__(self, *, agent_id: str, message_id: str, is_cancelled: bool = False) -> None:
+        why = "it was never accepted, or it was cancelled. Send it with this `message_id` first"
         super().__init__(
-            f"Agent {agent_id!r} has no message {message_id!r}: it was never accepted, or it was "
-            "cancelled. Send it with this `message_id` first",
+            f"Agent {agent_id!r}: message {message_id!r} is cancelled, and no run takes it"
+            if is_cancelled
+            else f"Agent {agent_id!r} has no message {message_id!r}: {why}",
             agent_id=agent_id,
             message_id=message_id,
         )

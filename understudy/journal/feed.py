@@ -7,7 +7,6 @@ turns its feed on.
 
 from __future__ import annotations
 
-import asyncio
 import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from datetime import datetime
 from typing import Any, TypeAlias
 
 from understudy._base.json_values import storable_text
+from understudy._base.lookout import Hints
 from understudy.journal.codec import EncodedRecord, decode, encode_again
 from understudy.journal.contracts import FeedRow, time_of
 from understudy.state import records as r
@@ -119,46 +119,23 @@ class FeedPage:
     """Whether there are rows that cannot be read yet: an open transaction may come before them."""
 
 
-class FeedHint:
-    """Wakes who waits for rows of the feed. On one loop."""
+class FeedHint(Hints):
+    """Hints that the feed may have new rows."""
 
     def __init__(self) -> None:
-        self._waiters: set[asyncio.Future[None]] = set()
-        self.told: int = 0
-        """How often there were new rows."""
+        super().__init__()
         self.on_added: Callable[[], None] | None = None
         """Called when rows were added here."""
         self.on_wait: Callable[[], None] | None = None
         """Called when somebody begins to wait."""
 
-    @property
-    def is_awaited(self) -> bool:
-        """Whether somebody waits."""
-        return bool(self._waiters)
-
     def tell(self) -> None:
         """Rows were added here."""
-        self.hear()
+        self.give()
         if self.on_added is not None:
             self.on_added()
 
-    def hear(self) -> None:
-        """There are new rows, whoever has added them."""
-        self.told += 1
-        for waiter in self._waiters:
-            if not waiter.done():
-                waiter.set_result(None)
-        self._waiters.clear()
-
-    async def wait(self, seconds: float, told: int) -> None:
-        """Wait until then, or for as long. What was `told` is taken before one reads the store."""
-        if self.told != told:
-            return  # while it was read: test_what_is_written_while_a_feed_is_read_wakes_it
-        waiter = asyncio.get_running_loop().create_future()
-        self._waiters.add(waiter)
-        if self.on_wait is not None:
+    async def wait(self, seconds: float | None, count: int) -> int:
+        if self.on_wait is not None and self.count == count:
             self.on_wait()
-        try:
-            await asyncio.wait({waiter}, timeout=seconds)
-        finally:
-            self._waiters.discard(waiter)
+        return await super().wait(seconds, count)

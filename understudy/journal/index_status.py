@@ -8,12 +8,13 @@ from understudy.journal.asks import asks_of_doubts, open_asks
 from understudy.journal.contracts import AGENT_STATUS, IndexEntry, IndexStatus
 from understudy.state.agent_state import AgentState
 from understudy.state.next_due import next_due
-from understudy.state.plans import next_occurrence
+from understudy.state.plans import next_turn
 from understudy.state.waits import has_waits, is_woken, may_wait, open_calls
 from understudy.stopping import StopReason, StopSignals
 
 HELD = ("failed", "cancelled")
-"""In these messages in the queue wait for a newer one; the occurrences of schedules do not."""
+"""In these, messages that were sent wait for a newer one. A `run` and the occurrences of schedules
+begin."""
 AT_REST = ("idle", *HELD)
 INTERRUPTED = "interrupted"
 """The status of an agent that has come to rest at requests.
@@ -115,9 +116,14 @@ def index_status_of(state: AgentState) -> IndexStatus:
 
 def has_next_run(state: AgentState) -> bool:
     """Whether a run of the queue is to begin, where no run is open."""
-    if not state.queue:
-        return False
-    return rest_status(state) not in HELD or next_occurrence(state.queue) is not None
+    return bool(state.queue) and bool(next_turn(state.queue, is_held=is_held(state)))
+
+
+def is_held(state: AgentState) -> bool:
+    """Whether messages that were sent wait for the next `run`: the last run failed, or was
+    cancelled.
+    """
+    return rest_status(state) in HELD
 
 
 def is_waiting(state: AgentState) -> bool:

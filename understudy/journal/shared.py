@@ -72,10 +72,6 @@ class Posted(NamedTuple):
     """It is done once at most, and was begun."""
 
 
-QUEUEING = ("run", "send", "plans", "outcome")
-"""The kinds of calls whose messages wait for their turn."""
-
-
 class Wanted(NamedTuple):
     """Which calls for agents of this host are read."""
 
@@ -85,8 +81,6 @@ class Wanted(NamedTuple):
     """The calls that are not read again."""
     busy: list[str]
     """Agents whose calls are not read where those of all agents are."""
-    full: list[str]
-    """Agents of which no call of a kind of `QUEUEING` is read."""
     limit: int
     """So many calls at most; and none of an agent before each other one has had as many."""
 

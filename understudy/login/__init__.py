@@ -3,8 +3,9 @@
 The pages of `understudy.web` and the endpoints of `understudy.ag_ui` share it.
 """
 
+from understudy.actors.verbs import Right
 from understudy.login.tokens import HideToken, TokenAuth
-from understudy.login.users import Auth, Right, User, loopback_only
+from understudy.login.users import Auth, User, loopback_only
 
 token_auth: type[TokenAuth] = TokenAuth
 """The name of `TokenAuth` as one writes it in `ui(auth=token_auth(...))`."""

@@ -15,9 +15,10 @@ from urllib.parse import parse_qsl, urlencode
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
+from understudy.actors.verbs import RIGHTS, Right
 from understudy.errors import UsageError
 from understudy.login.problems import Problem, problem_response
-from understudy.login.users import RIGHTS, Right, User, checked_rights
+from understudy.login.users import User, checked_rights
 
 MAX_FAILURES = 10
 """Wrong tokens from one address within `PERIOD`. Those that follow are answered by 429."""

@@ -6,18 +6,14 @@ import inspect
 import ipaddress
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Literal, get_args
 
 from starlette.requests import Request
 from starlette.responses import Response
 
 from understudy._base.json_values import shown
+from understudy.actors.verbs import RIGHTS, Right
 from understudy.errors import UsageError
 from understudy.login.hosts import host_name, is_local
-
-Right = Literal["read", "decide", "act", "admin"]
-"""To look; to answer requests; to write to agents and steer them; to export and delete them."""
-RIGHTS: frozenset[Right] = frozenset(get_args(Right))
 
 
 @dataclass(frozen=True, slots=True)

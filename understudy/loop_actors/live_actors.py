@@ -12,19 +12,26 @@ import asyncio
 import contextlib
 import threading
 from collections.abc import AsyncGenerator
-from typing import Protocol
 
 from understudy._base.forks import call_in_child
 
 
-class LiveActor(Protocol):
-    """An actor that has started and not ended."""
+class LiveActor:
+    """An actor that has started and not ended. The names are private: no proxy shows them."""
+
+    __slots__ = ()
+
+    def _drain(self) -> None:
+        """Take the messages of the mailbox; called on the loop."""
+        raise NotImplementedError
 
     def _loop_closed(self) -> None:
-        """End the actor: its loop shuts down."""
+        """End the actor, whose loop has shut down or shuts down; called in any thread."""
+        raise NotImplementedError
 
     def _forked(self) -> None:
         """Take no more messages: this is the child of a fork, and the loop is its parent's."""
+        raise NotImplementedError
 
 
 class _LoopActors:

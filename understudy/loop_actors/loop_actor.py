@@ -33,7 +33,7 @@ pykka_logger: logging.Logger = logging.getLogger("pykka")  # for what Pykka logs
 P = ParamSpec("P")
 
 MESSAGES_PER_TURN = 64
-"""After so many messages without a pause, an actor lets its loop run other callbacks."""
+"""The number of messages after which an actor lets its loop run other callbacks."""
 
 loop_for_start: contextvars.ContextVar[asyncio.AbstractEventLoop | None] = contextvars.ContextVar(
     "loop_for_start", default=None
@@ -60,7 +60,7 @@ def async_hook(hook: Callable[P, Coroutine[Any, Any, None]], /) -> Callable[P, A
     return hook
 
 
-class LoopActor(pykka.Actor):
+class LoopActor(pykka.Actor, live_actors.LiveActor):
     """Pykka's actor, scheduled on an event loop.
 
     `on_receive`, `on_start`, `on_stop`, `on_failure` and the methods called through a proxy may be
@@ -360,7 +360,7 @@ class LoopActor(pykka.Actor):
         return tuple(stop_requests)
 
     def _forked(self) -> None:
-        """As of `LiveActor`. What the parent has asked stays with the parent."""
+        """Take no more messages in the child of a fork. The parent keeps what it was asked."""
         self.actor_inbox.close_in_child()
         self.actor_stopped.set_in_child()
 

@@ -6,13 +6,14 @@ import asyncio
 import contextvars
 import threading
 from collections import deque
-from typing import Any, Protocol
+from typing import Any
 
 import pykka
 from pykka._envelope import Envelope
 
 from understudy._base.event_loops import call_soon_on
 from understudy._base.forks import call_in_child
+from understudy.loop_actors.live_actors import LiveActor
 
 # One for all mailboxes: it is held for a few assignments, and one for each would take 96 bytes of
 # an idle actor.
@@ -25,16 +26,6 @@ def _make_lock() -> None:
 
 
 call_in_child(_make_lock)
-
-
-class MailboxOwner(Protocol):
-    """What a mailbox calls of its actor. The names are private so that no proxy shows them."""
-
-    def _drain(self) -> None:
-        """Called on the loop when messages are there to take."""
-
-    def _loop_closed(self) -> None:
-        """Called in the thread of a put that finds the loop closed."""
 
 
 class Mailbox:
@@ -54,7 +45,7 @@ class Mailbox:
 
     def __init__(self) -> None:
         self._queue: deque[Envelope[Any]] | None = None
-        self._owner: MailboxOwner | None = None
+        self._owner: LiveActor | None = None
         self.loop: asyncio.AbstractEventLoop | None = None
         """The loop of its taker; None before `open_on`."""
         self._context: contextvars.Context | None = None
@@ -69,7 +60,7 @@ class Mailbox:
     def open_on(
         self,
         loop: asyncio.AbstractEventLoop,
-        owner: MailboxOwner,
+        owner: LiveActor,
         context: contextvars.Context,
     ) -> None:
         """Schedule the owner's first drain on `loop`, in `context`; earlier puts wait for it."""
@@ -89,7 +80,7 @@ class Mailbox:
             raise pykka.ActorDeadError("the actor of this mailbox is dead")
 
     def offer(self, envelope: Envelope[Any]) -> bool:
-        """As `put`; False instead of the exception."""
+        """Add a message, as `put`; False instead of the exception."""
         with _lock:
             if self._closed:
                 return False

@@ -15,7 +15,7 @@ from mcp.server.mcpserver import MCPServer
 from understudy._base.error_texts import message_of
 from understudy._base.json_values import shown
 from understudy.errors import UsageError
-from understudy.mcp.connection import Address, Connection
+from understudy.mcp.connection import Connection
 from understudy.mcp.http_client import MAX_ANSWER, HttpClient
 from understudy.mcp.listed_tool import NotReached
 from understudy.mcp.process import process_transport
@@ -29,15 +29,22 @@ CONNECT_SECONDS = 30.0
 
 
 @asynccontextmanager
-async def connect(server: Address) -> AsyncIterator[Connection]:
-    """As `McpServer.open`."""
+async def connect(given: Any, server: str, headers: dict[str, str]) -> AsyncIterator[Connection]:
+    """Open a connection, as of `McpServer.open`.
+
+    Args:
+        given: the server, as of `mcp_tools`.
+        server: names it in errors.
+        headers: for a URL.
+
+    """
     connection = Connection(server)
     failed: BaseException | None = None
     try:
         async with AsyncExitStack() as stack:
             try:
                 async with asyncio.timeout(CONNECT_SECONDS):
-                    connection.session = await _session(connection, stack)
+                    connection.session = await _session(given, headers, connection, stack)
                     await connection.read_list()
             except (Exception, BaseExceptionGroup) as error:
                 failed = error  # raised outside: a task group here would put it into a group
@@ -57,8 +64,9 @@ async def connect(server: Address) -> AsyncIterator[Connection]:
     raise NotReached(f"{server} cannot be reached: {_why(failed)}") from failed
 
 
-async def _session(connection: Connection, stack: AsyncExitStack) -> ClientSession:
-    given = connection.server.server
+async def _session(
+    given: Any, headers: dict[str, str], connection: Connection, stack: AsyncExitStack
+) -> ClientSession:
     client = getattr(given, "client", given)  # of an MCPToolset
     if hasattr(client, "new") and hasattr(client, "transport"):  # of FastMCP
         from understudy.mcp.fastmcp_client import watched
@@ -68,7 +76,8 @@ async def _session(connection: Connection, stack: AsyncExitStack) -> ClientSessi
     if isinstance(given, (Server, MCPServer)):
         target: Any = given
     else:
-        target = WatchedTransport(await _transport(connection, stack), connection.on_end)
+        transport = await _transport(given, headers, connection, stack)
+        target = WatchedTransport(transport, connection.on_end)
     client = Client(
         target,
         elicitation_callback=connection.on_elicitation,
@@ -78,11 +87,11 @@ async def _session(connection: Connection, stack: AsyncExitStack) -> ClientSessi
     return (await stack.enter_async_context(client)).session
 
 
-async def _transport(connection: Connection, stack: AsyncExitStack) -> Transport:
-    server = connection.server
-    given = server.server
+async def _transport(
+    given: Any, headers: dict[str, str], connection: Connection, stack: AsyncExitStack
+) -> Transport:
     if isinstance(given, str):
-        http = HttpClient(connection.on_refusal, CONNECT_SECONDS, headers=server.headers)
+        http = HttpClient(connection.on_refusal, CONNECT_SECONDS, headers=headers)
         await stack.enter_async_context(http)
         return streamable_http_client(given, http_client=http, max_sse_event_size=MAX_ANSWER)
     if isinstance(given, StdioServerParameters):
@@ -92,7 +101,8 @@ async def _transport(connection: Connection, stack: AsyncExitStack) -> Transport
     if isinstance(given, (list, tuple)):
         return process_transport(StdioServerParameters(command=given[0], args=list(given[1:])))
     raise UsageError(
-        f"{server}: give a URL, a command as a list, a server or a toolset, got {shown(given)}"
+        f"{connection.server}: give a URL, a command as a list, a server or a toolset, got "
+        f"{shown(given)}"
     )
 
 

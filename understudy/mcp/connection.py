@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, Protocol
+from typing import Any
 
 import anyio
 import mcp_types as types
@@ -19,7 +19,7 @@ from understudy.mcp.listed_tool import MAX_LISTED, MAX_PAGES, ListedTool, NotRea
 from understudy.tools import OutcomeUnknown, ToolFailed
 
 CALL_KEY = "understudy/call_key"
-"""Under which `_meta` of a call has its key, by which a server can know it again."""
+"""The name in `_meta` of the key of a call, by which a server can know the call again."""
 REFUSED = frozenset((types.INVALID_PARAMS, types.METHOD_NOT_FOUND))
 """Errors of a server that has not begun with the call."""
 UNCLEAR = frozenset(
@@ -34,13 +34,6 @@ UNCLEAR = frozenset(
 """Errors after which nobody knows what the call has done."""
 Answer = types.CallToolResult | types.InputRequiredResult
 _ANSWER: TypeAdapter[Answer] = TypeAdapter(Answer)
-
-
-class Address(Protocol):
-    """How a server is reached: an `McpServer`."""
-
-    server: Any
-    headers: dict[str, str]
 
 
 class NotSent(NotReached):
@@ -61,18 +54,23 @@ class LiveCall:
 
 
 class Connection:
-    """A session with an MCP server."""
+    """A session with an MCP server.
 
-    def __init__(self, server: Address) -> None:
+    Args:
+        server: names it in errors.
+
+    """
+
+    def __init__(self, server: str) -> None:
         self.server = server
         self.session: ClientSession
         self.listed: dict[str, ListedTool] = {}
         self.is_lost: bool = False
-        """Known to be: what is called over it now was not sent."""
+        """Whether it is known to be lost: a call over it now is not sent."""
         self._list_is_stale = False
         self._live: list[LiveCall] = []
         self._refusals: dict[str, int] = {}
-        """By call key: how the server answered at the level of HTTP; 0: it was not reached."""
+        """The status of HTTP of a refused call, by call key; 0 where the server was not reached."""
 
     # ------------------------------------------------------------------------ tools
 
@@ -85,7 +83,7 @@ class Connection:
         """
         for _ in range(3):  # it may change while it is read
             self._list_is_stale = False
-            self.listed = listed_tools(await self._pages(), server=repr(self.server))
+            self.listed = listed_tools(await self._pages(), server=self.server)
             if not self._list_is_stale:
                 return
 

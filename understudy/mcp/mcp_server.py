@@ -57,7 +57,7 @@ class McpServer:
         """
         from understudy.mcp.connect import connect
 
-        return connect(self)
+        return connect(self.server, repr(self), self.headers)
 
     def __repr__(self) -> str:
         return f"MCP server {self.id!r}"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Generic
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar
 
 from pydantic import BaseModel
 
@@ -21,10 +21,15 @@ from understudy.run.instructions import Instructions
 from understudy.run.model_input import ModelInput
 from understudy.run.run import Run
 from understudy.run.tool_call import ToolCall
+from understudy.state.agent_state import AgentState
+from understudy.state.files import FileChange, StoredFile
 
 if TYPE_CHECKING:
     from pydantic_ai.messages import ModelMessage, ModelResponse
 
+    from understudy.loop_actors.future import Future
+
+T = TypeVar("T")
 Next = Callable[[ToolCall], Awaitable[Any]]
 """Runs the rest of a call: returns what the tool returned, raises what it raised."""
 NextModelCall = Callable[[ModelInput], Awaitable["ModelResponse"]]
@@ -39,6 +44,34 @@ class Prepared:
     tools: Sequence[Any] = field(default_factory=tuple)
     agents: Sequence[Any] = field(default_factory=tuple)
     """Agents that its tools may run: each an `Agent`, or a dict of options for one."""
+
+
+class RefOfAgent(Protocol):
+    """What a middleware needs of a ref, to show what it keeps for the agent. It is an `AgentRef`.
+
+    The layer `actors` above has the refs: of a runtime, and of a cluster.
+    """
+
+    @property
+    def id(self) -> str:
+        """The agent's id."""
+
+    def state(self) -> Future[AgentState]:
+        """The state of the agent, as of `AgentRef.state`."""
+
+    def load_blobs(self, hashes: Sequence[str]) -> Future[dict[str, bytes]]:
+        """The bytes of files, as of `AgentRef.load_blobs`."""
+
+    def change_files(
+        self,
+        changes: Sequence[FileChange],
+        blobs: Mapping[str, bytes],
+        expected: Mapping[str, StoredFile | None] | None = None,
+    ) -> Future[None]:
+        """Change files, as of `AgentRef.change_files`."""
+
+    def on_loop(self, work: Callable[[], Coroutine[Any, Any, T]]) -> Future[T]:
+        """Do work on the loop of the agent, as of `AgentRef.on_loop`."""
 
 
 class Middleware(Generic[DepsT_contra]):
@@ -72,11 +105,11 @@ class Middleware(Generic[DepsT_contra]):
     needs_cost: bool = False
     """Whether it reads what replies cost, so that each is priced when it comes."""
     prices: Prices | None = None
-    """By which they are priced; None for those of the runtime, or else published ones."""
+    """The prices of its replies; None for the prices of the runtime, or else published prices."""
 
     @property
     def name(self) -> str:
-        """Its name in errors and requests; the name of the class.
+        """The name of the middleware in errors and requests: the name of its class.
 
         What it asks is kept under it, so two that ask in one run need two names.
         """
@@ -154,17 +187,17 @@ class Middleware(Generic[DepsT_contra]):
         """
 
     async def before_model(self, run: Run[DepsT_contra], request: ModelInput) -> ModelInput | None:
-        """Before a request to the model; return another `ModelInput` to send that instead."""
+        """Called before a request to the model; return another `ModelInput` to send it instead."""
 
     async def after_model(
         self, run: Run[DepsT_contra], reply: ModelResponse
     ) -> ModelResponse | None:
-        """After a reply of the model; return another reply to record that instead."""
+        """Called after a reply of the model; return another reply to record it instead."""
 
     async def wrap_model_call(
         self, run: Run[DepsT_contra], request: ModelInput, next: NextModelCall
     ) -> ModelResponse:
-        """Around a request to the model, after all `before_model`. Must be async.
+        """Called around a request to the model, after all `before_model`. Must be async.
 
         Args:
             run: the run.
@@ -186,7 +219,7 @@ class Middleware(Generic[DepsT_contra]):
         return ()
 
     async def wrap_tool_call(self, run: Run[DepsT_contra], call: ToolCall, next: Next) -> Any:
-        """Around a tool's body. Must be async.
+        """Called around a tool's body. Must be async.
 
         Args:
             run: the run.

@@ -20,7 +20,7 @@ from understudy.errors import UsageError
 from understudy.interrupts import Request
 from understudy.middleware.base import Middleware
 from understudy.models.requirements import native_names
-from understudy.run.definition import AgentDefinition, covers
+from understudy.run.definition import AgentDefinition, Gate, covers
 from understudy.run.run import Run, log_fields
 from understudy.run.tool_call import ToolCall
 from understudy.tools.gate_rule import GateRule, Rule, checked_rule
@@ -28,7 +28,7 @@ from understudy.tools.gate_rule import GateRule, Rule, checked_rule
 logger: logging.Logger = logging.getLogger(__name__)
 
 
-class HumanInTheLoop(Middleware):
+class HumanInTheLoop(Middleware, Gate):
     """Requests a person's decision before the named tools run.
 
     Args:

@@ -6,14 +6,13 @@ requests.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Sequence
 from typing import (
     TYPE_CHECKING,
     Annotated,
     Any,
     ClassVar,
     Literal,
-    Protocol,
     TypeVar,
     overload,
 )
@@ -24,7 +23,7 @@ from understudy._base.json_values import shown
 from understudy._base.type_variables import DepsT_contra
 from understudy.errors import UsageError
 from understudy.events import Event, ToolEnded
-from understudy.middleware.base import Middleware, Prepared
+from understudy.middleware.base import Middleware, Prepared, RefOfAgent
 from understudy.run.definition import AgentDefinition
 from understudy.run.run import inside_run
 from understudy.state.agent_state import AgentState
@@ -52,7 +51,7 @@ Text = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max
 
 
 class TodoItem(BaseModel):
-    """One thing to do."""
+    """An item of the list."""
 
     model_config: ClassVar[ConfigDict] = ConfigDict(extra="forbid", frozen=True)
 
@@ -65,7 +64,7 @@ class TodoLists(BaseModel):
     """The values that a `TodoList` keeps."""
 
     todo_lists: dict[str, list[TodoItem]] = {}
-    """By the name of the agent: those of a workflow share their values, and not their lists."""
+    """The list of each agent, by its name: agents of a workflow share values, and no list."""
 
 
 class TodoChange(BaseModel):
@@ -85,16 +84,6 @@ def _each_once(items: list[TodoChange]) -> list[TodoChange]:
             raise ValueError(f"two items have the id {shown(item.id)}: name each once")
         known.add(item.id)
     return items
-
-
-class OwnerOfList(Protocol):
-    """What `TodoList.of` needs of the ref of an agent: an `AgentRef`, or that of a cluster."""
-
-    def state(self) -> Future[AgentState]:
-        """As `AgentRef.state`."""
-
-    def on_loop(self, work: Callable[[], Coroutine[Any, Any, T]]) -> Future[T]:
-        """As `AgentRef.on_loop`."""
 
 
 class TodoList(Middleware[DepsT_contra]):
@@ -176,10 +165,10 @@ class TodoList(Middleware[DepsT_contra]):
     def of(place: AgentState, agent: str | None = None) -> tuple[TodoItem, ...]: ...
     @overload
     @staticmethod
-    def of(place: OwnerOfList, agent: str | None = None) -> Future[tuple[TodoItem, ...]]: ...
+    def of(place: RefOfAgent, agent: str | None = None) -> Future[tuple[TodoItem, ...]]: ...
     @staticmethod
     def of(
-        place: AgentState | OwnerOfList, agent: str | None = None
+        place: AgentState | RefOfAgent, agent: str | None = None
     ) -> tuple[TodoItem, ...] | Future[tuple[TodoItem, ...]]:
         """The list of a state, in order; or, as a future, that of the agent of a ref.
 

@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 from copy import deepcopy
 from dataclasses import replace
-from typing import Any, Generic
+from typing import Generic
 
 from understudy._base.error_texts import error_text
 from understudy._base.event_loops import is_cancelled
@@ -25,7 +25,7 @@ from understudy.modes.steps.check_stop import (
 )
 from understudy.modes.steps.run_end import call_end_hooks, end_of
 from understudy.outcomes import Completed, Failed, Interrupted, Outcome, Paused, Stopped, Waiting
-from understudy.run.definition import ChildAgent, Pipeline
+from understudy.run.definition import Pipeline, name_of_step
 from understudy.run.hooks import HookFailed
 from understudy.run.ledger import end_run
 from understudy.run.run import AttemptEnded, Run, inside_run
@@ -38,7 +38,7 @@ Step = Callable[[Run[DepsT]], Awaitable[Outcome | None]]
 """An async function of the run."""
 
 
-class Mode(Generic[DepsT_contra]):
+class Mode(Pipeline, Generic[DepsT_contra]):
     """Named steps in reading order. `repr(mode)` prints the pipeline.
 
     Its steps never change: `inserting`, `replacing` and `without` return another mode, which prints
@@ -54,35 +54,22 @@ class Mode(Generic[DepsT_contra]):
     """
 
     _changed = False
+    steps: tuple[Step[DepsT_contra], ...]
 
     def __init__(self, steps: Iterable[Step[DepsT_contra]], *, name: str | None = None) -> None:
-        self.steps: tuple[Step[DepsT_contra], ...] = tuple(steps)
-        self._name = name or type(self).__name__
+        super().__init__(tuple(steps), name or type(self).__name__)
         if not self.steps:
             raise UsageError(f"Mode {self.name!r} has no steps: give at least one")
         for step in self.steps:
             if not _is_async(step):
-                plain = f"{_name_of(step)!r} is a plain one" if callable(step) else f"got {step!r}"
+                plain = (
+                    f"{name_of_step(step)!r} is a plain one" if callable(step) else f"got {step!r}"
+                )
                 raise UsageError(f"Mode {self.name!r}: a step must be an async function, {plain}")
         names = self.step_names
         for name_ in names:
             if names.count(name_) > 1:
                 raise UsageError(f"Mode {self.name!r} has two steps named {name_!r}: rename one")
-
-    @property
-    def name(self) -> str:
-        """The name that `repr` shows."""
-        return self._name
-
-    @property
-    def agents(self) -> tuple[ChildAgent, ...]:
-        """The agents that its steps run: those of a workflow; empty for any other mode."""
-        return tuple(agent for step in self.steps for agent in getattr(step, "agents", ()))
-
-    @property
-    def step_names(self) -> tuple[str, ...]:
-        """The names of the steps, in order."""
-        return tuple(_name_of(step) for step in self.steps)
 
     def __repr__(self) -> str:
         changed = "changed " if self._changed else ""
@@ -127,10 +114,6 @@ def _is_async(step: object) -> bool:
     return asyncio.iscoroutinefunction(step) or asyncio.iscoroutinefunction(
         getattr(step, "__call__", None)  # noqa: B004  # a step may be an object with an async __call__
     )
-
-
-def _name_of(step: Step[Any]) -> str:
-    return getattr(step, "__name__", type(step).__name__)
 
 
 async def run_pipeline(run: Run, mode: Pipeline) -> Outcome:
@@ -196,7 +179,7 @@ async def _loop(run: Run, mode: Pipeline) -> Outcome:
             run.record(HooksRan())
     if run.definition.hooks.on_resume:
         await _call_on_resume(run)
-    steps = mode.steps
+    steps, is_to_end = mode.steps, run.environment.is_to_end_attempt
     while True:
         before = run.ledger.count
         if cancellable:
@@ -210,13 +193,15 @@ async def _loop(run: Run, mode: Pipeline) -> Outcome:
                 return _cancelled(run)
             if root.halt is not None:
                 return halted(run)
-            if run.is_to_end_attempt is not None and run.is_to_end_attempt():
+            if is_to_end is not None and is_to_end():
                 if run.timed:
                     run.keep_time()
                 raise AttemptEnded
             try:
                 outcome = await step(run)
-                if outcome is not None and not isinstance(outcome, OUTCOMES):
+                if outcome is None:
+                    continue
+                if not isinstance(outcome, OUTCOMES):
                     raise TypeError(f"a step returns None or an Outcome, got {outcome!r}")
             except RecordRefused as refused:
                 return run.failed(_step_error(step, refused))
@@ -228,8 +213,7 @@ async def _loop(run: Run, mode: Pipeline) -> Outcome:
                 return run.failed(_step_error(step, error))
             except Exception as error:
                 return run.failed(_step_error(step, error))
-            if outcome is not None:
-                return outcome
+            return outcome
         if run.ledger.count == before:
             cause = f"the steps {', '.join(mode.step_names)} ran and recorded nothing"
             return run.failed(StepFailed(step="pipeline", cause=cause))
@@ -280,7 +264,7 @@ async def _call_on_resume(run: Run) -> None:
 def _step_error(step: Step, error: BaseException) -> UnderstudyError:
     if isinstance(error, UnderstudyError):
         return error
-    failure = StepFailed(step=_name_of(step), cause=error_text(error))
+    failure = StepFailed(step=name_of_step(step), cause=error_text(error))
     failure.__cause__ = error
     return failure
 

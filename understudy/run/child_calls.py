@@ -25,12 +25,12 @@ from understudy.outcomes import (
 from understudy.run.definition import ChildAgent, definition_of
 from understudy.run.run import AttemptEnded, Run
 from understudy.run.running_parts import RunningParts
-from understudy.state.done_calls import what_it_did
 from understudy.state.run_state import Call
+from understudy.state.what_it_did import what_it_did
 from understudy.tools import ToolFailed
 
 doing_once: contextvars.ContextVar[bool] = contextvars.ContextVar("doing_once", default=False)
-"""Set inside of `ctx.once`: what is done there cannot be suspended in its middle."""
+"""Whether code runs inside of `ctx.once`: it cannot be suspended in its middle."""
 
 
 class CallSuspended(BaseException):
@@ -66,8 +66,6 @@ def make_run_agent(
             child = _with_given(child, instructions, initial_messages)
         key = call.key if count == 0 else f"{call.key}+{count}"
         count += 1
-        if run.children is None:
-            raise UsageError("this run cannot run other agents")
         if len(run.agent_path) >= max_depth:
             raise UsageError(f"agents nest at most {max_depth} deep")
         message = user_message(input, at=run.clock.now())

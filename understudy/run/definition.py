@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 from uuid import uuid4
 
 from pydantic import BaseModel
@@ -29,42 +30,58 @@ EarlyStopping = Literal["force", "generate"]
 """What happens when a run is at its maximum of model calls: it fails, or answers once more."""
 
 OnVersion = Literal["newest", "wait"]
-"""What becomes of a run that an older definition has begun: it goes on on the newest one, or waits
-for a host that has its own."""
+"""What becomes of a run that an older definition has begun: it continues with the newest
+definition, or waits for a host that has the older one."""
 
 PauseWhen = Callable[[], bool | str | Awaitable[bool | str | None] | None]
-"""Called after each model reply: True, or a reason, pauses the run."""
+"""A function that is called after each model reply: True, or a reason, pauses the run."""
 
 
-class Pipeline(Protocol):
-    """What a definition needs of its `Mode`, which is defined in the layer `modes` above."""
+class Pipeline:
+    """The steps of a mode, which a definition has. It is a `Mode`, in the layer `modes` above.
+
+    Args:
+        steps: async functions of the run, in order.
+        name: of the mode.
+
+    """
+
+    def __init__(self, steps: tuple[Any, ...], name: str) -> None:
+        self.steps = steps
+        self._name = name
 
     @property
     def name(self) -> str:
         """The name of the mode."""
+        return self._name
 
     @property
-    def steps(self) -> tuple[Any, ...]:
-        """The steps, in order: async functions of the run."""
+    def agents(self) -> tuple[ChildAgent, ...]:
+        """The agents that its steps run: those of a workflow; empty for any other mode."""
+        return tuple(agent for step in self.steps for agent in getattr(step, "agents", ()))
 
     @property
     def step_names(self) -> tuple[str, ...]:
         """The names of the steps, in order."""
-
-    @property
-    def agents(self) -> tuple[ChildAgent, ...]:
-        """The agents that a workflow runs; empty for any other mode."""
+        return tuple(name_of_step(step) for step in self.steps)
 
 
-class Gate(Protocol):
-    """What a run needs of a `HumanInTheLoop`, which is defined in the layer `middleware` above.
+def name_of_step(step: object) -> str:
+    """The name of a step: the name of its function, or of its class."""
+    return getattr(step, "__name__", type(step).__name__)
 
-    A gate of an agent also applies to all agents below it.
+
+class Gate(ABC):
+    """A middleware that requests approvals. It also applies to all agents below its own.
+
+    It is a `HumanInTheLoop`, in the layer `middleware` above.
     """
 
+    @abstractmethod
     def covers(self, tool_name: str) -> bool | None:
-        """Whether the tool is gated; None where no rule names it."""
+        """Whether the tool is gated; None if no rule names it."""
 
+    @abstractmethod
     async def check_tool_calls(self, run: Any, calls: Any) -> Any:
         """The hook `Middleware.check_tool_calls`."""
 
@@ -84,9 +101,9 @@ class ChildAgent:
     require_tool_success: bool = False
     force: bool = False
     instructions: str = ""
-    """What it is told besides its own."""
+    """Instructions besides those of its definition."""
     initial_messages: tuple[ModelMessage, ...] = ()
-    """The conversation that it begins with; well-formed."""
+    """The conversation with which its run begins; well-formed."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -98,14 +115,14 @@ class AgentDefinition:
 
     name: str
     model: str | Model | None
-    """None for a workflow, which calls no model itself."""
+    """The model; None for a workflow, which calls no model itself."""
     description: str = ""
     instructions: tuple[Instructions, ...] = ()
-    """The agent's own, then each middleware's in stack order."""
+    """The instructions of the agent, then of each middleware in stack order."""
     tools: Mapping[str, Tool] = field(default_factory=dict)
     middleware: tuple[Any, ...] = ()
     gates: tuple[Gate, ...] = ()
-    """Those of the middleware that request approvals."""
+    """The middlewares that request approvals."""
     cancellation: tuple[CancellationSource, ...] = ()
     """Sources that may cancel any run of the agent, wherever it runs."""
     children: Mapping[str, ChildAgent] = field(default_factory=dict)
@@ -135,17 +152,17 @@ class AgentDefinition:
     stays_for_subscribers: bool = False
     """Whether it is not passivated for being idle while its events have a subscriber."""
     movable: bool = True
-    """Whether another host may take the agent from a living one while nothing of it goes on."""
+    """Whether another host may take the agent from a living host while it does nothing."""
     effect_defaults: EffectDefaults = NO_DEFAULTS
-    """What holds for its tools that do not say it themselves."""
+    """The effects of those tools of the agent that do not declare them."""
     needs: frozenset[str] = frozenset()
     """The labels that a host must have to run the agent itself; see `all_needs`."""
     version: int = 0
-    """A higher one is newer; of one version, what hosts of a store saw later."""
+    """The version: a higher one is newer; of equal versions, the one that hosts saw later."""
     on_version: OnVersion = "newest"
-    """Whether a run that an older definition has begun goes on on this one."""
+    """Whether a run that an older definition has begun continues with this one."""
     prices: Prices | None = None
-    """By which its middleware wants its replies priced, whatever the runtime has."""
+    """The prices that a middleware wants for the replies, whatever prices the runtime has."""
     needs_cost: bool = False
     """Whether a middleware must know what each reply costs."""
     haltable: bool = False
@@ -153,18 +170,18 @@ class AgentDefinition:
 
     @cached_property
     def needs_cost_inside(self) -> bool:
-        """Whether a middleware of it, or of an agent that it declares, must know that."""
+        """Whether a middleware of it, or of an agent inside it, must know what each reply costs."""
         children = (*self.mode.agents, *self.children.values())
         return self.needs_cost or any(each.definition.needs_cost_inside for each in children)
 
     @cached_property
     def has_keys(self) -> bool:
-        """Whether a tool of it says by a key which calls are equal."""
+        """Whether a tool of the agent has a `key`, by which calls are equal."""
         return any(tool.key is not None for tool in self.tools.values())
 
     @property
     def default_prices(self) -> Prices | None:
-        """By which its replies are priced where nobody has said by which."""
+        """The prices of the replies where neither a middleware nor the runtime has prices."""
         return PUBLISHED if self.needs_cost else None
 
     @property

@@ -5,8 +5,9 @@ The room that tells OpenTelemetry is a layer above. What is here is all that a r
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from pydantic_ai.models import Model
 
@@ -22,25 +23,26 @@ if TYPE_CHECKING:
 RunT_contra = TypeVar("RunT_contra", contravariant=True)
 
 
-class AttemptWatch(Protocol):
+class AttemptWatch(ABC):
     """Watches one attempt at a run."""
 
-    @property
-    def trace(self) -> str | None:
-        """What is recorded with the attempt, and given to the watch of the next one."""
+    trace: str | None
+    """What is recorded with the attempt, and given to the watch of the next attempt."""
 
+    @abstractmethod
     def ended(self, outcome: Outcome) -> None:
-        """It has ended with an outcome, and not with an exception."""
+        """The attempt has ended with an outcome, and not with an exception."""
 
 
-class CallWatch(Protocol):
+class CallWatch(ABC):
     """Watches one attempt at a tool call."""
 
+    @abstractmethod
     def ended(self, result: Result | None) -> None:
-        """It has a result; None where it has asked a person instead."""
+        """The call has this result; None where it has asked a person instead."""
 
 
-class Instrument(Protocol[RunT_contra]):
+class Instrument(ABC, Generic[RunT_contra]):
     """Watches runs. None of its methods raises, and none of them blocks.
 
     `RunT_contra` is `Run`, which is defined in `run.run`: a run holds its instrument.
@@ -49,32 +51,37 @@ class Instrument(Protocol[RunT_contra]):
     sets reach the code inside, its threads too. It lets every exception pass.
     """
 
+    @abstractmethod
     def attempt(self, run: RunT_contra) -> AbstractContextManager[AttemptWatch]:
-        """Around an attempt at a run, also at one inside another one. Not around a wait."""
+        """Watch an attempt at a run, also at a run inside another run. A wait is not watched."""
 
+    @abstractmethod
     def tool_call(self, run: RunT_contra, call: Call) -> AbstractContextManager[CallWatch]:
-        """Around an attempt at a tool call. Not where a finished call is only read back."""
+        """Watch an attempt at a tool call. A finished call that is read back is not watched."""
 
+    @abstractmethod
     def model_call(self, run: RunT_contra, model: Model) -> AbstractContextManager[Model]:
-        """Around a request to a model: gives the model to ask in its place."""
+        """Watch a request to a model: gives the model to ask in its place."""
 
+    @abstractmethod
     def follow(self, ledger: Ledger) -> None:
-        """Hear of the records of a ledger, by `Ledger.follow`."""
+        """Follow the records of a ledger, by `Ledger.follow`."""
 
+    @abstractmethod
     def restarted(self, ledger: Ledger) -> None:
         """The actor of the agent of this ledger has crashed, and another one takes its place."""
 
 
-@runtime_checkable
-class GivesInstrument(Protocol):
-    """What `telemetry=` takes."""
+class GivesInstrument(ABC):
+    """An object that `telemetry=` takes."""
 
+    @abstractmethod
     def instrument(self) -> Instrument[Any] | None:
         """What watches runs from now on; None where nobody would get what it tells."""
 
 
 def checked_telemetry(given: object) -> GivesInstrument | None:
-    """What `telemetry=` was given.
+    """The object that `telemetry=` was given.
 
     Raises:
         UsageError: if it is something else.

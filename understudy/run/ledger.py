@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import suppress
 from datetime import datetime
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from understudy._base.clock import Clock, SystemClock
 from understudy._base.error_texts import error_text
@@ -26,17 +26,18 @@ from understudy.state.run_state import Call, is_child_of
 from understudy.state.shared_empties import no_list
 
 if TYPE_CHECKING:
+    from understudy.journal import OwnedJournal
     from understudy.journal.call_keys import CallKeys
 
 logger: logging.Logger = logging.getLogger(__name__)
 
 Listener = Callable[[Event], None]
 FactListener = Callable[[int, Record], None]
-"""Called with the number of a record and the record, once it is durable."""
+"""A function that is called with the number of a record and the record, once it is durable."""
 
 
 class Audience(Protocol):
-    """An object that gets what a ledger tells. Two bound methods of it would take 128 bytes."""
+    """An object that gets the records and events of a ledger."""
 
     def is_listening(self) -> bool:
         """Whether anybody gets the events that have no record; if not, none need be made."""
@@ -46,13 +47,6 @@ class Audience(Protocol):
 
     def emit_record(self, seq: int, record: Record) -> None:
         """A record that is durable, and its number."""
-
-
-class HearsAnswers(Protocol):
-    """What goes on when a wait is answered."""
-
-    def answered(self) -> None:
-        """An answer is recorded."""
 
 
 class _Functions:
@@ -69,37 +63,7 @@ class _Functions:
 
 
 def _nobody(_event: Event) -> None:
-    """Told of events where there is a listener for records alone."""
-
-
-@runtime_checkable
-class _ChecksOwner(Protocol):
-    """An optional part of a journal: it writes under a lease."""
-
-    def check_owner(self) -> None: ...
-
-
-@runtime_checkable
-class _WaitsForOwner(Protocol):
-    """An optional part of a journal: its lease may run out and be renewed."""
-
-    async def wait_for_owner(self) -> None: ...
-
-
-@runtime_checkable
-class _ChecksRecords(Protocol):
-    """An optional part of a journal: it refuses some records, because of their size say."""
-
-    def check(self, record: Record, *, spare: int = 0) -> None: ...
-
-
-@runtime_checkable
-class _KeepsBlobs(Protocol):
-    """An optional part of a journal: it keeps the bytes of files beside the records."""
-
-    def keep_blobs(self, blobs: Mapping[str, bytes]) -> None: ...
-
-    async def load_blobs(self, hashes: Collection[str]) -> Mapping[str, bytes]: ...
+    """Get no event: there is a listener for records alone."""
 
 
 class Ledger:
@@ -111,6 +75,10 @@ class Ledger:
     it waits for the records before it, so there is one order of both.
 
     With a listener, it is created on the event loop that it is used on.
+
+    A journal may have more methods than a `Journal`: those of an `OwnedJournal` where it writes
+    under a lease, `keep_blobs` and `load_blobs` where it keeps files, and `check` where it refuses
+    records because of their size.
     """
 
     __slots__ = (
@@ -123,7 +91,7 @@ class Ledger:
         "_listener",
         "_loop",
         "_on_fact",
-        "_owner_check",
+        "_owned",
         "_state",
         "_unreported",
         "epoch",
@@ -135,15 +103,15 @@ class Ledger:
     )
 
     epoch: int
-    """The epoch that it writes under; 0 where no other host could write."""
+    """The epoch under which it writes; 0 where no other host could write."""
     gates_asked: dict[str, tuple[int, str]] | None
-    """By run id, the turn about which other gates were asked than before, and `Run.asked_by`."""
+    """The turn about which other gates were asked than before, and `Run.asked_by`, by run id."""
     host: str | None
     """The host that writes, of a store that hosts share; None elsewhere."""
     on_fence: tuple[Callable[[], None], ...]
-    """Called right before it is fenced: they record what the next ledger must know."""
-    on_answer: tuple[HearsAnswers, ...]
-    """Told when an answer from outside is recorded, in the agent or in one that it runs."""
+    """Functions that are called right before it is fenced: they record what the next must know."""
+    on_answer: tuple[Callable[[], None], ...]
+    """Functions that are called when an answer from outside is recorded, also inside the agent."""
     outlives_run: bool | None
     """Whether an actor keeps it between runs: True while the agent is in memory, then False.
 
@@ -167,8 +135,9 @@ class Ledger:
         self._state = state
         self.gates_asked = None
         self._journal = journal
-        self._owner_check = journal if isinstance(journal, _ChecksOwner) else None
-        self._journal_checks = isinstance(journal, _ChecksRecords)
+        # None where the journal is under no lease.
+        self._owned = cast("OwnedJournal", journal) if hasattr(journal, "check_owner") else None
+        self._journal_checks = hasattr(journal, "check")
         self._clock = clock or SystemClock()
         self._agent_path = agent_path
         # Of events without a record, and of records: mostly one object.
@@ -251,19 +220,24 @@ class Ledger:
         """Raise `Fenced` where another host, or a later ledger, may own the agent by now."""
         if self._failure is not None:
             raise self._failure
-        if self._owner_check is not None:
+        if self._owned is not None:
             try:
-                self._owner_check.check_owner()
+                self._owned.check_owner()
             except JournalFailed as error:
-                if not isinstance(self._journal, _WaitsForOwner):
+                if not self._waits_for_owner:
                     self._failure = error
                 raise
 
+    @property
+    def _waits_for_owner(self) -> bool:
+        """Whether the lease may run out and be renewed."""
+        return hasattr(self._owned, "wait_for_owner")
+
     async def wait_for_owner(self) -> None:
         """Wait while the lease has run out and may still be renewed; then as `check_owner`."""
-        if isinstance(self._journal, _WaitsForOwner):
+        if self._owned is not None and self._waits_for_owner:
             try:
-                await self._journal.wait_for_owner()
+                await self._owned.wait_for_owner()
             except JournalFailed as error:
                 self._failure = error
                 raise
@@ -271,8 +245,9 @@ class Ledger:
 
     def check(self, record: Record, *, spare: int = 0) -> None:
         """Raise `RecordRefused` if the journal could not keep it with `spare` bytes added."""
-        if isinstance(self._journal, _ChecksRecords):
-            self._journal.check(record, spare=spare)
+        if self._journal_checks:
+            journal: Any = self._journal
+            journal.check(record, spare=spare)
 
     @property
     def files(self) -> Mapping[str, StoredFile]:
@@ -287,8 +262,8 @@ class Ledger:
 
         """
         kept = self._state.blobs or {}
-        journal = self._journal
-        if isinstance(journal, _KeepsBlobs):
+        journal: Any = self._journal
+        if hasattr(journal, "load_blobs"):
             # What an agent beside this one has written may not be durable yet
             # (test_what_another_sub_agent_has_just_written_is_read).
             await self.durable()
@@ -313,7 +288,7 @@ class Ledger:
 
         journal = self._journal
         keys = journal.call_keys if isinstance(journal, OwnedJournal) else None
-        if keys is None and self._owner_check is not None:
+        if keys is None and self._owned is not None:
             raise UsageError(
                 f"A tool has `key`, and the store of {journal!r} keeps no keys of calls: see "
                 "`journal.Store.keeps`"
@@ -322,8 +297,9 @@ class Ledger:
 
     def keep_blobs(self, blobs: Mapping[str, bytes]) -> None:
         """Keep the bytes of files that the record before names, in the same commit."""
-        if isinstance(self._journal, _KeepsBlobs):
-            self._journal.keep_blobs(blobs)
+        journal: Any = self._journal
+        if hasattr(journal, "keep_blobs"):
+            journal.keep_blobs(blobs)
         else:
             self._state.blobs = {**(self._state.blobs or {}), **blobs}
 
@@ -356,15 +332,18 @@ class Ledger:
             check_storable(records)
         if journal is not None:
             self._append(records)
-        told = self._on_fact is not None
-        if told and not self._unreported:
+        if self._on_fact is None:
+            for record in records:
+                apply(state, record)
+            self._count += len(records)
+            return
+        if not self._unreported:
             self._unreported = []
         for record in records:
             apply(state, record)
             self._count += 1
-            if told:
-                self._unreported.append((self._count, record, None))
-        if told and (journal is None or not journal.has_unflushed):
+            self._unreported.append((self._count, record, None))
+        if journal is None or not journal.has_unflushed:
             self.tell_until(self._count)
 
     def _note_clock_failure(self, error: BaseException) -> None:
@@ -403,10 +382,11 @@ class Ledger:
         # Read anew each time: what is called may record, or emit.
         while (unreported := self._unreported) and unreported[0][0] <= seq:
             number, record, event = unreported.pop(0)
-            if event is not None:
+            if record is not None:
+                if on_fact is not None:
+                    on_fact.emit_record(number, record)
+            elif event is not None:
                 self._tell_listener(event)
-            elif record is not None and on_fact is not None:
-                on_fact.emit_record(number, record)
         if not self._unreported:
             self._unreported = no_list()
 
@@ -425,7 +405,7 @@ class Ledger:
             self._tell_listener(event)
 
     def _tell_listener(self, event: Event) -> None:
-        """Call the listener. One that raises is removed; the run goes on."""
+        """Call the listener. A listener that raises is removed, and the run continues."""
         if self._listener is not None:
             try:
                 self._listener.emit(event)

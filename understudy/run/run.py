@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import inspect
+from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from types import MappingProxyType
-from typing import Any, Generic, Protocol, TypeVar, overload
+from typing import Any, Generic, TypeVar, overload
 
 from pydantic_ai.messages import ModelMessage, ModelRequest
 from pydantic_ai.models import Model, ModelRequestParameters
@@ -36,14 +37,14 @@ from understudy.outcomes import (
     Waiting,
 )
 from understudy.run.cancellation import CancellationSource
-from understudy.run.definition import AgentDefinition, ChildAgent, Gate, PauseWhen
+from understudy.run.definition import AgentDefinition, ChildAgent, Gate
+from understudy.run.environment import RunEnvironment
 from understudy.run.file_edits import FileEdits
 from understudy.run.hooks import current_hook
 from understudy.run.instrument import Instrument
 from understudy.run.ledger import Ledger
 from understudy.run.model_input import ModelInput
 from understudy.run.running_parts import RunningParts
-from understudy.run.shared_resources import SharedResources
 from understudy.state.agent_state import AgentState
 from understudy.state.continuation import continuation_of
 from understudy.state.costs import Cost
@@ -60,12 +61,13 @@ from understudy.state.run_state import RunState, own_key
 from understudy.state.waits import waits_of
 from understudy.stopping import ExecutionContinuation, StopSignal, StopSignals
 from understudy.tools import Tool
-from understudy.tools.effect_defaults import NO_DEFAULTS, EffectDefaults, Undeclared
+from understudy.tools.effect_defaults import EffectDefaults, Undeclared
+from understudy.tools.shared_resources import SharedResources
 
 T = TypeVar("T")
 
 inside_run: contextvars.ContextVar[Run | None] = contextvars.ContextVar("inside_run", default=None)
-"""Set while a pipeline runs, so in tools, hooks and models too: `resume` is refused there."""
+"""The run whose pipeline runs now, also in tools, hooks and models: `resume` is refused there."""
 
 
 def log_fields() -> dict[str, str]:
@@ -84,9 +86,10 @@ class AttemptEnded(BaseException):
     """The runtime ended this attempt between two steps. The run stays open; nothing is lost."""
 
 
-class ChildRunner(Protocol):
-    """What a run needs to run other agents, and to ask models: `NestedRuns`, in the layer above."""
+class ChildRunner(ABC):
+    """Runs other agents inside a run, and asks models. It is `NestedRuns`, in a layer above."""
 
+    @abstractmethod
     async def run(
         self, parent: Run, key: str, child: ChildAgent, message: ModelRequest | None
     ) -> Outcome:
@@ -101,19 +104,22 @@ class ChildRunner(Protocol):
 
         """
 
+    @abstractmethod
     def view(self, parent: Run, key: str) -> Run | None:
         """This child's run, for hooks, while its pipeline does not run.
 
         None if it is over, or if its agent is not known here.
         """
 
+    @abstractmethod
     async def stop(self, parent: Run, key: str, signals: StopSignals) -> None:
         """End this child, whose pipeline does not run now, as stopped: one beside it has failed."""
 
+    @abstractmethod
     async def ask_model(
         self, run: Run, key: str, messages: Any, model: Any, output_type: Any
     ) -> Any:
-        """As `Run.ask_model`."""
+        """Ask a model, as of `Run.ask_model`."""
 
 
 class Run(Generic[DepsT_co]):
@@ -124,96 +130,73 @@ class Run(Generic[DepsT_co]):
 
     def __init__(
         self,
-        *,
         definition: AgentDefinition,
         ledger: Ledger,
+        environment: RunEnvironment,
+        *,
         models: tuple[Model, ...],
-        clock: Clock,
-        new_id: NewId,
-        threads: WorkerThreads,
-        shared: SharedResources,
-        agent_id: str,
-        agent_path: tuple[str, ...],
-        deps: Any = None,
-        pause_when: PauseWhen | None = None,
-        streaming: Callable[[], bool] = lambda: False,
+        children: ChildRunner,
         parent: Run | None = None,
-        children: ChildRunner | None = None,
-        is_to_end_attempt: Callable[[], bool] | None = None,
-        pause_requested: Callable[[], str | None] | None = None,
-        abandon_later: Callable[[], asyncio.Task[None]] | None = None,
-        cancellation: tuple[CancellationSource, ...] = (),
-        instrument: Instrument[Run] | None = None,
-        prices: Prices | None = None,
-        effect_defaults: EffectDefaults = NO_DEFAULTS,
     ) -> None:
         self.definition = definition
         self.ledger = ledger
         self.state: AgentState = ledger.state
         """The agent's state, to read: one object for the whole attempt, changed by each record."""
+        self.environment = environment
+        """What the caller gave to the attempt; the runs inside it have it, too."""
+        self.clock: Clock = environment.clock
+        self.new_id: NewId = environment.new_id
+        self.threads: WorkerThreads = environment.threads
+        self.shared: SharedResources = environment.shared
+        """What tools of this run, and of all others of its owner, have opened."""
+        self.deps: DepsT_co = environment.deps
+        self.instrument: Instrument[Run] | None = environment.instrument
+        """The instrument that watches the run."""
         self.models = models
         """The agent's model, then its fallbacks."""
-        self.clock = clock
-        self.new_id = new_id
-        self.threads = threads
-        self.shared = shared
-        """What tools of this run, and of all others of its owner, have opened."""
-        self.agent_id = agent_id
-        self.agent_path = agent_path
-        self.deps: DepsT_co = deps
-        self.pause_when = pause_when
-        self._streaming = streaming
         self.parent = parent
         """The run whose call, or workflow, runs this one."""
         self.root: Run = parent.root if parent is not None else self
         """The outermost run."""
         self.children = children
-        """How its calls run other agents."""
+        """The object by which its calls run other agents."""
+        self.agent_id: str = (
+            environment.agent_id or definition.name if parent is None else self.current.agent_id
+        )
+        self.agent_path: tuple[str, ...] = (
+            definition.path if parent is None else (*parent.agent_path, definition.name)
+        )
         self.gates: tuple[Gate, ...] = (
             (*parent.definition.gates, *parent.gates) if parent is not None else ()
         )
         """The gates of the agents above, which apply here too."""
-        self.is_to_end_attempt = is_to_end_attempt
-        """Called before each step: True ends this attempt, and leaves the run open."""
-        self.pause_requested = pause_requested
-        """Called where `pause_when` is: a reason to pause that the runtime has now, or None."""
-        self.abandon_later = abandon_later
-        """Called where code of the attempt was cancelled and is waited for.
-
-        Unless the task that it returns is cancelled in time, the runtime gives the attempt up. None
-        where it runs in a task of the caller's, which waits as long as that code goes on.
-        """
         above = parent.cancellation if parent is not None else ()
-        sources = (*above, *definition.cancellation, *cancellation)
+        sources = (*above, *definition.cancellation, *environment.cancellation)
         self.cancellation: tuple[CancellationSource, ...] = tuple(
             {id(source): source for source in sources}.values()
         )
-        """Called at the start and before each step; those of the agents above included."""
-        self.instrument = instrument
-        """What watches it."""
-        above_it = prices if parent is None else parent.prices
+        """The sources that may cancel the run, also those of the agents above."""
+        above_it = environment.prices if parent is None else parent.prices
         self.prices: Prices | None = definition.prices or above_it or definition.default_prices
-        """By which its replies are priced when they come; None where nobody asks what they cost."""
-        self.effect_defaults: EffectDefaults = (
-            effect_defaults if parent is None else parent.effect_defaults
-        )
-        """What the runtime says of tools and agents that do not say it themselves."""
+        """The prices of its replies; None where nobody asks what they cost."""
+        self.effect_defaults: EffectDefaults = environment.effect_defaults
+        """The effects that hold for tools and agents that do not declare them."""
         self.undeclared: Undeclared | None = (
             definition.effect_defaults.undeclared or self.effect_defaults.undeclared
         )
-        """What holds for tools that do not say what it does to call them again."""
+        """The effect of tools that do not declare what it does to call them again."""
         self.file_edits: dict[str, FileEdits] = {}
-        """By call: what calls that run now change of the files."""
+        """The changes of files by the calls that run now, by call key."""
         self.in_model_call = False
         """The next turn has begun: what a hook signals now counts after it."""
         self.timed: bool = False
         """Whether the time spent is recorded: only where a deadline or a middleware limits it."""
-        self._seconds_recorded_at = clock.monotonic()  # the pipeline begins right after
+        self._seconds_recorded_at = self.clock.monotonic()  # the pipeline begins right after
         self.loop: asyncio.AbstractEventLoop = asyncio.get_running_loop()
-        """On which it runs."""
+        """The loop on which it runs."""
         self._attempt_begun = False
         self.cut_off: frozenset[str] = frozenset()
-        """Of the outermost run: the calls of its tree, by key, that this attempt found started."""
+        """The keys of the calls that this attempt found started; of the outermost run alone."""
         self.tools: tuple[Tool, ...] = tuple(
             tool for tool in definition.tools.values() if tool is not definition.output_tool
         )
@@ -225,7 +208,7 @@ class Run(Generic[DepsT_co]):
         self.live_values: dict[str, Any] = {}
         """Return values of until tools, as live objects of this process, by call key."""
         self.running_parts: dict[str, RunningParts] = {}
-        """Of the calls that run agents or come to points, by call key."""
+        """The parts of calls that run agents or come to points, by call key."""
         self._once_pending: dict[str, asyncio.Event] = {}
         self.closed = False
         """This attempt has returned its outcome: it must add no more records."""
@@ -300,13 +283,14 @@ class Run(Generic[DepsT_co]):
 
     @property
     def continuation(self) -> ExecutionContinuation:
-        """Whether the run goes on now: the active signals, and whether they are overridden."""
+        """Whether the run continues now: the active signals, and whether they are overridden."""
         return continuation_of(self.current)
 
     @property
     def streaming(self) -> bool:
         """Whether replies are streamed, because a subscriber follows the text."""
-        return self._streaming()
+        given = self.environment.streaming
+        return self.environment.emit is not None if given is None else given()
 
     @property
     def observed(self) -> bool:
@@ -362,7 +346,7 @@ class Run(Generic[DepsT_co]):
         return await self.recorded(key, call)
 
     async def recorded(self, key: str, make: Callable[[], Awaitable[Once | ModelAsked]]) -> Any:
-        """What is recorded under this key of `RunState.once`; else what `make` returns is recorded.
+        """The value recorded under this key of `RunState.once`; else `make` makes it now.
 
         Several may ask for one key: one of them makes the record.
         """
@@ -440,7 +424,7 @@ class Run(Generic[DepsT_co]):
 
         """
         run = self.state.run
-        if run is None or run.over or self.children is None:
+        if run is None or run.over:
             raise UsageError("run.ask_model: no run is open in which it could be recorded")
         return await self.children.ask_model(self, key, messages, model, output_type)
 
@@ -507,7 +491,7 @@ class Run(Generic[DepsT_co]):
         self._record_for_next_step(lambda turn: Signalled(turn=turn, signal=data, answer=answer))
 
     def request_continuation(self, *, prompt: str | None = None, source: str | None = None) -> None:
-        """Request that the run goes on in spite of active signals, from any hook.
+        """Request that the run continues in spite of active signals, from any hook.
 
         It counts for one step: for the decision after the step in progress, and before the next
         one. After a reply without tool calls the model is asked again. A cancellation, a deadline
@@ -648,7 +632,7 @@ class Run(Generic[DepsT_co]):
         )
 
     def failed(self, error: UnderstudyError) -> Failed:
-        """The outcome of a run that cannot go on, for a step to return.
+        """The outcome of a run that cannot continue, for a step to return.
 
         Raises:
             UsageError: for an error that is none of this library, so that it cannot be stored.

@@ -6,7 +6,7 @@ in the middle of an interrupt. `fold` says how each record changes it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from copy import copy, deepcopy
 from dataclasses import dataclass
 from datetime import datetime
@@ -35,15 +35,16 @@ from understudy.state.next_due import next_due
 from understudy.state.plans import Plans, QueuedMessage, TakenMessage
 from understudy.state.run_state import RunState, is_child_of
 from understudy.state.shared_empties import no_items, no_list, with_item
+from understudy.state.state_tree import StateTree
 from understudy.state.stored_names import PYDANTIC_NAMES, is_pydantics
 from understudy.state.waits import Wait, waits_of
 
 SCHEMA_VERSION = 1
 _STORED_KEYS = ("run", "decisions", "sticky", "doubts", "queue", "message_ids", "status", "plans")
-_RARE_KEYS = ("files", "blobs", "earlier_costs", "has_archive", "held_keys")
-"""They are left out where the agent has none."""
+_RARE_KEYS = ("files", "blobs", "earlier_costs", "has_archive", "held_keys", "refused")
+"""The keys of a stored state that are left out where the agent has no such values."""
 _KEYS = ("messages", "values", "children", *_STORED_KEYS)
-"""They are in every stored state."""
+"""The keys that are in every stored state."""
 
 
 @dataclass(slots=True)
@@ -63,6 +64,7 @@ class StoredState:
     earlier_costs: Lines = ()
     has_archive: bool = False
     held_keys: dict[str, HeldKey] | None = None
+    refused: dict[str, dict[str, Any]] | None = None
 
 
 @cache
@@ -70,7 +72,7 @@ def _stored() -> TypeAdapter[StoredState]:
     return TypeAdapter(StoredState)
 
 
-class AgentState:
+class AgentState(StateTree):
     """A conversation, the agent's values, and the state of its run.
 
     Treat it as a value: every outcome carries its own, and continuing from one never changes it.
@@ -100,6 +102,7 @@ class AgentState:
         "messages",
         "plans",
         "queue",
+        "refused",
         "run",
         "status",
         "sticky",
@@ -107,8 +110,6 @@ class AgentState:
 
     messages: Messages
     """The conversation. The system prompt is not part of it."""
-    run: RunState | None
-    """The run in progress, or the last one."""
     decisions: list[DecisionRecord]
     """The audit: all decisions, oldest first."""
     sticky: dict[str, Sticky]
@@ -116,16 +117,13 @@ class AgentState:
 
     Those of an agent that runs now are in its own state.
     """
-    doubts: dict[str, DoubtfulCall]
-    """Calls whose outcome is unknown, and that no person is asked about, by call key."""
     queue: dict[str, QueuedMessage]
     """Messages that wait for a run, by message id, oldest first."""
-    children: dict[str, AgentState]
-    """The agents that open calls, or the workflow, run now, by child key."""
-    left: dict[str, AgentState]
-    """The agents that the last run, which failed, has left, by child key: they had begun."""
+    refused: dict[str, dict[str, Any]]
+    """By message id, the error of each `run` that waited its turn and could not begin then, oldest
+    first: those of the last 100."""
     message_ids: dict[str, TakenMessage | None]
-    """By message id, oldest first: the run that took the message; None while the message waits.
+    """The run that took a message, by message id, oldest first; None while the message waits.
 
     A message with a known id is not taken again. The ids of old messages are in the store alone:
     see `has_archive`.
@@ -137,10 +135,8 @@ class AgentState:
 
     In the state of an outcome of an actor: the one that follows from the outcome.
     """
-    plans: Plans | None
-    """What it is to do later by itself; None where nothing is planned."""
     files: dict[str, StoredFile] | None
-    """Its files, by path, without their bytes; None where it has none of its own."""
+    """The files of the agent, by path, without their bytes; None where it has none of its own."""
     blobs: dict[str, bytes] | None
     """The bytes of files that it has at hand, by hash, as `understudy.state.blobs` packs them.
 
@@ -162,7 +158,7 @@ class AgentState:
         self.run = None
         self.decisions = no_list()
         self.sticky = self.doubts = self.queue = self.message_ids = no_items()
-        self.held_keys = no_items()
+        self.held_keys = self.refused = no_items()
         self.status = "idle"
         self.plans = None
         self.files = None
@@ -196,8 +192,8 @@ class AgentState:
             for key, child in self.children.items():
                 if is_child_of(key, call.key):
                     pending += child.requests
-        for child in self.agents.values():
-            pending += child.requests
+        for agent in self.agents.values():
+            pending += agent.requests
         return tuple(pending)
 
     @property
@@ -251,29 +247,6 @@ class AgentState:
         return lines
 
     @property
-    def agents(self) -> dict[str, AgentState]:
-        """The agents of this workflow that run now, by child key."""
-        return {
-            key: child
-            for key, child in self.children.items()
-            if child.run is not None and child.run.shared is not None
-        }
-
-    @property
-    def tree(self) -> Iterator[AgentState]:
-        """This state and those of all agents that it runs now."""
-        yield self
-        for child in self.children.values():
-            yield from child.tree
-
-    @property
-    def whole_tree(self) -> Iterator[AgentState]:
-        """This state, those of all agents that it runs now, and those that a failed run left."""
-        yield self
-        for child in (*self.children.values(), *self.left.values()):
-            yield from child.whole_tree
-
-    @property
     def sticky_in_tree(self) -> dict[str, Sticky]:
         """The sticky decisions of this agent and of all that it runs now, by `agent/.../tool`."""
         found = dict(self.sticky)
@@ -285,13 +258,8 @@ class AgentState:
 
     @property
     def held_keys_in_tree(self) -> dict[str, HeldKey]:
-        """The keys of all calls of this agent, and of those that it runs now, by call key."""
+        """The keys of all calls of this agent, and of the agents that it runs now, by call key."""
         return {call_key: held for each in self.tree for call_key, held in each.held_keys.items()}
-
-    @property
-    def doubts_in_tree(self) -> dict[str, DoubtfulCall]:
-        """The calls in doubt of this agent and of all that it runs now, by call key."""
-        return {key: doubt for state in self.tree for key, doubt in state.doubts.items()}
 
     @property
     def pause(self) -> str | None:
@@ -320,6 +288,7 @@ class AgentState:
         twin.doubts = self.doubts and dict(self.doubts)
         twin.held_keys = self.held_keys and dict(self.held_keys)
         twin.queue = self.queue and dict(self.queue)
+        twin.refused = self.refused and dict(self.refused)
         twin.message_ids = self.message_ids and dict(self.message_ids)
         twin.status, twin.plans = self.status, self.plans
         twin.files, twin.blobs = self.files, self.blobs
@@ -371,7 +340,7 @@ class AgentState:
 
     @property
     def file_hashes(self) -> frozenset[str]:
-        """The hashes of its files, and of those of all agents that it runs, or has left."""
+        """The hashes of the files of this agent, and of all agents that it runs, or has left."""
         found = (file.hash for state in self.whole_tree for file in (state.files or {}).values())
         return frozenset(hash for hash in found if hash)
 
@@ -390,7 +359,7 @@ class AgentState:
         return data
 
     def head(self) -> dict[str, Any]:
-        """As `to_dict`, without the messages of this agent; those of agents that it runs are there.
+        """The `to_dict` without the messages of this agent. Messages of agents inside are there.
 
         It costs the same however long the conversation is.
         """
@@ -410,6 +379,7 @@ class AgentState:
             earlier_costs=self.earlier_costs,
             has_archive=self.has_archive,
             held_keys=self.held_keys or None,
+            refused=self.refused or None,
         )
         data = cast("dict[str, Any]", _stored().dump_python(stored, mode="json"))
         del data["blobs"]
@@ -423,6 +393,8 @@ class AgentState:
             data["left"] = {key: child.to_dict() for key, child in self.left.items()}
         if not self.held_keys:
             del data["held_keys"]
+        if not self.refused:
+            del data["refused"]
         return {
             "schema_version": SCHEMA_VERSION,
             "messages": messages,
@@ -510,6 +482,7 @@ class AgentState:
         state.sticky, state.doubts = stored.sticky or no_items(), stored.doubts or no_items()
         state.held_keys = stored.held_keys or no_items()
         state.queue = stored.queue or no_items()
+        state.refused = stored.refused or no_items()
         state.message_ids = stored.message_ids or no_items()
         state.status, state.plans = stored.status, stored.plans
         state.files = stored.files
@@ -525,8 +498,8 @@ class AgentState:
         return state
 
 
-def _copied(states: dict[str, AgentState]) -> dict[str, AgentState]:
-    return states and {key: state.copied() for key, state in states.items()}
+def _copied(states: Mapping[str, AgentState]) -> dict[str, AgentState]:
+    return {key: state.copied() for key, state in states.items()} if states else no_items()
 
 
 def merged(base: Mapping[str, Any], delta: Mapping[str, Any]) -> dict[str, Any]:

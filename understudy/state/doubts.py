@@ -5,30 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 from understudy._base.json_values import jsonable
 from understudy._base.points_in_time import time_text
 from understudy.interrupts import DoubtfulCall, Request
+from understudy.state.state_tree import StateTree
 
 DoubtState = Literal["asked", "checked", "told"]
-"""Of a doubt: whether a person is asked, its check is, or only the model was told."""
-
-
-class HasDoubts(Protocol):
-    """What is read here of an `AgentState`: its calls in doubt, and those of agents inside it."""
-
-    @property
-    def doubts(self) -> Mapping[str, DoubtfulCall]:
-        """The calls in doubt that nobody is asked about, by call key."""
-
-    @property
-    def doubts_in_tree(self) -> Mapping[str, DoubtfulCall]:
-        """The same, and those of the agents that it runs now."""
-
-    @property
-    def children(self) -> Mapping[str, HasDoubts]:
-        """The agents that it runs now."""
+"""The state of a doubt: a person is asked, its check is, or only the model was informed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,13 +21,13 @@ class Doubt:
     """One call in doubt, as `runtime.doubts()` lists it."""
 
     agent_id: str
-    """Of the agent whose run it was; `settle` and `resume` are of this one."""
+    """The id of the agent whose run it was: `settle` and `resume` are of this agent."""
     agent: str
     """The name of the agent's definition."""
     made_by: str
     """The name of the agent that made the call: the same, or of an agent inside it."""
     run_id: str
-    """Of the run that made the call."""
+    """The id of the run that made the call."""
     call_key: str
     tool_call_id: str
     tool_name: str
@@ -56,11 +41,11 @@ class Doubt:
     checks_at: datetime | None = None
     """When the check of its tool is asked next what it did. None where none is waited for."""
     request_id: str | None = None
-    """Of the request by which a person is asked. None where only the model was told."""
+    """The id of the request by which a person is asked. None where nobody is asked."""
 
     @property
     def state(self) -> DoubtState:
-        """Who is asked: a person, the `check` of its tool, or nobody, and the model was told."""
+        """Who is asked: a person, the `check` of its tool, or nobody but the model was informed."""
         if self.request_id is not None:
             return "asked"
         return "told" if self.checks_at is None else "checked"
@@ -71,7 +56,7 @@ class Doubt:
         return self.request_id is not None
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON."""
+        """The doubt as JSON."""
         return {
             "agent_id": self.agent_id,
             "agent": self.agent,
@@ -90,8 +75,8 @@ class Doubt:
         }
 
 
-def has_doubts(state: HasDoubts) -> bool:
-    """Whether only the model was told of a doubt, in this agent or in one that it runs.
+def has_doubts(state: StateTree) -> bool:
+    """Whether there is a doubt that nobody is asked about, in this agent or inside it.
 
     It is not so in the common case, which this tells at no cost.
     """
@@ -100,8 +85,8 @@ def has_doubts(state: HasDoubts) -> bool:
     return bool(state.children) and any(has_doubts(child) for child in state.children.values())
 
 
-def next_end(state: HasDoubts) -> datetime | None:
-    """When the next of them ends by itself; None where none does."""
+def next_end(state: StateTree) -> datetime | None:
+    """The time when the next doubt ends by itself; None where none does."""
     if not has_doubts(state):
         return None
     ends = (doubt.ends_at for doubt in state.doubts_in_tree.values() if doubt.ends_at is not None)
@@ -109,7 +94,7 @@ def next_end(state: HasDoubts) -> datetime | None:
 
 
 def doubt_told(doubt: DoubtfulCall, agent_id: str, agent: str) -> Doubt:
-    """A doubt of which only the model was told."""
+    """A doubt that nobody is asked about: only the model was informed."""
     return Doubt(
         agent_id=agent_id,
         agent=agent,

@@ -12,12 +12,14 @@ from typing import Any, cast
 from understudy.state import records as r
 from understudy.state.agent_state import AgentState
 from understudy.state.folds import agents, calls, ends, places, queue, replies, requests, runs
+from understudy.state.records import ChildRecord
 from understudy.state.shared_empties import with_item
 from understudy.state.workflow_sharing import new_child
 
 FOLD_VERSION = 1
-"""Of the states that records fold to here. A checkpoint of another version is not used: raise it
-where the same records fold to another state, or a state has another field."""
+"""The version of the states that records fold to. A checkpoint of another version is not used.
+
+Raise it where the same records fold to another state, or where a state has another field."""
 
 _WITH_FILES = frozenset({r.Result, r.FilesChanged})
 
@@ -33,7 +35,7 @@ def apply(state: AgentState, record: r.Record, *, with_files: bool = True) -> No
     """
     inner, kind = record, type(record)
     _APPLY[kind](state, record)
-    while kind is r.ChildRecord:
+    while kind is ChildRecord:
         inner = inner.record  # type: ignore[union-attr]  # it is a ChildRecord
         kind = type(inner)
     if kind in _PROGRESS and state.run is not None:
@@ -45,7 +47,7 @@ def apply(state: AgentState, record: r.Record, *, with_files: bool = True) -> No
 
 
 def replay(records: Iterable[r.Record], state: AgentState | None = None) -> AgentState:
-    """The fold of an agent's records, from the first one on; or behind those that `state` is of."""
+    """The fold of an agent's records, from the first one on; or after the records of `state`."""
     state = AgentState() if state is None else state
     for record in records:
         apply(state, record)
@@ -113,6 +115,7 @@ _APPLY: dict[type[r.Record], Callable[[AgentState, Any], None]] = {
     r.MessageQueued: queue.message_queued,
     r.MessageDue: queue.message_due,
     r.MessageCancelled: queue.message_cancelled,
+    r.MessageRefused: queue.message_refused,
     r.MessagesArchived: queue.messages_archived,
     r.PauseRequested: queue.pause_requested,
     r.ScheduleSet: queue.schedule_set,

@@ -6,30 +6,17 @@ that is not due any more then. So the due time follows from the records, and is 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from datetime import datetime
-from typing import Protocol
 
 from understudy.interrupts import Request
-from understudy.state.doubts import HasDoubts, next_end
-from understudy.state.plans import Plans
+from understudy.state.doubts import next_end
 from understudy.state.run_state import NO_NOTICES, Notices
-from understudy.state.waits import HasRuns, may_wait, open_calls
+from understudy.state.state_tree import StateTree
+from understudy.state.waits import may_wait, open_calls
 
 
-class HasPlans(HasRuns, HasDoubts, Protocol):
-    """What the due time of an `AgentState` follows from."""
-
-    @property
-    def children(self) -> Mapping[str, HasPlans]:
-        """The agents that it runs now."""
-
-    @property
-    def plans(self) -> Plans | None:
-        """What it is to do later by itself."""
-
-
-def next_due(state: HasPlans) -> datetime | None:
+def next_due(state: StateTree) -> datetime | None:
     """The earliest time at which something is due: in the open run, or beside it.
 
     None where nothing is. While the run is quarantined only the end of a doubt is due.
@@ -37,7 +24,7 @@ def next_due(state: HasPlans) -> datetime | None:
     return _earlier(due_of_run(state), due_beside_run(state))
 
 
-def due_beside_run(state: HasPlans) -> datetime | None:
+def due_beside_run(state: StateTree) -> datetime | None:
     """The earliest time of what is due whether a run is under way or not.
 
     That is a message, a schedule, or the end of a doubt.
@@ -52,7 +39,7 @@ def _earlier(one: datetime | None, other: datetime | None) -> datetime | None:
     return min(one, other)
 
 
-def due_of_plans(state: HasPlans) -> datetime | None:
+def due_of_plans(state: StateTree) -> datetime | None:
     """The earliest time of a message or a schedule; None while the run is quarantined."""
     run = state.run
     if state.plans is None or (run is not None and not run.over and run.quarantined is not None):
@@ -60,8 +47,8 @@ def due_of_plans(state: HasPlans) -> datetime | None:
     return state.plans.next_due
 
 
-def due_of_run(state: HasRuns) -> datetime | None:
-    """The earliest time at which something is due in the open run and in those that it runs.
+def due_of_run(state: StateTree) -> datetime | None:
+    """The earliest time at which something is due in the open run and in runs inside it.
 
     None where nothing is, and where the run does not continue by itself: it is over, cancelled,
     halted or quarantined.
@@ -88,8 +75,8 @@ def due_of(request: Request, notices: Notices) -> datetime | None:
     return min(times, default=None)
 
 
-def notices_of(state: HasRuns) -> dict[str, Notices]:
-    """By request id, what is recorded about the requests of this agent and of those it runs."""
+def notices_of(state: StateTree) -> dict[str, Notices]:
+    """What is recorded about the requests of the agent and of agents inside it, by request id."""
     return {
         request_id: notices
         for call in open_calls(state)
@@ -97,7 +84,7 @@ def notices_of(state: HasRuns) -> dict[str, Notices]:
     }
 
 
-def _dues(state: HasRuns) -> Iterator[datetime]:
+def _dues(state: StateTree) -> Iterator[datetime]:
     for call in open_calls(state):
         for request in call.pending_requests:
             due = due_of(request, call.notices.get(request.id, NO_NOTICES))

@@ -76,6 +76,40 @@ def retry_id(run_id: str) -> str:
     return RETRY_ID + run_id
 
 
+RUN_ID = "run/"
+"""The ids that `run` makes for messages begin with it, and no id of a caller does."""
+
+
+def run_message_id(run_id: str) -> str:
+    """The id of a message that `run` was given without one: its run has this id."""
+    return RUN_ID + run_id
+
+
+def run_named_by(message_id: str) -> str | None:
+    """The id of the run that a message begins whose id `run` has made; None for any other id."""
+    return message_id.removeprefix(RUN_ID) if message_id.startswith(RUN_ID) else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunChoices:
+    """What the caller of `run` has chosen for its run. None leaves it to the agent."""
+
+    until_tool: tuple[str, ...] | None = None
+    """The names of the tools that end the run."""
+    require_tool_success: bool = False
+    """Only a successful result of such a tool ends it."""
+    force: bool = False
+    """The model must call the until tool."""
+    max_runs: int | None = None
+    deadline: float | None = None
+    """The seconds that the run may take, without the waits for people."""
+    early_stopping_prompt: str | None = None
+    ends_at: datetime | None = None
+    """The time at which the run is stopped."""
+    go_on: bool = False
+    """The run continues the one before it, if that has failed."""
+
+
 @dataclass(frozen=True, slots=True)
 class QueuedMessage:
     """A message that waits until a run takes it."""
@@ -92,6 +126,9 @@ class QueuedMessage:
     """Set where it is the input of an occurrence, which gets a run of its own."""
     context: StoredContext = field(default_factory=dict)
     """That of who sent it."""
+    choices: RunChoices | None = None
+    """Of a `run` that waits for its turn, also where all of them are left to the agent. None of a
+    message that was sent."""
 
 
 class _DueTime:
@@ -136,6 +173,39 @@ NO_PLANS = Plans()
 def requested_pause(plans: Plans | None) -> str | None:
     """The reason of a pause that is requested and has not come yet."""
     return plans.pause if plans is not None else None
+
+
+def next_turn(
+    queue: dict[str, QueuedMessage], *, is_held: bool, with_occurrences: bool = True
+) -> list[QueuedMessage]:
+    """The messages of the queue that the next run begins with; none where it is not to begin.
+
+    A `run` takes the messages that were sent before it, and is the last of its turn. An occurrence
+    of a schedule has a turn of its own, before what came behind it.
+
+    Args:
+        queue: of the agent.
+        is_held: whether messages that were sent wait for the next `run`, as they do after a run
+            that failed or was cancelled.
+        with_occurrences: whether the turn may be that of an occurrence.
+
+    """
+    sent: list[QueuedMessage] = []
+    occurrence: QueuedMessage | None = None
+    for queued in queue.values():
+        if queued.occurrence is not None:
+            if not sent and with_occurrences:
+                return [queued]
+            occurrence = occurrence or queued
+        elif queued.choices is None:
+            sent.append(queued)
+        elif occurrence is not None and with_occurrences:
+            return [occurrence]
+        else:
+            return [*sent, queued]
+    if not is_held:
+        return sent
+    return [occurrence] if occurrence is not None and with_occurrences else []
 
 
 def next_occurrence(queue: dict[str, QueuedMessage]) -> QueuedMessage | None:

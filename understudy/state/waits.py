@@ -2,28 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Literal, Protocol
+from typing import Literal
 
-from understudy.state.run_state import Call, RunState, is_child_of
-
-
-class HasRuns(Protocol):
-    """What is read here of an `AgentState`: its run, and those of the agents that it runs."""
-
-    @property
-    def run(self) -> RunState | None:
-        """The run in progress, or the last one."""
-
-    @property
-    def children(self) -> Mapping[str, HasRuns]:
-        """The agents that it runs now."""
-
-    @property
-    def tree(self) -> Iterable[HasRuns]:
-        """It and all agents below it."""
+from understudy.state.run_state import Call, is_child_of
+from understudy.state.state_tree import StateTree
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,11 +20,11 @@ class Wait:
     """
 
     agent_id: str
-    """Of the agent whose run it is; without a runtime, the agent's name."""
+    """The id of the agent whose run it is; without a runtime, the agent's name."""
     agent_path: tuple[str, ...]
     """The names of the agents from the outermost one to the one whose tool waits."""
     run_id: str
-    """Of the run of that agent."""
+    """The id of the run of that agent."""
     call_key: str
     tool_call_id: str
     tool_name: str
@@ -52,15 +37,15 @@ class Wait:
     """When the sleep is over, the wait has timed out, or the check is asked; None = never."""
 
 
-def open_calls(state: HasRuns) -> Iterator[Call]:
-    """The open calls, in this agent and in those that it runs."""
+def open_calls(state: StateTree) -> Iterator[Call]:
+    """The open calls, in this agent and in agents inside it."""
     for inner in state.tree:
         run = inner.run
         if run is not None and run.end is None:
             yield from run.calls
 
 
-def may_wait(state: HasRuns) -> bool:
+def may_wait(state: StateTree) -> bool:
     """Whether a call may wait for something, in this agent or in one that it runs.
 
     It does not in the common case, which this tells at no cost.
@@ -78,18 +63,18 @@ def may_wait(state: HasRuns) -> bool:
     return False
 
 
-def has_waits(state: HasRuns) -> bool:
+def has_waits(state: StateTree) -> bool:
     """Whether a call waits at a point, in this agent or in one that it runs."""
     return may_wait(state) and any(call.waits_at for call in open_calls(state))
 
 
-def is_woken(state: HasRuns) -> bool:
-    """Whether a call can go on because its point is answered, in this agent or in one inside."""
+def is_woken(state: StateTree) -> bool:
+    """Whether a call can continue because its point is answered, in this agent or inside it."""
     return next(woken_calls(state), None) is not None
 
 
-def woken_calls(state: HasRuns) -> Iterator[Call]:
-    """The calls that can go on because a point is answered, in this agent and in those inside.
+def woken_calls(state: StateTree) -> Iterator[Call]:
+    """The calls that can continue because a point is answered, in this agent and inside it.
 
     What is inside a call about which a person is asked goes on with the answer
     (`test_what_is_over_inside_a_call_that_asks_goes_on_with_the_answer`). So does what is inside a
@@ -105,7 +90,7 @@ def woken_calls(state: HasRuns) -> Iterator[Call]:
             yield from woken_calls(child)
 
 
-def waits_of(state: HasRuns, agent_id: str | None = None) -> tuple[Wait, ...]:
+def waits_of(state: StateTree, agent_id: str | None = None) -> tuple[Wait, ...]:
     """All that the agent's open run waits for, oldest first.
 
     Args:
@@ -120,7 +105,7 @@ def waits_of(state: HasRuns, agent_id: str | None = None) -> tuple[Wait, ...]:
     return tuple(sorted(waits, key=lambda wait: wait.since))
 
 
-def _waits(state: HasRuns, agent_id: str, path: tuple[str, ...]) -> Iterator[Wait]:
+def _waits(state: StateTree, agent_id: str, path: tuple[str, ...]) -> Iterator[Wait]:
     run = state.run
     if run is None or run.over:
         return

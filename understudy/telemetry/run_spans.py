@@ -30,6 +30,7 @@ from pydantic_core import to_json
 from understudy.errors import Fenced
 from understudy.outcomes import Failed, Outcome
 from understudy.run.child_calls import CallSuspended
+from understudy.run.instrument import AttemptWatch, CallWatch, Instrument
 from understudy.run.ledger import Ledger
 from understudy.run.run import AttemptEnded, Run
 from understudy.state.records import Result
@@ -49,8 +50,8 @@ from understudy.telemetry.trace_context import (
 Attributes = dict[str, Any]
 
 
-class RunSpans:
-    """Watches runs: an `Instrument`.
+class RunSpans(Instrument[Run]):
+    """Watches runs.
 
     Args:
         tracer: of all spans but those of models.
@@ -247,7 +248,7 @@ class RunSpans:
             self._meters.record(c.MODEL_DURATION, time.perf_counter() - since, told)
 
 
-class AttemptSpan:
+class AttemptSpan(AttemptWatch):
     """The span of one attempt at a run."""
 
     def __init__(
@@ -255,7 +256,7 @@ class AttemptSpan:
     ) -> None:
         self._span = span
         self.context: Context | None = context
-        """In which it is the current one."""
+        """The context in which the span is the current span."""
         self.trace: str | None = trace
         self.outcome: str = "passivated"
         self.error: BaseException | None = None
@@ -273,7 +274,7 @@ class AttemptSpan:
             self._span.add_event(c.FENCED)
 
     def given_up(self) -> None:
-        """The runtime gives the attempt up: its code may go on for ever."""
+        """The runtime gives the attempt up: its code may continue for ever."""
         if self.outcome == "passivated":
             self.outcome = "abandoned"
         self.finish(content=False)
@@ -289,7 +290,7 @@ class AttemptSpan:
         self._span.end()
 
 
-class CallSpan:
+class CallSpan(CallWatch):
     """The span of one attempt at a tool call."""
 
     outcome: str = "asked"
@@ -375,7 +376,7 @@ def _answered_requests(run: Run) -> set[str]:
 
 
 def _decider(run: Run) -> str | None:
-    """The span of who has made the newest decision on which the run goes on."""
+    """The span of the caller that made the newest decision by which the run continues."""
     requests = _answered_requests(run)
     newest: tuple[Any, Mapping[str, str]] | None = None
     for state in run.state.tree:

@@ -17,7 +17,7 @@ from pydantic_ai.models.instrumented import InstrumentationSettings
 
 from understudy._base.context_codecs import ContextCodec
 from understudy._base.json_values import checked_flag, checked_seconds, shown
-from understudy.actors.agent.services import RuntimeServices
+from understudy.actors.agent.services import RuntimeServices, RuntimeTelemetry
 from understudy.errors import UsageError
 from understudy.journal.database_store import DatabaseStore
 from understudy.telemetry.conventions import COMMIT_DURATION, ERROR_TYPE, SCOPE
@@ -32,7 +32,7 @@ logger: logging.Logger = logging.getLogger(__name__)
 Version = Literal[5, 6]
 
 
-class Telemetry:
+class Telemetry(RuntimeTelemetry):
     """Spans and metrics of agents, by the API of OpenTelemetry.
 
     One object serves any number of runtimes, and `Agent.execute(telemetry=...)` too. Set up the SDK

@@ -1,7 +1,7 @@
 """Tools: functions that a model may call, their context and their results."""
 
 from understudy.tools.checks import DidNotHappen, Happened, Unknown
-from understudy.tools.context import ToolContext, ToolSource
+from understudy.tools.context import ToolContext
 from understudy.tools.function_tool import Tool, ToolFunction, exit_loop, tool
 from understudy.tools.result import (
     InvalidArguments,
@@ -10,6 +10,7 @@ from understudy.tools.result import (
     ToolFailed,
     ToolResult,
 )
+from understudy.tools.shared_resources import ToolSource
 from understudy.tools.toolsets import as_tools
 
 __all__ = [

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine, Sequence
 from datetime import datetime
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 from pydantic_ai.messages import ModelMessage
 
@@ -18,25 +19,12 @@ from understudy.errors import UsageError
 from understudy.models.messages import UserInput
 from understudy.state.agent_state import AgentState
 from understudy.tools.base_agent import BaseAgent
+from understudy.tools.shared_resources import SharedResources, ToolSource
 
 if TYPE_CHECKING:
     from pydantic_ai.models import Model
 
     from understudy.outcomes import Completed, Failed, Stopped
-from contextlib import AbstractAsyncContextManager
-
-T_co = TypeVar("T_co", covariant=True)
-
-
-class ToolSource(Protocol[T_co]):
-    """What tools share and open once: a connection, a pool. `ctx.shared(source)` brings it.
-
-    A runtime opens it for all its agents, at its first use, and closes it when it stops. A call of
-    `Agent.execute` or `resume` opens one of its own, and closes it at its end.
-    """
-
-    def open(self) -> AbstractAsyncContextManager[T_co]:
-        """Open it, on the loop of the runtime. It is closed by leaving the context."""
 
 
 T = TypeVar("T")
@@ -73,7 +61,7 @@ class ToolContext(Generic[DepsT_co]):
     """The names of the agents from the root to this one."""
     run_id: str
     call_key: str
-    """The same in every attempt of this call: send it to a target as the idempotency key."""
+    """The key of the call, equal in all its attempts: send it to a target as idempotency key."""
     tool_call_id: str
     tool_name: str
     deps: DepsT_co
@@ -81,7 +69,7 @@ class ToolContext(Generic[DepsT_co]):
     resumed: bool
     """Whether this call raised `Interrupt` before and has an answer now."""
     resume_value: Any
-    """That answer, or None."""
+    """The answer to the `Interrupt` that this call raised before, or None."""
 
     def __init__(
         self,
@@ -100,7 +88,7 @@ class ToolContext(Generic[DepsT_co]):
         run_agent: Callable[..., Coroutine[Any, Any, Completed | Stopped | Failed]],
         make_points: Callable[[], CallPoints],
         context: Context,
-        shared: Shared,
+        shared: SharedResources,
     ) -> None:
         self._read_state = read_state
         self._state: AgentState | None = None
@@ -367,26 +355,26 @@ class SyncPoints:
         self._points = points
 
     def sleep(self, name: str, seconds: float) -> None:
-        """As `ToolContext.sleep`."""
+        """Wait for some time, as of `ToolContext.sleep`."""
         points = self._points
         due = points.now() + checked_delay(seconds, what="ctx.sync.sleep: `seconds`")
         points.from_thread(points.sleep(name, due))
 
     def sleep_until(self, name: str, at: datetime) -> None:
-        """As `ToolContext.sleep_until`."""
+        """Wait until a time, as of `ToolContext.sleep_until`."""
         points = self._points
         points.from_thread(points.sleep(name, checked_time(at, what="ctx.sync.sleep_until: `at`")))
 
     def token(self, name: str) -> str:
-        """As `ToolContext.token`."""
+        """Make a token, as of `ToolContext.token`."""
         return self._points.from_thread(self._points.token(name))
 
     def wait_for(self, name: str, *, timeout: float | None = None) -> Any:
-        """As `ToolContext.wait_for`."""
+        """Wait for an answer, as of `ToolContext.wait_for`."""
         return self._points.from_thread(self._points.wait_for(name, _expiry(timeout)))
 
     def once(self, name: str, function: Callable[[], T]) -> T:
-        """As `ToolContext.once`; the function is a plain one, and runs in this thread."""
+        """Call a plain function once, in this thread, as of `ToolContext.once`."""
         value: T = self._points.once_in_thread(name, function)
         return value
 
@@ -397,42 +385,43 @@ class SyncPoints:
         model: str | Model | None = None,
         output_type: Any = None,
     ) -> Any:
-        """As `ToolContext.ask_model`."""
+        """Ask a model, as of `ToolContext.ask_model`."""
         points = self._points
         return points.from_thread(points.ask_model(key, messages, model, output_type))
 
 
-class Shared(Protocol):
-    """As `SharedResources`."""
+class CallPoints(ABC):
+    """The points of one attempt at a call. They are `Points`, in the layer `run` above."""
 
-    async def get(self, source: ToolSource[T], *, instead_of: T | None = None) -> T:
-        """As `ToolContext.shared`."""
-
-
-class CallPoints(Protocol):
-    """The points of one attempt at a call: `Points`, in the layer `run`."""
-
+    @abstractmethod
     def now(self) -> datetime:
         """The time by the clock of the run."""
 
+    @abstractmethod
     async def sleep(self, name: str, due: datetime) -> None:
-        """As `ToolContext.sleep_until`."""
+        """Wait until a time, as of `ToolContext.sleep_until`."""
 
+    @abstractmethod
     async def token(self, name: str) -> str:
-        """As `ToolContext.token`."""
+        """Make a token, as of `ToolContext.token`."""
 
+    @abstractmethod
     async def wait_for(self, name: str, due_at: Callable[[datetime], datetime | None]) -> Any:
-        """As `ToolContext.wait_for`; `due_at` makes the time at which a wait expires."""
+        """Wait for an answer, as of `ToolContext.wait_for`; `due_at` makes the time of expiry."""
 
+    @abstractmethod
     async def once(self, name: str, function: Callable[[], Any]) -> Any:
-        """As `ToolContext.once`."""
+        """Call a function once, as of `ToolContext.once`."""
 
+    @abstractmethod
     def once_in_thread(self, name: str, function: Callable[[], Any]) -> Any:
-        """As `once`, where the function runs in the thread of a plain tool."""
+        """Call a function once, in the thread of a plain tool."""
 
+    @abstractmethod
     async def ask_model(self, key: str, messages: Any, model: Any, output_type: Any) -> Any:
-        """As `ToolContext.ask_model`."""
+        """Ask a model, as of `ToolContext.ask_model`."""
 
+    @abstractmethod
     def from_thread(self, work: Coroutine[Any, Any, T]) -> T:
         """Do this on the loop of the run, for a plain tool."""
 

@@ -59,7 +59,7 @@ from understudy.tools.signature_arguments import SignatureArguments
 
 
 class Arguments(Protocol):
-    """Of the calls of a tool, by its signature or by a JSON schema."""
+    """The arguments of the calls of a tool, by its signature or by a JSON schema."""
 
     takes_context: bool
     """Whether the function takes a `ToolContext` before them."""
@@ -68,21 +68,21 @@ class Arguments(Protocol):
     returns: Any
     """The type of the value that the function returns; `Any` where that is not known."""
     definition: ToolDefinition
-    """For the model."""
+    """The definition that the model gets."""
 
     def validate(self, arguments: str | Mapping[str, Any] | None) -> dict[str, Any]:
-        """As `Tool.validate`."""
+        """Validate arguments, as of `Tool.validate`."""
 
     def canonical(self, checked: Mapping[str, Any]) -> dict[str, Any]:
-        """As `Tool.canonical`."""
+        """Write arguments as JSON, as of `Tool.canonical`."""
 
     def made(
         self, given: str | Mapping[str, Any] | None, checked: Mapping[str, Any]
     ) -> dict[str, Any] | None:
-        """As `Tool.made`."""
+        """Make the arguments for a record, as of `Tool.made`."""
 
     def bind(self, checked: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
-        """As `Tool.bind`."""
+        """Bind arguments, as of `Tool.bind`."""
 
 
 OnUnknown = Literal["ask", "tell"]
@@ -357,7 +357,7 @@ class Tool(Generic[FunctionT_co]):
         self.fingerprint: str = self.fingerprint_as(self.name)
         self.aliases: tuple[str, ...] = _checked_aliases(aliases, self.name)
         self.names: tuple[str, ...] = (self.name, *self.aliases)
-        """Its name, and those that it had before."""
+        """The name of the tool, and the names that it had before."""
         functools.update_wrapper(self, function, updated=())
 
     def _read_arguments(self, description: str | None) -> Arguments:
@@ -508,7 +508,7 @@ class Tool(Generic[FunctionT_co]):
 
     @functools.cached_property
     def _serializer(self) -> TypeAdapter[Any] | None:
-        """That of a class which Pydantic does not know may say how its values are written.
+        """The adapter that writes values; also of a class that Pydantic does not know.
 
         It is not used to read them: it would accept objects of that class alone.
         """
@@ -543,23 +543,17 @@ class _SchemaTool(Tool[Callable[..., Any]]):
         )
 
 
-class ToolDecorator(Protocol):
-    """What `tool(...)` with options returns."""
-
-    def __call__(self, function: F, /) -> Tool[F]: ...
-
-
 @overload
 def tool(function: F, /) -> Tool[F]: ...
 @overload
 def tool(
     *, name: str | None = None, description: str | None = None, **options: Unpack[ToolOptions]
-) -> ToolDecorator: ...
-def tool(function: Callable[..., Any] | None = None, /, **options: Any) -> Tool | ToolDecorator:
+) -> Callable[[F], Tool[F]]: ...
+def tool(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
     """Create a `Tool` from a function: `@tool`, or `@tool(timeout=30, ...)` with its options."""
     if function is not None:
         return Tool(function)
-    return cast("ToolDecorator", functools.partial(Tool, **options))
+    return functools.partial(Tool, **options)
 
 
 def as_tool(given: object) -> Tool:

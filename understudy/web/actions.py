@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from datetime import datetime
 from typing import Any, ClassVar
 
@@ -10,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from understudy._base.clock import new_random_id
 from understudy.actors import AgentRef, Future
+from understudy.actors.verbs import VERBS, Arguments, Lasts, Verb, arguments_of
 from understudy.login.bodies import B, checked_as
 from understudy.login.problems import refused
 from understudy.web.views import schedules
@@ -39,36 +41,6 @@ class MessageBody(Body):
     """Where the last run failed, continue it with this message, as `retry` does."""
 
 
-class CancelBody(Body):
-    """Why."""
-
-    message: str = "cancelled"
-    run_id: str | None = None
-    """Only this run: it is refused if another one is open."""
-
-
-class PauseBody(Body):
-    """Why."""
-
-    reason: str = "pause"
-    run_id: str | None = None
-
-
-class SettleBody(Body):
-    """What is known now of a call in doubt."""
-
-    call_key: str
-    how: str
-    happened: bool = True
-    """Whether it took effect, or may have."""
-
-
-class RevokeBody(Body):
-    """The tool whose sticky decision is revoked."""
-
-    tool: str
-
-
 class DeleteBody(Body):
     """The id of the agent once more."""
 
@@ -80,12 +52,6 @@ class ImportBody(Body):
 
     data: dict[str, Any]
     id: str | None = None
-
-
-class RunBody(Body):
-    """The run that is meant; without it the open one, or to retry the last one, if it failed."""
-
-    run_id: str | None = None
 
 
 class NothingBody(Body):
@@ -125,72 +91,34 @@ async def _go_on(visit: Visit, ref: AgentRef[Any], body: MessageBody) -> dict[st
     return {"id": visit.agent_id, "message_id": message_id}
 
 
-async def cancel(visit: Visit) -> dict[str, Any]:
-    """Stop the current run."""
-    visit.need("act")
-    return await _cancel(visit, await visit.body(CancelBody))
+def body_of(verb: Verb) -> type[Arguments]:
+    """What the API takes for a verb whose call is its arguments."""
+    return arguments_of(getattr(AgentRef, verb.method))
 
 
-async def _cancel(visit: Visit, body: CancelBody) -> dict[str, Any]:
-    context = {"by": visit.user.name}
-    future = visit.ref.cancel(body.message, context=context, run_id=body.run_id)
-    return {"id": visit.agent_id, "done": await begun(future)}
+def view_of(verb: Verb) -> Callable[[Visit], Awaitable[dict[str, Any]]]:
+    """The call of the API for a verb whose call is its arguments."""
+
+    async def view(visit: Visit) -> dict[str, Any]:
+        visit.need(verb.right)
+        return await _call(visit, verb, await visit.body(body_of(verb)))
+
+    view.__name__, view.__doc__ = verb.name, getattr(AgentRef, verb.method).__doc__
+    return view
 
 
-async def pause(visit: Visit) -> dict[str, Any]:
-    """Pause the run after its next model reply."""
-    visit.need("act")
-    return await _pause(visit, await visit.body(PauseBody))
-
-
-async def _pause(visit: Visit, body: PauseBody) -> dict[str, Any]:
-    await visit.wait(visit.ref.pause(body.reason, run_id=body.run_id))
+async def _call(visit: Visit, verb: Verb, body: Arguments) -> dict[str, Any]:
+    given = body.model_dump()
+    if verb.name == "cancel":
+        given["context"] = {"by": visit.user.name}
+    elif verb.name == "settle":
+        given["how"] = f"{given['how']} ({visit.user.name})"
+    future = getattr(visit.ref, verb.method)(**given)
+    if verb.of_run or verb.lasts is not Lasts.MOMENT:
+        return {"id": visit.agent_id, "done": await begun(future)}
+    if await visit.wait(future) is False:
+        raise refused(409, "NotNow", "There is nothing to do any more.")
     return {"id": visit.agent_id}
-
-
-async def unpause(visit: Visit) -> dict[str, Any]:
-    """Continue a paused run."""
-    visit.need("act")
-    body = await visit.body(RunBody)
-    await visit.wait(visit.ref.unpause(run_id=body.run_id))
-    return {"id": visit.agent_id}
-
-
-async def retry(visit: Visit) -> dict[str, Any]:
-    """Continue the last run where it failed; release a quarantined run."""
-    visit.need("act")
-    body = await visit.body(RunBody)
-    return {"id": visit.agent_id, "done": await begun(visit.ref.retry(run_id=body.run_id))}
-
-
-async def settle(visit: Visit) -> dict[str, Any]:
-    """Say what a call in doubt did."""
-    visit.need("act")
-    return await _settle(visit, await visit.body(SettleBody))
-
-
-async def _settle(visit: Visit, body: SettleBody) -> dict[str, Any]:
-    how = f"{body.how} ({visit.user.name})"
-    await visit.wait(visit.ref.settle(body.call_key, how=how, happened=body.happened))
-    return {"id": visit.agent_id}
-
-
-async def revoke(visit: Visit) -> dict[str, Any]:
-    """Revoke a decision that always holds."""
-    visit.need("act")
-    return await _revoke(visit, await visit.body(RevokeBody))
-
-
-async def _revoke(visit: Visit, body: RevokeBody) -> dict[str, Any]:
-    await visit.wait(visit.ref.revoke(body.tool))
-    return {"id": visit.agent_id}
-
-
-async def compact(visit: Visit) -> dict[str, Any]:
-    """Replace the records by a snapshot."""
-    visit.need("admin")
-    await visit.body(NothingBody)
-    return {"id": visit.agent_id, "done": await begun(visit.ref.compact())}
 
 
 async def delete(visit: Visit) -> dict[str, Any]:
@@ -238,16 +166,8 @@ async def begun(future: Future[Any]) -> bool:
 
 
 SAID: dict[str, str] = {
-    "sent": "The message is recorded.",
-    "stopped": "The run is stopped.",
-    "stopping": "The run is being stopped.",
-    "pauses": "The run pauses after its next model reply.",
-    "continues": "The run continues.",
-    "retried": "The run continues where it failed.",
-    "settled": "The doubt is settled.",
-    "revoked": "It is revoked: people are asked again.",
-    "compacted": "The records are replaced by a snapshot.",
-    "deleted": "The agent is deleted.",
+    **{verb.name: f"{verb.said[:1].upper()}{verb.said[1:]}." for verb in VERBS.values()},
+    "cancel-begun": "The run is being stopped.",
     **{f"schedule-{change}": said for change, said in schedules.SAID.items()},
 }
 """What a page says of an action that was done. Its address has only the code."""
@@ -255,7 +175,11 @@ SAID: dict[str, str] = {
 
 async def by_form(visit: Visit, name: str, form: Form) -> str:
     """Do what a form of the agent's page asks for; the code of what is said of it."""
-    action = name if name in ("settle", "revoke", "schedules") else _action_of(name, form)
+    action = (
+        name
+        if name in ("settle", "revoke", "cancel_message", "schedules")
+        else _action_of(name, form)
+    )
     known = {found.name: found for found in actions_of(visit, await visit.state())}
     visit.need(known[action].right if action in known else "act")
     if action in known and known[action].reason is not None:
@@ -265,31 +189,15 @@ async def by_form(visit: Visit, name: str, form: Form) -> str:
             return f"schedule-{await schedules.change_by_form(visit, form)}"
         case "messages":
             await _send(visit, _checked(MessageBody, form, "text", "steer"))
-            return "sent"
-        case "cancel":
-            result = await _cancel(visit, _checked(CancelBody, form, "message", "run_id"))
-            return "stopped" if result["done"] else "stopping"
-        case "pause":
-            await _pause(visit, _checked(PauseBody, form, "reason", "run_id"))
-            return "pauses"
-        case "unpause":
-            await visit.wait(visit.ref.unpause(run_id=form.get("run_id") or None))
-            return "continues"
-        case "retry":
-            await begun(visit.ref.retry(run_id=form.get("run_id") or None))
-            return "retried"
-        case "settle":
-            await _settle(visit, _checked(SettleBody, form, "call_key", "how", "happened"))
-            return "settled"
-        case "revoke":
-            await _revoke(visit, _checked(RevokeBody, form, "tool"))
-            return "revoked"
-        case "compact":
-            await begun(visit.ref.compact())
-            return "compacted"
+            return "send"
         case "delete":
             await _delete(visit, _checked(DeleteBody, form, "confirm"))
-            return "deleted"
+            return "delete"
+        case _ if name in VERBS and VERBS[name].plain:
+            verb = VERBS[name]
+            body = _checked(body_of(verb), form, *body_of(verb).model_fields)
+            begins = (await _call(visit, verb, body)).get("done") is False
+            return f"{name}-begun" if begins and f"{name}-begun" in SAID else name
         case _:
             raise refused(404, "NotFound", "There is no such action.")
 

@@ -72,6 +72,16 @@ class StickyShape(TypedDict):
 
 
 @exactly
+class QueuedShape(TypedDict):
+    """A message that waits for a run."""
+
+    message_id: str
+    text: str
+    what: Literal["run", "send", "schedule"]
+    at: Time | None
+
+
+@exactly
 class AgentPage(AgentRow):
     """One agent: what it does now, what it asks, and what may be done with it."""
 
@@ -83,7 +93,7 @@ class AgentPage(AgentRow):
     waits: list[Wait]
     doubts: list[dict[str, Any]]
     sticky: dict[str, StickyShape]
-    queue: list[str]
+    queue: list[QueuedShape]
     next_due: Time | None
     files: int
     cost: CostShape | None

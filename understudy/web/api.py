@@ -12,7 +12,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Route
 
-from understudy.login.users import Right
+from understudy.actors.verbs import VERBS, Right
 from understudy.web import actions, decide, streams
 from understudy.web import agent_shapes as of
 from understudy.web import shapes as s
@@ -31,7 +31,7 @@ class Endpoint:
 
     method: str
     path: str
-    """Below `/api`."""
+    """The path below `/api`."""
     view: View
     answer: Any
     """The shape of its answer; None: it is a stream of events."""
@@ -107,19 +107,24 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         Endpoint("POST", f"{AGENT}/{name}", view, answer, "act", body)
         for name, view, answer, body in (
             ("messages", actions.send, of.Sent, actions.MessageBody),
-            ("cancel", actions.cancel, of.Done, actions.CancelBody),
-            ("pause", actions.pause, of.Done, actions.PauseBody),
-            ("unpause", actions.unpause, of.Done, actions.RunBody),
-            ("retry", actions.retry, of.Done, actions.RunBody),
-            ("settle", actions.settle, of.Done, actions.SettleBody),
-            ("revoke", actions.revoke, of.Done, actions.RevokeBody),
             ("schedules", schedules.change_schedule, of.Changed, schedules.ScheduleBody),
         )
     ),
     *(
+        Endpoint(
+            "POST",
+            f"{AGENT}/{verb.name}",
+            actions.view_of(verb),
+            of.Done,
+            verb.right,
+            actions.body_of(verb),
+        )
+        for verb in VERBS.values()
+        if verb.plain
+    ),
+    *(
         Endpoint(method, path, view, answer, "admin", body)
         for method, path, view, answer, body in (
-            ("POST", f"{AGENT}/compact", actions.compact, of.Done, actions.NothingBody),
             ("DELETE", AGENT, actions.delete, of.Deleted, actions.DeleteBody),
             ("POST", "/import", actions.import_, of.Imported, actions.ImportBody),
             ("POST", "/recover", actions.recover, of.Continued, actions.NothingBody),

@@ -8,30 +8,30 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import suppress
 
 from sse_starlette import ServerSentEvent
 
 from understudy._base.json_values import digest
-from understudy.actors import Feed
+from understudy._base.lookout import Hints
+from understudy.actors import Feed, FeedEvent
 from understudy.errors import UnderstudyError
 from understudy.login.event_stream import EventStream
 from understudy.login.problems import problem_of
 from understudy.web.streams import stream
 from understudy.web.visit import Visit
 
-Watch = Callable[[Visit, asyncio.Event], Awaitable[None]]
-"""Sets the event whenever something has happened, until it is cancelled."""
+Watch = Callable[[Visit, Hints], Awaitable[None]]
+"""Gives a hint whenever something has happened, until it is cancelled."""
 POLL = 2.0
 """Seconds between two looks at what a page shows."""
 SHORTEST = 0.3
-"""Seconds between two looks that are asked for by events."""
+"""The fewest seconds between two looks, however much happens."""
 SLOWEST = 10.0
-"""Seconds between two looks where the feed says when something happens: ages change, too."""
+"""Seconds between two looks while the feed says when something happens: ages change, too."""
 
 
 def version(part: str) -> str:
-    """What a browser that shows this part says that it has."""
+    """The text by which a browser says that it shows this part."""
     return digest(part)[:16]
 
 
@@ -50,9 +50,8 @@ def live(
 
     async def events() -> AsyncGenerator[ServerSentEvent, None]:
         shown = seen
-        signal = asyncio.Event()
         is_away = False
-        watching = begin(watch or _follow_feed, visit, signal)
+        watching = Watching(watch or _follow_feed, visit)
         try:
             while True:
                 try:
@@ -69,47 +68,82 @@ def live(
                 if is_away:
                     is_away = False
                     yield ServerSentEvent("{}", event="back")
-                    if watching.done():
-                        watching = begin(watch or _follow_feed, visit, signal)
+                    watching.begin()
                 if version(text) != shown:
                     shown = version(text)
                     yield ServerSentEvent(text, id=shown)
                 # Also where nothing has changed: most of what happens is about other agents
                 # (test_an_open_page_looks_now_and_then_however_much_happens).
                 await asyncio.sleep(SHORTEST)
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(POLL if watching.done() else SLOWEST):
-                        await signal.wait()
-                signal.clear()
+                await watching.wait(POLL, SLOWEST)
         finally:
-            watching.cancel()
-            await asyncio.wait([watching])
+            await watching.end()
 
     return stream(events())
 
 
-def begin(watch: Watch, visit: Visit, signal: asyncio.Event) -> asyncio.Task[None]:
-    """Begin to watch. The task ends, and sets the signal, where nothing more can be told."""
+class Watching:
+    """Says when to look again at what is shown: when something happens, and now and then.
 
-    async def watching() -> None:
+    Args:
+        watch: gives the hints. Where it ends, as without a feed, the looks come more often.
+        visit: what is shown to whom.
+
+    """
+
+    def __init__(self, watch: Watch, visit: Visit) -> None:
+        self._watch = watch
+        self._visit = visit
+        self._hints = Hints()
+        self._seen = 0
+        self._task: asyncio.Task[None] | None = None
+        self.begin()
+
+    def begin(self) -> None:
+        """Watch again, unless the watch still goes on."""
+        if self._task is None or self._task.done():
+            self._task = asyncio.create_task(self._watched())
+
+    async def wait(self, poll: float, slowest: float) -> None:
+        """Wait until something happens, at most so many seconds.
+
+        Args:
+            poll: seconds where nothing tells of it.
+            slowest: seconds where something does.
+
+        """
+        assert self._task is not None, "it is begun"
+        self._seen = await self._hints.wait(poll if self._task.done() else slowest, self._seen)
+
+    async def end(self) -> None:
+        """Watch no more."""
+        assert self._task is not None, "it is begun"
+        self._task.cancel()
+        await asyncio.wait([self._task])
+
+    async def _watched(self) -> None:
         try:
-            await watch(visit, signal)
+            await self._watch(self._visit, self._hints)
         except UnderstudyError:
             pass  # a store without a feed, or one that goes away: the next look tells what is wrong
         except Exception as error:
             problem_of(error)  # which logs it: the page goes on by looking
         finally:
-            signal.set()  # a store that goes away ends it: look at once
-
-    return asyncio.create_task(watching())
+            self._hints.give()  # a store that goes away ends it: look at once
 
 
-async def _follow_feed(visit: Visit, signal: asyncio.Event) -> None:
-    """Set the signal when anything happens."""
+async def _follow_feed(visit: Visit, hints: Hints) -> None:
+    """Give a hint when anything happens."""
+    await follow_feed(visit, hints, lambda _: True)
+
+
+async def follow_feed(visit: Visit, hints: Hints, concerns: Callable[[FeedEvent], bool]) -> None:
+    """Give a hint when something happens that concerns what is shown."""
     feed: Feed = visit.source.events()
     await feed.position()
     # Race: what happens between the first look and this is not told
     # (test_what_happens_while_an_open_page_begins_to_follow_is_on_it).
-    signal.set()
-    async for _ in feed:
-        signal.set()
+    hints.give()
+    async for event in feed:
+        if concerns(event):
+            hints.give()

@@ -14,7 +14,7 @@ from understudy.login.problems import refused
 from understudy.web.visit import Visit
 
 LONGEST = 300.0
-"""Seconds of one stream."""
+"""The most seconds of one stream."""
 
 
 def stream(events: AsyncGenerator[ServerSentEvent, None]) -> EventStream:
@@ -47,7 +47,7 @@ async def conversation_events(visit: Visit) -> EventStream:
 
 
 async def agent_events(visit: Visit) -> EventStream:
-    """The events of one agent: those that are recorded, then live ones."""
+    """The events of one agent: the recorded ones, then live ones."""
     after = _after(visit)
     follow = visit.asked("follow") != "0"
     await visit.state()  # whether there is such an agent

@@ -14,24 +14,24 @@ from starlette.requests import Request
 
 from understudy._base.json_values import shown
 from understudy.actors import AgentRef, Observer, Runtime
+from understudy.actors.observer import ObservedAgent
+from understudy.actors.verbs import Right
 from understudy.display import Row
 from understudy.errors import UnderstudyError
 from understudy.interrupts import Request as AskedRequest
 from understudy.login.bodies import B, checked_as, media_type, read_body, read_json
 from understudy.login.problems import refused
-from understudy.login.users import Right, User
+from understudy.login.users import User
 from understudy.state.agent_state import AgentState
-from understudy.tools import Tool
-from understudy.web.observed import ObservedAgent, Watched
 from understudy.web.redaction import Redact, redacted
 
 T = TypeVar("T")
 
 MAX_FIELDS = 20_000
 SECONDS = 20.0
-"""How long an agent may take to answer."""
+"""Seconds that an agent may take to answer."""
 MAX_LIMIT = 500
-"""Rows of a page."""
+"""The most rows of a page."""
 Source = Runtime | Observer
 SourceOf = Callable[[], Source]
 
@@ -62,11 +62,11 @@ class Site:
 
 
 class Visit:
-    """One request.
+    """One request of a user.
 
     Args:
-        request: of the user.
-        site: to which.
+        request: the HTTP request.
+        site: the application that it is sent to.
 
     """
 
@@ -79,9 +79,9 @@ class Visit:
         self.rows: list[Row] | None = None
         """The rows of the conversation, where a live page follows them."""
         self.now: datetime | None = None
-        """When it is looked at, by the time of the store; None until that is asked."""
+        """The time of the visit, by the clock of the store; None until that is asked."""
         self.shown: AskedRequest | None = None
-        """The request of an agent that the page shows, where it is known."""
+        """The request of an agent that the page shows, if it is known."""
 
     # ---------------------------------------------------------------------- rights
 
@@ -101,7 +101,7 @@ class Visit:
         return None
 
     def need(self, right: Right, *, changes: bool = True) -> None:
-        """Refuse the request if the user may not do that: as `why_not`."""
+        """Refuse the request if `why_not` says why."""
         why = self.why_not(right, changes=changes)
         if why is not None:
             raise refused(403, "NotAllowed", why)
@@ -110,51 +110,43 @@ class Visit:
 
     @property
     def agent_id(self) -> str:
-        """The agent that it is about: the one in the path."""
+        """The id of the agent in the path."""
         if self._agent_id is not None:
             return self._agent_id
         return unescaped_id(self.request.path_params["agent_id"])
 
     @property
     def request_id(self) -> str:
-        """The request that it is about: the one in the path."""
+        """The id of the agent's request in the path."""
         return unescaped_id(self.request.path_params["request_id"])
 
     def about(self, agent_id: str) -> Visit:
-        """The same, about another agent."""
+        """The same visit, about another agent."""
         other = copy(self)
         other._agent_id = agent_id
         return other
 
     @property
     def runtime(self) -> Runtime:
-        """The runtime, for what changes something."""
+        """The runtime, for a change of something."""
         if isinstance(self.source, Observer):
             raise refused(403, "NotAllowed", "These pages are read-only.")
         return self.source
 
     @property
-    def watched(self) -> Watched:
-        """The agent that it is about, to look at."""
+    def watched(self) -> AgentRef | ObservedAgent:
+        """The agent in the path, to look at."""
         if isinstance(self.source, Observer):
             return ObservedAgent(self.source, self.agent_id)
         return self.source.get(self.agent_id)
 
-    def tool_of(self, request: AskedRequest) -> Tool[Any] | None:
-        """The tool that a request is about, where its definition is known here."""
-        return None if isinstance(self.source, Observer) else self.source.tool_of(request)
-
-    def why_impossible(self, request: AskedRequest) -> str | None:
-        """Why nobody can let a call run, where its definition is known here: its tool is gone."""
-        return None if isinstance(self.source, Observer) else self.source.why_impossible(request)
-
     def redacted(self, data: Any, *path: str | int) -> Any:
-        """The data as it may be seen here, where it stands at this path of an answer."""
+        """The data as the user may see it, at its path in an answer."""
         return data if self.site.redact is None else redacted(self.site.redact, data, path)
 
     @property
     def ref(self) -> AgentRef:
-        """The agent that it is about."""
+        """The agent in the path, to call."""
         return self.runtime.get(self.agent_id)
 
     def asked(self, name: str) -> str | None:
@@ -171,7 +163,7 @@ class Visit:
         return max(least, min(int(given), most))
 
     def limit(self, default: int = 50) -> int:
-        """How many rows."""
+        """The rows of a page that the query asks for."""
         return self.number("limit", default, least=1, most=MAX_LIMIT)
 
     async def body(self, model: type[B]) -> B:
@@ -212,21 +204,21 @@ class Visit:
     # ------------------------------------------------------------------------ reading
 
     async def wait(self, awaited: Awaitable[T]) -> T:
-        """What it brings, if it does in time."""
+        """The awaited value, if it comes in time."""
         async with asyncio.timeout(SECONDS):
             return await awaited
 
     async def time(self) -> datetime:
         """The time by which the agents live, which this machine's clock may miss by minutes.
 
-        One for all that a page shows.
+        It is the same for all that a page shows.
         """
         if self.now is None:
             self.now = await self.wait(self.source.now())
         return self.now
 
     async def state(self) -> AgentState:
-        """The state of the agent that it is about."""
+        """The state of the agent in the path."""
         return await self.wait(self.watched.state())
 
 

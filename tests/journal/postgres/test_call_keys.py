@@ -30,6 +30,7 @@ def owner(hosts: Hosts, name: str) -> tuple[PostgresBackend, Owned]:
     return backend, replace(owned, last_seq=1)
 
 
+@pytest.mark.quick
 def test_of_two_hosts_that_take_a_key_at_once_one_gets_it(hosts: Hosts) -> None:
     """The second one hears at once that it is to try again, and then who has it."""
     (first, a), (second, b) = owner(hosts, "a"), owner(hosts, "b")

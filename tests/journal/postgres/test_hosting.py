@@ -168,6 +168,7 @@ def test_without_the_files_of_linux_the_lease_is_the_judge(
 # ------------------------------------------------------------------- who may run what
 
 
+@pytest.mark.quick
 def test_a_host_without_the_labels_claims_no_such_agent(hosts: Hosts) -> None:
     """J51: neither a new one nor one that is free; one that has them does."""
     plain = hosts.open("plain")
@@ -258,6 +259,7 @@ def test_a_host_that_lost_its_lease_says_again_what_it_has(hosts: Hosts) -> None
     assert after == before
 
 
+@pytest.mark.quick
 def test_a_host_that_is_being_drained_takes_nothing(hosts: Hosts) -> None:
     """J53."""
     host, other = hosts.open("host"), hosts.open("other")

@@ -1,4 +1,7 @@
-"""What a store in PostgreSQL does beyond the contract: many hosts, leases, a server that goes."""
+"""What a store in PostgreSQL does beyond the contract: many hosts, leases, a server that goes.
+
+Rules: J33.
+"""
 
 from __future__ import annotations
 
@@ -53,6 +56,7 @@ T = TypeVar("T")
 # ------------------------------------------------------------------- leases and takeover
 
 
+@pytest.mark.quick
 def test_an_agent_is_taken_over_when_the_lease_of_its_owner_has_ended(hosts: Hosts) -> None:
     """J6."""
     a, b = hosts.open("a"), hosts.open("b")
@@ -92,6 +96,7 @@ def test_a_renewed_lease_is_as_long_as_a_new_one(hosts: Hosts) -> None:
     assert 7000 < a.renew() <= 7777
 
 
+@pytest.mark.quick
 def test_an_owner_that_was_paused_is_fenced_when_it_comes_back(hosts: Hosts) -> None:
     """J8: if another host has taken over meanwhile."""
     a, b = hosts.open("a"), hosts.open("b")
@@ -198,6 +203,7 @@ def test_a_host_judged_dead_stays_dead_though_the_clock_be_set_back(hosts: Hosts
 # ------------------------------------------------------------- two at the same moment
 
 
+@pytest.mark.quick
 def test_a_claim_waits_for_a_renewal_that_is_under_way_and_believes_it(hosts: Hosts) -> None:
     """J6: else both would win."""
     a, b = hosts.open("a"), hosts.open("b")
@@ -234,6 +240,7 @@ def test_a_renewal_under_way_that_fails_leaves_the_agent_to_the_claim(hosts: Hos
 
 @pytest.mark.parametrize("known", [False, True])
 @pytest.mark.parametrize("ends", ["commit", "rollback"])
+@pytest.mark.quick
 def test_of_two_claims_at_once_one_wins(hosts: Hosts, ends: str, *, known: bool) -> None:
     """J6."""
     a, b, c = (hosts.open(name) for name in "abc")
@@ -274,6 +281,7 @@ def test_a_takeover_waits_for_a_commit_under_way_and_goes_on_behind_it(hosts: Ho
     assert texts(b, "x") == ["one", "two", "three"]
 
 
+@pytest.mark.quick
 def test_a_commit_waits_for_a_takeover_under_way_and_is_fenced(hosts: Hosts) -> None:
     """J7."""
     a, b = hosts.open("a"), hosts.open("b")
@@ -673,6 +681,7 @@ def test_closing_raises_nothing_though_the_server_is_gone(postgres_server: Serve
     hosts.close()
 
 
+@pytest.mark.quick
 def test_a_commit_whose_answer_was_lost_is_known_to_be_made(hosts: Hosts, cutter: Cutter) -> None:
     """J16."""
     a = hosts.open("a", url=cutter.url)
@@ -741,6 +750,7 @@ def test_a_server_that_freezes_is_unavailable_and_can_be_used_when_it_thaws(
     hosts.close()
 
 
+@pytest.mark.quick
 def test_connections_that_the_server_ends_are_made_anew(hosts: Hosts) -> None:
     a = hosts.open("a")
     owned = claim(a, "x")
@@ -806,6 +816,7 @@ def test_hosts_that_ended_long_ago_are_forgotten_and_own_nothing(hosts: Hosts) -
         a.renew()
 
 
+@pytest.mark.quick
 def test_tables_of_another_program_are_left_alone(new_hosts: Hosts) -> None:
     """J96: its schema may be shared, but not the names of tables."""
     with psycopg.connect(new_hosts.url, autocommit=True) as other:

@@ -1,4 +1,4 @@
-"""What is SQLite's own: the sidecar lock, restored copies, and disks that fail."""
+"""What is SQLite's own: the sidecar lock, restored copies, and disks that fail (J96)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A write and the result of its call are one fact, whenever the process ends."""
+"""A write and the result of its call are one fact, whenever the process ends (J80)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Real folders in a workspace: they are read, and nothing leaves them."""
+"""Real folders in a workspace: they are read, and nothing leaves them (J82)."""
 
 from __future__ import annotations
 

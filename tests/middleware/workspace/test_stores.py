@@ -1,4 +1,7 @@
-"""Files in a store: one fact with the call that writes them, wherever it goes on."""
+"""Files in a store: one fact with the call that writes them, wherever it goes on.
+
+Rules: J80, J81, J82.
+"""
 
 from __future__ import annotations
 
@@ -52,6 +55,7 @@ EDIT = call("edit_file", {"path": "a.md", "old": "first", "new": "second"})
 READ = call("read_file", {"path": "a.md"})
 
 
+@pytest.mark.quick
 async def test_files_are_there_after_a_passivation_and_at_the_next_host(
     new_store: NewStore,
 ) -> None:

@@ -1,4 +1,7 @@
-"""Control signals out of concurrent code: task groups of a tool, and cancellations from inside."""
+"""Control signals out of concurrent code: task groups of a tool, and cancellations from inside.
+
+Rules: I8, P6, S5, J13.
+"""
 
 from __future__ import annotations
 

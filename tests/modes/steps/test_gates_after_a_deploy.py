@@ -1,4 +1,4 @@
-"""After a deploy, the gates of today are asked about calls that are open (I4)."""
+"""After a deploy, the gates of today are asked about calls that are open (I4) (I7)."""
 
 from __future__ import annotations
 

@@ -1,6 +1,8 @@
 """A tool that raises and may be called again is: soon in memory, later by a due.
 
 By its policy; or, where nobody knows what an idempotent one did, without a policy as well.
+
+Rules: R4, T13, T15.
 """
 
 from __future__ import annotations

@@ -159,6 +159,7 @@ def test_a_nested_workflow_that_crashes_after_any_record_ends_the_same_way() -> 
 
 
 @pytest.mark.parametrize("more", [9, 10, 11, 14])
+@pytest.mark.slow
 def test_it_ends_the_same_way_if_it_crashes_again_and_again(more: int) -> None:
     """Each process keeps some records, of which most may tell that it tries, and goes away."""
     end, _, _ = whole()

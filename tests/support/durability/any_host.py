@@ -38,9 +38,9 @@ from understudy import (
     tool,
 )
 from understudy._base import clock
-from understudy.actors.hosts import call_router
-from understudy.actors.hosts.call_router import CallRouter
-from understudy.actors.hosts.posted_calls import PostedCalls
+from understudy.actors.hosts import outgoing
+from understudy.actors.hosts.incoming import Incoming
+from understudy.actors.hosts.outgoing import Outgoing
 from understudy.journal import DatabaseStore
 from understudy.journal.postgres import backend
 from understudy.journal.postgres.backend import PostgresBackend
@@ -174,23 +174,23 @@ class _Stops:
         replaced(SharedStore, "post_states", looks)
 
     def _around_told(self) -> None:
-        inner = CallRouter.notified
+        inner = Outgoing.notified
 
         @functools.wraps(inner)
-        def told(office: CallRouter, hint: Hint | None) -> None:
+        def told(office: Outgoing, hint: Hint | None) -> None:
             if self._is_deaf:
                 return
             if hint is not None and hint.kind == "posted":
                 self("before hearing")
             inner(office, hint)
 
-        replaced(CallRouter, "notified", told)
+        replaced(Outgoing, "notified", told)
 
     def _around_act(self) -> None:
-        inner = PostedCalls._taken_up
+        inner = Incoming._taken_up
 
         @functools.wraps(inner)
-        async def taken_up(calls: PostedCalls, row: Any) -> Any:
+        async def taken_up(calls: Incoming, row: Any) -> Any:
             self("before act")
             taken = await inner(calls, row)
             self._acted = True
@@ -198,7 +198,7 @@ class _Stops:
             asyncio.get_running_loop().call_soon(self, "after act")
             return taken
 
-        replaced(PostedCalls, "_taken_up", taken_up)
+        replaced(Incoming, "_taken_up", taken_up)
 
     def _around_commit(self) -> None:
         """The first commit of records behind an act."""
@@ -356,9 +356,9 @@ def _agent() -> Agent:
 
 def play(setting: Setting, host: str, log: SideLog, commands: int) -> None:
     """Do what the commands say, until they end."""
-    call_router.BEAT = setting.beat
-    call_router.PATIENCE = setting.patience
-    call_router.POLL = setting.poll
+    outgoing.BEAT = setting.beat
+    outgoing.PATIENCE = setting.patience
+    outgoing.POLL = setting.poll
     if host in setting.ahead:
         _put_ahead(setting.ahead[host])
     stops = _Stops(log, host)

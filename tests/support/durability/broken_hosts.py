@@ -12,10 +12,10 @@ from understudy.actors.agent.messages import AgentMessage, Cancel
 from understudy.actors.agent.placement import Placement
 from understudy.actors.agent.slot import AgentSlot
 from understudy.actors.agent_host import AgentHost
-from understudy.actors.hosts import call_router
-from understudy.actors.hosts.call_bodies import body_of
-from understudy.actors.hosts.call_router import CallRouter, CallsElsewhere
-from understudy.actors.hosts.posted_calls import PostedCalls
+from understudy.actors.hosts import outgoing
+from understudy.actors.hosts.incoming import Incoming
+from understudy.actors.hosts.outgoing import Outgoing
+from understudy.actors.hosts.wire import body_of
 from understudy.journal import index_status
 from understudy.journal.postgres import sql
 from understudy.journal.postgres.sharing.notify import NotifyListener
@@ -56,21 +56,22 @@ def _keep_the_copy() -> None:
 
 
 def _new_ids() -> None:
-    take_up = CallsElsewhere._take_up
+    take_up = Outgoing._take_up
 
-    def takes_up(calls: CallsElsewhere, call: Any, *, begun: bool) -> None:
+    def takes_up(calls: Outgoing, id: int, *, begun: bool) -> Any:
+        call: Any = calls._posted[id]
         if getattr(call.message, "message_id", None) is not None:
             call.message = replace(call.message, message_id=calls._services.new_id())
             call.run_id = None
-        take_up(calls, call, begun=begun)
+        return take_up(calls, id, begun=begun)
 
-    replaced(CallsElsewhere, "_take_up", takes_up)
+    replaced(Outgoing, "_take_up", takes_up)
 
 
 def _reply_first() -> None:
-    taken_up = PostedCalls._taken_up
+    taken_up = Incoming._taken_up
 
-    async def takes_up(calls: PostedCalls, row: Any) -> Any:
+    async def takes_up(calls: Incoming, row: Any) -> Any:
         taken = await taken_up(calls, row)
         if row.kind == "send" and taken[1] is not None:
             sent: Any = taken[1].message
@@ -78,17 +79,17 @@ def _reply_first() -> None:
             await calls._shared.reply(row.id, to_reply({"value": value}))
         return taken
 
-    replaced(PostedCalls, "_taken_up", takes_up)
+    replaced(Incoming, "_taken_up", takes_up)
 
 
 def _delete_first() -> None:
-    taken_up = PostedCalls._taken_up
+    taken_up = Incoming._taken_up
 
-    async def takes_up(calls: PostedCalls, row: Any) -> Any:
+    async def takes_up(calls: Incoming, row: Any) -> Any:
         await calls._shared.withdraw([row.id])
         return await taken_up(calls, row)
 
-    replaced(PostedCalls, "_taken_up", takes_up)
+    replaced(Incoming, "_taken_up", takes_up)
 
 
 def _cancel_any_run() -> None:
@@ -97,7 +98,7 @@ def _cancel_any_run() -> None:
             message = replace(message, run_id=None)
         return body_of(message, **given)
 
-    replaced(call_router, "body_of", of_any_run)
+    replaced(outgoing, "body_of", of_any_run)
 
 
 def _no_sweep_after_listen() -> None:
@@ -119,19 +120,17 @@ def _no_sweep_after_listen() -> None:
 def _no_poll() -> None:
     """Hosts look when they are told something, and at no other time."""
 
-    async def look_when_told(calls: CallsElsewhere) -> None:
-        try:
-            while calls._posted:
-                await calls._look_now.wait()
-                calls._look_now.clear()
-                await calls._look()
-        finally:
-            calls._looking = None
+    # The seconds between two looks are set by each round.
+    look = Outgoing._look_at_posted
 
-    async def no_heartbeat(_: CallRouter) -> None: ...
+    async def look_when_told(calls: Outgoing, is_hinted: bool) -> None:
+        if is_hinted:
+            await look(calls, is_hinted)
 
-    replaced(CallsElsewhere, "_look_again_and_again", look_when_told)
-    replaced(CallRouter, "_heartbeat", no_heartbeat)
+    async def no_beat(_: Outgoing, __: bool) -> None: ...
+
+    replaced(Outgoing, "_look_at_posted", look_when_told)
+    replaced(Outgoing, "_beat", no_beat)
 
 
 def _own_clocks() -> None:
@@ -158,13 +157,13 @@ def _drain_at_once() -> None:
 
 def _hand_over_untold() -> None:
     """Another host gets the agent, and is not told to go on with it."""
-    told = CallRouter.notified
+    told = Outgoing.notified
 
-    def hears(office: CallRouter, hint: Any) -> None:
+    def hears(office: Outgoing, hint: Any) -> None:
         if hint is None or hint.kind != "given":
             told(office, hint)
 
-    replaced(CallRouter, "notified", hears)
+    replaced(Outgoing, "notified", hears)
 
 
 def _drain_and_take() -> None:

@@ -22,6 +22,7 @@ from understudy import (
     SimulatedClock,
     ToolContext,
 )
+from understudy.actors import Future
 from understudy.journal import DatabaseStore
 from understudy.mcp import mcp_tools
 from understudy.testing import Fault
@@ -62,7 +63,7 @@ def _copied(*, new_id: str | None) -> Any:
 
         async with Runtime([build()]) as here, Runtime([build()]) as there:
             ref = here.spawn("desk", id="a")
-            running = ref.run("go")
+            running: Future[Outcome] = ref.run("go")
             if story.cell.gated:
                 asked = await soon(running)
                 assert isinstance(asked, Interrupted)

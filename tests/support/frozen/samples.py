@@ -65,7 +65,14 @@ from understudy.state.done_calls import DoneCall, DoneCalls
 from understudy.state.files import FileChange
 from understudy.state.fold import replay
 from understudy.state.held_keys import HeldKey
-from understudy.state.plans import Occurrence, Plans, QueuedMessage, Schedule, TakenMessage
+from understudy.state.plans import (
+    Occurrence,
+    Plans,
+    QueuedMessage,
+    RunChoices,
+    Schedule,
+    TakenMessage,
+)
 from understudy.state.run_state import (
     Call,
     Continued,
@@ -754,6 +761,19 @@ def holding() -> Iterator[r.Record]:
     yield r.Requested(request=replace(question, id="q1", question_key="after"))
 
 
+def all_choices() -> RunChoices:
+    return RunChoices(
+        until_tool=("pay",),
+        require_tool_success=True,
+        force=True,
+        max_runs=3,
+        deadline=60.0,
+        early_stopping_prompt="Answer now.",
+        ends_at=at(70),
+        go_on=True,
+    )
+
+
 def planning() -> Iterator[r.Record]:
     """Messages with a time, schedules and their occurrences, and a pause to come."""
     for number in range(4):
@@ -765,6 +785,9 @@ def planning() -> Iterator[r.Record]:
     yield r.MessageCancelled(message_id="t1", at=at(18))
     yield r.MessageCancelled(message_id="t0", at=at(18))
     yield r.MessageDue(message_id="t2", at=at(18))
+    yield r.MessageQueued(message_id="asked", message=asked("now", 17), choices=all_choices())
+    yield r.MessageQueued(message_id="refused", message=asked("now", 17), choices=RunChoices())
+    yield r.MessageRefused(message_id="refused", error=e.UsageError("no").to_dict(), at=at(18))
     yield r.MessagesArchived(runs={"m-old": "run-old"}, at=at(18))
     yield r.ScheduleSet(schedule=schedule(), at=at(18))
     for id in ("daily", "gone", "ended"):
@@ -894,8 +917,12 @@ def _state(run: RunState) -> AgentState:
     waiting = QueuedMessage(
         "m3", rich_question(), steer=True, self_sent=True, due=at(44), occurrence=occurrence()
     )
-    state.queue = {"m3": waiting}
-    state.message_ids = {"m3": None, "m2": TakenMessage("run-1", at(40)), "t1": None}
+    asked_for = QueuedMessage(
+        "m4", rich_question(), steer=False, self_sent=False, choices=all_choices()
+    )
+    state.queue = {"m3": waiting, "m4": asked_for}
+    state.refused = {"m5": e.UsageError("no").to_dict()}
+    state.message_ids = {"m3": None, "m4": None, "m2": TakenMessage("run-1", at(40)), "t1": None}
     state.has_archive = True
     timed = QueuedMessage(
         "t1",
@@ -1155,7 +1182,7 @@ def sample_errors() -> list[UnderstudyError]:
         e.RecordRefused(kind="reply", why="too large"),
         ActorDied(actor_urn="urn:uuid:1", actor_class="Desk", cause="ValueError: no"),
         RunCrashed("desk"),
-        RunAbandoned(agent_id="desk", begun=True),
+        RunAbandoned(agent_id="desk"),
         Shutdown("enough"),
         NoSuchChild(child_id="a", known=["b"]),
         ChildNotRunning(child_id="a", status="stopped"),

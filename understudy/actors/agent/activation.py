@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from understudy.actors.agent.factory import MadeAtActivation
-from understudy.actors.agent.messages import RunRequest, WaitOutcome
+from understudy.actors.agent.messages import AgentMessage, Compact, Delete, Passivate
 from understudy.actors.agent.services import RuntimeServices
 from understudy.agent.agent import Agent
-from understudy.agent.run_environment import RunOptions
 from understudy.errors import (
     AgentNotMade,
     Fenced,
@@ -47,16 +46,12 @@ class RunAbandoned(Fenced):
     The task was cancelled, and its code went on. What it does later is refused by this error.
     """
 
-    begun: bool
-    """Whether the first record of its run was made."""
-
-    def __init__(self, *, agent_id: str, begun: bool) -> None:
+    def __init__(self, *, agent_id: str) -> None:
         UnderstudyError.__init__(
             self,
             f"The run task of agent {agent_id!r} is abandoned, because its code went on after it "
             "was cancelled: nothing that it does is recorded any more",
             agent_id=agent_id,
-            begun=begun,
         )
 
 
@@ -66,77 +61,28 @@ class RunTaskResult:
 
     outcome: Outcome | None = None
     crash: BaseException | None = None
-    is_refused: bool = False
-    """The crash is an error before the run had begun: what was open before stays as it is."""
 
 
 @dataclass(slots=True)
 class MessageLookup:
     """A message id that the store is asked for."""
 
+    message: AgentMessage
+    """The message that waits for it. Another one with this id has the store asked anew."""
     message_id: str
     is_done: bool = False
     run_id: str | None = None
     """The run that took the message; None if none did."""
 
 
-@dataclass(frozen=True, slots=True)
-class QueuedRun:
-    """A run that was requested and waits until the runs before it are over."""
+class Beginning(NamedTuple):
+    """A run that begins: its first record is not made yet."""
 
-    request: RunRequest
-    options: RunOptions
-    messages_ahead: tuple[str, ...]
-    """The ids of the messages that were queued before it: they become part of this run."""
-
-
-@dataclass(frozen=True, slots=True)
-class DetachedWaiters:
-    """The waiters of an activation, kept while the agent is passive."""
-
-    outcome_futures: tuple[Future[Any], ...]
-    queued_runs: tuple[QueuedRun, ...]
-    passivate_futures: tuple[Future[bool], ...] = ()
-    """These and those below only where the agent is activated again at once."""
-    compact_futures: tuple[Future[None], ...] = ()
-    delete_futures: tuple[Future[bool], ...] = ()
-    message_waits: tuple[WaitOutcome, ...] = ()
-
-    def with_wait(self, waiting: WaitOutcome) -> DetachedWaiters:
-        """These, and one who waits for an outcome."""
-        if waiting.message_id is not None:
-            return replace(self, message_waits=(*self.message_waits, waiting))
-        return replace(self, outcome_futures=(*self.outcome_futures, waiting.future))
-
-    def without(self, future: Future[Any]) -> DetachedWaiters | None:
-        """The others; None if there are none."""
-        left = replace(
-            self,
-            outcome_futures=tuple(each for each in self.outcome_futures if each is not future),
-            message_waits=tuple(each for each in self.message_waits if each.future is not future),
-        )
-        return left if left.futures else None
-
-    def before(self, activation: DetachedWaiters | None) -> DetachedWaiters:
-        """Those of an activation, and these, who came when it was about to end."""
-        if activation is None:
-            return self
-        return replace(
-            activation,
-            outcome_futures=(*activation.outcome_futures, *self.outcome_futures),
-            message_waits=(*activation.message_waits, *self.message_waits),
-        )
-
-    @property
-    def futures(self) -> list[Future[Any]]:
-        return [
-            *self.outcome_futures,
-            *(queued.request.future for queued in self.queued_runs),
-            *self.passivate_futures,
-            *self.compact_futures,
-            *self.delete_futures,
-            *(waiting.future for waiting in self.message_waits),
-        ]
+    run_id: str
+    message_ids: tuple[str, ...]
+    """The ids of the messages that it takes; of a retry, the id of that."""
+    asked: str | None = None
+    """The id of its own message, if that is in the queue: a `run` that has waited for its turn."""
 
 
 class Place(Protocol):
@@ -147,35 +93,32 @@ class Place(Protocol):
         ...
 
 
+Leaving = Passivate | Compact | Delete
+"""A request that an agent leaves memory."""
 _NO_ATTEMPTS: frozenset[int] = frozenset()
 """One for all agents: each empty set takes 0.2 KB."""
 
 
 class Activation(JournalledAgent):
-    """An agent in memory: its definition, its state, its run task, and who waits for it."""
+    """An agent in memory: its definition, its state and its run task."""
 
     __slots__ = (
         "agent",
         "beginning",
-        "compact_futures",
-        "delete_futures",
         "early_cancel",
         "ending",
         "is_given_up",
         "is_taken",
         "is_to_unpause",
         "journal",
+        "leaving",
         "ledger",
         "lookup",
         "lost_attempt",
         "lost_attempts",
-        "message_waits",
         "notifying",
-        "outcome_futures",
-        "passivate_futures",
         "passivated_because",
         "place",
-        "queued_runs",
         "result",
         "self_started_runs",
         "task",
@@ -200,17 +143,8 @@ class Activation(JournalledAgent):
         """`unpause` was called while a run task was under way."""
         self.result: RunTaskResult | None = None
         """Of a run task that has ended and that no actor has looked at yet."""
-        self.queued_runs: tuple[QueuedRun, ...] = ()
-        self.outcome_futures: tuple[Future[Any], ...] = ()
-        """Get the outcome of the current run."""
-        self.message_waits: tuple[WaitOutcome, ...] = ()
-        """Get the outcomes of runs that will take messages of the queue."""
-        self.passivate_futures: tuple[Future[bool], ...] = ()
-        """Get True once the agent is passive. Until then a run task halts after its step."""
-        self.compact_futures: tuple[Future[None], ...] = ()
-        """Settled once the agent is passive and compacted."""
-        self.delete_futures: tuple[Future[bool], ...] = ()
-        """Settled once the agent is deleted."""
+        self.leaving: tuple[Leaving, ...] = ()
+        """The requests that the agent leaves memory. Their futures settle once it has left."""
         self.notifying: tuple[tuple[asyncio.Task[None], Future[None]], ...] = ()
         """Messages that middleware is handling. The agent is not passivated before they end."""
         self.early_cancel: StopSignal | None = None
@@ -219,8 +153,7 @@ class Activation(JournalledAgent):
         """The numbers of the open run's attempts that were cut off while their runtime lived."""
         self.lost_attempt: LostAttempt | None = None
         """The attempt here that was cut off because another runtime took over."""
-        self.beginning: RunRequest | None = None
-        """The request whose run begins: its first record is not made yet."""
+        self.beginning: Beginning | None = None
         self.lookup: MessageLookup | None = None
         """Of the id of the message that is handled now, if the state does not have it."""
         self.place: Place | None = None
@@ -248,13 +181,11 @@ class Activation(JournalledAgent):
         """Whether another host may take it, as far as no record tells."""
         if self.notifying or (self.place is not None and self.place.has_deps()):
             return False
-        if self.queued_runs:  # they are in this memory alone, and others would ask for them anew
-            return False
         return self.agent.definition.movable
 
     def write_last_checkpoint(self) -> None:
         """The agent leaves memory: keep what the next activation begins from, if worth it."""
-        if self.delete_futures or self.compact_futures:
+        if self.asked_to(Delete, Compact):
             return  # it would be deleted at once
         self.journal.write_last_checkpoint()
 
@@ -271,52 +202,17 @@ class Activation(JournalledAgent):
 
     def is_to_end_attempt(self) -> bool:
         """Whether the run task should end after the step in progress."""
-        return bool(self.passivate_futures)
+        return bool(self.leaving) and self.asked_to(Passivate)
+
+    def asked_to(self, *kinds: type[Leaving]) -> bool:
+        """Whether the agent is to leave memory by a request of one of these kinds."""
+        return any(isinstance(each, kinds) for each in self.leaving)
 
     def cancellation_arrived(self) -> None:
         """The cancellation has arrived in the run task: its code does not go on."""
         ending, self.ending = self.ending, None
         if ending is not None:
             ending.cancel()
-
-    def queue_run(self, request: RunRequest, options: RunOptions) -> None:
-        """Start this run after those that are queued already."""
-        self.queued_runs += (QueuedRun(request, options, tuple(self.state.queue)),)
-
-    def attach_waiters(self, detached: DetachedWaiters) -> None:
-        """Take over the waiters of the activation before this one."""
-        self.outcome_futures = detached.outcome_futures
-        self.queued_runs = detached.queued_runs
-        self.passivate_futures = detached.passivate_futures
-        self.compact_futures = detached.compact_futures
-        self.delete_futures = detached.delete_futures
-        self.message_waits = detached.message_waits
-
-    def detach_waiters(self) -> DetachedWaiters | None:
-        """The waiters, for the next activation; None if there are none."""
-        waits = self.message_waits
-        if not (self.outcome_futures or self.queued_runs or self.is_given_up or waits):
-            return None
-        detached = DetachedWaiters(self.outcome_futures, self.queued_runs, message_waits=waits)
-        if self.is_given_up:  # what was requested of this activation is done by the next one
-            detached = replace(
-                detached,
-                passivate_futures=self.passivate_futures,
-                compact_futures=self.compact_futures,
-                delete_futures=self.delete_futures,
-            )
-            self.passivate_futures = self.compact_futures = self.delete_futures = ()
-        return detached if detached.futures else None
-
-    def take_waiters(self) -> list[Future[Any]]:
-        """The futures of all waiters. The caller answers them."""
-        futures = [
-            *self.outcome_futures,
-            *(queued.request.future for queued in self.queued_runs),
-            *(waiting.future for waiting in self.message_waits),
-        ]
-        self.outcome_futures, self.queued_runs, self.message_waits = (), (), ()
-        return futures
 
     def refuse_messages(self, error: BaseException) -> None:
         """Give an error to the callers whose messages middleware is still handling."""
@@ -325,21 +221,18 @@ class Activation(JournalledAgent):
 
     def answer_released(self, error: BaseException | None = None) -> None:
         """The agent is released, and compacted if that was requested; or not, for this error."""
-        for future in self.passivate_futures:
-            if isinstance(error, Fenced):  # what was stopped is a copy of what is elsewhere
-                refuse(future, error)
-            else:
-                future.set(True)
         if error is not None:
             self.refuse_messages(error)
-        for done in self.compact_futures:
-            if error is None:
-                done.set(None)
+        leaving, self.leaving = self.leaving, ()
+        for each in leaving:
+            if isinstance(each, Delete):
+                refuse(each.future, error or UnknownAgent(agent_id=self.journal.owned.agent_id))
+            elif isinstance(each, Passivate) and not isinstance(error, Fenced):
+                each.future.set(True)
+            elif error is not None:  # also of a stop: the copy that left is not the agent
+                refuse(each.future, error)
             else:
-                refuse(done, error)
-        for deleted in self.delete_futures:
-            refuse(deleted, error or UnknownAgent(agent_id=self.journal.owned.agent_id))
-        self.passivate_futures = self.compact_futures = self.delete_futures = ()
+                each.future.set(None)
 
 
 Make = Callable[[str, Mapping[str, Any]], Awaitable[Agent]]

@@ -71,7 +71,7 @@ from understudy.errors import (
     UnderstudyError,
     UnknownAgent,
 )
-from understudy.loop_actors.future import Future, refuse
+from understudy.loop_actors.future import Future
 from understudy.loop_actors.loop_actor import LoopActor
 from understudy.run.hooks import Hook, HookFailed, Passivation
 
@@ -154,9 +154,6 @@ class AgentActor(LoopActor):
                 # What other hosts have asked for before goes before what is asked for here
                 # (test_what_was_posted_goes_before_what_is_asked_for_by_whoever_takes_over).
                 await slot.services.calls.claimed(slot)
-            if slot.detached_waiters is not None:
-                activation.attach_waiters(slot.detached_waiters)
-                slot.detached_waiters = None
             if activation.agent.definition.hooks.on_start:
                 await self._call_start_hooks(activation.agent.definition.hooks.on_start)
             # The hooks may have taken longer than the lease
@@ -285,8 +282,8 @@ class AgentActor(LoopActor):
         """Do it. A store that cannot record what comes of it is not a failure of the actor."""
         try:
             do()
-        except RunAbandoned as error:
-            self._activate_again(error)
+        except RunAbandoned:
+            self._activate_again()
         except JournalFailed as error:
             self._lose_store(error)
 
@@ -342,7 +339,6 @@ class AgentActor(LoopActor):
                 run_queue.send(slot, message)
             case CancelMessage(message_id=message_id, future=future):
                 answer_when_durable(slot, future, run_queue.cancel_message(slot, message_id))
-                waiters.answer_message_waits(slot)
             case ChangePlans(change=change, future=future):
                 answer_when_durable(slot, future, timers.change_plans(slot, change))
             case Resume():
@@ -379,11 +375,8 @@ class AgentActor(LoopActor):
                 answer_when_durable(slot, future, None)
             case AnswerWait():
                 decisions.answer_wait(slot, message)
-            case Passivate(future=future):
-                self._activation.passivate_futures += (future,)
-                self._passivate_if_requested()
-            case Compact(future=future):
-                self._activation.compact_futures += (future,)
+            case Passivate() | Compact():
+                self._activation.leaving += (message,)
                 self._passivate_if_requested()
             case Delete():
                 self._delete(message)
@@ -418,12 +411,9 @@ class AgentActor(LoopActor):
     # ------------------------------------------------------------------ passivating
 
     def _delete(self, delete: Delete) -> None:
-        """Deletion needs a passive agent: cancel the current run, and drop what is queued."""
-        slot, activation = self._slot, self._activation
-        activation.delete_futures += (delete.future,)
-        queued, activation.queued_runs = activation.queued_runs, ()
-        for run in queued:
-            refuse(run.request.future, UnknownAgent(agent_id=slot.id))
+        """Deletion needs a passive agent: cancel the current run. What is queued goes with it."""
+        slot = self._slot
+        self._activation.leaving += (delete,)
         if slot.phase.has_run_task:
             control.cancel(slot, Cancel(delete.signal, Future()))
         self._passivate_if_requested()
@@ -433,17 +423,14 @@ class AgentActor(LoopActor):
         activation, slot = self._slot.activation, self._slot
         if slot.phase is not Phase.IDLE or activation is None:
             return
-        requested = (
-            activation.passivate_futures or activation.delete_futures or activation.compact_futures
-        )
-        if not requested:
+        if not activation.leaving:
             return
         if slot.services.closing:
             self._passivate("closing")
-        elif activation.delete_futures:
+        elif activation.asked_to(Delete):
             self._passivate("deleted")
         else:
-            self._passivate("compacted" if activation.compact_futures else "stopped")
+            self._passivate("compacted" if activation.asked_to(Compact) else "stopped")
 
     def _passivate(self, reason: Passivation) -> None:
         """Stop, once everything is durable. Messages that come now wait for the next actor."""
@@ -473,10 +460,10 @@ class AgentActor(LoopActor):
     async def _end_messages(self, activation: Activation) -> None:
         """Wait until middleware has handled its messages; not where nothing comes of them."""
         slot, tasks = self._slot, [task for task, _ in activation.notifying]
-        if activation.delete_futures:
+        if activation.asked_to(Delete):
             activation.refuse_messages(UnknownAgent(agent_id=slot.id))
         elif activation.is_given_up:
-            activation.refuse_messages(RunAbandoned(agent_id=slot.id, begun=True))
+            activation.refuse_messages(RunAbandoned(agent_id=slot.id))
         else:
             if tasks:
                 await asyncio.wait(tasks)
@@ -484,14 +471,12 @@ class AgentActor(LoopActor):
         for task in await slot.services.abandoned.cancel(tasks):
             slot.services.abandoned.add(task, f"a message to the middleware of agent {slot.id!r}")
 
-    def _activate_again(self, error: RunAbandoned) -> None:
+    def _activate_again(self) -> None:
         """The run task is abandoned: passivate, and activate the agent at once in a new epoch.
 
         Its callers go on waiting, and the next activation does what was requested of this one.
         """
         slot, activation = self._slot, self._activation
-        if not error.begun:
-            slot.refuse(error)  # there is no run whose outcome could be waited for
         activation.is_given_up = True
         slot.inbox.append(WaitOutcome(Future()))
         self._passivate("lost")

@@ -201,9 +201,7 @@ class Directory:
         refers to it.
         """
         with self._lock:
-            is_needed = (
-                slot.is_spawned or slot.deps is not None or slot.detached_waiters is not None
-            )
+            is_needed = slot.is_spawned or slot.deps is not None or slot.waits is not None
             if not slot.inbox and not is_needed:
                 self.drop(slot)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 from itertools import islice
+from typing import NamedTuple
 
 from understudy.actors.agent.activation import MessageLookup
 from understudy.actors.agent.messages import (
@@ -27,8 +28,8 @@ from understudy.errors import JournalFailed, UsageError
 from understudy.journal import StoreReads
 from understudy.loop_actors.future import refuse
 from understudy.state.agent_state import AgentState
-from understudy.state.plans import RETRY_ID, retry_id
-from understudy.state.records import MessagesArchived
+from understudy.state.plans import RETRY_ID, RUN_ID, retry_id, run_named_by
+from understudy.state.records import MessagesArchived, RunStarted, Snapshot
 
 MAX_LENGTH = 500
 """Characters. A database indexes them."""
@@ -40,8 +41,12 @@ AT_ONCE = 1_000
 """So many ids leave the state by one record."""
 
 
-def check_message_id(given: object) -> None:
+def check_message_id(given: object, *, is_new: bool = False) -> None:
     """Check that every store can keep and index this id of a message.
+
+    Args:
+        given: by the caller.
+        is_new: whether it is for a new message, which has an id of the caller.
 
     Raises:
         UsageError: if it cannot.
@@ -52,10 +57,11 @@ def check_message_id(given: object) -> None:
             f"`message_id` must be text of 1 to {MAX_LENGTH} characters without NUL, "
             f"got {given!r:.100}"
         )
-    if given.startswith(RETRY_ID):
+    if given.startswith(RETRY_ID) or (is_new and given.startswith(RUN_ID)):
         raise UsageError(
-            f"`message_id` must not begin with {RETRY_ID!r}, as the ids of retries do, "
-            f"got {given!r:.100}"
+            f"`message_id` must not begin with {RETRY_ID!r} or {RUN_ID!r}: the runtime makes such "
+            "ids itself. Ask for the outcome of such a message by `outcome(message_id=...)`, or "
+            f"send it with an id of your own, got {given!r:.100}"
         )
     try:
         given.encode()
@@ -67,18 +73,30 @@ def check_message_id(given: object) -> None:
 
 
 def run_of(slot: AgentSlot, message_id: str | None) -> str | None:
-    """The id of the run that took this message; None if none did."""
+    """The id of the run that took this message, or that begins with it; None if none did."""
     if message_id is None:
         return None
     taken = slot.state.message_ids.get(message_id)
-    return taken.run_id if taken is not None else _looked_up(slot, message_id)
+    if taken is not None:
+        return taken.run_id
+    begins = slot.current.beginning
+    if begins is not None and message_id in begins.message_ids:
+        return begins.run_id
+    return _own_run(slot, message_id) or _looked_up(slot, message_id)
 
 
 def is_known(slot: AgentSlot, message_id: str | None) -> bool:
-    """Whether there is a message of this id: in the queue, or taken by a run."""
+    """Whether a message of this id is recorded: in the queue, or taken by a run."""
     return message_id is not None and (
-        message_id in slot.state.message_ids or _looked_up(slot, message_id) is not None
+        message_id in slot.state.message_ids
+        or (_own_run(slot, message_id) or _looked_up(slot, message_id)) is not None
     )
+
+
+def _own_run(slot: AgentSlot, message_id: str) -> str | None:
+    """The id of the open or last run, if it has begun by a message with the id of that run."""
+    run = slot.state.run
+    return run.run_id if run is not None and run.run_id == run_named_by(message_id) else None
 
 
 def _looked_up(slot: AgentSlot, message_id: str) -> str | None:
@@ -86,11 +104,49 @@ def _looked_up(slot: AgentSlot, message_id: str) -> str | None:
     return lookup.run_id if lookup is not None and lookup.message_id == message_id else None
 
 
-async def archived_run(store: StoreReads, state: AgentState, agent_id: str, id: str) -> str | None:
-    """The id of the run that took a message whose id is not in the state; None if none did."""
-    if not state.has_archive or id in state.message_ids:
+async def archived_run(
+    store: StoreReads, state: AgentState, agent_id: str, id: str, *, is_for_outcome: bool = True
+) -> str | None:
+    """The id of the run that took a message whose id is not in the state; None if none did.
+
+    Raises:
+        UsageError: if it is to be known for the outcome of that run, and cannot be: `run` has made
+            the id, and the first records of the agent are compacted away.
+
+    """
+    if id in state.message_ids or id in state.refused:
         return None
-    return (await store.message_runs(agent_id, [id])).get(id)
+    own = run_named_by(id)
+    if own is not None and state.run is not None and state.run.run_id == own:
+        return own
+    found = await recorded_runs(store, agent_id) if own is not None else RecordedRuns()
+    if own in found.ids:
+        return own
+    runs = await store.message_runs(agent_id, [id]) if state.has_archive else {}
+    if id not in runs and found.is_compacted and is_for_outcome:
+        raise UsageError(
+            f"Agent {agent_id!r} has no message {id!r} any more: its first records are compacted "
+            "away. If they had the run of this message, that is over, and its reply is in the "
+            "history of ref.state()"
+        )
+    return runs.get(id)
+
+
+class RecordedRuns(NamedTuple):
+    """The runs whose beginning is in the records of an agent."""
+
+    ids: frozenset[str] = frozenset()
+    is_compacted: bool = False
+    """Whether there were earlier records, and so earlier runs."""
+
+
+async def recorded_runs(store: StoreReads, agent_id: str) -> RecordedRuns:
+    """The runs whose beginning is in the records of an agent."""
+    loaded = await store.load(agent_id)
+    if loaded is None:
+        return RecordedRuns()
+    ids = frozenset(each.run_id for each in loaded.records if isinstance(each, RunStarted))
+    return RecordedRuns(ids, any(isinstance(each, Snapshot) for each in loaded.records))
 
 
 def must_look_up(slot: AgentSlot, message: AgentMessage) -> bool:
@@ -99,22 +155,31 @@ def must_look_up(slot: AgentSlot, message: AgentMessage) -> bool:
     If so, the store is asked now. The message waits in the inbox, and all that are behind it: what
     a caller asks for is done in its order.
     """
-    state = slot.state
-    if not state.has_archive:
+    state, asked = slot.state, _asked_in(message)
+    message_id = _id_in(asked)
+    if message_id is None or is_known(slot, message_id) or run_of(slot, message_id) is not None:
         return False
-    message_id = _id_in(message)
-    if message_id is None or message_id in state.message_ids:
-        return False
+    if run_named_by(message_id) is None:
+        if not state.has_archive:
+            return False
+    elif isinstance(asked, RunRequest):
+        return False  # its id was made for it: `Outgoing` asks where a call is in doubt
     activation = slot.current
-    if activation.lookup is not None and activation.lookup.message_id == message_id:
+    if activation.lookup is not None and activation.lookup.message is message:
         return not activation.lookup.is_done
-    lookup = activation.lookup = MessageLookup(message_id)
+    lookup = activation.lookup = MessageLookup(message, message_id)
 
     async def look_up() -> None:
         try:
-            lookup.run_id = await archived_run(slot.services.store, state, slot.id, message_id)
+            lookup.run_id = await archived_run(
+                slot.services.store,
+                state,
+                slot.id,
+                message_id,
+                is_for_outcome=isinstance(asked, WaitOutcome),
+            )
             lookup.is_done = True
-        except JournalFailed as error:
+        except (JournalFailed, UsageError) as error:
             activation.lookup = None
             # Race: this against the end of the activation. Its inbox stays, and the next activation
             # looks the id up anew.
@@ -129,9 +194,13 @@ def must_look_up(slot: AgentSlot, message: AgentMessage) -> bool:
     return True
 
 
-def _id_in(message: AgentMessage) -> str | None:
+def _asked_in(message: AgentMessage) -> AgentMessage:
     while isinstance(message, Expecting | FromHost):
         message = message.message
+    return message
+
+
+def _id_in(message: AgentMessage) -> str | None:
     if isinstance(message, RunRequest | Send | CancelMessage | Cancel | WaitOutcome):
         return message.message_id
     if isinstance(message, Retry) and message.run_id is not None:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, TypeAlias
-
-from pydantic_ai.messages import ModelRequest
+from typing import Any, TypeAlias, TypeVar
 
 from understudy._base.context_codecs import Context
 from understudy.actors.agent.factory import MadeAtActivation
@@ -16,69 +15,74 @@ from understudy.agent.agent import Agent
 from understudy.agent.decisions import Decisions
 from understudy.agent.run_environment import RunOptions
 from understudy.loop_actors.future import Future
+from understudy.models.messages import StoredRequest
 from understudy.outcomes import Outcome
-from understudy.run.until_tool import UntilTool
 from understudy.run.waits.answers import Answer
 from understudy.state.agent_state import AgentState
 from understudy.state.files import StoredFile
+from understudy.state.plans import RunChoices
 from understudy.state.records import FilesChanged, Revoked, Settled
 from understudy.stopping import StopSignal
 
 OnRun: TypeAlias = Callable[[str], None] | None
 OnRetried: TypeAlias = Callable[[str, str], None] | None
+T = TypeVar("T")
 AgentKey = tuple[object, str]
 """An agent of one of this process's runtimes: the runtime's services, and the agent's id."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunChoices:
-    """The options of a run as the caller gave them."""
+class RunFuture(Future[T]):
+    """The outcome of a `run`, when it is there. The id of its message is there at once.
 
-    until_tool: UntilTool | None = None
-    until_tool_success: UntilTool | None = None
-    force: bool = False
-    max_runs: int | None = None
-    deadline: float | None = None
-    early_stopping_prompt: str | None = None
-    ends_at: datetime | None = None
+    Args:
+        message_id: of the message.
+        loop: of the runtime.
 
-    def options_for(self, agent: Agent) -> RunOptions:
-        """The options, checked against the agent's definition.
+    """
 
-        Raises:
-            UsageError: as `Agent.execute` does.
+    message_id: str
+    """By `outcome(message_id=...)` any process can ask what became of the run."""
 
-        """
-        return agent.run_options(
-            self.until_tool,
-            self.until_tool_success,
-            self.max_runs,
-            self.deadline,
-            self.early_stopping_prompt,
-            force=self.force,
-            ends_at=self.ends_at,
-        )
+    def __init__(self, message_id: str, loop: asyncio.AbstractEventLoop | None) -> None:
+        super().__init__(loop)
+        self.message_id = message_id
+
+
+def options_of(choices: RunChoices, agent: Agent) -> RunOptions:
+    """The options of a run by what its caller has chosen, checked against the agent's definition.
+
+    Raises:
+        UsageError: as `Agent.execute` does.
+
+    """
+    names, needs_success = choices.until_tool, choices.require_tool_success
+    return agent.run_options(
+        None if needs_success else names,
+        names if needs_success else None,
+        choices.max_runs,
+        choices.deadline,
+        choices.early_stopping_prompt,
+        force=choices.force,
+        ends_at=choices.ends_at,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunRequest:
     """Run the agent; the future resolves to the outcome."""
 
-    message: ModelRequest | None
-    """None if the message is in the queue already."""
+    message: StoredRequest
     choices: RunChoices
-    options: RunOptions | None
-    """The checked `choices`; None while the agent's definition is not known."""
     future: Future[Outcome]
-    message_id: str | None
-    """Given by the caller: a second request with the same id waits for the first one's run."""
+    message_id: str
+    """A second request with the same id waits for the run of the first one."""
     refuse_if_interrupted: bool = False
-    go_on: bool = False
-    """Where the last run failed, continue it with this message."""
     callers: tuple[AgentKey, ...] = ()
     """The agents in whose runs this was requested. They wait for this run."""
     on_run: OnRun = None
     """Gets the id of its run when that begins."""
+    on_queued: Callable[[], None] | None = None
+    """Called when its message is recorded in the queue."""
     context: Context = field(default_factory=dict)
     """Of the caller."""
     was_elsewhere: bool = False
@@ -89,7 +93,7 @@ class RunRequest:
 class Send:
     """Queue a message."""
 
-    message: ModelRequest
+    message: StoredRequest
     message_id: str
     steer: bool
     self_sent: bool

@@ -12,6 +12,7 @@ import pykka
 from understudy._base.json_values import checked_json, shown
 from understudy.actors.agent.activation import Activation
 from understudy.actors.agent.messages import ChangeFiles, Notify
+from understudy.actors.agent.run_outcomes import earlier_outcome
 from understudy.actors.agent.slot import AgentSlot
 from understudy.errors import JournalFailed, UsageError
 from understudy.loop_actors.errors import ActorDied
@@ -58,6 +59,17 @@ def refuse_when_confirmed(slot: AgentSlot, future: Future[Any], error: Exception
     answer_with(slot, future, raise_it)
 
 
+def refuse_when_durable(slot: AgentSlot, future: Future[Any], error: Exception) -> None:
+    """Give the error to a caller as soon as what was recorded of it is durable."""
+    activation = slot.current
+
+    async def raise_it() -> None:
+        await confirm(slot, activation)
+        raise error
+
+    answer_with(slot, future, raise_it)
+
+
 async def confirm(slot: AgentSlot, activation: Activation) -> None:
     """Wait until everything is durable, or raise `Fenced` if another host has the agent by now."""
     if activation.ledger.has_unflushed:
@@ -95,6 +107,18 @@ def answer_with(
     task = slot.start_task(answer())
     task.add_done_callback(ended)
     return task
+
+
+def answer_earlier(slot: AgentSlot, future: Future[Any], run_id: str) -> None:
+    """Answer with the outcome of a run that others came after."""
+    activation = slot.current
+
+    async def outcome() -> Outcome:
+        await confirm(slot, activation)
+        store, owned = slot.services.store, activation.journal.owned
+        return await earlier_outcome(store, slot.id, activation.agent, run_id, owned.incarnation)
+
+    answer_with(slot, future, outcome)
 
 
 def as_exception(agent_id: str, error: BaseException) -> Exception:

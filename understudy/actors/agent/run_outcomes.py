@@ -7,11 +7,18 @@ from typing import NamedTuple
 
 from understudy.actors.agent.events import Status
 from understudy.agent.agent import Agent
-from understudy.errors import Quarantined, UnknownAgent, UnknownMessage, UsageError
+from understudy.errors import (
+    Quarantined,
+    UnknownAgent,
+    UnknownMessage,
+    UsageError,
+    error_from_dict,
+)
 from understudy.journal import IndexStatus, StoreReads, index_status_of
 from understudy.outcomes import Completed, Failed, Interrupted, Outcome, Paused, Stopped, Waiting
 from understudy.state.agent_state import AgentState
 from understudy.state.fold import apply
+from understudy.state.plans import run_named_by
 from understudy.stopping import StopReason
 
 GOES_ON = frozenset({IndexStatus.OPEN, IndexStatus.SUSPECT, IndexStatus.QUEUED})
@@ -112,9 +119,15 @@ def run_of_message(agent_id: str, state: AgentState, message_id: str) -> str | N
 
     Raises:
         UnknownMessage: if there is no such message.
+        UnderstudyError: the error of a `run` that was refused when its turn came.
         UsageError: if it waits for its time.
 
     """
+    if message_id in state.refused:
+        raise error_from_dict(state.refused[message_id])
+    run, own = state.run, run_named_by(message_id)
+    if run is not None and run.run_id == own:
+        return own
     if message_id not in state.message_ids:
         raise UnknownMessage(agent_id=agent_id, message_id=message_id)
     taken = state.message_ids[message_id]

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
+from typing import Any, Generic, TypeVar
 
 from understudy._base import forks
 from understudy._base.clock import Clock, NewId
@@ -27,9 +28,9 @@ from understudy.loop_actors.future import Future
 from understudy.models.prices import Prices
 from understudy.run.instrument import GivesInstrument, Instrument
 from understudy.run.run import Run
-from understudy.run.shared_resources import SharedResources
 from understudy.state.agent_state import AgentState
 from understudy.tools.effect_defaults import EffectDefaults
+from understudy.tools.shared_resources import SharedResources
 
 S = TypeVar("S")
 A = TypeVar("A")
@@ -37,69 +38,81 @@ T = TypeVar("T")
 S_contra = TypeVar("S_contra", contravariant=True)
 
 
-class StartTask(Protocol):
-    """Starts a task that the runtime waits for, or cancels, when it stops."""
-
-    def __call__(
-        self, work: Coroutine[Any, Any, T], name: str | None = None
-    ) -> asyncio.Task[T]: ...
+StartTask = Callable[..., asyncio.Task[Any]]
+"""Starts a task of a coroutine, with a name. The runtime waits for it, or cancels it, when it
+stops."""
 
 
-class Looks(Protocol[S_contra]):
-    """As of `StoredQueries`."""
+class Looks(ABC, Generic[S]):
+    """As of `reads.stored_queries.StoredQueries`."""
 
-    def answer(self, slot: S_contra, message: Any) -> None: ...
+    @abstractmethod
+    def answer(self, slot: S, message: Any) -> None: ...
 
-    def follow(self, slot: S_contra, message: Any, here: Future[Any]) -> None: ...
+    @abstractmethod
+    def follow(self, slot: S, message: Any, here: Future[Any]) -> None: ...
 
-    def follow_waiters(self, slot: S_contra, state: AgentState, owned: Owned) -> None: ...
+    @abstractmethod
+    def follow_waiters(self, slot: S, state: AgentState, owned: Owned) -> None: ...
 
-    def follow_events(self, slot: S_contra) -> None: ...
+    @abstractmethod
+    def follow_events(self, slot: S) -> None: ...
 
-    async def info(self, slot: S_contra) -> Any: ...
+    @abstractmethod
+    async def info(self, slot: S) -> Any: ...
 
-    async def outcome_of_run(
-        self, slot: S_contra, run_id: str, incarnation: int | None, moment: Moment | None
-    ) -> Any: ...
+    @abstractmethod
+    async def outcome_of(self, slot: S, look: Any, *, moment: Moment | None = None) -> Any: ...
 
+    @abstractmethod
     def look_again(self) -> None: ...
 
+    @abstractmethod
     def keep(self, agent_id: str) -> None: ...
 
+    @abstractmethod
     def let_go(self, agent_id: str) -> None: ...
 
 
-class Calls(Protocol[S_contra]):
-    """As of `CallRouter`."""
+class Calls(ABC, Generic[S]):
+    """As of `hosts.outgoing.Outgoing`."""
 
-    def call(self, slot: S_contra, message: Any) -> None: ...
+    @abstractmethod
+    def call(self, slot: S, message: Any) -> None: ...
 
-    async def claimed(self, slot: S_contra) -> None: ...
+    @abstractmethod
+    async def claimed(self, slot: S) -> None: ...
 
-    def answered(self, slot: S_contra) -> None: ...
+    @abstractmethod
+    def answered(self, slot: S) -> None: ...
 
-    def call_elsewhere(self, slot: S_contra, message: Any) -> None: ...
+    @abstractmethod
+    def call_elsewhere(self, slot: S, message: Any) -> None: ...
 
 
-class Live(Protocol):
-    """As of `LiveEvents`."""
+class Live(ABC):
+    """As of `hosts.live_events.LiveEvents`."""
 
+    @abstractmethod
     def follow(self, agent_id: str, epoch: int | None = None) -> None: ...
 
+    @abstractmethod
     def incarnation_of(self, agent_id: str) -> int | None: ...
 
 
-@runtime_checkable
-class RuntimeTelemetry(GivesInstrument, Protocol):
+class RuntimeTelemetry(GivesInstrument):
     """As of `understudy.telemetry.Telemetry`. None of its methods raises, and none blocks."""
 
     @property
+    @abstractmethod
     def codec(self) -> ContextCodec:
         """Carries the caller's span to the run of its message."""
 
+    @abstractmethod
     def watch(self, services: RuntimeServices[Any, Any]) -> Instrument[Run] | None:
         """Measure a runtime that opens; what watches its runs, or None where nothing listens."""
 
+    @abstractmethod
     def leave(self, services: RuntimeServices[Any, Any]) -> None:
         """It closes."""
 

@@ -12,14 +12,13 @@ import logging
 from collections.abc import Coroutine, Mapping
 from contextlib import suppress
 from types import MappingProxyType
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from understudy._base.context_codecs import Context
 from understudy._base.event_loops import call_on
 from understudy._base.log_fields import log_extra
 from understudy.actors.agent.activation import (
     Activation,
-    DetachedWaiters,
     RunAbandoned,
     RunTaskResult,
 )
@@ -39,6 +38,7 @@ from understudy.actors.agent.messages import (
     AnswerWait,
     Expecting,
     GivenToken,
+    OnRun,
     is_guess,
     query_in,
 )
@@ -46,13 +46,13 @@ from understudy.actors.agent.phase import NEXT_PHASES, Phase
 from understudy.actors.agent.services import RuntimeServices
 from understudy.actors.agent.stored_agents import stored_events
 from understudy.agent.agent import Agent
-from understudy.agent.run_environment import RunEnvironment
 from understudy.errors import JournalFailed, OtherAgent, UnknownAgent, UsageError
 from understudy.events import Event
-from understudy.loop_actors.future import refuse
+from understudy.loop_actors.future import Future, refuse
 from understudy.loop_actors.monitor import Down
 from understudy.loop_actors.ref import LoopActorRef
 from understudy.outcomes import Outcome
+from understudy.run.environment import RunEnvironment
 from understudy.run.hooks import Hook, HookFailed
 from understudy.state.agent_state import AgentState
 from understudy.state.plans import requested_pause
@@ -65,6 +65,21 @@ running_agents: contextvars.ContextVar[tuple[AgentKey, ...]] = contextvars.Conte
     "running_agents", default=()
 )
 """The agents in whose runs this code runs, outermost first."""
+
+
+class Waiter(NamedTuple):
+    """One who waits for an outcome."""
+
+    future: Future[Any]
+    on_run: OnRun
+    """Gets the id of the run of a message when the run begins."""
+    callers: tuple[AgentKey, ...]
+    """The agents in whose runs the caller waits."""
+
+
+def waits_for(message_id: str) -> str:
+    """The key in the table of waits of a message that no run has taken. No run has such an id."""
+    return "/" + message_id
 
 
 class AgentSlot:
@@ -82,7 +97,6 @@ class AgentSlot:
         "agent",
         "change",
         "deps",
-        "detached_waiters",
         "id",
         "inbox",
         "is_spawned",
@@ -92,6 +106,7 @@ class AgentSlot:
         "services",
         "status",
         "values",
+        "waits",
     )
 
     def __init__(
@@ -117,8 +132,9 @@ class AgentSlot:
         self.status: Status = Status.PASSIVE
         self.log: EventLog = EventLog(id, services.lock)
         self.activation: Activation | None = None
-        self.detached_waiters: DetachedWaiters | None = None
-        """Who goes on waiting while the agent is passive."""
+        self.waits: dict[str, tuple[Waiter, ...]] | None = None
+        """Who waits for an outcome, by the id of the run, or by `waits_for` of a message that no
+        run has taken. None where nobody does. It outlives the activation."""
         self.change: asyncio.Task[None] | None = None
         """Starts or releases the actor. A second change waits for the first one."""
         self.actor_ref: LoopActorRef[Any] | None = None
@@ -391,9 +407,7 @@ class AgentSlot:
         self.services.abandoned.add(task, what)
         if not task.cancelling():
             task.cancel()  # what was cancelled is a task inside
-        error: JournalFailed = RunAbandoned(
-            agent_id=self.id, begun=self.phase is not Phase.BEGINNING
-        )
+        error: JournalFailed = RunAbandoned(agent_id=self.id)
         activation.ledger.fence(error)
         try:
             activation.journal.check_owner()
@@ -423,8 +437,9 @@ class AgentSlot:
             self.services.tell_due(self.id, activation.state.next_due)
             activation.ledger.outlives_run = False
             activation.write_last_checkpoint()
-            since, waiters = self.detached_waiters, activation.detach_waiters()
-            self.detached_waiters = waiters if since is None else since.before(waiters)
+            if activation.is_given_up:  # the next activation does what was asked of this one
+                self.inbox += activation.leaving
+                activation.leaving = ()
             owned = activation.journal.owned
             self.services.looks.follow_waiters(self, activation.state, owned)
         self.set_status(Status.PASSIVE)
@@ -467,31 +482,69 @@ class AgentSlot:
 
     # ------------------------------------------------------------------- answering waiters
 
+    def wait(
+        self,
+        key: str,
+        future: Future[Any],
+        *,
+        on_run: OnRun = None,
+        callers: tuple[AgentKey, ...] = (),
+    ) -> None:
+        """Have the future settled by the outcome of a run.
+
+        Args:
+            key: the id of the run, or `waits_for` of a message that no run has taken.
+            future: gets the outcome.
+            on_run: gets the id of the run of a message when the run begins.
+            callers: the agents in whose runs the caller waits.
+
+        """
+        if self.waits is None:
+            self.waits = {}
+        self.waits[key] = (*self.waits.get(key, ()), Waiter(future, on_run, callers))
+
+    def waiting(self, key: str | None) -> tuple[Waiter, ...]:
+        """Those who wait for a run or a message."""
+        return () if self.waits is None or key is None else self.waits.get(key, ())
+
+    def take_waits(self, key: str) -> tuple[Waiter, ...]:
+        """Remove those who wait for a run or a message from the table. The caller answers them."""
+        if self.waits is None:
+            return ()
+        taken = self.waits.pop(key, ())
+        if not self.waits:
+            self.waits = None
+        return taken
+
+    def rename_waits(self, key: str, other: str) -> None:
+        """Have those who wait by one key wait by another one."""
+        for waiter in self.take_waits(key):
+            self.wait(other, waiter.future, on_run=waiter.on_run, callers=waiter.callers)
+
+    def drop_wait(self, key: str, future: Future[Any]) -> None:
+        """Remove one who waits, and who has the outcome from elsewhere."""
+        left = tuple(each for each in self.take_waits(key) if each.future is not future)
+        if left:
+            self.waits = {**(self.waits or {}), key: left}
+
     def answer(self, outcome: Outcome) -> None:
-        """Give the outcome to the waiters of the current run."""
-        activation = self.current
-        futures, activation.outcome_futures = activation.outcome_futures, ()
-        for future in futures:
-            if not future.done():
-                future.set(outcome)
+        """Give the outcome to those who wait for its run."""
+        for waiter in self.take_waits(outcome.run_id):
+            waiter.future._answer(outcome)
         if self.services.calls is not None:
             self.services.calls.answered(self)
 
-    def refuse(self, error: BaseException) -> None:
-        """Give an error to the waiters of the current run, which could not begin or continue."""
-        activation = self.current
-        futures, activation.outcome_futures = activation.outcome_futures, ()
-        for future in futures:
-            refuse(future, error)
+    def refuse(self, key: str, error: BaseException) -> None:
+        """Give an error to those who wait for a run or a message."""
+        for waiter in self.take_waits(key):
+            refuse(waiter.future, error)
 
     def refuse_waiters(self, error: BaseException) -> None:
-        """Give an error to the waiters of the current run and of queued ones."""
-        futures = self.activation.take_waiters() if self.activation is not None else []
-        if self.detached_waiters is not None:
-            futures += self.detached_waiters.futures
-            self.detached_waiters = None
-        for future in futures:
-            refuse(future, error)
+        """Give an error to all who wait for an outcome."""
+        waits, self.waits = self.waits or {}, None
+        for waiters in waits.values():
+            for waiter in waiters:
+                refuse(waiter.future, error)
 
     def refuse_expecting(self, error: OtherAgent) -> None:
         """Give the error to the messages in the inbox that are for another definition."""

@@ -173,9 +173,12 @@ async def stored_events(
 ) -> StoredEvents:
     """The events after a number, in this view; none if there is no such agent."""
     loaded = await store.load(id, max(after, 0))
-    if loaded is None:
-        return StoredEvents([], 0)
-    path = (loaded.agent.agent,)
+    return StoredEvents([], 0) if loaded is None else events_in(loaded, after, view)
+
+
+def events_in(loaded: Loaded, after: int, view: RecordView = agent_events_of) -> StoredEvents:
+    """The events of records that were loaded after a number, in this view."""
+    id, path = loaded.agent.agent_id, (loaded.agent.agent,)
     numbered = enumerate(loaded.records, loaded.first_seq)
     is_known = after > 0 and loaded.agent.floor <= after
     if is_known and loaded.records and isinstance(loaded.records[0], Snapshot):

@@ -11,7 +11,6 @@ from understudy._base.json_values import shown
 from understudy._base.log_fields import log_extra
 from understudy.actors.agent.activation import Activation, RunTaskResult
 from understudy.actors.agent.messages import AgentKey
-from understudy.actors.agent.phase import Phase
 from understudy.actors.agent.slot import AgentSlot, running_agents
 from understudy.errors import Fenced, JournalFailed
 from understudy.outcomes import Outcome
@@ -74,8 +73,7 @@ async def _run(
                 shown(error),
                 extra=log_extra(slot.id, None if run is None else run.run_id),
             )
-        is_refused = slot.phase is Phase.BEGINNING and isinstance(error, Exception)
-        result = RunTaskResult(crash=error, is_refused=is_refused)
+        result = RunTaskResult(crash=error)
     if activation.task is asyncio.current_task():  # else it was abandoned
         slot.run_task_ended(activation, result)
 

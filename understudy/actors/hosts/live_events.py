@@ -14,17 +14,28 @@ import json
 import logging
 import math
 from collections import deque
-from collections.abc import Iterable, Iterator
-from dataclasses import fields
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from typing import Annotated, Any
+
+from pydantic import Discriminator, TypeAdapter, ValidationError
 
 from understudy._base.json_values import jsonable, text_of
-from understudy.actors.agent.events import MAX_DELTAS, AgentEvent, EventLog, EventsDropped
+from understudy._base.lookout import Lookout
+from understudy.actors.agent.activation import Activation
+from understudy.actors.agent.directory import Directory
+from understudy.actors.agent.events import (
+    MAX_DELTAS,
+    AgentEvent,
+    Emitted,
+    EventLog,
+    EventsDropped,
+    EventSink,
+)
+from understudy.actors.agent.services import Live, RuntimeServices
 from understudy.actors.agent.slot import AgentSlot
-from understudy.actors.hosts.shared_host import SharedHost
 from understudy.errors import JournalFailed
 from understudy.events import (
-    Event,
     ReplyStarted,
     TextDelta,
     ThinkingDelta,
@@ -34,6 +45,7 @@ from understudy.events import (
 from understudy.journal.chunks import Chunks, chunks_of
 from understudy.journal.feed import FeedHint
 from understudy.journal.shared import Hint, Sent
+from understudy.journal.shared_store import SharedStore
 from understudy.state.records import Record
 
 logger: logging.Logger = logging.getLogger(__name__)
@@ -53,31 +65,22 @@ MOST_IDS = 200
 MOST_SENT = 200_000
 """Characters of one event as JSON, and about as many of one hint. A larger event is dropped."""
 
-_KINDS: dict[str, Any] = {
-    "reply_started": ReplyStarted,
-    "text_delta": TextDelta,
-    "thinking_delta": ThinkingDelta,
-    "tool_call_announced": ToolCallAnnounced,
-    "tool_emitted": ToolEmitted,
-}
-_SENT = tuple(_KINDS.values())
+_Sent = ReplyStarted | TextDelta | ThinkingDelta | ToolCallAnnounced | ToolEmitted
+_SENT: TypeAdapter[_Sent] = TypeAdapter(Annotated[_Sent, Discriminator("kind")])
 
 
-def _data_of(event: Any) -> dict[str, Any]:
-    data = {field.name: getattr(event, field.name) for field in fields(event)}
+def _data_of(event: _Sent) -> Any:
     if isinstance(event, ToolEmitted):  # a tool emits what it likes
-        data["data"] = jsonable(event.data)
-    return data
+        event = replace(event, data=jsonable(event.data))
+    return _SENT.dump_python(event, mode="json")
 
 
-def _event_of(data: dict[str, Any]) -> Event | None:
-    """The event; None for a kind of a later version."""
-    kind = _KINDS.get(data["kind"])
-    if kind is None:
+def _event_of(data: Any) -> _Sent | None:
+    """The event; None for one of a later version."""
+    try:
+        return _SENT.validate_python(data)
+    except ValidationError:
         return None
-    known = {field.name: data[field.name] for field in fields(kind) if field.name in data}
-    event: Event = kind(**{**known, "agent_path": tuple(known["agent_path"])})
-    return event
 
 
 def _no_events(
@@ -87,22 +90,22 @@ def _no_events(
     return iter(())
 
 
-class _Relay:
+class _Relay(EventSink):
     """Collects the events of an agent for the hosts that follow it."""
 
     _view = staticmethod(_no_events)
 
-    def __init__(self, slot: AgentSlot, number: int, has_some: asyncio.Event) -> None:
+    def __init__(self, slot: AgentSlot, number: int, has_some: Callable[[], None]) -> None:
         self.slot = slot
         """Kept, so that an agent that is activated here has it."""
         self.number = number
         self.until: dict[int, float] = {}
-        """By the host that follows, when it is told no longer."""
+        """The time until which a host is told of new events, by the host."""
         self.is_over = False
         self.owned = 0, 0
-        """The incarnation and the epoch in which the waiting ones were emitted."""
-        self.waiting: deque[tuple[int, int, Event]] = deque(maxlen=MAX_DELTAS)
-        """With their numbers, and with those of the records before them."""
+        """The incarnation and the epoch in which the waiting events were emitted."""
+        self.waiting: deque[tuple[int, int, _Sent]] = deque(maxlen=MAX_DELTAS)
+        """Events to be sent: the number of each, the number of the record before it, the event."""
         self._log: EventLog = slot.log
         self._has_some = has_some
         self._count = 0
@@ -112,11 +115,14 @@ class _Relay:
     def remove(self) -> None:
         self._log.remove(self)
 
-    def _put(self, seq: int | None, events: tuple[AgentEvent, ...]) -> None:
+    def _put(self, emitted: Emitted) -> None:
+        seq, events, behind = emitted
+        if behind is not None:
+            return  # the host of the event sends it itself
         if seq is not None:
             self._seq = max(self._seq, seq)
         for each in events:
-            if isinstance(each.event, _SENT) and self.slot.activation is not None:
+            if isinstance(each.event, _Sent) and self.slot.activation is not None:
                 owned = self.slot.activation.journal.owned
                 now = owned.incarnation, owned.epoch
                 if now != self.owned:  # another host had the agent since
@@ -124,13 +130,7 @@ class _Relay:
                     self.owned = now
                 self.waiting.append((self._count, self._seq, each.event))
                 self._count += 1
-                self._has_some.set()
-
-    def _put_of_other_host(self, behind: int, event: AgentEvent) -> None:
-        """Its host sends it itself."""
-
-    def _catch_up(self, seq: int) -> None:
-        """Records come to the other hosts by the store."""
+                self._has_some()
 
     def _end(self) -> None:
         self.is_over = True
@@ -162,9 +162,9 @@ class _Relay:
 class _FeedRelay:
     """Tells the hosts that follow the feed when rows were added to it here."""
 
-    def __init__(self, hint: FeedHint, has_some: asyncio.Event) -> None:
+    def __init__(self, hint: FeedHint, has_some: Callable[[], None]) -> None:
         self.until: dict[int, float] = {}
-        """As of `_Relay`."""
+        """The time until which a host is told of new rows, by the host."""
         self.is_over = False
         self._hint = hint
         self._has_some = has_some
@@ -188,63 +188,73 @@ class _FeedRelay:
 
     def _add(self) -> None:
         self._has_rows = True
-        self._has_some.set()
+        self._has_some()
 
     def due_at(self) -> float:
-        """When it is to tell."""
+        """When the hosts are to be told next."""
         return self._next_at if self._has_rows else math.inf
 
     def batches(self, now: float) -> Iterator[tuple[int, dict[str, Any]]]:
-        """As of `_Relay`: an empty one, which says enough."""
+        """One empty batch, where it is due: the rows themselves are in the store."""
         if now >= self.due_at():
             self._has_rows = False
             self._next_at = now + self._pause
             yield 0, {}
 
 
-class LiveEvents:
+class LiveEvents(Live):
     """The live events of one runtime that hosts share. Lives on its loop.
 
     Args:
-        host: the runtime, and the store that it shares.
+        services: of the runtime.
+        directory: of its agents.
+        shared: what hosts share of its store.
 
     """
 
-    def __init__(self, host: SharedHost) -> None:
-        self._services = host.services
-        self._directory = host.directory
-        self._shared = host.store
+    def __init__(
+        self,
+        services: RuntimeServices[AgentSlot, Activation],
+        directory: Directory,
+        shared: SharedStore,
+    ) -> None:
+        self._services = services
+        self._directory = directory
+        self._shared = shared
         self._relays: dict[str, _Relay] = {}
-        """Of agents that other hosts follow."""
+        """The relay of an agent that other hosts follow, by the agent."""
         self._wanted: set[str] = set()
-        """Whose subscribers want it since the last renewal."""
+        """The agents whose subscribers here have asked for events since the last renewal."""
         self._followed: set[str] = set()
-        """What the other hosts were told at the last renewal, or after it."""
+        """The agents that this host follows, as the other hosts were told."""
         self._renewed_at = -math.inf
         self._epochs: dict[str, int] = {}
-        """Of the agents that are followed here, as far as it is known."""
+        """The epoch of an agent that is followed here, as far as it is known, by the agent."""
         self._incarnations: dict[str, int] = {}
-        """Of those that were heard of."""
+        """The incarnation of an agent, as its host has reported it, by the agent."""
         self._expected: dict[str, tuple[tuple[int, int, int], int]] = {}
-        """By agent, which relay of which host it comes from, and the number of its next event."""
+        """The relay of an agent's events, and the number of the next event, by the agent."""
         self._chunks = Chunks()
         self._numbers = itertools.count(1)
-        self._sending: asyncio.Task[None] | None = None
-        self._wake = asyncio.Event()
-        self._feed_hint = host.services.store.feed_hint
+        self._lookout = Lookout(
+            "what to send to hosts",
+            self._seconds,
+            self._send_all,
+            services.start_task,
+        )
+        self._feed_hint = services.store.feed_hint
         self._feed_hint.on_wait = self._follow_feed
-        self._feed_relay = _FeedRelay(self._feed_hint, self._wake)
+        self._feed_relay = _FeedRelay(self._feed_hint, self._lookout.hint)
         self._feed_pause = PAUSE
-        """Between two hints of a host, as this one wants it."""
+        """Seconds that this host wants between two hints of another host."""
         self._feed_hosts: set[int] = set()
-        """That have told of new rows since the last renewal."""
+        """The hosts that have told of new rows since the last renewal."""
 
     def close(self) -> None:
         """Send nothing any more."""
         self._feed_hint.on_wait = None
         self._feed_relay.remove()
-        if self._sending is not None:
-            self._sending.cancel()
+        self._lookout.close()
 
     def follow(self, agent_id: str, epoch: int | None = None) -> None:
         """A subscriber here follows the agent of another host. To be said again at each look.
@@ -260,14 +270,14 @@ class LiveEvents:
             return
         self._wanted.add(agent_id)
         if agent_id not in self._followed:
-            self._wake.set()
+            self._lookout.hint()
         self._start()
 
     def _follow_feed(self) -> None:
         self.follow(FEED)
 
     def incarnation_of(self, agent_id: str) -> int | None:
-        """Of an agent that is followed here; None where its host has sent nothing."""
+        """The incarnation of a followed agent; None where its host has sent nothing."""
         return self._incarnations.get(agent_id)
 
     def notified(self, hint: Hint) -> None:
@@ -285,14 +295,13 @@ class LiveEvents:
             for agent_id, batch in content:
                 if agent_id == FEED:
                     self._feed_hosts.add(hint.number)
-                    self._feed_hint.hear()
+                    self._feed_hint.give()
                 else:
                     self._take(hint.number, agent_id, batch)
 
     def _start(self) -> None:
-        if self._sending is None and not self._services.closing:
-            sending = self._services.start_task(self._send_again_and_again(), "sending live events")
-            self._sending = sending
+        if not self._services.closing:
+            self._lookout.begin()
 
     # ------------------------------------------------------------- the host that follows
 
@@ -352,13 +361,15 @@ class LiveEvents:
             relay = self._relays.get(agent_id)
             if relay is None or relay.is_over:
                 slot = self._directory.get(agent_id)
-                relay = self._relays[agent_id] = _Relay(slot, next(self._numbers), self._wake)
+                relay = self._relays[agent_id] = _Relay(
+                    slot, next(self._numbers), self._lookout.hint
+                )
             relay.until[host_id] = until
         self._start()
 
     def _batches(self, now: float) -> Iterable[tuple[int | None, str, Any]]:
         batches: dict[int, list[tuple[int, list[Any]]]] = {}
-        """By host, what is in each hint, and how much that is."""
+        """The hints for a host, each with its size and its content, by the host."""
         relays: list[tuple[str, _Relay | _FeedRelay]] = [*self._relays.items()]
         for agent_id, relay in [*relays, (FEED, self._feed_relay)]:
             relay.until = {host: until for host, until in relay.until.items() if until > now}
@@ -379,29 +390,20 @@ class LiveEvents:
 
     # ------------------------------------------------------------------- sending
 
-    async def _send_again_and_again(self) -> None:
-        loop = self._services.loop
-        try:
-            while self._relays or self._feed_relay.until or self._wanted or self._followed:
-                try:
-                    async with asyncio.timeout_at(self._next_at()):
-                        await self._wake.wait()
-                except TimeoutError:
-                    pass
-                self._wake.clear()
-                now = loop.time()
-                await self._send([*self._follows(now), *self._batches(now)])
-                await asyncio.sleep(PAUSE)
-        finally:
-            self._sending = None
-
-    def _next_at(self) -> float:
-        """When something is due without being asked for."""
+    def _seconds(self) -> float | None:
+        """Seconds until something is due without being asked for; None: nobody follows."""
         ends = [until for relay in self._relays.values() for until in relay.until.values()]
         ends += [*self._feed_relay.until.values(), self._feed_relay.due_at()]
         if self._wanted or self._followed:
             ends.append(self._renewed_at + RENEWAL)
-        return min(ends)
+        elif not (self._relays or self._feed_relay.until):
+            return None
+        return max(min(ends) - self._services.loop.time(), 0.0)
+
+    async def _send_all(self, is_hinted: bool) -> None:
+        now = self._services.loop.time()
+        await self._send([*self._follows(now), *self._batches(now)])
+        await asyncio.sleep(PAUSE)
 
     async def _send(self, hints: list[tuple[int | None, str, Any]]) -> None:
         own_id = self._shared.host_id

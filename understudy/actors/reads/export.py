@@ -69,7 +69,7 @@ async def export(store: StoreReads, agent_id: str) -> dict[str, Any]:
 async def import_(
     store: Store, data: Mapping[str, Any], agent_id: str | None, clock: Clock
 ) -> tuple[str, datetime | None]:
-    """Put an exported agent into a store, as a new incarnation; its id, and when it is due.
+    """Put an exported agent into a store, as a new incarnation. Returns its id, and when it is due.
 
     Raises:
         UsageError: if there is an agent of this id, or the data is not an export.
@@ -118,9 +118,9 @@ def _checked_version(data: Mapping[str, Any]) -> int:
 
 
 async def mark_restored(store: Store, clock: Clock) -> None:
-    """Mark agents of a store that is an older copy, which may have continued since.
+    """Mark the agents of a restored store: they may have continued since the copy was made.
 
-    Those that are open, and those that are due: their schedules are paused.
+    Only agents that are open, or due, are marked. Their schedules are paused.
     """
     if not getattr(store, "restored", False):
         return
@@ -154,7 +154,7 @@ async def _append(
     records: list[Record],
     blobs: Mapping[str, bytes] | None = None,
 ) -> datetime | None:
-    """Append records to an agent; when it is due then."""
+    """Append records to an agent. Returns when the agent is due then."""
     # Whether this host may run it does not matter: it is written and given up
     # (test_an_agent_is_imported_at_a_host_that_must_not_run_it).
     owned = await store.claim_to_keep(agent_id, agent)

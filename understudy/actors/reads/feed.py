@@ -1,17 +1,18 @@
-"""`Feed`: what happens to all agents of a store, as one stream that nothing is missing from."""
+"""`Feed`: the events of all agents of a store, as one stream without a gap."""
 
 from __future__ import annotations
 
-import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from copy import copy
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any, Literal, Protocol
+from functools import partial
+from typing import Any, Literal, NamedTuple
 
 from understudy._base.json_values import checked_seconds, shown, text_of
 from understudy._base.log_fields import log_extra
+from understudy._base.lookout import Hints
 from understudy._base.points_in_time import time_text
 from understudy.actors.agent.events import (
     EventsDropped,
@@ -22,52 +23,55 @@ from understudy.actors.agent.events import (
     agent_events_of,
     event_to_dict,
 )
-from understudy.actors.reads.lists import Calls, Cursors
+from understudy.actors.reads.listing import Call, Cursors
 from understudy.errors import SchemaVersionError, StoreDamaged, UsageError
 from understudy.events import Event
 from understudy.interrupts import DecisionType
-from understudy.journal import StoreReads
 from understudy.journal.feed import FeedKey, FeedPage, StoredFeedRow
 from understudy.loop_actors.future import Future
+from understudy.loop_actors.stream import Stream
 from understudy.state import records as r
 
 logger: logging.Logger = logging.getLogger(__name__)
 
 PAGE = 500
 POLL = 0.25
-"""Seconds between two looks at a store to which others write. What is written here is told at
-once, and what hosts of the store write that say so (see `LiveEvents`) a moment later."""
+"""Seconds between two looks at a store to which other processes write. A reader hears at once of
+rows that this process writes, and a moment later of rows that other hosts announce (see
+`LiveEvents`)."""
 SOON = 0.01
-"""Seconds until the next look where rows are held up. They double from look to look, up to those
-of any other look."""
+"""Seconds until the next look while rows are held up. The pause doubles from look to look, up to
+the pause of any other look."""
 LONGEST_WAIT = 5.0
 """Seconds between two looks at a store to which no other process writes."""
 
 Start = Literal["now", "oldest"]
 
 _CURSOR = (str, int, int, int, str)
-"""What is in a cursor, in the order of the arguments of `_Place`."""
+"""The types of the values in a cursor, which are those of a `_Place`."""
 
 
-class _Place:
-    """Where the feed goes on: behind this row, and behind so many events of the next one."""
+class _Place(NamedTuple):
+    """A place in the feed: behind a row, and behind so many events of the next row."""
 
-    __slots__ = ("feed", "key", "mark", "part")
+    feed: str
+    xid: int
+    no: int
+    part: int = 0
+    mark: str = ""
+    """The mark of the row of the last event that was emitted. It is empty at the floor."""
 
-    def __init__(self, feed: str, xid: int, no: int, part: int = 0, mark: str = "") -> None:
-        self.feed = feed
-        self.key: FeedKey = (xid, no)
-        self.part = part
-        self.mark = mark
-        """The mark of the stored row of the last event that was emitted. Empty at the floor, where
-        no event was."""
+    @property
+    def key(self) -> FeedKey:
+        """The key of the row."""
+        return self.xid, self.no
 
     def is_in(self, page: FeedPage) -> bool:
-        """Whether it is a place in the feed that a page behind it was read from.
+        """Whether this place is in the feed that the page behind it was read from.
 
-        It is not where rows behind it were removed. Nor is it where the row before it is another
-        one: a server that lacks its last commits, as a standby may that took over, or a restored
-        copy, gives their numbers to others
+        It is not if rows behind it were removed. It is not if the row before it is another row: a
+        server that lacks its last commits (a standby that took over, a restored copy) gives their
+        numbers to other rows
         (test_a_cursor_from_behind_a_restored_copy_of_a_server_gets_a_gap).
         """
         if page.feed != self.feed or self.key < page.floor:
@@ -120,19 +124,19 @@ class FeedEvent:
     """One event of one agent, in the feed of all agents."""
 
     cursor: str
-    """Where the feed goes on behind it: `runtime.events(after=event.cursor)`."""
+    """The cursor of this event: `runtime.events(after=event.cursor)` goes on behind it."""
     agent_id: str
-    """Empty for a `Gap`."""
+    """The id of the agent. It is empty for a `Gap`."""
     agent: str
     """The name of the agent's definition."""
     seq: int | None
-    """The number of its record. None for a deletion and for a `Gap`."""
+    """The number of the event's record. None for a deletion and for a `Gap`."""
     event: FedEvent
     at: datetime | None
-    """When it was recorded."""
+    """When the event was recorded."""
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON; what JSON lacks as text."""
+        """The event as JSON. A value that JSON lacks becomes text."""
         return {
             "agent_id": self.agent_id,
             "agent": self.agent,
@@ -174,10 +178,10 @@ class FeedOptions:
 
 
 def checked_feed(feed: object) -> FeedOptions | bool | None:
-    """What `Runtime(feed=...)` is given.
+    """The `feed` argument of `Runtime`, checked.
 
     Raises:
-        UsageError: if it is none of what it takes.
+        UsageError: if the argument has another type.
 
     """
     if feed is None or isinstance(feed, (bool, FeedOptions)):
@@ -185,50 +189,59 @@ def checked_feed(feed: object) -> FeedOptions | bool | None:
     raise UsageError(f"`feed` must be True, False, None or FeedOptions(...), got {shown(feed)}")
 
 
-class ReadsFeed(Protocol):
-    """What brings the rows of a feed."""
-
-    async def read_feed(self, after: FeedKey | None, limit: int) -> FeedPage | None:
-        """As of `Backend`."""
-
-
+ReadFeed = Callable[[FeedKey | None, int], Coroutine[Any, Any, FeedPage | None]]
+"""Reads a page of the feed behind a key, with at most so many rows; None: the feed is off."""
 _Read = tuple[list[FeedEvent], _Place, _Place | None]
-"""Some events, where the feed goes on behind them, and where a loop until now ends."""
+"""Some events, the place behind them, and the place where a loop until now ends."""
 
 
-class Feed:
+class Feed(Stream[FeedEvent]):
     """The events of all agents, to iterate with `async for`, or with `for` in a thread.
 
     It ends when the runtime stops. Who leaves a loop over it and begins another one goes on behind
     the last event.
+
+    Args:
+        call: calls a coroutine function on the loop that reads.
+        read: reads a page of the feed.
+        after: the cursor of the last event that the reader has.
+        start: where it begins without one.
+        has_ended: whether the runtime has stopped.
+        hints: given when there are new rows that this process has written; None: none are.
+        is_alone: whether no other process writes to the store.
+
     """
 
     def __init__(
         self,
-        call: Calls,
-        store: Callable[[], ReadsFeed],
+        call: Call,
+        read: ReadFeed,
         *,
         after: str | None,
         start: Start,
         has_ended: Callable[[], bool],
+        hints: Hints | None = None,
+        is_alone: bool = False,
     ) -> None:
         if start not in ("now", "oldest"):
             raise UsageError(f"`start` must be 'now' or 'oldest', got {shown(start)}")
         self._cursors = Cursors("events", None)
         self._place = self._place_of(after)
         self._call = call
-        self._store = store
+        self._read_rows = read
         self._has_ended = has_ended
+        self._hints = Hints() if hints is None else hints
+        self._is_alone = is_alone
         self._start = start
         # Asked at once: what happens from now on is told.
         self._begun: Future[_Place] = call(self._begin)
         self._follows = True
         self._pause = SOON
         self._last: str | None = None
-        """The cursor of the last event that it has brought."""
+        """The cursor of the last event that a loop over this feed has brought."""
 
     async def _begin(self) -> _Place:
-        """Where it begins."""
+        """The place where the feed begins."""
         bounds = await self._bounds()
         if self._place is not None:
             return self._place
@@ -237,14 +250,14 @@ class Feed:
         return _Place(bounds.feed, *bounds.end, mark=bounds.mark)
 
     async def _bounds(self) -> FeedPage:
-        """A page without rows.
+        """The bounds of the feed, as a page without rows.
 
         Raises:
             UsageError: if the feed is off.
-            StoreDamaged: if it ends before it begins.
+            StoreDamaged: if the feed ends before it begins.
 
         """
-        page = await self._store().read_feed(None, 0)
+        page = await self._read_rows(None, 0)
         if page is None:
             raise UsageError(
                 "the feed of this store is off: turn it on by Runtime(feed=True), which tells what "
@@ -256,37 +269,24 @@ class Feed:
         return page
 
     def until_now(self) -> Feed:
-        """The same; a loop over it ends behind the last event that is there when it begins."""
+        """The same feed, for a loop that ends behind the last event at its beginning."""
         found = copy(self)
         found._follows = False
         return found
 
     def position(self) -> Future[str]:
-        """The cursor before the first event that it brings. Once it is known, nothing is missed."""
-        return self._begun.map(self._cursor)
+        """The cursor before the first event. No event is missed once this future is settled."""
+        return self._begun.map(self._cursors.cursor)
 
-    async def __aiter__(self) -> AsyncIterator[FeedEvent]:
-        place, end = self._behind_last(await self._begun), None
-        while not self._is_over(place, end):
-            before = place
-            try:
-                events, place, end = await self._next(place, end)
-            except Exception:
-                if self._has_ended():
-                    return
-                raise
-            for event in events:
-                self._last = event.cursor
-                yield event
-            if place is before and not self._follows:
-                return
-
-    def __iter__(self) -> Iterator[FeedEvent]:
+    def _steps(self) -> Iterator[FeedEvent | Future[Any]]:
+        yield self._begun
         place, end = self._behind_last(self._begun.get()), None
         while not self._is_over(place, end):
             before = place
+            reading: Future[_Read] = self._call(partial(self._read, place, end))
+            yield reading
             try:
-                events, place, end = self._next(place, end).get()
+                events, place, end = reading.get()
             except Exception:
                 if self._has_ended():
                     return
@@ -311,19 +311,15 @@ class Feed:
         key = self._cursors.key(cursor, *_CURSOR)
         return None if key is None else _Place(*key)
 
-    def _next(self, place: _Place, end: _Place | None) -> Future[_Read]:
-        """The next events, or none after some time; where it goes on, and where it ends."""
-        return self._call(lambda: self._read(place, end))
-
     async def _read(self, place: _Place, end: _Place | None) -> _Read:
+        """The next events, or none after some time; the place behind them; the place of the end."""
         if end is None and not self._follows:
             bounds = await self._bounds()
             end = _Place(bounds.feed, *bounds.end)
-        store = self._store()
-        told = store.feed_hint.told if isinstance(store, StoreReads) else 0
+        count = self._hints.count
         page = await self._read_page(place)
         if not page.rows and place.is_in(page) and self._follows:
-            await self._wait(told, page)
+            await self._hints.wait(self._seconds_until_next(page), count)
             page = await self._read_page(place)
         events: list[FeedEvent] = []
         if not place.is_in(page):
@@ -340,41 +336,34 @@ class Feed:
             place = behind
         return events, place, end
 
-    async def _wait(self, told: int, page: FeedPage) -> None:
-        store = self._store()
-        hint = store.feed_hint if isinstance(store, StoreReads) else None
-        seconds = LONGEST_WAIT if isinstance(store, StoreReads) and store.is_alone else POLL
-        if page.is_held_up:
-            # Race: this against transactions that began before the one of these rows. Of its commit
-            # somebody tells, of their end nobody
-            # (test_what_an_open_transaction_holds_up_comes_soon_after_its_end).
-            seconds = min(self._pause, seconds)
-            self._pause = 2 * seconds
-        else:
+    def _seconds_until_next(self, page: FeedPage) -> float:
+        """Seconds until the next look at the latest, after a look that has brought nothing."""
+        seconds = LONGEST_WAIT if self._is_alone else POLL
+        if not page.is_held_up:
             self._pause = SOON
-        if hint is None:
-            await asyncio.sleep(seconds)
-        else:
-            await hint.wait(seconds, told)
+            return seconds
+        # Race: this against transactions that began before the one of these rows. Of its commit
+        # somebody tells, of their end nobody
+        # (test_what_an_open_transaction_holds_up_comes_soon_after_its_end).
+        seconds = min(self._pause, seconds)
+        self._pause = 2 * seconds
+        return seconds
 
     async def _read_page(self, place: _Place) -> FeedPage:
-        page = await self._store().read_feed(place.key, PAGE)
+        page = await self._read_rows(place.key, PAGE)
         if page is None:
             raise UsageError("the feed of this store was turned off")
         return page
 
     def _event(self, place: _Place, event: FedEvent, row: StoredFeedRow | None = None) -> FeedEvent:
         return FeedEvent(
-            cursor=self._cursor(place),
+            cursor=self._cursors.cursor(place),
             agent_id="" if row is None else row.agent_id,
             agent="" if row is None else row.agent,
             seq=None if row is None else row.seq,
             event=event,
             at=None if row is None else row.at,
         )
-
-    def _cursor(self, place: _Place) -> str:
-        return self._cursors.cursor((place.feed, *place.key, place.part, place.mark))
 
 
 def _events_of(row: StoredFeedRow) -> Iterator[FedEvent]:

@@ -1,36 +1,66 @@
-"""`StoreViews`: what a `Runtime` and an `Observer` both tell of the agents of a store."""
+"""`StoreViews`: the reads of all agents of a store that a `Runtime` and an `Observer` have."""
 
 from __future__ import annotations
 
 import asyncio
+import logging
+import sys
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from datetime import datetime
 from typing import Any, ClassVar, TypeVar
 
 from understudy._base.clock import Clock
-from understudy._base.json_values import shown
-from understudy.actors.agent.directory import checked_id
+from understudy._base.json_values import shown, text_of
+from understudy._base.points_in_time import checked_time
+from understudy.actors.agent.directory import Directory, checked_id
 from understudy.actors.agent.events import Status
-from understudy.actors.agent.stored_agents import AgentInfo, PendingRequest
+from understudy.actors.agent.stored_agents import (
+    AgentInfo,
+    PendingRequest,
+    info_of,
+    pending_request,
+    spawned_agent,
+)
 from understudy.actors.reads.export import export
-from understudy.actors.reads.feed import Feed, ReadsFeed, Start
-from understudy.actors.reads.lists import Listing, Lists
-from understudy.errors import UsageError
+from understudy.actors.reads.feed import Feed, Start
+from understudy.actors.reads.listing import (
+    MAX_LIMIT,
+    Cursors,
+    Listing,
+    Page,
+    ReadPage,
+    checked_limit,
+    checked_name,
+)
+from understudy.agent.decisions import why_impossible
+from understudy.errors import SchemaVersionError, StoreDamaged, UsageError
+from understudy.interrupts import Request
 from understudy.journal import StoreReads
-from understudy.journal.lists import AskOrder
+from understudy.journal.asks import StoredAsk
+from understudy.journal.contracts import StoredAgent, time_number
+from understudy.journal.lists import AgentKey, AgentQuery, AskOrder, AskQuery, key_of
+from understudy.journal.memory_index import MemoryIndex
 from understudy.loop_actors.future import Future, refuse
 from understudy.state.doubts import Doubt
 from understudy.state.waits import Wait
+from understudy.tools import Tool
 
 T = TypeVar("T")
+logger: logging.Logger = logging.getLogger(__name__)
+
+OTHER = "other"
+"""The `version` of open runs that were begun by definitions which are not known here."""
+_STATUSES = [status for status in Status if status is not Status.PASSIVE]
 
 
 class StoreViews(ABC):
     """Tells of the agents of a store, and activates and loads none of them."""
 
     _closed_too_soon: ClassVar[str]
-    """Of a call that was made in time and could not be answered any more."""
+    """The error text of a call that was made in time and could not be answered any more."""
+    _directory: Directory
+    """The agents in memory, and the definitions. An observer has neither."""
 
     # ------------------------------------------------------------------- looking
 
@@ -67,15 +97,33 @@ class StoreViews(ABC):
             UsageError: if an argument is wrong; it names the argument.
 
         """
-        return self._open_lists().agents(
-            status=status,
-            agent=agent,
-            prefix=prefix,
-            updated_since=updated_since,
-            version=version,
-            after=after,
-            limit=limit,
+        since = (
+            None if updated_since is None else checked_time(updated_since, what="`updated_since`")
         )
+        query = AgentQuery(
+            status=_status_word(status),
+            agent=checked_name("`agent`", agent),
+            prefix=checked_name("`prefix`", prefix) or "",
+            updated_since=since,
+            version=None if version == OTHER else checked_name("`version`", version),
+            not_versions=self._versions() if version == OTHER else None,
+        )
+        cursors = Cursors("agents", query)
+        types = (str,) if since is None else (int, str)
+
+        async def read(after: str | None, limit: int) -> Page[AgentInfo]:
+            await self._ready()
+            key = cursors.key(after, *types)
+            found = await self._page_of_agents(
+                query, None if key is None else (0, *key)[-2:], limit + 1
+            )
+            return Page(
+                [self._info(stored) for stored in found[:limit]],
+                cursors.cursor(_agent_key(found[limit - 1], query)) if len(found) > limit else None,
+            )
+
+        cursors.key(after, *types)
+        return self._listed(read, after, limit)
 
     def pending(
         self,
@@ -103,9 +151,8 @@ class StoreViews(ABC):
             UsageError: if an argument is wrong; it names the argument.
 
         """
-        return self._open_lists().pending(
-            tool=tool, agent=agent, order=order, after=after, limit=limit
-        )
+        query = AskQuery(tool, agent, order)
+        return self._asks("pending", query, self._pending_request, after, limit)
 
     def waiting(
         self,
@@ -124,9 +171,8 @@ class StoreViews(ABC):
             UsageError: if an argument is wrong; it names the argument.
 
         """
-        return self._open_lists().waiting(
-            tool=tool, agent=agent, order=order, after=after, limit=limit
-        )
+        query = AskQuery(tool, agent, order, "wait")
+        return self._asks("waiting", query, StoredAsk.wait, after, limit)
 
     def doubts(
         self,
@@ -147,13 +193,22 @@ class StoreViews(ABC):
             UsageError: if an argument is wrong; it names the argument.
 
         """
-        return self._open_lists().doubts(
-            tool=tool, agent=agent, order=order, after=after, limit=limit
-        )
+        query = AskQuery(tool, agent, order, "doubt")
+        return self._asks("doubts", query, StoredAsk.doubt, after, limit)
 
     def count(self) -> Future[dict[Status, int]]:
         """How many agents of the store have each status. None is `PASSIVE`: see `AgentInfo`."""
-        return self._open_lists().count()
+
+        async def count() -> dict[Status, int]:
+            await self._ready()
+            found = dict(await self._store().count_agents())
+            counts: dict[Status, int] = {status: found.pop(status.value, 0) for status in _STATUSES}
+            for word in found:  # damaged: as the list shows these agents
+                async for stored in self._with_status(word):
+                    counts[self._info(stored).status] += 1
+            return counts
+
+        return self._call(count)
 
     def now(self) -> Future[datetime]:
         """The time by which the agents of the store live, in UTC: what expires has by this one.
@@ -175,43 +230,164 @@ class StoreViews(ABC):
         checked_id(id)
         return self._call(lambda: export(self._store(), id))
 
-    def _feed(self, store: ReadsFeed, after: str | None, start: Start) -> Feed:
-        return Feed(self._call, lambda: store, after=after, start=start, has_ended=self._has_ended)
+    def _feed(self, after: str | None, start: Start) -> Feed:
+        """The feed of the store."""
+        self._running_loop()
+        store = self._store()
+        return Feed(
+            self._call,
+            store.read_feed,
+            after=after,
+            start=start,
+            has_ended=self._has_ended,
+            hints=store.feed_hint,
+            is_alone=store.is_alone,
+        )
+
+    # ---------------------------------------------------------------------- tools
+
+    def tool_of(self, request: Request) -> Tool | None:
+        """The tool that a request is about; None where its definition is not known here.
+
+        Its `parameters` are the JSON schema of a form, and its `revalidate` checks what is typed.
+        """
+        self._running_loop()
+        return self._tool_of(request.agent_path[0], request)
+
+    def why_impossible(self, request: Request) -> str | None:
+        """Why nobody can let the call of a request run, with the remedy: its tool is gone.
+
+        None where it can run, or where its definition is not known here.
+        """
+        self._running_loop()
+        definition = self._directory.definition_of(request.agent_path[0], request.agent_id)
+        return None if definition is None else why_impossible(definition, request)
+
+    def _tool_of(self, agent: str, request: Request) -> Tool | None:
+        definition = self._directory.definition_of(agent, request.agent_id)
+        for name in request.agent_path[1:]:
+            child = None if definition is None else definition.children.get(name)
+            definition = None if child is None else child.definition
+        return None if definition is None else definition.tool_of(request.tool_name)
+
+    # ------------------------------------------------------------------ the lists
+
+    def _listed(self, read: ReadPage[T], after: str | None, limit: int | None) -> Listing[T]:
+        checked_limit(limit)
+        return Listing(self._call, read, after=after, limit=limit, loop=self._running_loop())
+
+    def _asks(
+        self,
+        name: str,
+        query: AskQuery,
+        item: Callable[[StoredAsk], T],
+        after: str | None,
+        limit: int | None,
+    ) -> Listing[T]:
+        """A list of asks, each as `item` shows it. An unreadable ask is logged, not listed."""
+        if query.order not in ("oldest", "expiring"):
+            raise UsageError(f"`order` must be 'oldest' or 'expiring', got {shown(query.order)}")
+        checked_name("`tool`", query.tool)
+        checked_name("`agent`", query.agent)
+        cursors = Cursors(name, query)
+
+        async def read(after: str | None, limit: int) -> Page[T]:
+            await self._ready()
+            key = cursors.key(after, int, int)
+            found = await self._store().list_asks(
+                query, None if key is None else (key[0], key[1]), limit + 1
+            )
+            page = Page[T]()
+            for ask in found[:limit]:
+                try:
+                    page.append(item(ask))
+                except (SchemaVersionError, StoreDamaged) as error:
+                    what = f"a {query.kind} of agent {shown(ask.agent_id)}"
+                    logger.error("%s is left out: %s", what, text_of(error))
+            behind = key_of(found[limit - 1], query.order) if len(found) > limit else None
+            page.after = None if behind is None else cursors.cursor(behind)
+            return page
+
+        cursors.key(after, int, int)
+        return self._listed(read, after, limit)
+
+    def _pending_request(self, ask: StoredAsk) -> PendingRequest:
+        asked = ask.requested()
+        return pending_request(ask, asked, self._tool_of(ask.agent, asked.request))
+
+    async def _ready(self) -> None:
+        """Wait until the index of the store says what callers know already."""
+        for slot in self._directory.slots():
+            # Race: this against the commit of an agent that has just come to rest. Who has seen its
+            # status finds in the list what it waits for
+            # (test_a_list_has_what_an_agent_waits_for_once_its_status_says_so).
+            await slot.rest_is_durable()
+
+    def _info(self, stored: StoredAgent) -> AgentInfo:
+        return info_of(stored, is_active=self._directory.is_active(stored.agent_id))
+
+    async def _page_of_agents(
+        self, query: AgentQuery, after: AgentKey | None, limit: int
+    ) -> Sequence[StoredAgent]:
+        """A page of the agents of the store, with agents that are only spawned here so far."""
+        found = await self._store().list_agents(query, after, limit)
+        spawned = MemoryIndex()
+        for slot in self._directory.slots():
+            if slot.agent is not None and slot.activation is None:
+                spawned.put(spawned_agent(slot.id, slot.agent.name), ())
+        listed = {stored.agent_id for stored in found}
+        last = found[-1].agent_id if len(found) == limit else None
+        here = {
+            row.agent_id: row
+            for row in spawned.list_agents(query, after, sys.maxsize)
+            if row.agent_id not in listed and (last is None or row.agent_id < last)
+        }
+        # Without a filter, an agent that is not listed is not stored either: it is not looked up.
+        if here and (query.status is not None or query.agent is not None):
+            for stored in await self._store().find_agents(here):
+                del here[stored.agent_id]
+        if not here:
+            return found
+        return sorted([*found, *here.values()], key=lambda row: row.agent_id)[:limit]
+
+    async def _with_status(self, word: str) -> AsyncIterator[StoredAgent]:
+        query = AgentQuery(status=word)
+        after: AgentKey | None = None
+        while found := await self._page_of_agents(query, after, MAX_LIMIT):
+            for stored in found:
+                yield stored
+            after = (0, found[-1].agent_id)
 
     # -------------------------------------------------------------------- inside
 
     @abstractmethod
     def _running_loop(self) -> asyncio.AbstractEventLoop:
-        """The loop; raises a `UsageError` where it does not run."""
+        """The loop that reads. Raises a `UsageError` if it does not run."""
 
     @abstractmethod
     def _store(self) -> StoreReads:
-        """What is read. Called while the loop runs."""
+        """The store that is read. Called while the loop runs."""
 
     @abstractmethod
     def _clock(self) -> Clock:
-        """By which its agents live. Called while the loop runs."""
+        """The clock by which the agents live. Called while the loop runs."""
 
-    @abstractmethod
-    def _lists(self) -> Lists:
-        """Its lists. Called while the loop runs."""
+    def _versions(self) -> tuple[str, ...]:
+        """The fingerprints of the definitions that are known here."""
+        return tuple(sorted(self._directory.fingerprints()))
 
     @abstractmethod
     def _has_ended(self) -> bool:
-        """Whether it answers no more."""
+        """Whether calls are not answered any more."""
 
     @abstractmethod
     def _start_task(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        """Run it in a task that ends with this at the latest. On the loop."""
-
-    def _open_lists(self) -> Lists:
-        self._running_loop()
-        return self._lists()
+        """Run it in a task that ends with this object at the latest. Called on the loop."""
 
     def _call(
         self, function: Callable[[], Coroutine[Any, Any, T]], future: Future[T] | None = None
     ) -> Future[T]:
-        """Call it on the loop; the future, a new one or this, gets what it returns or raises."""
+        """Call a function on the loop; the future, a new or the given one, gets its result."""
         try:
             loop = self._running_loop()
         except UsageError as error:
@@ -219,34 +395,49 @@ class StoreViews(ABC):
                 raise
             refuse(future, error)
             return future
-        return self._call_on(loop, function, Future(loop) if future is None else future)
-
-    def _call_on(
-        self,
-        loop: asyncio.AbstractEventLoop,
-        function: Callable[[], Coroutine[Any, Any, T]],
-        future: Future[T],
-    ) -> Future[T]:
+        answer: Future[T] = Future(loop) if future is None else future
+        gone = UsageError(self._closed_too_soon)
 
         async def go() -> None:
             try:
                 if self._has_ended():
                     raise gone
-                value = await function()
+                answer.set(await function())
             except (asyncio.CancelledError, GeneratorExit):
                 raise
             except BaseException as error:  # a SystemExit would end the loop
-                refuse(
-                    future, error if isinstance(error, Exception) else RuntimeError(shown(error))
-                )
-            else:
-                future.set(value)
-
-        gone = UsageError(self._closed_too_soon)
+                is_exception = isinstance(error, Exception)
+                refuse(answer, error if is_exception else RuntimeError(shown(error)))
 
         def begin() -> None:
             # Also of one that is cancelled before it has begun.
-            self._start_task(go()).add_done_callback(lambda _: refuse(future, gone))
+            self._start_task(go()).add_done_callback(lambda _: refuse(answer, gone))
 
         loop.call_soon_threadsafe(begin)
-        return future
+        return answer
+
+
+def _agent_key(stored: StoredAgent, query: AgentQuery) -> tuple[int | str, ...]:
+    if query.updated_since is None:
+        return (stored.agent_id,)
+    assert stored.status_at is not None, "listed by when its status changed"
+    return time_number(stored.status_at), stored.agent_id
+
+
+def _status_word(status: object) -> str | None:
+    """The word for a status, as a store keeps it.
+
+    Raises:
+        UsageError: if it is none that a stored agent can have.
+
+    """
+    if status is None:
+        return None
+    for known in _STATUSES:
+        if status == known:
+            return str(known.value)
+    there = ", ".join(repr(known.value) for known in _STATUSES)
+    remedy = f"`status` must be one of {there}, or the `Status` of it"
+    if status == Status.PASSIVE:
+        remedy += "; whether an agent is in memory is `is_active`"
+    raise UsageError(f"{remedy}, got {shown(status)}")

@@ -8,17 +8,16 @@ from __future__ import annotations
 
 import asyncio
 import weakref
-from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
 
-from understudy.actors.agent.activation import Activation, DetachedWaiters
+from understudy.actors.agent.activation import Activation
 from understudy.actors.agent.directory import Directory
 from understudy.actors.agent.factory import made_by
 from understudy.actors.agent.message_ids import archived_run
-from understudy.actors.agent.messages import AgentMessage, Expectation, Query, WaitOutcome, query_in
+from understudy.actors.agent.messages import AgentMessage, Expectation, WaitOutcome, query_in
 from understudy.actors.agent.phase import Phase
 from understudy.actors.agent.replies import answer_with
 from understudy.actors.agent.run_outcomes import (
@@ -30,11 +29,11 @@ from understudy.actors.agent.run_outcomes import (
     run_of_message,
     state_at,
 )
-from understudy.actors.agent.services import RuntimeServices
-from understudy.actors.agent.slot import AgentSlot
+from understudy.actors.agent.services import Looks, RuntimeServices
+from understudy.actors.agent.slot import AgentSlot, waits_for
 from understudy.actors.agent.stored_agents import AgentInfo, info_of, spawned_agent
 from understudy.actors.reads.shared_reads import SharedReads
-from understudy.actors.reads.watch import POLL, OnRow, Watch
+from understudy.actors.reads.watch import POLL, Watch
 from understudy.agent.agent import Agent
 from understudy.errors import (
     Fenced,
@@ -60,7 +59,7 @@ NOT_HERE = (OwnedElsewhere, Fenced)
 """Errors of what is asked of an agent that another host has by now."""
 
 
-class StoredQueries:
+class StoredQueries(Looks[AgentSlot]):
     """Answers looks from the store. Lives on the runtime's loop.
 
     Args:
@@ -83,18 +82,32 @@ class StoredQueries:
 
     def answer(self, slot: AgentSlot, message: AgentMessage) -> None:
         """Answer a look from the store. It activates the agent only to continue a cut-off run."""
-        answer_with(slot, message.future, self._answer_of(slot, message))
+        answer_with(slot, message.future, partial(self._answer, slot, message))
 
     def follow(self, slot: AgentSlot, message: AgentMessage, here: Future[Any]) -> None:
-        """Answer a look as the agent in memory does; from the store if that is another host's."""
+        """Answer a look as the agent in memory does; from the store if another host has it."""
 
         async def follow() -> Any:
             try:
                 return await here
             except NOT_HERE:
-                return await self._answer_of(slot, message)()
+                return await self._answer(slot, message)
 
         answer_with(slot, message.future, follow)
+
+    async def _answer(self, slot: AgentSlot, message: AgentMessage) -> Any:
+        found = query_in(message)
+        assert found is not None, "only looks are answered from the store"
+        look, expectation = found
+        if isinstance(look, WaitOutcome):
+            return await self.outcome_of(slot, look, expectation)
+        loaded = await self._services.store.load_latest(slot.id)
+        if loaded is not None:
+            self._check_definition(slot, loaded, expectation)
+            return look.what(loaded.folded())
+        if not slot.is_spawned:
+            raise UnknownAgent(agent_id=slot.id)
+        return look.what(AgentState(values=slot.values))  # no store has it yet
 
     async def info(self, slot: AgentSlot) -> AgentInfo:
         """As `AgentRef.info`."""
@@ -109,35 +122,30 @@ class StoredQueries:
     def follow_waiters(self, slot: AgentSlot, state: AgentState, owned: Owned) -> None:
         """Let who waits for a run of an agent that leaves memory get its outcome from the store.
 
-        Where hosts share it, another one may go on with the run: a timer activates it there. Runs
-        that are queued here are queued there then.
+        Where hosts share it, another one may go on with the run: a timer activates it there.
         """
-        incarnation, epoch = owned.incarnation, owned.epoch
-        waiters, run = slot.detached_waiters, state.run
-        if self._watch is None or waiters is None:
-            return
-        if self._services.closing:
-            return  # they are told that the runtime stops
-        if run is not None and not run.over:
-            for future in waiters.outcome_futures:
-                waiting = WaitOutcome(future, run_id=run.run_id, incarnation=incarnation)
-                self._follow_waiter(slot, waiting)
-        for waiting in waiters.message_waits:
-            self._follow_waiter(slot, replace(waiting, incarnation=incarnation))
-        if waiters.queued_runs:
-            self._watch.add(slot.id, _QueuedRuns(self._watch, slot, incarnation, epoch))
+        if self._watch is None or slot.waits is None or self._services.closing:
+            return  # where the runtime closes, they are told that it stops
+        run = state.run
+        for key, waiters in slot.waits.items():
+            if key.startswith("/"):
+                look = WaitOutcome(Future(), key[1:], incarnation=owned.incarnation)
+            elif run is not None and run.run_id == key and not run.over:
+                look = WaitOutcome(Future(), run_id=key, incarnation=owned.incarnation)
+            else:
+                continue  # the run has not begun
+            for waiter in waiters:
+                self._follow_waiter(slot, key, replace(look, future=waiter.future))
 
-    def _follow_waiter(self, slot: AgentSlot, waiting: WaitOutcome) -> None:
+    def _follow_waiter(self, slot: AgentSlot, key: str, waiting: WaitOutcome) -> None:
         async def follow() -> None:
             try:
-                outcome = await self._outcome(slot, waiting, None, activates=False)
+                outcome = await self.outcome_of(slot, waiting, activates=False)
             except Exception as error:  # raised to the waiter
                 refuse(waiting.future, error)
             else:
-                if not waiting.future.done():  # else it was there in memory first
-                    waiting.future.set(outcome)
-            if slot.detached_waiters is not None:
-                slot.detached_waiters = slot.detached_waiters.without(waiting.future)
+                waiting.future._answer(outcome)  # unless it was there in memory first
+            slot.drop_wait(key, waiting.future)
 
         self._services.start_task(follow(), f"waiting for the run of {slot.id}")
 
@@ -145,47 +153,27 @@ class StoredQueries:
         """Emit to its subscribers what other hosts record, as long as it has some."""
         if self._watch is not None and slot not in self._followed:
             self._followed.add(slot)
-            self._watch.add(slot.id, _Follower(slot, self._unfollow))
+            self._watch.add(slot.id, _Follower(slot, self._watch, self._followed))
             if slot.activation is None and self._services.live is not None:
                 self._services.live.follow(slot.id)  # do not wait for the first look
 
-    def _unfollow(self, agent_id: str, follower: OnRow, slot: AgentSlot | None) -> None:
-        assert self._watch is not None, "it has called the follower"
-        self._watch.remove(agent_id, follower)
-        if slot is not None:
-            self._followed.discard(slot)
+    def _check_definition(
+        self, slot: AgentSlot, loaded: Loaded, expectation: Expectation | None
+    ) -> None:
+        """Check that the agent has the definition that its caller expects.
 
-    def _answer_of(self, slot: AgentSlot, message: AgentMessage) -> Callable[[], Awaitable[Any]]:
-        found = query_in(message)
-        assert found is not None, "only looks are answered from the store"
-        look, expectation = found
-        if isinstance(look, Query):
-            return partial(self._queried, slot, look.what, expectation)
-        return partial(self._outcome, slot, look, expectation)
+        Raises:
+            OtherAgent: if it has another one.
 
-    def _checked(
-        self, slot: AgentSlot, loaded: Loaded | None, expectation: Expectation | None
-    ) -> Loaded | None:
-        """What the store has of the agent; None if it is only spawned here so far."""
-        if loaded is None:
-            if slot.is_spawned:
-                return None
-            raise UnknownAgent(agent_id=slot.id)
-        if expectation is not None and not expectation.is_met:
-            wanted, name = expectation.agent.name, loaded.agent.agent
-            if name != wanted:
-                if slot.phase is Phase.PASSIVE:
-                    self._services.settle_definition(slot, None)
-                raise OtherAgent(agent_id=slot.id, agent=name, wanted=wanted)
-            expectation.is_met = True
-        return loaded
-
-    async def _queried(
-        self, slot: AgentSlot, what: Callable[[AgentState], T], expectation: Expectation | None
-    ) -> T:
-        loaded = await self._services.store.load_latest(slot.id)
-        loaded = self._checked(slot, loaded, expectation)
-        return what(AgentState(values=slot.values) if loaded is None else loaded.folded())
+        """
+        if expectation is None or expectation.is_met:
+            return
+        wanted, name = expectation.agent.name, loaded.agent.agent
+        if name != wanted:
+            if slot.phase is Phase.PASSIVE:
+                self._services.settle_definition(slot, None)
+            raise OtherAgent(agent_id=slot.id, agent=name, wanted=wanted)
+        expectation.is_met = True
 
     async def _definition(self, slot: AgentSlot, name: str, state: AgentState) -> Agent:
         agent = self._services.definition(name)
@@ -198,24 +186,29 @@ class StoredQueries:
 
     # ------------------------------------------------------------------- outcomes
 
-    async def outcome_of_run(
+    async def outcome_of(
         self,
         slot: AgentSlot,
-        run_id: str,
-        incarnation: int | None,
+        look: WaitOutcome,
+        expectation: Expectation | None = None,
+        *,
+        activates: bool = True,
         moment: Moment | None = None,
     ) -> Outcome | None:
-        """The outcome of a run that has begun, when it has one, on whatever host.
+        """The outcome of a run, or of the run of a message, when it is there, on whatever host.
 
         Args:
             slot: of the agent.
-            run_id: of the run.
-            incarnation: of the agent that has the run; None: of the one that there is now.
+            look: which outcome it is. Its future is not used.
+            expectation: what is expected of the agent.
+            activates: whether a run without an owner is continued.
             moment: of the outcome, which was there already; None: whichever comes first.
 
         """
-        waiting = WaitOutcome(Future(), run_id=run_id, incarnation=incarnation)
-        return await self._outcome(slot, waiting, None, moment=moment)
+        with self._reads.looking(slot.id):
+            if moment is not None and (outcome := await self._outcome_at(slot, look, moment)):
+                return outcome
+            return await self._outcome_of(slot, look, expectation, activates=activates)
 
     def keep(self, agent_id: str) -> None:
         """Outcomes of an agent's runs are about to be looked for, one after the other."""
@@ -229,30 +222,6 @@ class StoredQueries:
         """Something may have changed that a caller waits for."""
         if self._watch is not None:
             self._watch.look_now()
-
-    async def _outcome(
-        self,
-        slot: AgentSlot,
-        look: WaitOutcome,
-        expectation: Expectation | None,
-        *,
-        activates: bool = True,
-        moment: Moment | None = None,
-    ) -> Outcome | None:
-        """The outcome that is waited for, when it is there.
-
-        Args:
-            slot: of the agent.
-            look: which outcome it is.
-            expectation: what is expected of the agent.
-            activates: whether a run without an owner is continued.
-            moment: as of `outcome_of_run`.
-
-        """
-        with self._reads.looking(slot.id):
-            if moment is not None and (outcome := await self._outcome_at(slot, look, moment)):
-                return outcome
-            return await self._outcome_of(slot, look, expectation, activates=activates)
 
     async def _outcome_at(
         self, slot: AgentSlot, look: WaitOutcome, moment: Moment
@@ -276,37 +245,26 @@ class StoredQueries:
         activates: bool,
     ) -> Outcome | None:
         message_id, run_id = look.message_id, look.run_id
-        hints = self._watch.hints if self._watch is not None else 0
-        found = await self._reads.latest(slot.id)
-        loaded = self._checked(slot, None if found is None else found[0], expectation)
-        if loaded is None or found is None:
-            if message_id is not None:
-                raise UnknownMessage(agent_id=slot.id, message_id=message_id)
-            return None
-        incarnation = loaded.agent.incarnation
-        if look.incarnation not in (None, incarnation):
-            raise UnknownAgent(agent_id=slot.id)  # another one has its id by now
-        look = replace(look, incarnation=incarnation)
-        state = found[1]
-        agent = await self._definition(slot, loaded.agent.agent, state)
-        is_asked = False
+        agent: Agent | None = None
         while True:
+            hints = self._watch.hints if self._watch is not None else 0
+            found = await self._reads.latest(slot.id)
+            if found is None:
+                if agent is not None or not slot.is_spawned:
+                    raise UnknownAgent(agent_id=slot.id)
+                if message_id is not None:
+                    raise UnknownMessage(agent_id=slot.id, message_id=message_id)
+                return None  # no store has it yet
+            loaded, state = found
+            self._check_definition(slot, loaded, expectation)
+            incarnation = loaded.agent.incarnation
+            if look.incarnation not in (None, incarnation):
+                raise UnknownAgent(agent_id=slot.id)  # it is deleted: another one has its id by now
+            look = replace(look, incarnation=incarnation)
+            agent = agent or await self._definition(slot, loaded.agent.agent, state)
             if message_id is not None:
-                try:
-                    run_id = await archived_run(self._services.store, state, slot.id, message_id)
-                    run_id = run_id or run_of_message(slot.id, state, message_id)
-                except UnknownMessage:
-                    if loaded.agent.host is None or self._services.calls is None or is_asked:
-                        raise
-                    # It may be that of a run that waits for its turn in the owner's memory
-                    # (test_a_run_that_waits_for_its_turn_is_known_at_every_host).
-                    is_asked = True
-                    asked: Future[Outcome] = Future(self._services.loop)
-                    self._services.calls.call_elsewhere(slot, WaitOutcome(asked, message_id))
-                    with suppress(UnknownMessage):
-                        return await asked
-                    loaded, state = await self._newer(loaded)
-                    continue
+                run_id = await archived_run(self._services.store, state, slot.id, message_id)
+                run_id = run_id or run_of_message(slot.id, state, message_id)
             if (
                 run_id is None
                 and message_id is None
@@ -343,20 +301,6 @@ class StoredQueries:
                 return held
             else:
                 await self._watch.changed(row, hints)
-            hints = self._watch.hints
-            loaded, state = await self._newer(loaded)
-
-    async def _newer(self, loaded: Loaded) -> tuple[Loaded, AgentState]:
-        """The same agent now.
-
-        Raises:
-            UnknownAgent: if it is deleted, whether or not there is another one of its id.
-
-        """
-        before, found = loaded.agent, await self._reads.latest(loaded.agent.agent_id)
-        if found is None or found[0].agent.incarnation != before.incarnation:
-            raise UnknownAgent(agent_id=before.agent_id)
-        return found
 
     async def _wait_here(
         self, slot: AgentSlot, look: WaitOutcome, *, activates: bool
@@ -367,8 +311,8 @@ class StoredQueries:
         if activates or slot.phase.is_in_memory:
             slot.post(waiting)
         else:
-            waiters = slot.detached_waiters or DetachedWaiters((), ())
-            slot.detached_waiters = waiters.with_wait(waiting)
+            assert look.run_id is not None or look.message_id is not None, "it waits for a run"
+            slot.wait(look.run_id or waits_for(look.message_id or ""), outcome)
             self._directory.hold(slot)
         return await outcome
 
@@ -379,12 +323,11 @@ class _Follower:
     It does not keep the agent's slot: a subscription does.
     """
 
-    def __init__(
-        self, slot: AgentSlot, end: Callable[[str, OnRow, AgentSlot | None], None]
-    ) -> None:
+    def __init__(self, slot: AgentSlot, watch: Watch, followed: weakref.WeakSet[AgentSlot]) -> None:
         self._agent_id = slot.id
         self._slot = weakref.ref(slot)
-        self._end = end
+        self._watch = watch
+        self._followed = followed
         self._incarnation: int | None = None
         self._heard: int | None = None
         """The incarnation of which its host had told something before the look."""
@@ -394,7 +337,9 @@ class _Follower:
     def __call__(self, row: StoredAgent | None) -> None:
         slot = self._slot()
         if slot is None or not slot.log.has_own_subscribers():
-            self._end(self._agent_id, self, slot)
+            self._watch.remove(self._agent_id, self)
+            if slot is not None:
+                self._followed.discard(slot)
             return
         incarnation = None if row is None else row.incarnation
         live = slot.services.live
@@ -423,34 +368,3 @@ class _Follower:
             slot.log.catch_up(row.last_seq)
             if live is not None:
                 live.follow(slot.id, row.epoch)
-
-
-class _QueuedRuns:
-    """Has the runs that wait for their turn in a passive agent asked for anew, if it is taken.
-
-    They are in this host's memory alone: the next owner knows nothing of them.
-    """
-
-    def __init__(self, watch: Watch, slot: AgentSlot, incarnation: int, epoch: int) -> None:
-        self._watch = watch
-        self._slot = slot
-        self._is = incarnation, epoch
-
-    def __call__(self, row: StoredAgent | None) -> None:
-        slot = self._slot
-        if slot.phase in (Phase.RELEASING, Phase.ACTIVATING):
-            return  # this host may be the one that claims it
-        waiters = slot.detached_waiters
-        if slot.phase is not Phase.PASSIVE or waiters is None or not waiters.queued_runs:
-            self._watch.remove(slot.id, self)
-        elif row is None or (row.incarnation, row.epoch) != self._is:
-            self._watch.remove(slot.id, self)
-            queued = waiters.queued_runs
-            left = replace(waiters, queued_runs=())
-            slot.detached_waiters = left if left.futures else None
-            # Nothing of a deleted agent is for the next one of its id
-            # (test_a_run_that_is_queued_in_an_agent_that_is_deleted_is_not_run_by_the_next_one).
-            is_there = row is not None and row.incarnation == self._is[0]
-            for run in queued:
-                fenced = Fenced(agent_id=slot.id, why="another runtime has it")
-                refuse(run.request.future, fenced if is_there else UnknownAgent(agent_id=slot.id))

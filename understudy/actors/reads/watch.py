@@ -1,28 +1,24 @@
 """`Watch`: tells when other hosts have changed agents of a store that hosts share.
 
-One query for all agents that are watched, every now and then, and none where none is. A message
-between hosts may get lost, a poll does not.
+One query, every now and then, is for all agents that are watched. A message between hosts may get
+lost, a poll does not.
 """
 
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable
-from contextlib import suppress
 from typing import TypeAlias
 
-from understudy._base.json_values import text_of
+from understudy._base.lookout import Lookout
 from understudy.actors.agent.services import StartTask
 from understudy.journal import StoredAgent, StoreReads
-
-logger: logging.Logger = logging.getLogger(__name__)
 
 POLL = 0.25
 """Seconds between two looks at the store."""
 
 OnRow: TypeAlias = Callable[[StoredAgent | None], None]
-"""Gets what the index says of an agent at each look; None: there is no such agent."""
+"""Gets an agent's row in the index at each look; None: there is no such agent."""
 
 
 class Watch:
@@ -36,21 +32,18 @@ class Watch:
 
     def __init__(self, store: StoreReads, start_task: StartTask) -> None:
         self._store = store
-        self._start_task = start_task
         self._watched: dict[str, list[OnRow]] = {}
-        self._task: asyncio.Task[None] | None = None
-        self._now = asyncio.Event()
+        self._lookout = Lookout("what other hosts do", self._period, self._look, start_task)
         self.hints: int = 0
-        """How often it was told to look now."""
+        """How many hints other hosts have given."""
 
     def add(self, agent_id: str, on_row: OnRow) -> None:
-        """Call it at each look from now on, until `remove`."""
+        """Call the function at each look from now on, until `remove`."""
         self._watched.setdefault(agent_id, []).append(on_row)
-        if self._task is None:
-            self._task = self._start_task(self._look_again_and_again(), "watching other hosts")
+        self._lookout.begin()
 
     def remove(self, agent_id: str, on_row: OnRow) -> None:
-        """Call it no more."""
+        """Call the function at no look any more."""
         there = self._watched.get(agent_id, [])
         if on_row in there:
             there.remove(on_row)
@@ -60,10 +53,10 @@ class Watch:
     def look_now(self) -> None:
         """Do not wait for the next look."""
         self.hints += 1
-        self._now.set()
+        self._lookout.hint()
 
     async def changed(self, agent: StoredAgent, hints: int) -> None:
-        """Return when the row of the agent says something else than this.
+        """Return when the row of the agent is another one than this.
 
         Args:
             agent: as it was read.
@@ -80,39 +73,27 @@ class Watch:
         if hints != self.hints:
             # Race: this against a hint that came while the row was read: it was not watched then
             # (test_a_hint_that_comes_while_the_store_is_read_is_not_lost).
-            self._now.set()
+            self._lookout.hint()
         try:
             await changed
         finally:
             self.remove(agent.agent_id, on_row)
 
-    async def _look_again_and_again(self) -> None:
-        try:
-            while self._watched:
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(POLL):
-                        await self._now.wait()
-                self._now.clear()
-                await self._look()
-        finally:
-            self._task = None
+    def _period(self) -> float | None:
+        return POLL if self._watched else None
 
-    async def _look(self) -> None:
+    async def _look(self, is_hinted: bool) -> None:
         watched = list(self._watched)
         if not watched:
             return
-        try:
-            rows = {row.agent_id: row for row in await self._store.find_agents(watched)}
-        except Exception as error:  # a store that is away: the next look tries again
-            logger.warning("what other hosts do is not known: %s", text_of(error))
-            return
+        rows = {row.agent_id: row for row in await self._store.find_agents(watched)}
         for agent_id in watched:
             for on_row in list(self._watched.get(agent_id, ())):
                 on_row(rows.get(agent_id))
 
 
 def _progress(agent: StoredAgent | None) -> tuple[object, ...]:
-    """What changes with each record, owner and incarnation."""
+    """The parts of a row that change with each record, owner and incarnation."""
     if agent is None:
         return ()
     return agent.incarnation, agent.epoch, agent.last_seq, agent.host

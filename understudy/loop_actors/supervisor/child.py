@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar
 
 from understudy.loop_actors.future import Future
 from understudy.loop_actors.loop_actor import LoopActor
@@ -24,14 +25,6 @@ class ChildAnswer(Future[LoopActorRef[Any]]):
         return value is not self.DEFERRED and super()._answer(value)
 
 
-class Subtree(Protocol):
-    """The children of a child that is a supervisor itself."""
-
-    def tree(self, id: str, class_name: str, restarts: int) -> SupervisorTree:
-        """A snapshot of them, under the child's id."""
-        ...
-
-
 class Child:
     """The state of one child.
 
@@ -48,7 +41,8 @@ class Child:
         self.status: ChildStatus = ChildStatus.STOPPED
         self.ref: LoopActorRef[Any] | None = None
         self.actor_class: type[LoopActor] | None = None  # of its latest actor
-        self.subtree: Subtree | None = None  # of its latest actor; None for a worker
+        # Makes a snapshot of the children of its latest actor, under this id; None for a worker.
+        self.subtree: Callable[[str, str, int], SupervisorTree] | None = None
         self.restarts: int = 0
         self.attempt: int = 0  # restarts since it last ran for a whole period
         self.running_since: float | None = None  # None once the restart is counted
@@ -81,7 +75,7 @@ class Child:
     def tree(self) -> SupervisorTree:
         class_name = self.actor_class.__name__ if self.actor_class is not None else ""
         if self.ref is not None and self.subtree is not None:
-            return self.subtree.tree(self.spec.id, class_name, self.restarts)
+            return self.subtree(self.spec.id, class_name, self.restarts)
         return SupervisorTree(self.spec.id, class_name, self.status, self.restarts)
 
 

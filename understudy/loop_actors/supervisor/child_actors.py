@@ -50,7 +50,7 @@ class ChildActors:
         try:
             ref = await start_actor(child.spec.start)
             child.actor_class = ref.actor_class
-            child.subtree = ref._table if isinstance(ref, SupervisorRef) else None
+            child.subtree = ref._table.tree if isinstance(ref, SupervisorRef) else None
             child.ref = ref
             ref.monitor(_Watch(loop, self._on_down, child))
             await wait_until_started(ref, ended)

@@ -9,13 +9,12 @@ from typing import Any, Literal, overload
 from understudy._base.json_values import shown
 from understudy._base.type_variables import DepsT_contra
 from understudy.errors import UsageError
-from understudy.middleware.base import Middleware, Prepared
+from understudy.middleware.base import Middleware, Prepared, RefOfAgent
 from understudy.middleware.workspace.access import Access, FileLimits
 from understudy.middleware.workspace.files import (
     AgentFiles,
     FileInfo,
     Files,
-    OwnerOfFiles,
     files_in_call,
 )
 from understudy.middleware.workspace.mounts import Mount
@@ -112,12 +111,12 @@ class Workspace(Middleware[DepsT_contra]):
 
     @overload
     @staticmethod
-    def of(place: OwnerOfFiles) -> AgentFiles: ...
+    def of(place: RefOfAgent) -> AgentFiles: ...
     @overload
     @staticmethod
     def of(place: ToolContext[Any]) -> Files: ...
     @staticmethod
-    def of(place: OwnerOfFiles | ToolContext[Any]) -> Files:
+    def of(place: RefOfAgent | ToolContext[Any]) -> Files:
         """The files of an agent, by its ref; or, in an async tool, those of its conversation.
 
         What a tool changes is recorded with its result, if that is no error.

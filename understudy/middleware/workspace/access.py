@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 from understudy.errors import UsageError
 from understudy.middleware.workspace.paths import Names, checked_path, is_inside
@@ -47,27 +46,34 @@ class FileLimits:
             )
 
 
-class Access(Protocol):
+class Access(ABC):
     """Files by their paths, which are checked already. Each method raises `UsageError`."""
 
+    @abstractmethod
     async def entries(self) -> Mapping[str, int]:
         """The sizes of all files, by path; a folder that was made by itself ends with a slash."""
 
+    @abstractmethod
     async def read(self, path: str) -> bytes:
         """The bytes of a file."""
 
+    @abstractmethod
     async def write(self, files: Mapping[str, bytes]) -> None:
         """Make these the bytes of these files."""
 
+    @abstractmethod
     async def edit(self, path: str, change: Callable[[bytes], bytes]) -> None:
         """Change a file by a function of its bytes; nobody else changes it in between."""
 
+    @abstractmethod
     async def delete(self, path: str) -> int:
         """Delete a file, or a folder with all that is in it; how many files that were."""
 
+    @abstractmethod
     async def move(self, path: str, to: str) -> int:
         """Move a file, or a folder with all that is in it; how many files that were."""
 
+    @abstractmethod
     async def make_folder(self, path: str) -> None:
         """Make a folder, which may be there."""
 
@@ -182,7 +188,7 @@ class StoredAccess(Access):
 
 
 async def _packed(data: bytes) -> tuple[StoredFile, dict[str, bytes]]:
-    """As `pack`; beside the loop where it takes long."""
+    """The bytes, packed by `pack`; in a thread where that takes long."""
     return pack(data) if len(data) <= MIB else await asyncio.to_thread(pack, data)
 
 

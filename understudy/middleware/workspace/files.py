@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import builtins
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from understudy._base.json_values import shown
 from understudy.errors import UsageError
 from understudy.loop_actors.future import Future
+from understudy.middleware.base import RefOfAgent
 from understudy.middleware.workspace.access import (
     Access,
     FileLimits,
@@ -32,38 +33,13 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class OwnerOfFiles(Protocol):
-    """What the files of an agent need of its ref: an `AgentRef`, or that of a cluster."""
-
-    @property
-    def id(self) -> str:
-        """The agent's id."""
-
-    def state(self) -> Future[AgentState]:
-        """As `AgentRef.state`."""
-
-    def load_blobs(self, hashes: Sequence[str]) -> Future[dict[str, bytes]]:
-        """As `AgentRef.load_blobs`."""
-
-    def change_files(
-        self,
-        changes: Sequence[FileChange],
-        blobs: Mapping[str, bytes],
-        expected: Mapping[str, StoredFile | None] | None = None,
-    ) -> Future[None]:
-        """As `AgentRef.change_files`."""
-
-    def on_loop(self, work: Callable[[], Coroutine[Any, Any, T]]) -> Future[T]:
-        """As `AgentRef.on_loop`."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileInfo:
     """A file of a workspace."""
 
     path: str
     size: int
-    """In bytes."""
+    """The size in bytes."""
 
 
 class Files:
@@ -149,7 +125,7 @@ class Files:
 class AgentFiles(Files):
     """The files of an agent, for the application: also while it runs, and from any host."""
 
-    def __init__(self, ref: OwnerOfFiles, limits: FileLimits) -> None:
+    def __init__(self, ref: RefOfAgent, limits: FileLimits) -> None:
         super().__init__(_AtRef(ref, limits), ref.on_loop)
         self._ref = ref
 
@@ -182,7 +158,7 @@ class AgentFiles(Files):
 
 
 class _AtRef(StoredAccess):
-    def __init__(self, ref: OwnerOfFiles, limits: FileLimits) -> None:
+    def __init__(self, ref: RefOfAgent, limits: FileLimits) -> None:
         super().__init__(limits)
         self.ref = ref
 

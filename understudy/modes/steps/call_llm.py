@@ -19,14 +19,14 @@ from pydantic_ai.messages import (
     TextPart,
     ToolCallPart,
 )
+from pydantic_ai.settings import ToolChoice
 
 from understudy.errors import ModelFailed, UsageError
 from understudy.models.reply_text import with_valid_text
 from understudy.modes.steps.check_stop import NO_ANSWER, stop_before
-from understudy.modes.steps.model_call.ask_model import Answer, PutOff, ask_model
+from understudy.modes.steps.model_call.ask_model import Answer, PutOff, ask_model, check_changed
 from understudy.modes.steps.model_call.deltas import DeltaEmitter
 from understudy.modes.steps.model_call.display_texts import with_texts_of_calls
-from understudy.modes.steps.model_call.request import check_changed, tool_choice
 from understudy.modes.steps.questions import ask_before_turn, at_rest, put_off
 from understudy.modes.steps.run_end import outcome_of
 from understudy.outcomes import Outcome
@@ -122,10 +122,24 @@ async def _model_input(run: Run) -> ModelInput:
             prompt = prompt.replace(messages=_visible_messages(run))  # by run.replace_history
             shown = prompt.messages
         kept = run.state.messages
-    choice = tool_choice(run, prompt)
+    choice = _tool_choice(run, prompt)
     if choice is not None:
         prompt = prompt.replace(settings={**(prompt.settings or {}), "tool_choice": choice})
     return prompt
+
+
+def _tool_choice(run: Run, prompt: ModelInput) -> ToolChoice:
+    """The choice of tools that the settings must have; None where they stay as they are.
+
+    All tools are sent in either case: providers want those that the conversation called, and cache
+    them with it.
+    """
+    current = run.current
+    if current.early_stop is not None:
+        return "none" if prompt.tools or run.definition.output_tool is not None else None
+    if current.forced and current.until_tool is not None:
+        return [tool.name for tool in prompt.tools if run.is_until_tool(tool.name)] or None
+    return None
 
 
 def _visible_messages(run: Run) -> Sequence[ModelMessage]:

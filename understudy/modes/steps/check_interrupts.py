@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from understudy.modes.steps.tool_call.call_keys import KeyLook
 
 ASKED_BY_NOW = "No gate asked about this call when it was made. One does now."
-"""Of a request that gates of today make."""
+"""The reason of a request that the gates of today make."""
 
 
 async def check_pause(run: Run) -> Outcome | None:
@@ -53,7 +53,8 @@ async def check_pause(run: Run) -> Outcome | None:
     turn = run.current.turn
     if turn is None or turn.pause_checked or turn.broken is not None:
         return None
-    for pause_when in (run.definition.pause_when, run.pause_when, run.pause_requested):
+    given = run.environment
+    for pause_when in (run.definition.pause_when, given.pause_when, given.pause_requested):
         if pause_when is None:
             continue
         try:
@@ -71,7 +72,7 @@ async def check_pause(run: Run) -> Outcome | None:
             reason = storable_text(answer) if isinstance(answer, str) else "pause_when"
             run.record(Paused(turn=turn.index, reason=reason))
             return run.held(reason)
-    if run.definition.pause_when is not None or run.pause_when is not None:
+    if run.definition.pause_when is not None or given.pause_when is not None:
         run.record(PauseChecked(turn=turn.index))
     return None
 

@@ -42,7 +42,7 @@ NO_ANSWER = "I reached the limit of what I may do here before I had an answer."
 
 
 async def check_stop(run: Run) -> Outcome | None:
-    """Before a turn: call `before_step`, then stop by an active signal or at `max_runs`.
+    """Call `before_step` before a turn, then stop by an active signal or at `max_runs`.
 
     Skipped when the model is to give its last answer now, or the end of the run is decided.
     """
@@ -186,7 +186,8 @@ async def within_deadline(run: Run, pipeline: Awaitable[Outcome]) -> Outcome | N
             if run.current.cancelled is None and run.root.current.halt is None:
                 run.ledger.record(deadline_reached(run))
         scope.reschedule(loop.time())
-        timer = run.abandon_later() if run.abandon_later is not None else None
+        abandon_later = run.environment.abandon_later
+        timer = abandon_later() if abandon_later is not None else None
 
     recheck = RECHECK if run.current.ends_at is not None else float("inf")
     scope = asyncio.timeout(None)

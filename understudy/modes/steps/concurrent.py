@@ -26,7 +26,7 @@ or the machine may have been suspended."""
 
 
 class Concurrent(Generic[K, T]):
-    """Tasks of one attempt at a run. On leaving, those that have not ended are cancelled."""
+    """Tasks of one attempt at a run. Leaving it cancels the tasks that have not ended."""
 
     def __init__(self, run: Run) -> None:
         self._run = run
@@ -37,10 +37,10 @@ class Concurrent(Generic[K, T]):
         self._watched: Ledger | None = None
         self._disarm: Callable[[], object] = _nothing
         self._handled: list[Callable[[], None]] = []
-        """To be called when what was due is recorded: who advances a clock waits for it."""
+        """Functions to call when what was due is recorded: a caller waits that advances a clock."""
         self._has_ended = False
         self._woken_by: dict[Hashable, set[tuple[str, int, int]]] = {}
-        """The keys, attempts and checks of the calls by which something was woken last."""
+        """The keys, attempts and checks of the calls by which a suspended call was woken last."""
 
     async def __aenter__(self) -> Self:
         return self
@@ -49,7 +49,7 @@ class Concurrent(Generic[K, T]):
         self._has_ended = True
         self._disarm()
         if (ledger := self._watched) is not None:
-            ledger.on_answer = tuple(each for each in ledger.on_answer if each is not self)
+            ledger.on_answer = tuple(f for f in ledger.on_answer if f != self.answered)
         while not self._news.empty():
             news = self._news.get_nowait()
             if news is not None and not isinstance(news, asyncio.Task):
@@ -59,7 +59,7 @@ class Concurrent(Generic[K, T]):
 
     @property
     def any_runs(self) -> bool:
-        """Whether one of the tasks has not ended, or was not told of yet."""
+        """Whether a task has not ended, or has ended and was not returned by `next` yet."""
         return bool(self._tasks)
 
     def start(self, key: K, work: Coroutine[Any, Any, T]) -> None:
@@ -69,7 +69,7 @@ class Concurrent(Generic[K, T]):
         task.add_done_callback(self._news.put_nowait)
 
     def look(self, waiting: Iterable[tuple[Ledger, Call]]) -> None:
-        """Record which waits of these calls are over by now. `next` tells of those to come.
+        """Record which waits of these calls are over by now. `next` returns when others may be.
 
         Args:
             waiting: calls that are suspended, each with the ledger of its agent.
@@ -77,7 +77,7 @@ class Concurrent(Generic[K, T]):
         """
         if self._watched is None:
             self._watched = self._run.root.ledger
-            self._watched.on_answer += (self,)
+            self._watched.on_answer += (self.answered,)
         self._disarm()
         self._disarm = _nothing
         calls = list(waiting)
@@ -87,7 +87,7 @@ class Concurrent(Generic[K, T]):
             self._arm(due)
 
     def is_woken(self, what: Hashable, by: Iterable[Call]) -> bool:
-        """Whether what is suspended is to go on, because of these calls that are woken in it.
+        """Whether a suspended call is to continue, because of these calls that are woken in it.
 
         Not because of the very calls by which it was woken last. It has come to rest before them:
         it was paused, or its steps are others than ours. It would go in a circle
@@ -154,11 +154,12 @@ class Concurrent(Generic[K, T]):
 
 
 def may_start(run: Run) -> bool:
-    """Whether what waited may still go on in this attempt: it is not ended, in whatever way."""
+    """Whether a call that waited may still continue: this attempt is not ended in any way."""
     root = run.root.current
     if root.halt is not None or root.cancelled is not None or run.current.cancelled is not None:
         return False
-    return run.is_to_end_attempt is None or not run.is_to_end_attempt()
+    is_to_end = run.environment.is_to_end_attempt
+    return is_to_end is None or not is_to_end()
 
 
 async def end_tasks(run: Run, tasks: Collection[asyncio.Task[Any]]) -> None:
@@ -167,9 +168,10 @@ async def end_tasks(run: Run, tasks: Collection[asyncio.Task[Any]]) -> None:
     Where one goes on, a runtime gives the attempt up; without one this waits as long as it does.
     """
     ending: asyncio.Task[None] | None = None
+    abandon_later = run.environment.abandon_later
     for task in tasks:
-        if task.cancel() and ending is None and run.abandon_later is not None:
-            ending = run.abandon_later()
+        if task.cancel() and ending is None and abandon_later is not None:
+            ending = abandon_later()
     try:
         await asyncio.gather(*tasks, return_exceptions=True)
     finally:

@@ -89,7 +89,7 @@ def _end_by_output_tool(run: Run, turn: Turn) -> Outcome | None:
 
 
 async def continue_or_finish(run: Run) -> Outcome | None:
-    """Close the turn: stop by a signal, go on by an override or after tool calls, else finish."""
+    """Close the turn: stop by a signal, continue by an override or after tool calls, or finish."""
     current = run.current
     turn = current.turn
     if turn is None:
@@ -159,7 +159,7 @@ def _cut_before(run: Run) -> ModelResponse | None:
 
 def _skips_summarization(turn: Turn) -> bool:
     """Whether a tool of the turn ends the run, without another model call."""
-    for call in turn.calls.values():  # in each step: a generator takes 3 times as long
+    for call in turn.calls.values():
         if call.result is not None and call.result.skip_summarization:
             return True
     return False

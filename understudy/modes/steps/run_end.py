@@ -121,8 +121,6 @@ async def _call_end_hooks(
 
 def _open_children(run: Run, call_key: str | None = None) -> list[Run]:
     """The runs inside this one, or inside this call of it, that are open."""
-    if run.children is None:
-        return []
     keys = [key for key in run.state.children if call_key is None or is_child_of(key, call_key)]
     return [child for key in keys if (child := run.children.view(run, key)) is not None]
 

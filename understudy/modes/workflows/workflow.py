@@ -17,8 +17,8 @@ from understudy.modes.steps.check_stop import end_by
 from understudy.outcomes import Failed, Interrupted, Outcome, Paused, Stopped, Waiting
 from understudy.run.definition import ChildAgent, definition_of
 from understudy.run.run import ESCALATED, Run
-from understudy.state.done_calls import what_it_did
 from understudy.state.records import SubRunEnded
+from understudy.state.what_it_did import what_it_did
 from understudy.state.workflow_progress import Progress
 
 
@@ -114,7 +114,6 @@ class RunAgents:
         return None
 
     async def run_pipeline(self, run: Run, round: int, index: int) -> Outcome:
-        assert run.children is not None, "a run of a workflow can run agents"
         return await run.children.run(run, key_of(run, round, index), self.agents[index], None)
 
     def failure(self, run: Run, index: int, outcome: Failed) -> Failed:

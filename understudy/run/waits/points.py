@@ -23,19 +23,20 @@ from understudy.run.running_parts import RunningParts
 from understudy.run.waits.tokens import hash_of, new_token
 from understudy.state.records import PointAnswered, PointEnd, PointKind, PointReached, TokenMade
 from understudy.state.run_state import Call, Point, PointAnswer
+from understudy.tools.context import CallPoints
 
 T = TypeVar("T")
 
 RETRY = "retry/"
-"""With this the names of the points begin at which a failed call waits for its next attempt."""
+"""The beginning of the name of a point at which a failed call waits for its next attempt."""
 CHECK = "check/"
-"""With this the names of the points begin at which a call in doubt waits for its check."""
+"""The beginning of the name of a point at which a call in doubt waits for its check."""
 IN_PROCESS = 5.0
 """Seconds up to which the next attempt, at a tool or a model, is waited for in memory."""
 _LOOP_CHECK_SECONDS = 0.1
 
 
-class Points:
+class Points(CallPoints):
     """The points of one attempt at a call."""
 
     __slots__ = ("_attempt", "_call", "_reached", "_run")
@@ -51,7 +52,7 @@ class Points:
         return self._run.clock.now()
 
     async def sleep(self, name: str, due: datetime) -> None:
-        """As `ToolContext.sleep_until`."""
+        """Wait until a time, as of `ToolContext.sleep_until`."""
         point = self._come_to(name, "sleep")
         now = self.now()
         if point is None:
@@ -65,7 +66,7 @@ class Points:
                 await self._suspend(name, "sleep", point.due)
 
     async def token(self, name: str) -> str:
-        """As `ToolContext.token`."""
+        """Make a token, as of `ToolContext.token`."""
         self._check(name, "wait")
         if self._parts().suspended:
             raise CallSuspended
@@ -81,7 +82,7 @@ class Points:
         return token
 
     async def wait_for(self, name: str, due_at: Callable[[datetime], datetime | None]) -> Any:
-        """As `ToolContext.wait_for`; `due_at` makes the time at which a wait expires."""
+        """Wait for an answer, as of `ToolContext.wait_for`; `due_at` makes the time of expiry."""
         point = self._come_to(name, "wait")
         if point is None or not (point.token_hashes or point.answer):
             raise UsageError(
@@ -104,7 +105,7 @@ class Points:
         return deepcopy(answer.value)
 
     async def once(self, name: str, function: Callable[[], Any]) -> Any:
-        """As `ToolContext.once`."""
+        """Call a function once, as of `ToolContext.once`."""
         _check_function(name, function)
         answer = self._come_to_once(name)
         if answer is not None:
@@ -120,7 +121,7 @@ class Points:
             return await self._done(name, result)
 
     def once_in_thread(self, name: str, function: Callable[[], Any]) -> Any:
-        """As `once`, where the function runs in the thread of a plain tool."""
+        """Call a function once, in the thread of a plain tool."""
         _check_function(name, function)
         part = object()
         answer = self.from_thread(self._begin_in_thread(name, part))
@@ -142,7 +143,7 @@ class Points:
                 self.from_thread(self._end_in_thread(part))
 
     async def ask_model(self, key: str, messages: Any, model: Any, output_type: Any) -> Any:
-        """As `ToolContext.ask_model`."""
+        """Ask a model, as of `ToolContext.ask_model`."""
         checked_text(key, what="ctx.ask_model: `key`")
         parts = self._parts()
         if not self._is_open or parts.suspended or parts.body_ended:
@@ -220,7 +221,7 @@ class Points:
         return point
 
     def _come_to(self, name: str, kind: PointKind) -> Point | None:
-        """As `_check`, for a point that the body comes to once in each attempt."""
+        """Check a point, by `_check`, to which the body comes once in each attempt."""
         point = self._check(name, kind)
         if name in self._reached:
             raise UsageError(

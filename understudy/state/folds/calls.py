@@ -8,7 +8,7 @@ from understudy.interrupts import DoubtfulCall
 from understudy.state import records as r
 from understudy.state.agent_state import AgentState
 from understudy.state.costs import adding
-from understudy.state.done_calls import DoneCall, DoneCalls, doubtful
+from understudy.state.done_calls import doubtful
 from understudy.state.folds.ends import (
     doubtful_call,
     end_children,
@@ -41,22 +41,19 @@ def started(state: AgentState, record: r.Started) -> None:
 
 
 def result(state: AgentState, record: r.Result) -> None:
-    call = find_call(state, record.call_key)
+    run, call = open_run(state), find_call(state, record.call_key)
     if record.not_entered:
         call.not_entered += 1
-    is_plain = record.part.outcome == "success" and record.value_is != "given"  # the common case
-    if not is_plain:
-        note_done(state, call, record)
+    note_done(run, call, record)
     if state.held_keys and call.key in state.held_keys and record.doubt is None:
         at = record.at or record.part.timestamp
         end_key(state, call.key, is_done=_has_happened(state, call, record), at=at)
     call.result, call.running = record, False
     if record.halt is not None:
-        open_run(state).halt = record.halt
+        run.halt = record.halt
     if state.children:
         end_children(state, call.key, record.part.timestamp)
     if record.signal is not None:
-        run = open_run(state)
         signalled = r.Signalled(turn=run.turns, signal=record.signal)
         run.signals = with_added(run.signals, signalled)
     for request in call.pending_requests:  # a late result answers a request about the doubt
@@ -64,7 +61,7 @@ def result(state: AgentState, record: r.Result) -> None:
     if state.doubts and record.doubt is None:
         state.doubts.pop(call.key, None)  # its check was waited for
     if record.doubt is not None:
-        doubt = told_doubt(open_run(state), call, record.doubt, record.part.timestamp)
+        doubt = told_doubt(run, call, record.doubt, record.part.timestamp)
         state.doubts = with_item(state.doubts, call.key, doubt)
     elif record.ran:
         kept = NotKept(
@@ -72,17 +69,9 @@ def result(state: AgentState, record: r.Result) -> None:
             arguments=last_arguments(call),
             text=str(record.part.content),
         )
-        run = open_run(state)
         run.not_kept = with_item(run.not_kept, call.key, kept)
     elif record.part.outcome == "success":
-        run = open_run(state)
         run.usage.tool_calls += 1
-        if is_plain and call.effect != "read_only" and call.attempts > call.not_entered:
-            given = call.part.args if call.arguments is None else call.arguments
-            done = run.done
-            if done is None:
-                done = run.done = DoneCalls()
-            done.add(DoneCall(call.part.tool_name, given))
 
 
 def _has_happened(state: AgentState, call: Call, record: r.Result) -> bool:

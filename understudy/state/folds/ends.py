@@ -13,18 +13,11 @@ from understudy.interrupts import DoubtfulCall
 from understudy.state import records as r
 from understudy.state.agent_state import AgentState
 from understudy.state.costs import adding, below
-from understudy.state.done_calls import (
-    NOT_KNOWN,
-    DoneCall,
-    DoneCalls,
-    done_in,
-    doubtful,
-    doubts_in,
-    in_a_sentence,
-)
+from understudy.state.done_calls import DoneCall, DoneCalls, doubtful, in_a_sentence
 from understudy.state.folds.places import open_run
 from understudy.state.run_state import Call, Left, Point, RunState, Turn, is_child_of
 from understudy.state.shared_empties import with_item
+from understudy.state.what_it_did import NOT_KNOWN, done_in, doubts_in
 from understudy.state.workflow_sharing import add_decisions_and_doubts, add_result, merge_child
 
 NOT_RUN = "Not run: the run ended before this call was started."
@@ -49,7 +42,7 @@ def run_ended(state: AgentState, record: r.RunEnded) -> None:
 
 
 def _end(state: AgentState, end: r.End, at: datetime, *, may_go_on: bool) -> None:
-    """End the run. Where it may go on, keep what it left: another run may continue it."""
+    """End the run. Where it may continue, keep what it left: another run may continue it."""
     run = open_run(state)
     turn = run.turn
     run.model_call = None
@@ -112,7 +105,7 @@ def end_children(
 
 
 def _end_open_children(state: AgentState, call: Call, at: datetime, *, may_go_on: bool) -> None:
-    """End the agents that the call runs. They stay in the state: the end of the call tells of them.
+    """End the agents that the call runs. They stay in the state: the end of the call names them.
 
     Not those of a call that has its result: that has told of them.
     """
@@ -150,7 +143,7 @@ def closing_result(state: AgentState, call: Call, at: datetime) -> r.Result:
 
 
 def in_part(state: AgentState, call: Call, why: str) -> str:
-    """What a model is told of a call whose body was entered, and that is not finished."""
+    """The text for a model about a call whose body was entered, and that is not finished."""
     return told_done(state, call, f"{IN_PART.format(why=why)}.")
 
 
@@ -212,7 +205,7 @@ def _closing_part(state: AgentState, call: Call, at: datetime) -> ToolReturnPart
     if call.result is not None:
         return call.result.part
     result = closing_result(state, call, at)
-    note_done(state, call, result)
+    note_done(open_run(state), call, result)
     if result.doubt is not None:
         doubt = told_doubt(open_run(state), call, result.doubt, at)
         state.doubts = with_item(state.doubts, call.key, doubt)
@@ -264,29 +257,27 @@ def _why_child_stopped(state: AgentState, call: Call) -> str:
     return in_part(state, call, CHILD_STOPPED)
 
 
-def note_done(state: AgentState, call: Call, result: r.Result) -> None:
+def note_done(run: RunState, call: Call, result: r.Result) -> None:
     """Add what a call with this result has done to what its run has done."""
     is_entered = call.attempts > call.not_entered
     if call.effect == "read_only" or not is_entered or result.doubt is not None:
         return
-    part = ""
-    if not _is_finished(call, result):
-        part = "" if _was_in_doubt(call) else done_once(call)
-        if not part:
+    if result.value_is == "given":
+        is_finished = _was_in_doubt(call)  # a person has found that it took effect
+    else:
+        is_ended = result.ran or result.signal is not None or result.halt is not None
+        is_finished = result.part.outcome == "success" or is_ended
+    in_part = ""
+    if not is_finished:
+        in_part = "" if _was_in_doubt(call) else done_once(call)
+        if not in_part:
             return
     given = call.part.args if call.arguments is None else call.arguments
-    open_run(state).add_done(DoneCall(call.part.tool_name, given, "", part))
-
-
-def _is_finished(call: Call, result: r.Result) -> bool:
-    if result.value_is == "given":
-        return _was_in_doubt(call)  # a person has found that it took effect
-    is_ended = result.ran or result.signal is not None or result.halt is not None
-    return result.part.outcome == "success" or is_ended
+    run.add_done(DoneCall(call.part.tool_name, given, "", in_part))
 
 
 def _was_in_doubt(call: Call) -> bool:
-    """Whether a person, or a check, has told what a call in doubt had done."""
+    """Whether a person, or a check, has found what a call in doubt had done."""
     return call.check is not None or any(
         request.kind == "doubt" and request.id in call.decisions
         for request in call.requests.values()
@@ -308,7 +299,7 @@ def put_output(state: AgentState, end: r.End) -> None:
 
 
 def told_doubt(run: RunState, call: Call, reason: str, since: datetime) -> DoubtfulCall:
-    """A call in doubt of which only the model is told."""
+    """A call in doubt that nobody is asked about: only the model is informed."""
     ends_at = None if run.doubt_ends is None else since + timedelta(seconds=run.doubt_ends)
     return replace(doubtful_call(run, call, reason, since), ends_at=ends_at)
 
@@ -333,7 +324,7 @@ def doubtful_call(run: RunState, call: Call, reason: str, since: datetime) -> Do
 
 
 def last_arguments(call: Call) -> dict[str, Any]:
-    """Those of the latest decision or request, otherwise the model's."""
+    """The arguments of the latest decision or request, otherwise the model's."""
     for request in reversed(call.requests.values()):
         decision = call.decisions.get(request.id)
         if decision is not None and decision.edited is not None:

@@ -13,6 +13,9 @@ from understudy.state.folds.places import open_run
 from understudy.state.plans import NO_PLANS, QueuedMessage, TakenMessage
 from understudy.state.shared_empties import with_item
 
+REFUSALS_KEPT = 100
+"""The errors of so many messages stay in the state, of those that were refused last."""
+
 
 def message_queued(state: AgentState, record: r.MessageQueued) -> None:
     queued = QueuedMessage(
@@ -22,7 +25,9 @@ def message_queued(state: AgentState, record: r.MessageQueued) -> None:
         record.self_sent,
         record.due,
         context=record.context,
+        choices=record.choices,
     )
+    state.refused.pop(record.message_id, None)
     if record.due is None:
         state.queue = with_item(state.queue, record.message_id, queued)
     else:
@@ -46,6 +51,15 @@ def message_cancelled(state: AgentState, record: r.MessageCancelled) -> None:
         change_plans(state, timed=without(state.plans.timed, record.message_id))
 
 
+def message_refused(state: AgentState, record: r.MessageRefused) -> None:
+    state.queue.pop(record.message_id, None)
+    state.message_ids.pop(record.message_id, None)
+    state.refused.pop(record.message_id, None)  # the newest come last
+    state.refused = with_item(state.refused, record.message_id, record.error)
+    while len(state.refused) > REFUSALS_KEPT:
+        del state.refused[next(iter(state.refused))]
+
+
 def messages_archived(state: AgentState, record: r.MessagesArchived) -> None:
     for message_id in record.runs:
         state.message_ids.pop(message_id, None)
@@ -62,6 +76,7 @@ def user_message(state: AgentState, record: r.UserMessage) -> None:
 def dequeue(state: AgentState, message_ids: tuple[str, ...], at: datetime | None) -> None:
     for message_id in message_ids:
         queued = state.queue.pop(message_id, None)
+        state.refused.pop(message_id, None)
         # The ids of occurrences are not kept: their schedule knows which have come.
         if queued is None or queued.occurrence is None:
             taken = TakenMessage(open_run(state).run_id, at)

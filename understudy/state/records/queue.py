@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Literal
+from typing import Any, Literal
 
 from understudy._base.context_codecs import StoredContext
 from understudy.models.messages import StoredRequest
-from understudy.state.plans import Occurrence, Schedule
+from understudy.state.plans import Occurrence, RunChoices, Schedule
 from understudy.state.records.timed import Timed
 
 
@@ -37,6 +37,8 @@ class MessageQueued(Timed):
     """It waits until this time; then it is queued."""
     context: StoredContext = field(default_factory=dict)
     """That of who sent it."""
+    choices: RunChoices | None = None
+    """Of a `run` that waits for its turn; None of a message that was sent."""
     kind: Literal["message_queued"] = "message_queued"
 
 
@@ -56,6 +58,20 @@ class MessageCancelled:
     message_id: str
     at: datetime
     kind: Literal["message_cancelled"] = "message_cancelled"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MessageRefused:
+    """A `run` that waited for its turn may not begin: its message leaves the queue.
+
+    Its id is free again. Who asks for its outcome gets the error.
+    """
+
+    message_id: str
+    error: dict[str, Any]
+    """As `error_to_dict` makes it."""
+    at: datetime
+    kind: Literal["message_refused"] = "message_refused"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

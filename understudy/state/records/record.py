@@ -56,6 +56,7 @@ Record = (
     | queue.MessageQueued
     | queue.MessageDue
     | queue.MessageCancelled
+    | queue.MessageRefused
     | queue.MessagesArchived
     | queue.PauseRequested
     | queue.ScheduleSet

@@ -11,11 +11,58 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, Literal
 
 from understudy._base.json_schema import faults_of
-from understudy.web.forms.fields import Field, Kind
 from understudy.web.visit import Form
+
+Kind = Literal[
+    "text", "long", "integer", "number", "boolean", "choice", "date", "datetime", "time", "email",
+    "url", "list", "object", "json",
+]  # fmt: skip
+
+
+@dataclass(slots=True)
+class Field:
+    """One field, or a group of them."""
+
+    kind: Kind
+    path: str
+    """The place of the value, as a JSON pointer."""
+    label: str
+    help: str = ""
+    is_required: bool = True
+    """Whether the value may not be left out."""
+    is_nullable: bool = False
+    given: Literal["value", "null", "absent"] = "value"
+    """Whether it has a value now."""
+    text: str = ""
+    """The text in the field, or what was typed."""
+    attributes: dict[str, str] = field(default_factory=dict)
+    options: list[tuple[str, str]] = field(default_factory=list)
+    """The options of a choice: each value as JSON, and the text that is shown."""
+    fields: list[Field] = field(default_factory=list)
+    """The fields of an object or a list."""
+    errors: list[str] = field(default_factory=list)
+
+    @property
+    def name(self) -> str:
+        """The name of the input."""
+        return f"v:{self.path}"
+
+    @property
+    def id(self) -> str:
+        """The id of the element, which CSS and links can name."""
+        return "f" + self.path.encode().hex()
+
+    @property
+    def all(self) -> Iterator[Field]:
+        """The field itself, and all fields in it."""
+        yield self
+        for inner in self.fields:
+            yield from inner.all
+
 
 MISSING: Any = object()
 MAX_DEPTH = 6
@@ -53,7 +100,7 @@ class EditForm:
         self._schema = schema
         self._typed = typed
         self.errors: list[str] = []
-        """What is wrong with the whole."""
+        """The errors of the form as a whole."""
         properties = schema.get("properties")
         if isinstance(properties, dict) and not schema.get("additionalProperties"):
             self.fields: list[Field] = self._properties(schema, "", dict(arguments), (), 0)

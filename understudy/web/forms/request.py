@@ -146,7 +146,7 @@ def _plain_decision(visit: Visit, form: Form, given: str) -> Decision:
 def _validate(visit: Visit, edit: EditForm, arguments: dict[str, Any]) -> None:
     """Let the tool's own validator say what is wrong, field by field."""
     request = visit.shown
-    tool = None if request is None else visit.tool_of(request)
+    tool = None if request is None else visit.source.tool_of(request)
     if tool is None:
         return  # it is checked when the call is due
     try:

@@ -108,7 +108,7 @@ def request_row(visit: Visit, pending: PendingRequest, at: int) -> dict[str, Any
         **row,
         "reply": reply_of(pending.request),
         "summary": said,
-        "impossible": visit.why_impossible(pending.request),
+        "impossible": visit.source.why_impossible(pending.request),
     }
 
 
@@ -176,7 +176,7 @@ async def request_page(visit: Visit) -> dict[str, Any]:
     if request is None:
         story, request = await story_of(visit, request_id, state)
     visit.shown = request
-    tool = None if request is None else visit.tool_of(request)
+    tool = None if request is None else visit.source.tool_of(request)
     siblings = [] if request is None else _siblings(visit, state, request)
     answered, total = (
         (0, 1) if request is None else replies_in(state).get(reply_of(request), (0, 1))
@@ -190,7 +190,7 @@ async def request_page(visit: Visit) -> dict[str, Any]:
         "agent": None if request is None else request.agent_path[0],
         "tool_description": None if tool is None else tool.description,
         "tool_parameters": None if tool is None else jsonable(tool.parameters),
-        "impossible": None if request is None else visit.why_impossible(request),
+        "impossible": None if request is None else visit.source.why_impossible(request),
         "doubts": [] if request is None else await doubts_about(visit, state, request),
         "last_rows": await last_rows(visit),
         "reply": {"answered": answered, "size": total, "others": siblings},

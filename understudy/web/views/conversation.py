@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from typing import Any
 
+from understudy._base.lookout import Hints
 from understudy.display import Row
 from understudy.display.rows import merged
 from understudy.web.visit import Visit
 
 PAGE = 200
-"""Rows of a page; the newest are shown first."""
+"""Rows of a page. The newest page is shown first."""
 
 
 async def conversation(visit: Visit) -> dict[str, Any]:
@@ -26,13 +26,13 @@ async def conversation(visit: Visit) -> dict[str, Any]:
     return {**page_of(visit, update.rows), "seq": update.seq, "reset": True, "more": False}
 
 
-async def follow(visit: Visit, signal: asyncio.Event) -> None:
+async def follow(visit: Visit, hints: Hints) -> None:
     """Keep the rows of a live page, with text that is being written, and tell of each change."""
     subscription = visit.watched.display_events()
     try:
         async for update in subscription:
             visit.rows = merged(visit.rows or (), update)
-            signal.set()
+            hints.give()
     finally:
         subscription.close()
 

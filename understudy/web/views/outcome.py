@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import suppress
 from typing import Any
 
+from understudy._base.lookout import Hints
+from understudy.journal import has_next_run
 from understudy.state.agent_state import AgentState
 from understudy.state.why import what_stopped
-from understudy.web.live import begin
+from understudy.web.live import Watching, follow_feed
 from understudy.web.visit import Visit
 
 LONGEST = 60
+"""The most seconds that a request may wait for an outcome."""
 POLL = 0.2
-"""Seconds between two looks where the store has no feed that says when something happens."""
+"""Seconds between two looks at a store without a feed."""
 SLOWEST = 5.0
-"""Seconds between two looks where it has."""
+"""Seconds between two looks at a store whose feed says when something happens."""
 
 
 async def outcome(visit: Visit) -> dict[str, Any]:
@@ -30,32 +32,22 @@ async def outcome(visit: Visit) -> dict[str, Any]:
 async def _outcome_within(visit: Visit, seconds: float) -> dict[str, Any]:
     now = asyncio.get_running_loop().time
     end = now() + seconds
-    changed = asyncio.Event()
     # The feed, and not the events of the agent: a model streams its replies to who follows those.
-    following = begin(_follow, visit, changed)
+    watching = Watching(_follow, visit)
     try:
         while True:
             found = outcome_of(await visit.state())
-            if found["outcome"] is not None or now() >= end:
+            left = end - now()
+            if found["outcome"] is not None or left <= 0:
                 return found
-            pause = POLL if following.done() else SLOWEST
-            with suppress(TimeoutError):
-                async with asyncio.timeout(min(pause, end - now())):
-                    await changed.wait()
-            changed.clear()
+            await watching.wait(min(POLL, left), min(SLOWEST, left))
     finally:
-        following.cancel()
-        await asyncio.wait([following])
+        await watching.end()
 
 
-async def _follow(visit: Visit, changed: asyncio.Event) -> None:
-    """Set the event when something happens to the agent."""
-    feed = visit.source.events()
-    await feed.position()
-    changed.set()  # it may have happened before
-    async for event in feed:
-        if event.agent_id in (visit.agent_id, ""):
-            changed.set()
+async def _follow(visit: Visit, hints: Hints) -> None:
+    """Give a hint when something happens to the agent."""
+    await follow_feed(visit, hints, lambda event: event.agent_id in (visit.agent_id, ""))
 
 
 def outcome_of(state: AgentState) -> dict[str, Any]:
@@ -70,7 +62,7 @@ def outcome_of(state: AgentState) -> dict[str, Any]:
         found |= {"error": end.error, "signals": end.signals}
         if end.outcome == "stopped":
             found["reason"] = what_stopped(end)
-        if state.queue:
+        if has_next_run(state):
             found["outcome"] = None  # the next run begins
     elif run.quarantined is not None:
         error = {"type": "Quarantined", "message": run.quarantined}

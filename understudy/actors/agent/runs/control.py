@@ -8,7 +8,7 @@ from understudy.actors.agent.events import Status
 from understudy.actors.agent.message_ids import run_of
 from understudy.actors.agent.messages import Cancel, Retry, WaitOutcome
 from understudy.actors.agent.phase import Phase
-from understudy.actors.agent.replies import answer_when_durable, mirror
+from understudy.actors.agent.replies import answer_earlier, answer_when_durable
 from understudy.actors.agent.runs import starts, waiters
 from understudy.actors.agent.slot import AgentSlot
 from understudy.agent.runner import unpause as record_unpause
@@ -16,7 +16,12 @@ from understudy.errors import NotInterrupted, OtherRun
 from understudy.loop_actors.future import Future
 from understudy.outcomes import Outcome
 from understudy.state.plans import requested_pause, retry_id
-from understudy.state.records import CancelRequested, PauseRequested, Released
+from understudy.state.records import (
+    CancelRequested,
+    MessageCancelled,
+    PauseRequested,
+    Released,
+)
 from understudy.stopping import StopSignal
 
 
@@ -29,11 +34,10 @@ def check_run(slot: AgentSlot, run_id: str | None) -> None:
     """
     if run_id is None:
         return
-    run = starts.open_run(slot)
-    open_run = None if run is None else run.run_id
     # A run that begins takes the place of the one that is open before it.
-    if open_run != run_id or slot.phase is Phase.BEGINNING:
-        raise OtherRun(agent_id=slot.id, run_id=run_id, open_run=open_run)
+    current = starts.current_run(slot)
+    if current != run_id:
+        raise OtherRun(agent_id=slot.id, run_id=run_id, open_run=current)
 
 
 def cancel(slot: AgentSlot, cancel: Cancel) -> None:
@@ -44,12 +48,12 @@ def cancel(slot: AgentSlot, cancel: Cancel) -> None:
 
     """
     activation = slot.current
-    if cancel.message_id is not None and _has_begun(slot, cancel.message_id):
-        run_id, last = run_of(slot, cancel.message_id), _last_run(slot)
-        if run_id is not None and run_id != last:
-            waiters.answer_earlier(slot, cancel.future, run_id)
+    begun = run_of(slot, cancel.message_id)
+    if begun is not None:
+        if begun not in (starts.current_run(slot), _last_run(slot)):
+            answer_earlier(slot, cancel.future, begun)
             return
-        cancel = replace(cancel, run_id=run_id)
+        cancel = replace(cancel, run_id=begun)
     elif cancel.message_id is not None and cancel.run_id is None:
         if starts.open_run(slot) is None and not slot.phase.has_run_task:
             request_pause(slot, None)
@@ -64,8 +68,14 @@ def cancel(slot: AgentSlot, cancel: Cancel) -> None:
         # Closes the race of a cancel with the first record of the run that it is for: a run
         # that was open before is withdrawn by this one, and must not take the signal.
         # tests: test_a_cancel_before_a_run_begins_over_a_standing_one_is_for_the_new_run
+        begins = activation.beginning
+        assert begins is not None, "so says the phase"
         activation.early_cancel = cancel.signal
-        activation.outcome_futures += (cancel.future,)
+        if begins.asked is not None and begins.asked in activation.state.queue:
+            # A crash now must not have the run begin anew that is cancelled.
+            now = slot.services.clock.now()
+            activation.ledger.record(MessageCancelled(message_id=begins.asked, at=now))
+        slot.wait(begins.run_id, cancel.future)
         slot.expect_end()  # the hooks of the run that it withdraws may go on for ever
         return
     run = starts.open_run(slot)
@@ -79,21 +89,7 @@ def cancel(slot: AgentSlot, cancel: Cancel) -> None:
         slot.cut_off()
     else:
         starts.stop_run(slot, StopSignal.from_dict(signal))
-    activation.outcome_futures += (cancel.future,)
-
-
-def _has_begun(slot: AgentSlot, message_id: str) -> bool:
-    """Whether the run of a message has begun, or begins now."""
-    if run_of(slot, message_id) is not None:
-        return True
-    if slot.phase is not Phase.BEGINNING:
-        return False
-    begins, queued = slot.current.beginning, slot.current.queued_runs
-    if begins is not None and begins.message_id == message_id:
-        return True
-    # A run that begins takes the messages of the queue.
-    is_behind = any(each.request.message_id == message_id for each in queued)
-    return message_id in slot.state.message_ids and not is_behind
+    slot.wait(run.run_id, cancel.future)
 
 
 def request_pause(slot: AgentSlot, reason: str | None) -> None:
@@ -149,13 +145,10 @@ def retry(slot: AgentSlot, retry: Retry) -> None:
 
 def _is_retried(slot: AgentSlot, run_id: str, future: Future[Outcome]) -> bool:
     """Whether a failed run was retried before. If so, the caller gets the outcome of that retry."""
-    id = retry_id(run_id)
-    begun, begins = run_of(slot, id), waiters.request_of(slot, id)
+    begun = run_of(slot, retry_id(run_id))
     if begun is not None:
         waiters.wait_outcome(slot, WaitOutcome(future, run_id=begun))
-    elif begins is not None:
-        mirror(slot, begins.future, future)
-    return begun is not None or begins is not None
+    return begun is not None
 
 
 def _release(slot: AgentSlot, retry: Retry) -> None:
@@ -179,7 +172,7 @@ def _release(slot: AgentSlot, retry: Retry) -> None:
     starts.note_run(slot, retry.on_run)
     activation.ledger.record(Released())
     starts.continue_run(slot)
-    activation.outcome_futures += (future,)
+    slot.wait(run.run_id, future)
 
 
 def _last_run(slot: AgentSlot) -> str | None:

@@ -53,7 +53,8 @@ def resume(slot: AgentSlot, resume: Resume) -> None:
     if waiters.answer_if_quarantined(slot, resume.future):
         return
     if is_open:
-        activation.outcome_futures += (resume.future,)
+        assert state.run is not None, "what was decided about is a request of a run"
+        slot.wait(state.run.run_id, resume.future)
     else:
         answer_when_durable(slot, resume.future, ended_outcome(activation.agent, state))
 
@@ -122,8 +123,8 @@ def record_fact(slot: AgentSlot, message: RecordFact) -> None:
     check_known(slot.id, ledger.state, message.fact)
     ledger.record(message.fact)
     answer_when_durable(slot, message.future, None)
-    for each in ledger.on_answer:
-        each.answered()
+    for notify in ledger.on_answer:
+        notify()
     go_on_if_woken(slot)
 
 

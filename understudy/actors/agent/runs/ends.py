@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from understudy._base.error_texts import error_text
+from understudy.actors.agent.activation import Beginning, RunAbandoned
 from understudy.actors.agent.events import Status
 from understudy.actors.agent.message_ids import archive
+from understudy.actors.agent.messages import Delete, WaitOutcome
 from understudy.actors.agent.phase import Phase
+from understudy.actors.agent.replies import as_exception, refuse_when_durable
 from understudy.actors.agent.run_outcomes import status_after, suspended_outcome, with_status
 from understudy.actors.agent.runs import (
     control,
@@ -16,10 +19,11 @@ from understudy.actors.agent.runs import (
     timers,
     waiters,
 )
-from understudy.actors.agent.slot import AgentSlot
+from understudy.actors.agent.slot import AgentSlot, Waiter, waits_for
 from understudy.errors import JournalFailed, RecordRefused, UnderstudyError
+from understudy.loop_actors.future import refuse
 from understudy.outcomes import Completed, Interrupted, Outcome, Paused, Waiting
-from understudy.state.plans import next_occurrence
+from understudy.state.plans import next_turn
 
 MAX_SELF_STARTED_RUNS = 10
 """How many runs in a row an agent may start by messages to itself."""
@@ -46,13 +50,14 @@ def after_run_task(slot: AgentSlot, *, activating: bool = False) -> None:
     """
     activation = slot.current
     result, activation.result = activation.result, None
-    activation.early_cancel = activation.beginning = None
+    begins, activation.beginning = activation.beginning, None
+    activation.early_cancel = None
     assert result is not None, "a run task that has ended leaves its result"
     slot.enter(Phase.IDLE)
     timers.tell_due(slot)  # before its waiters learn that it waits: they may advance the clock
     archive(slot)
     if result.crash is not None:
-        _after_crash(slot, result.crash, activating=activating, is_refused=result.is_refused)
+        _after_crash(slot, result.crash, begins, activating=activating)
     elif result.outcome is not None:  # else it was halted between two steps
         _after_outcome(slot, result.outcome)
 
@@ -70,10 +75,10 @@ def _after_outcome(slot: AgentSlot, outcome: Outcome) -> None:
             slot.set_status(status)
     finally:
         slot.answer(outcome)  # it is recorded, whatever becomes of the status
-        waiters.answer_message_waits(slot, outcome)
+        waiters.answer_steering(slot, outcome)
         _tell_hooks(slot, outcome)
     if has_next and not activation.is_to_end_attempt():
-        run_queue.start_next(slot, only_occurrence=not is_idle and not activation.queued_runs)
+        run_queue.start_next(slot, is_held=not is_idle)
         return
     if isinstance(outcome, (Interrupted, Paused)) and activation.is_to_unpause:
         control.unpause(slot)
@@ -99,11 +104,9 @@ def _has_next(slot: AgentSlot, *, is_idle: bool) -> bool:
     """Whether another run follows at once, without an idle status in between."""
     activation = slot.current
     queue = activation.state.queue
-    if starts.open_run(slot) is not None or activation.delete_futures:
+    if starts.open_run(slot) is not None or activation.asked_to(Delete):
         return False  # a suspended run: everything else waits
-    if activation.queued_runs or (queue and next_occurrence(queue) is not None):
-        return True
-    if not is_idle or not queue:  # as `journal.has_next_run`, by which hosts go
+    if not queue or not next_turn(queue, is_held=not is_idle):  # as `journal.has_next_run`
         return False
     if all(item.self_sent for item in queue.values()):
         activation.self_started_runs += 1
@@ -114,15 +117,18 @@ def _has_next(slot: AgentSlot, *, is_idle: bool) -> bool:
 
 
 def _after_crash(
-    slot: AgentSlot, crash: BaseException, *, activating: bool, is_refused: bool
+    slot: AgentSlot, crash: BaseException, begins: Beginning | None, *, activating: bool
 ) -> None:
     if slot.services.closing:
         return
     if isinstance(crash, JournalFailed) and not isinstance(crash, RecordRefused):
+        if begins is not None and isinstance(crash, RunAbandoned):
+            for waiter in _take_waits(slot, begins):  # no run has begun that could be continued
+                refuse(waiter.future, crash)
         raise crash
     run = starts.open_run(slot)
-    if run is None or is_refused or isinstance(crash, RecordRefused):
-        _refuse_run(slot, crash)
+    if run is None or begins is not None or isinstance(crash, RecordRefused):
+        _refuse_run(slot, crash, begins)
     elif run.cancelled is not None:
         recovery.recover(slot)  # cancelled before its first step
     elif recovery.is_fruitless(slot, run):
@@ -133,16 +139,51 @@ def _after_crash(
         raise RunCrashed(slot.id) from crash
 
 
-def _refuse_run(slot: AgentSlot, error: BaseException) -> None:
-    """A run could not begin: its waiters get the error; without any, the status shows it."""
-    activation = slot.current
-    suspended = suspended_outcome(activation.agent, activation.state)
-    if suspended is not None:
-        slot.set_status(status_after(suspended))
-    elif activation.outcome_futures:
-        slot.set_status(recovery.status_without_run(slot))
+def _refuse_run(slot: AgentSlot, crash: BaseException, begins: Beginning | None) -> None:
+    """A run could not begin: its waiters get the error; without any, the status shows it.
+
+    That of a `run` which has waited for its turn is recorded. The next `run` begins, without an
+    idle status in between. Messages that were sent stay in the queue.
+    """
+    activation, error = slot.current, as_exception(slot.id, crash)
+    asked = None if begins is None else run_queue.run_of_turn(slot, begins)
+    if begins is None:
+        waiting = slot.take_waits(starts.current_run(slot) or "")
     else:
-        slot.set_status(Status.FAILED)
-    slot.refuse(error)
-    if activation.queued_runs:
-        run_queue.start_next(slot)
+        if asked is not None:
+            run_queue.record_refusal(slot, asked, error)
+        waiting = _take_waits(slot, begins)
+        waiting += () if asked is None else slot.take_waits(waits_for(asked))
+    try:
+        if begins is not None:
+            run_queue.start_behind(slot, begins, asked)
+        if slot.phase is Phase.IDLE:
+            suspended = suspended_outcome(activation.agent, activation.state)
+            if suspended is not None:
+                slot.set_status(status_after(suspended))
+            elif waiting:
+                slot.set_status(recovery.status_without_run(slot))
+            else:
+                slot.set_status(Status.FAILED)
+    finally:
+        for waiter in waiting:
+            if asked is None:
+                refuse(waiter.future, error)
+            else:
+                refuse_when_durable(slot, waiter.future, error)
+    run = starts.open_run(slot)
+    if run is not None and slot.phase is Phase.IDLE:
+        for waiter in slot.take_waits(run.run_id):  # it was to be withdrawn, and is open still
+            waiters.wait_outcome(slot, WaitOutcome(waiter.future, run_id=run.run_id))
+
+
+def _take_waits(slot: AgentSlot, begins: Beginning) -> tuple[Waiter, ...]:
+    """Take those who wait for a run that does not begin.
+
+    Who waits for a message that is in the queue waits on: another run takes it.
+    """
+    waiting = slot.take_waits(begins.run_id)
+    for message_id in begins.message_ids:
+        if message_id not in slot.state.queue:
+            waiting += slot.take_waits(waits_for(message_id))
+    return waiting

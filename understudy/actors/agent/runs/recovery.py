@@ -9,6 +9,8 @@ from understudy.actors.agent.run_outcomes import quarantine_outcome
 from understudy.actors.agent.runs import run_queue, starts
 from understudy.actors.agent.slot import AgentSlot
 from understudy.journal import has_next_run, is_busy, is_waiting, rest_status
+from understudy.journal.index_status import is_held
+from understudy.outcomes import Failed
 from understudy.state.records import Quarantined
 from understudy.state.run_state import RunState
 from understudy.stopping import StopSignal
@@ -27,13 +29,13 @@ def recover(slot: AgentSlot) -> None:
         return
     if run is None:
         if has_next_run(state):
-            run_queue.start_next(slot, only_occurrence=status_without_run(slot) is not Status.IDLE)
+            run_queue.start_next(slot, is_held=is_held(state))
     elif run.cancelled is not None:  # also one that was quarantined before
         starts.stop_run(slot, StopSignal.from_dict(run.cancelled))
     elif run.quarantined is not None:
         return
     elif (status := _suspended_status(slot)) is Status.WAITING or (
-        status is not None and not slot.current.outcome_futures
+        status is not None and not slot.waiting(run.run_id)
     ):
         return  # who waits for a run that waits goes on waiting
     elif is_fruitless(slot, run):
@@ -50,6 +52,8 @@ def settle_status(slot: AgentSlot) -> None:
     """
     run = starts.open_run(slot)
     if slot.phase is not Phase.IDLE or slot.status not in (Status.PASSIVE, Status.RUNNING):
+        return
+    if slot.inbox:  # a message waits for a look at the store, and may begin a run
         return
     if run is None or slot.services.closing:
         slot.set_status(status_without_run(slot))
@@ -88,10 +92,20 @@ def is_fruitless(slot: AgentSlot, run: RunState) -> bool:
 
 
 def quarantine(slot: AgentSlot, cause: str) -> None:
-    """Hold the open run until it is released, and answer who waits for it."""
+    """Hold the open run until it is released, and answer those who wait for it.
+
+    A `run` that waits for its turn is refused, as each is that comes while the agent is held. What
+    was sent waits for the release.
+    """
     activation = slot.current
     activation.ledger.record(Quarantined(cause=cause))
     slot.set_status(Status.FAILED)
-    outcome = quarantine_outcome(activation.state)
-    for future in activation.take_waiters():
-        answer_when_durable(slot, future, outcome)
+    state = activation.state
+    outcome = quarantine_outcome(state)
+    assert isinstance(outcome, Failed), "as a quarantined run has failed"
+    for queued in [each for each in state.queue.values() if each.choices is not None]:
+        run_queue.record_refusal(slot, queued.message_id, outcome.error)
+    waits, slot.waits = slot.waits or {}, None
+    for waiters in waits.values():
+        for waiter in waiters:
+            answer_when_durable(slot, waiter.future, outcome)

@@ -5,25 +5,26 @@ from __future__ import annotations
 import logging
 from dataclasses import replace
 
+from understudy._base.json_values import shown
 from understudy._base.log_fields import log_extra
+from understudy.actors.agent.activation import Beginning
 from understudy.actors.agent.message_ids import is_known, run_of
-from understudy.actors.agent.messages import RunRequest, Send, WaitOutcome
+from understudy.actors.agent.messages import RunRequest, Send, WaitOutcome, options_of
 from understudy.actors.agent.planner import RECORD_BYTES, Plans
 from understudy.actors.agent.replies import (
     answer_when_durable,
     as_exception,
-    mirror,
-    note_later,
+    refuse_when_durable,
 )
 from understudy.actors.agent.run_outcomes import run_of_message
 from understudy.actors.agent.runs import control, starts, waiters
-from understudy.actors.agent.slot import AgentSlot
-from understudy.agent.run_environment import RunOptions
+from understudy.actors.agent.slot import AgentSlot, waits_for
 from understudy.agent.runner import withdraw_requests
-from understudy.errors import NotInterrupted, UsageError
+from understudy.errors import NotInterrupted, UnderstudyError, UnknownMessage, UsageError
+from understudy.journal.index_status import is_held
 from understudy.loop_actors.future import refuse
-from understudy.state.plans import QueuedMessage, next_occurrence
-from understudy.state.records import MessageCancelled, MessageQueued
+from understudy.state.plans import QueuedMessage, next_turn
+from understudy.state.records import MessageCancelled, MessageQueued, MessageRefused
 from understudy.state.waits import has_waits, is_woken
 
 logger: logging.Logger = logging.getLogger(__name__)
@@ -36,18 +37,20 @@ def plans_of(slot: AgentSlot) -> Plans:
 
 
 def request(slot: AgentSlot, request: RunRequest) -> None:
-    """Start a run, queue it behind others, or wait for the one that its message id names."""
-    activation = slot.current
-    options = request.options or request.choices.options_for(activation.agent)
-    message_id = request.message_id
-    if message_id is not None and is_known(slot, message_id):
+    """Start a run, queue it behind others, or wait for the one that its message id names.
+
+    Raises:
+        UsageError: if its options do not fit the definition. Nothing is recorded then.
+        NotInterrupted: if a person is asked, and the caller wants no run then.
+        RecordRefused: if the message is too large to be queued.
+
+    """
+    activation, message_id = slot.current, request.message_id
+    options_of(request.choices, activation.agent)
+    if is_known(slot, message_id) or run_of(slot, message_id) is not None:
         # What the first future brought may be old by now: the run has gone on
         # (test_a_message_id_sent_again_brings_the_outcome_of_its_run_as_it_stands_now).
-        _wait_for_run_of(slot, message_id, request, options)
-        return
-    first = waiters.request_of(slot, message_id)
-    if first is not None:
-        mirror(slot, first.future, request.future)  # it is not recorded before its run begins
+        _wait_for_run_of(slot, request)
         return
     if waiters.answer_if_quarantined(slot, request.future):
         return
@@ -61,16 +64,40 @@ def request(slot: AgentSlot, request: RunRequest) -> None:
             "if_interrupted='withdraw'"
         )
     activation.self_started_runs = 0
-    activation.queue_run(request, options)
-    if waits_its_turn:
-        pass
-    elif is_kept:
-        _withdraw_requests(slot)
-    else:
-        if is_suspended:
-            control.request_pause(slot, None)  # it was for the run that this one withdraws
-        start_next(slot)
-    _note_queued_run(slot)
+    if slot.phase.has_run_task or waits_its_turn or is_kept:
+        _queue(slot, request)
+        if is_kept and not waits_its_turn:
+            _withdraw_requests(slot)
+        return
+    if is_suspended:
+        control.request_pause(slot, None)  # it was for the run that this one withdraws
+    start_next(slot, request)
+
+
+def _queue(slot: AgentSlot, request: RunRequest, *, steer: bool = False) -> None:
+    """Record a `run` that waits for its turn, or that steers the run under way."""
+    ledger = slot.current.ledger
+    queued = MessageQueued(
+        message_id=request.message_id,
+        message=request.message,
+        context={**request.context},
+        choices=request.choices,
+        steer=steer,
+    )
+    ledger.check(queued, spare=RECORD_BYTES)
+    ledger.record(queued)
+    if request.on_queued is not None:
+        request.on_queued()
+    _wait_in_queue(slot, request)
+
+
+def _wait_in_queue(slot: AgentSlot, request: RunRequest) -> None:
+    slot.wait(
+        waits_for(request.message_id),
+        request.future,
+        on_run=request.on_run,
+        callers=request.callers,
+    )
 
 
 def send(slot: AgentSlot, sent: Send) -> None:
@@ -108,29 +135,27 @@ def send(slot: AgentSlot, sent: Send) -> None:
             start_next(slot)
 
 
-def _wait_for_run_of(
-    slot: AgentSlot, message_id: str, request: RunRequest, options: RunOptions
-) -> None:
+def _wait_for_run_of(slot: AgentSlot, request: RunRequest) -> None:
     """The message was accepted before: its run answers this request, too."""
-    activation = slot.current
-    run_id = run_of(slot, message_id) or run_of_message(slot.id, activation.state, message_id)
-    if run_id is not None:
+    state, message_id = slot.current.state, request.message_id
+    queued = state.queue.get(message_id)
+    if queued is None:
+        run_id = run_of(slot, message_id) or run_of_message(slot.id, state, message_id)
+        assert run_id is not None, "a message that a run has taken, or one that waits for its time"
         waiters.wait_outcome(slot, WaitOutcome(request.future, run_id=run_id))
-    elif not waiters.answer_if_quarantined(slot, request.future):  # still in the queue
-        activation.queue_run(replace(request, message=None), options)
-        if not _waits_its_turn(slot, request):
-            start_next(slot)
-        _note_queued_run(slot)
-
-
-def _note_queued_run(slot: AgentSlot) -> None:
-    """Tell other hosts of a run that waits behind one at rest: it keeps the agent here.
-
-    Else two hosts with such runs take it from each other again and again
-    (test_an_agent_for_whose_queued_message_a_caller_waits_stays_where_it_is).
-    """
-    if not slot.phase.has_run_task:
-        note_later(slot)
+        return
+    if waiters.answer_if_quarantined(slot, request.future):
+        return
+    if queued.choices is not None:
+        if request.on_queued is not None:
+            request.on_queued()
+        _wait_in_queue(slot, request)
+        return
+    # It was sent: as a `run` it begins also behind a run that failed, at its place in the queue.
+    as_sent = replace(request, message=queued.message, context=queued.context)
+    _queue(slot, as_sent, steer=queued.steer)
+    if not _waits_its_turn(slot, request):
+        start_next(slot)
 
 
 def _waits_its_turn(slot: AgentSlot, given: RunRequest | Send) -> bool:
@@ -171,80 +196,141 @@ def _withdraw_requests(slot: AgentSlot) -> None:
 
 
 def cancel_message(slot: AgentSlot, message_id: str) -> bool:
-    """Cancel a queued run, or record that a message is; False if none of this id waits."""
-    activation, state = slot.current, slot.current.state
-    for queued in activation.queued_runs:
-        request = queued.request
-        if request.message is not None and request.message_id == message_id:
-            left = (each for each in activation.queued_runs if each is not queued)
-            activation.queued_runs = tuple(left)
-            note_later(slot)
-            _refuse_cancelled(slot, request)
-            return True
+    """Record that a message is cancelled; False if none of this id waits."""
+    state, begins = slot.current.state, slot.current.beginning
     if message_id not in state.message_ids or state.message_ids[message_id] is not None:
         return False
+    if begins is not None and message_id in begins.message_ids:
+        return False
     now = slot.services.clock.now()
-    activation.ledger.record(MessageCancelled(message_id=message_id, at=now))
+    slot.current.ledger.record(MessageCancelled(message_id=message_id, at=now))
+    cancelled = UnknownMessage(agent_id=slot.id, message_id=message_id, is_cancelled=True)
+    for waiter in slot.take_waits(waits_for(message_id)):
+        refuse_when_durable(slot, waiter.future, cancelled)
     return True
 
 
-def _refuse_cancelled(slot: AgentSlot, request: RunRequest) -> None:
-    refuse(request.future, UsageError(f"Message {request.message_id!r} is cancelled"))
-
-
-def start_next(slot: AgentSlot, *, only_occurrence: bool = False) -> None:
-    """Start the next queued run, or one of the queue; not while a run goes on or waits.
+def start_next(
+    slot: AgentSlot,
+    asked: RunRequest | None = None,
+    *,
+    is_held: bool = False,
+    with_occurrences: bool = True,
+) -> None:
+    """Start the next run of the queue; not while a run goes on or waits.
 
     An occurrence of a schedule has a run of its own, when what was queued before it is over. It
     withdraws no open run: what a person sends does, and goes before it then.
 
     Args:
-        only_occurrence: start the run of the next occurrence, whatever else is queued.
+        slot: of the agent.
+        asked: a `run` that is asked for now. It is queued, unless it begins at once: then its
+            message is in the first record of the run alone.
+        is_held: whether messages that were sent stay in the queue until the next `run`.
+        with_occurrences: whether it may be the run of an occurrence.
 
     """
     if slot.phase.has_run_task or (starts.open_run(slot) is not None and _keeps_run(slot)):
         return
-    activation = slot.current
-    queue = activation.state.queue
+    state = slot.state
+    if asked is None and not state.queue:
+        return
+    with_occurrences = with_occurrences and starts.open_run(slot) is None
     try:
         at = slot.services.clock.now()
     except BaseException as error:  # the application's clock: the waiters get its error
         logger.exception(
             "the clock raised: agent %r starts no run", slot.id, extra=log_extra(slot.id)
         )
-        slot.refuse_waiters(as_exception(slot.id, error))
+        error = as_exception(slot.id, error)
+        slot.refuse_waiters(error)
+        if asked is not None:
+            refuse(asked.future, error)
         return
-    occurrence = next_occurrence(queue) if queue else None
-    if occurrence is not None and (only_occurrence or _is_next(slot, occurrence)):
-        starts.start_occurrence(slot, occurrence, at)
-    elif activation.queued_runs:
-        next_run, *later = activation.queued_runs
-        activation.queued_runs = tuple(later)
-        request = next_run.request
-        is_taken = run_of(slot, request.message_id) is not None
-        if is_taken or (request.message is None and request.message_id not in queue):
-            # A host that had the agent meanwhile may have done it, and this one has it again
-            # (test_a_posted_run_that_was_taken_back_is_not_done_again_by_its_owner).
-            _answer_without_run(slot, request, next_run.options)
-            start_next(slot)
+    queue = state.queue if asked is None else {**state.queue, asked.message_id: _own(asked)}
+    turn = _turn(slot, queue, is_held, with_occurrences)
+    if asked is not None:
+        if turn and turn[-1].message_id == asked.message_id:
+            _wait_in_queue(slot, asked)
+            starts.start_turn(slot, turn, at, keeps_id=asked.was_elsewhere)
+            return
+        _queue(slot, asked)
+    while turn:
+        try:
+            starts.start_turn(slot, turn, at)
+        except UsageError as error:
+            refuse_turn(slot, turn[-1].message_id, error)
+            turn = _turn(slot, state.queue, is_held, with_occurrences)
         else:
-            starts.start_run(slot, next_run, next_run.messages_ahead, at)
-    elif queue:
-        starts.start_run(slot, None, tuple(queue), at)
+            return
 
 
-def _answer_without_run(slot: AgentSlot, request: RunRequest, options: RunOptions) -> None:
-    """The message that a request waited for is in the queue no longer."""
-    if request.message_id is not None and is_known(slot, request.message_id):
-        _wait_for_run_of(slot, request.message_id, request, options)
-    else:
-        _refuse_cancelled(slot, request)
+def _own(asked: RunRequest) -> QueuedMessage:
+    """A `run` as it is in the queue."""
+    return QueuedMessage(
+        asked.message_id,
+        asked.message,
+        steer=False,
+        self_sent=False,
+        context={**asked.context},
+        choices=asked.choices,
+    )
 
 
-def _is_next(slot: AgentSlot, occurrence: QueuedMessage) -> bool:
-    """Whether nothing that was queued before an occurrence is still to be run."""
-    if starts.open_run(slot) is not None:
-        return False
-    if slot.current.queued_runs:
-        return occurrence.message_id in slot.current.queued_runs[0].messages_ahead
-    return next(iter(slot.current.state.queue)) == occurrence.message_id
+def _turn(
+    slot: AgentSlot, queue: dict[str, QueuedMessage], is_held: bool, with_occurrences: bool
+) -> list[QueuedMessage]:
+    """The messages of the next run, as many as fit into its first record."""
+    turn = next_turn(queue, is_held=is_held, with_occurrences=with_occurrences)
+    return starts.fitting(slot, turn)
+
+
+def run_of_turn(slot: AgentSlot, begins: Beginning) -> str | None:
+    """The id of the `run` that waits, and for which a turn is to begin; None where there is none.
+
+    Of a `run` before which too much was sent for one turn with it, only the first part begins.
+    """
+    queue = slot.state.queue
+    if begins.asked is not None:
+        return begins.asked if begins.asked in queue else None
+    turn = next_turn(queue, is_held=True, with_occurrences=False)
+    fitting = starts.fitting(slot, turn)
+    is_first_part = tuple(each.message_id for each in fitting) == begins.message_ids
+    return turn[-1].message_id if turn and is_first_part else None
+
+
+def start_behind(slot: AgentSlot, begins: Beginning, asked: str | None) -> None:
+    """Start the next run behind a turn that could not begin.
+
+    Messages of that turn that were sent are still in the queue, and go into the next one. Alone
+    they begin none if they have failed alone, and an occurrence of a schedule is passed over: each
+    would fail again and again.
+
+    Args:
+        slot: of the agent.
+        begins: the turn.
+        asked: the id of the `run` that was refused, as of `run_of_turn`.
+
+    """
+    queue = slot.state.queue
+    failed = [queue[each] for each in begins.message_ids if each in queue]
+    start_next(
+        slot,
+        is_held=asked is None or starts.open_run(slot) is not None or is_held(slot.state),
+        with_occurrences=all(each.occurrence is None for each in failed),
+    )
+
+
+def record_refusal(slot: AgentSlot, message_id: str, error: Exception) -> None:
+    """Record that a `run` which waits for its turn may not begin."""
+    if not isinstance(error, UnderstudyError):
+        error = UnderstudyError(f"{type(error).__name__}: {shown(error)}")
+    ledger, now = slot.current.ledger, slot.services.clock.now()
+    ledger.record(MessageRefused(message_id=message_id, error=error.to_dict(), at=now))
+
+
+def refuse_turn(slot: AgentSlot, message_id: str, error: Exception) -> None:
+    """Record that a `run` may not begin, and give the error to those who wait for it."""
+    record_refusal(slot, message_id, error)
+    for waiter in slot.take_waits(waits_for(message_id)):
+        refuse_when_durable(slot, waiter.future, error)

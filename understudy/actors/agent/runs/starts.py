@@ -11,17 +11,24 @@ from typing import Any
 from pydantic_ai.messages import ModelRequest, UserPromptPart
 
 from understudy._base.context_codecs import Context
-from understudy.actors.agent.activation import QueuedRun
+from understudy.actors.agent.activation import Beginning
 from understudy.actors.agent.events import Status
-from understudy.actors.agent.messages import AgentKey, OnRun, Retry, RunChoices, RunRequest
+from understudy.actors.agent.messages import AgentKey, OnRun, Retry, options_of
 from understudy.actors.agent.phase import Phase
 from understudy.actors.agent.planner import RECORD_BYTES
-from understudy.actors.agent.slot import AgentSlot
+from understudy.actors.agent.replies import answer_earlier
+from understudy.actors.agent.slot import AgentSlot, waits_for
 from understudy.actors.agent.task import start_run_task
 from understudy.agent.run_environment import RunOptions
 from understudy.errors import JournalFailed, RecordRefused
 from understudy.outcomes import Outcome
-from understudy.state.plans import Occurrence, QueuedMessage, retry_id
+from understudy.state.plans import (
+    Occurrence,
+    QueuedMessage,
+    RunChoices,
+    retry_id,
+    run_named_by,
+)
 from understudy.state.records import MessageQueued
 from understudy.state.run_state import RunState
 from understudy.stopping import StopSignal
@@ -33,6 +40,12 @@ def open_run(slot: AgentSlot) -> RunState | None:
     return run if run is not None and not run.over else None
 
 
+def current_run(slot: AgentSlot) -> str | None:
+    """The id of the run that begins, or is open; None where there is neither."""
+    begins, run = slot.current.beginning, open_run(slot)
+    return begins.run_id if begins is not None else run.run_id if run is not None else None
+
+
 def note_run(slot: AgentSlot, on_run: OnRun) -> None:
     """Say which run is open."""
     run = open_run(slot)
@@ -40,84 +53,80 @@ def note_run(slot: AgentSlot, on_run: OnRun) -> None:
         on_run(run.run_id)
 
 
-def start_occurrence(slot: AgentSlot, queued: QueuedMessage, at: datetime) -> None:
-    """Start the run of an occurrence of a schedule."""
-    parts = [
-        replace(part, timestamp=at) if isinstance(part, UserPromptPart) else part
-        for part in queued.message.parts
-    ]
-    message = replace(queued.message, parts=parts, timestamp=at)
-    options = slot.current.agent.run_options()
-    begun = _begin(slot, message, options, (queued.message_id,), queued.context, queued.occurrence)
-    _run(slot, Phase.BEGINNING, begun)
-
-
-def start_run(
-    slot: AgentSlot, queued_run: QueuedRun | None, messages_ahead: tuple[str, ...], at: datetime
+def start_turn(
+    slot: AgentSlot, turn: list[QueuedMessage], at: datetime, *, keeps_id: bool = True
 ) -> None:
-    """Start a run with the messages that were queued before it and, last, its own message."""
+    """Start the run of these messages.
+
+    Args:
+        slot: of the agent.
+        turn: the messages, in their order: an occurrence of a schedule, or messages that were sent
+            and, last, that of a `run`. Those that are not in the queue are in the first record of
+            the run alone.
+        at: the time.
+        keeps_id: whether the id of the last message is kept, where `run` has made it. It is not
+            needed where no other host has it, as the run has it too.
+
+    Raises:
+        UsageError: if the options of a `run` do not fit the definition any more.
+
+    """
     activation = slot.current
-    messages = [
-        queued
-        for key, queued in activation.state.queue.items()
-        if key in messages_ahead and queued.occurrence is None
-    ]
-    if queued_run is not None and messages:
-        own = queued_run.request.message
-        if not _fit_one_record(slot, messages, own):
-            # after a run of the messages ahead
-            activation.queued_runs = (queued_run, *activation.queued_runs)
-            queued_run = None
-    while len(messages) > 1 and not _fit_one_record(slot, messages, None):
-        messages.pop()
-    parts = [part for queued in messages for part in queued.message.parts]
-    ids = [queued.message_id for queued in messages]
-    context: Context = messages[-1].context if messages else {}
-    options = activation.agent.run_options()
-    callers: tuple[AgentKey, ...] = ()
-    go_on = queued_run is not None and queued_run.request.go_on
-    activation.beginning = queued_run.request if queued_run is not None else None
-    if queued_run is not None:
-        request, options = queued_run.request, queued_run.options
-        callers = request.callers
-        if request.message is not None:
-            parts = parts + list(request.message.parts)  # `+=` leaves room for more
-            context = request.context
-            ids += [request.message_id] if request.message_id is not None else []
-        activation.outcome_futures += (request.future,)
-    message = ModelRequest(parts=parts, timestamp=at)
-    begun = _begin(slot, message, options, tuple(ids), context, go_on=go_on)
+    last = turn[-1]
+    choices = last.choices or RunChoices()
+    options = options_of(choices, activation.agent)
+    if last.occurrence is None:
+        parts = [part for queued in turn for part in queued.message.parts]
+    else:
+        parts = [
+            replace(part, timestamp=at) if isinstance(part, UserPromptPart) else part
+            for part in last.message.parts
+        ]
+    run_id = run_named_by(last.message_id) or slot.services.new_id()
+    waiting = [each for queued in turn for each in slot.waiting(waits_for(queued.message_id))]
+    callers = tuple(key for each in waiting for key in each.callers)
+    queue, is_asked = activation.state.queue, last.choices is not None
+    activation.beginning = Beginning(
+        run_id,
+        tuple(queued.message_id for queued in turn),
+        last.message_id if is_asked and last.message_id in queue else None,
+    )
+    taken = turn if keeps_id or run_named_by(last.message_id) is None else turn[:-1]
+    begun = _begin(
+        slot,
+        run_id,
+        ModelRequest(parts=parts, timestamp=at),
+        options,
+        tuple(queued.message_id for queued in taken),
+        last.context,
+        last.occurrence,
+        go_on=choices.go_on,
+    )
     _run(slot, Phase.BEGINNING, begun, callers)
 
 
 def start_retry(slot: AgentSlot, retry: Retry, run_id: str) -> None:
     """Start a run that continues this one, which failed and is the last."""
-    activation = slot.current
-    on_retried = retry.on_retried
-    activation.beginning = RunRequest(
-        message=None,
-        choices=RunChoices(),
-        options=None,
-        future=retry.future,
-        message_id=retry_id(run_id),
-        on_run=None if on_retried is None else partial(on_retried, run_id),
-    )
-    activation.outcome_futures += (retry.future,)
-    _run(slot, Phase.BEGINNING, _begin(slot, None, None, (), {}, go_on=True))
+    activation, on_retried = slot.current, retry.on_retried
+    new = slot.services.new_id()
+    activation.beginning = Beginning(new, (retry_id(run_id),))
+    slot.wait(new, retry.future, on_run=None if on_retried is None else partial(on_retried, run_id))
+    _run(slot, Phase.BEGINNING, _begin(slot, new, None, None, (), {}, go_on=True))
 
 
-def _fit_one_record(
-    slot: AgentSlot, queued: list[QueuedMessage], last: ModelRequest | None
-) -> bool:
-    """Whether these messages together are small enough for the first record of one run."""
-    messages = [item.message for item in queued] + ([last] if last is not None else [])
-    if len(messages) == 1:
-        return True  # checked when it was accepted
-    merged = ModelRequest(parts=[part for message in messages for part in message.parts])
-    ids = "".join(item.message_id for item in queued)
+def fitting(slot: AgentSlot, turn: list[QueuedMessage]) -> list[QueuedMessage]:
+    """As many of the first messages of a turn as fit into the first record of one run."""
+    while len(turn) > 1 and not _fit_one_record(slot, turn):
+        turn = turn[:-1]
+    return turn
+
+
+def _fit_one_record(slot: AgentSlot, turn: list[QueuedMessage]) -> bool:
+    merged = ModelRequest(parts=[part for queued in turn for part in queued.message.parts])
+    ids = "".join(queued.message_id for queued in turn)
     record = MessageQueued(message_id=ids, message=merged, steer=False, self_sent=False)
     try:
-        slot.current.ledger.check(record, spare=RECORD_BYTES + 8 * len(queued))
+        slot.current.ledger.check(record, spare=RECORD_BYTES + 8 * len(turn))
     except RecordRefused:
         return False
     return True
@@ -125,6 +134,7 @@ def _fit_one_record(
 
 async def _begin(
     slot: AgentSlot,
+    run_id: str,
     message: ModelRequest | None,
     options: RunOptions | None,
     message_ids: tuple[str, ...],
@@ -141,6 +151,7 @@ async def _begin(
         message,
         options=options,
         environment=slot.environment(),
+        run_id=run_id,
         message_ids=message_ids,
         occurrence=occurrence,
         context=context,
@@ -157,9 +168,25 @@ def _run_recorded(slot: AgentSlot) -> StopSignal | None:
     activation.cancellation_arrived()
     begun, activation.beginning = activation.beginning, None
     if begun is not None:
-        note_run(slot, begun.on_run)
+        # Not before: of a run that may not begin, those messages stay in the queue that were sent,
+        # and who waits for one of them waits on
+        # (test_who_waits_for_a_sent_message_is_not_told_that_the_run_of_its_turn_is_refused).
+        for message_id in begun.message_ids:
+            slot.rename_waits(waits_for(message_id), begun.run_id)
+        for waiter in slot.waiting(begun.run_id):
+            note_run(slot, waiter.on_run)
+        # Of a run that this one has withdrawn
+        # (test_who_asks_for_a_run_that_lacks_its_deps_while_another_one_withdraws_it_is_told).
+        for run_id in [each for each in slot.waits or () if _is_of_other_run(each, begun.run_id)]:
+            for waiter in slot.take_waits(run_id):
+                answer_earlier(slot, waiter.future, run_id)
     signal, activation.early_cancel = activation.early_cancel, None
     return signal
+
+
+def _is_of_other_run(key: str, run_id: str) -> bool:
+    """Whether a key of the table of waits is of a run, and not of this one."""
+    return key != run_id and not key.startswith("/")
 
 
 def continue_run(slot: AgentSlot) -> None:

@@ -60,7 +60,7 @@ def _start_what_came(slot: AgentSlot, *, message: bool) -> None:
     if message:
         run_queue.start_next(slot)
     elif next_occurrence(slot.current.state.queue) is not None:
-        run_queue.start_next(slot, only_occurrence=True)
+        run_queue.start_next(slot, is_held=True)
 
 
 def tell_due(slot: AgentSlot) -> None:

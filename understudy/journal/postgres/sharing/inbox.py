@@ -10,7 +10,6 @@ from understudy.errors import StoreUnavailable
 from understudy.journal.postgres.reader import PostgresReader
 from understudy.journal.postgres.sql import Fetch, Rows
 from understudy.journal.shared import (
-    QUEUEING,
     Hint,
     Place,
     Post,
@@ -71,7 +70,6 @@ FROM agents a CROSS JOIN LATERAL (
     SELECT *, row_number() OVER (ORDER BY i.id) AS nth FROM inbox i
     WHERE i.agent = a.key AND i.incarnation = a.incarnation AND i.reply IS NULL
         AND i.id <> ALL(%(in_hand)s::bigint[])
-        AND (a.agent_id <> ALL(%(full)s::text[]) OR i.kind <> ALL(%(queueing)s::text[]))
     ORDER BY i.id LIMIT %(limit)s
 ) i
 WHERE a.owner = %(own_id)s AND NOT a.deleted AND {which}
@@ -194,7 +192,7 @@ class PostgresInbox(PostgresReader):
     def posted(self, wanted: Wanted) -> list[Posted]:
         if self.host_id is None:
             return []
-        values = {**wanted._asdict(), "own_id": self.host_id, "queueing": list(QUEUEING)}
+        values = {**wanted._asdict(), "own_id": self.host_id}
         rows = self._read(POSTED if wanted.agent_ids is None else POSTED_TO, values)
         return [Posted(*row) for row in rows]
 

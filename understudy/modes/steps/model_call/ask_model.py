@@ -7,7 +7,7 @@ what they raise themselves is a failure of the hook.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 
@@ -17,8 +17,8 @@ from pydantic_ai.usage import RunUsage
 
 from understudy._base.error_texts import error_text, message_of
 from understudy._base.event_loops import is_cancelled
-from understudy._base.json_values import shown
-from understudy.errors import JournalFailed, ModelFailed, ModelRefused, StreamBroken, UsageError
+from understudy._base.json_values import check_text, shown
+from understudy.errors import ModelFailed, ModelRefused, StreamBroken, UsageError
 from understudy.events import ReplyStarted
 from understudy.interrupts import Defer
 from understudy.models.preparation import needs_preparation, prepared
@@ -31,14 +31,13 @@ from understudy.models.reply_checks import (
     fault_of,
 )
 from understudy.models.reply_text import with_valid_text
+from understudy.modes.steps.hooks_around import HooksAround
 from understudy.modes.steps.model_call.deltas import DeltaEmitter
-from understudy.modes.steps.model_call.request import check_changed, parameters_of
+from understudy.run.definition import AgentDefinition
 from understudy.run.hooks import Hook, HookFailed
 from understudy.run.model_input import ModelInput
 from understudy.run.run import Run
 from understudy.state.costs import Lines, adding, is_priced, line_of
-
-_Ask = Callable[[ModelInput], Awaitable[ModelResponse]]
 
 
 @dataclass(slots=True)
@@ -48,9 +47,9 @@ class Answer:
     response: ModelResponse
     model: Model
     error: StreamBroken | ModelFailed | None = None
-    """It is kept, but it is no answer: the run ends by this error."""
+    """The error by which the run ends: the reply is kept, but is no answer."""
     seconds: float = 0.0
-    """How long a rejected one took."""
+    """The seconds that a rejected reply took."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,9 +59,9 @@ class PutOff:
     middleware: str
     defer: Defer
     used: RunUsage | None
-    """What replies used that were no answer."""
+    """The usage of replies that were no answer."""
     costs: Lines
-    """What they cost, if they were priced."""
+    """The cost of these replies, if they were priced."""
 
 
 async def ask_model(run: Run, request: ModelInput) -> Answer | ModelFailed | PutOff:
@@ -84,59 +83,16 @@ async def ask_through(
     run: Run, request: ModelInput, call: ModelCall, hooks: Sequence[Hook]
 ) -> Answer | ModelFailed:
     """The answer of a model call, through these hooks around it."""
-    chain: _Ask = call.ask
-    for hook in reversed(hooks):
-        chain = _link(run, hook, chain, call)
     try:
-        response = await chain(request)
-        if call.ended is not None:
-            raise call.ended  # whatever a hook made of it
+        response = await (call.through(run, hooks, request) if hooks else call.innermost(request))
     except Exception as error:
-        if not call.raised_by_model(error):
+        if not call.raised_inside(error):
             raise
         return call.failed(error)
     return call.answer(response)
 
 
-def _link(run: Run, hook: Hook, inner: _Ask, call: ModelCall) -> _Ask:
-    async def link(request: ModelInput) -> ModelResponse:
-        async def rest(changed: ModelInput) -> ModelResponse:
-            # Here, so that the error names the middleware that passed it on.
-            if not isinstance(changed, ModelInput):
-                wanted = "next takes the request, or request.replace(...)"
-                raise UsageError(f"{wanted}, got {shown(changed)}")
-            try:
-                check_changed(hook, request, changed)
-            except HookFailed as failed:
-                call.ended = failed
-                raise
-            return await inner(changed)
-
-        try:
-            returned = await hook.around(run, request, rest)
-            if not isinstance(returned, ModelResponse):
-                raise UsageError(f"it returned {returned!r}; return what next returned")
-            return returned
-        except (Exception, asyncio.CancelledError) as error:
-            if isinstance(error, asyncio.CancelledError) and is_cancelled():
-                raise
-            if isinstance(error, (HookFailed, JournalFailed)):
-                call.ended = error  # a hook around this one cannot make a reply of it
-                raise
-            if call.raised_by_model(error):
-                raise
-            if isinstance(error, Defer) and request.ask_key is not None:
-                error = UsageError("Defer was raised in run.ask_model, which waits where it is")
-            elif isinstance(error, Defer) and call.has_reply:
-                error = UsageError("Defer was raised after a reply came: raise it before `next`")
-            failed = HookFailed(hook.failure(error))
-            call.ended = failed
-            raise failed from error
-
-    return link
-
-
-class ModelCall:
+class ModelCall(HooksAround[ModelInput, ModelResponse]):
     """One model call of a turn: every request that is made for it, and what came of each."""
 
     # As long as nothing goes wrong: most calls are made once, and keep nothing but an answer.
@@ -147,14 +103,13 @@ class ModelCall:
     _last_failed: Model | None = None
     _raised: tuple[BaseException, ...] = ()
     _broken: Answer | None = None
-    ended: Exception | None = None
-    """No model is asked any more: the caller gets this error."""
+    caught = (Exception, asyncio.CancelledError)
 
     def __init__(self, run: Run) -> None:
         self._run = run
         self._deltas = DeltaEmitter(run) if run.streaming else None
 
-    async def ask(self, request: ModelInput) -> ModelResponse:
+    async def innermost(self, passed: ModelInput) -> ModelResponse:
         """The answer of the request's model.
 
         Raises:
@@ -166,20 +121,20 @@ class ModelCall:
             raise self.ended
         if self._asking:
             raise UsageError("next was called while another call of it runs: await that one first")
-        model = run.models[0] if request.model is None else request.model
+        model = run.models[0] if passed.model is None else passed.model
         if self._deltas is not None and self._deltas.said_text:
             # After an answer, which a hook did not like.
             raise UsageError("next was called again after text of a reply was emitted")
-        parameters = self._begin(model, request)
+        parameters = self._begin(model, passed)
         self._asking = True
         try:
             since = run.clock.monotonic()
-            answer, fault = await self._answered(model, request, parameters)
+            answer, fault = await self._answered(model, passed, parameters)
             if fault is not None:
                 since = self._reject(answer, since)
                 if not isinstance(fault, EmptyReply):
                     raise fault
-                answer, fault = await self._answered(model, request, parameters)
+                answer, fault = await self._answered(model, passed, parameters)
                 if fault is not None:
                     self._reject(answer, since)
                     raise fault
@@ -280,9 +235,31 @@ class ModelCall:
         self._rejected += (answer,)
         return now
 
-    def raised_by_model(self, error: BaseException) -> bool:
-        """Whether a model raised this error."""
+    def raised_inside(self, error: BaseException) -> bool:
         return any(error is known for known in self._raised)
+
+    def check_passed_on(self, hook: Hook, given: ModelInput, passed: object) -> None:
+        if not isinstance(passed, ModelInput):
+            wanted = "next takes the request, or request.replace(...)"
+            raise UsageError(f"{wanted}, got {shown(passed)}")
+        try:
+            check_changed(hook, given, passed)
+        except HookFailed as failed:
+            self.ended = failed
+            raise
+
+    def check_returned(self, returned: object) -> None:
+        if not isinstance(returned, ModelResponse):
+            raise UsageError(f"it returned {returned!r}; return what next returned")
+
+    def end_by(
+        self, hook: Hook, given: ModelInput, error: BaseException, *, has_passed_on: bool
+    ) -> BaseException:
+        if isinstance(error, Defer) and given.ask_key is not None:
+            error = UsageError("Defer was raised in run.ask_model, which waits where it is")
+        elif isinstance(error, Defer) and self.has_reply:
+            error = UsageError("Defer was raised after a reply came: raise it before `next`")
+        return super().end_by(hook, given, error, has_passed_on=has_passed_on)
 
     @property
     def has_reply(self) -> bool:
@@ -291,7 +268,7 @@ class ModelCall:
 
     @property
     def used(self) -> RunUsage | None:
-        """What replies used that were no answer; None without one."""
+        """The usage of replies that were no answer; None without a reply."""
         if not self._rejected:
             return None
         used = RunUsage(requests=len(self._rejected))
@@ -301,7 +278,7 @@ class ModelCall:
 
     @property
     def costs(self) -> Lines:
-        """What they cost, where they were priced."""
+        """The cost of replies that were no answer, where they were priced."""
         replies = [each.response for each in self._rejected if is_priced(each.response.usage)]
         name = self._run.current.agent
         return adding((), (line_of(name, each.model_name, each.usage) for each in replies))
@@ -393,3 +370,62 @@ async def _stream(
             received, model, StreamBroken(model=model.model_name, cause=error_text(error))
         )
     return Answer(response, model)
+
+
+def parameters_of(run: Run, prompt: ModelInput) -> ModelRequestParameters:
+    """The parameters of this request; those of the last one where nothing in them has changed."""
+    last = run.parameters
+    if last is not None:
+        sent, parameters = last
+        same_tools = sent.tools is prompt.tools and sent.native_tools is prompt.native_tools
+        if same_tools and sent.instructions == prompt.instructions:
+            return parameters
+    parameters = prompt.parameters()
+    if run.current.until_tool is None:
+        ask_for_output(parameters, run.definition)
+    run.parameters = prompt, parameters
+    return parameters
+
+
+def ask_for_output(parameters: ModelRequestParameters, definition: AgentDefinition) -> None:
+    """Make the parameters ask for the final answer in the agent's output mode, if it has one."""
+    output, output_tool = definition.output, definition.output_tool
+    if output is None or output.mode is None:
+        return
+    parameters.output_mode = output.mode
+    if output_tool is None:
+        parameters.output_object = output.object_definition()
+    else:
+        parameters.output_tools = [replace(output_tool.definition, kind="output")]
+        parameters.allow_text_output = False
+
+
+def check_changed(hook: Hook, before: ModelInput, after: ModelInput) -> None:
+    """Check what a hook has put into a request; what was there before it is valid.
+
+    Raises:
+        HookFailed: for what cannot be sent.
+
+    """
+    messages: list[ModelMessage] = []
+    if after.messages is not before.messages:
+        known = {id(message) for message in before.messages}
+        messages = [message for message in after.messages if id(message) not in known]
+    added = (
+        ("instructions", after.instructions),
+        ("messages", messages),
+        ("settings", after.settings if after.settings is not before.settings else None),
+        (
+            "native tools",
+            after.native_tools if after.native_tools is not before.native_tools else (),
+        ),
+    )
+    model = after.model
+    try:
+        if model is not None and not isinstance(model, Model):
+            raise UsageError(f"the `model` of a request must be a Pydantic AI Model, got {model!r}")
+        for what, value in added:
+            if value:
+                check_text(value, what=f"the text of the {what} that it returned")
+    except UsageError as error:
+        raise HookFailed(hook.failure(error)) from error

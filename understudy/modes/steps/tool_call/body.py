@@ -147,11 +147,12 @@ async def _body(run: Run, ready: ReadyCall) -> Any:
 
 @contextlib.contextmanager
 def _given_up_after_limit(run: Run, call: Call, limit: float) -> Iterator[None]:
-    """Where the call goes on after its limit, a runtime gives the attempt up.
+    """Give the attempt up, in a runtime, where the call continues after its limit.
 
     The next one finds that the limit passed: an idempotent call is not called once more.
     """
-    if run.abandon_later is None:
+    abandon_later = run.environment.abandon_later
+    if abandon_later is None:
         yield
         return
     ending: asyncio.Task[None] | None = None
@@ -159,9 +160,8 @@ def _given_up_after_limit(run: Run, call: Call, limit: float) -> Iterator[None]:
 
     def limit_passed() -> None:
         nonlocal ending
-        assert run.abandon_later is not None, "checked above"
         ledger.on_fence += (record,)
-        ending = run.abandon_later()
+        ending = abandon_later()
 
     def record() -> None:
         run.ledger.record(Once(key=LIMIT_PASSED + call.key, value=limit))
@@ -216,7 +216,7 @@ async def _call_function(
 
 
 def _accepts_late_result(run: Run) -> bool:
-    """Whether a record made now is still read: while the run goes on, or by an actor's ledger."""
+    """Whether a record made now is still read: by the open run, or by an actor's ledger."""
     outlives = run.root.ledger.outlives_run
     return not run.root.closed if outlives is None else outlives
 

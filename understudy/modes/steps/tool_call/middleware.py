@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Awaitable, Callable
+from collections.abc import Sequence
 from typing import Any
 
 from pydantic_core import to_json
 
 from understudy._base.json_values import NotJsonError, as_json, checked_json, shown
 from understudy.errors import JournalFailed, UsageError
+from understudy.modes.steps.hooks_around import HooksAround
 from understudy.modes.steps.questions import interrupts_in, is_own
 from understudy.modes.steps.tool_call.arguments import (
     ReadyCall,
@@ -40,152 +41,115 @@ GIVEN_UP = "a middleware gave it up before it had answered"
 
 
 async def call_through_hooks(run: Run, ready: ReadyCall) -> tuple[Any, bool]:
-    """The call inside all `wrap_tool_call` hooks; what they return, and whether they called it.
-
-    Their own exceptions are failures of the hook.
-
-    `raised` has the errors of the tool, which a hook may turn into a result; `ended` has what ends
-    the call whatever a hook makes of it: also the failure of a hook inside it, and of the store
-    (test_a_wrapper_that_fails_inside_another_one_fails_the_run_whatever_that_one_does).
-    """
-    raised: list[Exception] = []
-    ended: list[BaseException] = []
-    entered = False
-    unanswered = 0
-    """How often the body was entered, and has neither returned nor raised since."""
-
-    async def innermost(call: ToolCall) -> Any:
-        nonlocal entered, unanswered
-        if ended:
-            raise ended[0]  # also if the hook caught it and calls `next` again
-        try:
-            if entered and not _may_repeat(ready.call):
-                raise InDoubt("a middleware asked for it once more, which may repeat its effect")
-            if entered:
-                record_started(run, ready, goes_on=True)
-                await run.durable()
-            entered = True
-            changed = await _as_changed(run, ready, before, call)
-            unanswered += 1
-            try:
-                returned = await tried(run, changed)
-            except Exception:
-                unanswered -= 1
-                raise
-            unanswered = 0  # under one key a result speaks for each attempt
-            return returned
-        except (CallEnded, HookFailed, JournalFailed) as end:
-            ended.append(end)
-            raise
-        except Exception as error:
-            raised.append(error)
-            raise
-
-    def is_given_up() -> bool:
-        """Whether a hook has cancelled the body, or left it in a task of its own."""
-        return unanswered > 0 and ready.call.effect != "read_only"
-
-    original = as_tool_call(run, ready)
-    before = to_json(original.arguments)  # a hook may change them in place
-    chain: Callable[[ToolCall], Any] = innermost
-    for hook in reversed(run.definition.hooks.wrap_tool_call):
-        chain = _link(run, hook, chain, raised, ended, original)
+    """The call inside all `wrap_tool_call` hooks; what they return, and whether they called it."""
+    around = _CallInHooks(run, ready)
     try:
-        returned = await _unless_ended(run, chain(original), ended)
+        returned = await around.through(run, run.definition.hooks.wrap_tool_call, around.original)
     except ToolStop as stop:
-        stop.is_before_body = not entered
-        if stop.doubt is None and is_given_up():
+        stop.is_before_body = not around.entered
+        if stop.doubt is None and around.is_given_up:
             stop.doubt = GIVEN_UP
         raise
     except JournalFailed:
         raise
     except HookFailed:
-        if not entered:  # the tool did not run, so the call is not in doubt
+        if not around.entered:  # the tool did not run, so the call is not in doubt
             record_not_run(run, ready.call)
         raise
     except Exception as error:
-        if is_given_up():
+        if around.is_given_up:
             raise InDoubt(GIVEN_UP) from error
         raise
-    if is_given_up():  # what the hook returns is no result of the tool
+    if around.is_given_up:  # what the hook returns is no result of the tool
         raise InDoubt(GIVEN_UP)
-    return returned, entered
+    return returned, around.entered
+
+
+class _CallInHooks(HooksAround[ToolCall, Any]):
+    """A call of a tool in the hooks around it."""
+
+    def __init__(self, run: Run, ready: ReadyCall) -> None:
+        self._run = run
+        self._ready = ready
+        self.original = as_tool_call(run, ready)
+        self._before = to_json(self.original.arguments)  # a hook may change them in place
+        self._raised: list[Exception] = []
+        """The errors of the tool, which a hook may turn into a result."""
+        self.entered = False
+        self._unanswered = 0
+        """How often the body was entered, and has neither returned nor raised since."""
+
+    @property
+    def is_given_up(self) -> bool:
+        """Whether a hook has cancelled the body, or left it in a task of its own."""
+        return self._unanswered > 0 and self._ready.call.effect != "read_only"
+
+    async def innermost(self, passed: ToolCall) -> Any:
+        run, ready = self._run, self._ready
+        if self.ended is not None:
+            raise self.ended  # also if the hook caught it and calls `next` again
+        try:
+            if self.entered and not _may_repeat(ready.call):
+                raise InDoubt("a middleware asked for it once more, which may repeat its effect")
+            if self.entered:
+                record_started(run, ready, goes_on=True)
+                await run.durable()
+            self.entered = True
+            changed = await _as_changed(run, ready, self._before, passed)
+            self._unanswered += 1
+            try:
+                returned = await tried(run, changed)
+            except Exception:
+                self._unanswered -= 1
+                raise
+            self._unanswered = 0  # under one key a result speaks for each attempt
+            return returned
+        except (CallEnded, HookFailed, JournalFailed) as end:
+            self.ended = end
+            raise
+        except Exception as error:
+            self._raised.append(error)
+            raise
+
+    async def through(self, run: Run, hooks: Sequence[Hook], given: ToolCall) -> Any:
+        try:
+            return await super().through(run, hooks, given)
+        except BaseExceptionGroup as group:  # a hook called `next` in a task group
+            uncancel_after_task_group(run)
+            signal = self.ended or control_signal(group)
+            if signal is None:
+                raise
+            raise signal from group
+
+    def raised_inside(self, error: BaseException) -> bool:
+        return any(error is known for known in self._raised)
+
+    def check_passed_on(self, hook: Hook, given: ToolCall, passed: object) -> None:
+        if not isinstance(passed, ToolCall):
+            raise UsageError(
+                f"next takes the call, or call.replace(arguments), got {shown(passed)}"
+            )
+        arguments = passed.arguments
+        if isinstance(arguments, dict) and all(isinstance(key, str) for key in arguments):
+            with contextlib.suppress(NotJsonError):
+                as_json(arguments)
+                return
+        checked_json(arguments, what=f"next(call): `call.arguments` for {passed.tool_name!r}")
+
+    def end_by(
+        self, hook: Hook, given: ToolCall, error: BaseException, *, has_passed_on: bool
+    ) -> BaseException:
+        signal = control_signal(error)
+        if isinstance(signal, ToolStop):
+            return signal
+        if isinstance(signal, ToolInterrupt) and not has_passed_on:
+            return HookAsks(self.original, interrupts_in(error), hook.failure(error))
+        return super().end_by(hook, given, error, has_passed_on=has_passed_on)
 
 
 def _may_repeat(call: Call) -> bool:
     """Whether a hook may call `next` again: it does not harm, as the tool was declared."""
     return call.effect != "effects"
-
-
-async def _unless_ended(run: Run, chain: Awaitable[Any], ended: list[BaseException]) -> Any:
-    """What the hooks return, unless something ended the call inside them."""
-    try:
-        returned = await chain
-    except BaseExceptionGroup as group:  # a hook called `next` in a task group
-        uncancel_after_task_group(run)
-        if ended:
-            raise ended[0] from group
-        signal = control_signal(group)
-        if signal is None:
-            raise
-        raise signal from group
-    if ended:
-        raise ended[0]
-    return returned
-
-
-def _link(
-    run: Run,
-    hook: Hook,
-    inner: Callable[[ToolCall], Any],
-    raised: list[Exception],
-    ended: list[BaseException],
-    original: ToolCall,
-) -> Callable[[ToolCall], Any]:
-    passed_on = False
-
-    async def rest(call: ToolCall) -> Any:
-        nonlocal passed_on
-        _check_passed_on(call)
-        passed_on = True
-        return await inner(call)
-
-    async def link(call: ToolCall) -> Any:
-        try:
-            return await hook.around(run, call, rest)
-        except Exception as error:
-            if ended and error is not ended[0]:
-                raise ended[0] from error
-            if ended or any(error is known for known in raised):
-                raise  # what ended the call, or the tool's own error
-            signal = control_signal(error)
-            if isinstance(signal, ToolStop):
-                ended.append(signal)
-                raise signal from error
-            if isinstance(signal, ToolInterrupt) and not passed_on:
-                asked = HookAsks(original, interrupts_in(error), hook.failure(error))
-                ended.append(asked)
-                raise asked from error
-            failed = HookFailed(hook.failure(error))
-            ended.append(failed)
-            raise failed from error
-
-    return link
-
-
-def _check_passed_on(call: object) -> None:
-    """Raise a `UsageError` for what a hook must not pass to `next`: the hook has failed, no tool.
-
-    Checked where it is passed on, so that the error names the middleware that did it.
-    """
-    if not isinstance(call, ToolCall):
-        raise UsageError(f"next takes the call, or call.replace(arguments), got {shown(call)}")
-    arguments = call.arguments
-    if isinstance(arguments, dict) and all(isinstance(key, str) for key in arguments):
-        with contextlib.suppress(NotJsonError):
-            as_json(arguments)
-            return
-    checked_json(arguments, what=f"next(call): `call.arguments` for {call.tool_name!r}")
 
 
 async def _as_changed(run: Run, ready: ReadyCall, before: bytes, call: ToolCall) -> ReadyCall:

@@ -16,26 +16,34 @@ logger: logging.Logger = logging.getLogger(__name__)
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 CLOSING_SECONDS = 10.0
-"""How long one may take to close before it is cancelled."""
+"""The seconds that a resource may take to close before it is cancelled."""
 
 
-class Opens(Protocol[T_co]):
-    """What is opened: an object that can be the key of a dict, and is the same for all users."""
+class ToolSource(Protocol[T_co]):
+    """What tools share and open once: a connection, a pool. `ctx.shared(source)` brings it.
+
+    A runtime opens it for all its agents, at its first use, and closes it when it stops. A call of
+    `Agent.execute` or `resume` opens one of its own, and closes it at its end. It can be the key of
+    a dict, and is the same object for all users.
+    """
 
     def open(self) -> AbstractAsyncContextManager[T_co]:
-        """Open it: it is closed by leaving the context, which must not take long."""
+        """Open it, on the loop of the runtime.
+
+        It is closed by leaving the context, which must not take long.
+        """
 
 
 class SharedResources:
-    """What one owner has opened, on its event loop."""
+    """The resources that one owner has opened, on its event loop."""
 
     def __init__(self) -> None:
-        self._held: dict[Opens[Any], _Held[Any]] = {}
+        self._held: dict[ToolSource[Any], _Held[Any]] = {}
         self._ending: set[asyncio.Task[None]] = set()
         self._is_closed = False
 
-    async def get(self, source: Opens[T], *, instead_of: T | None = None) -> T:
-        """What `source` opens: as it is open already, or opened now.
+    async def get(self, source: ToolSource[T], *, instead_of: T | None = None) -> T:
+        """The resource of `source`: as it is open already, or opened now.
 
         Args:
             source: opens it.
@@ -88,7 +96,7 @@ class SharedResources:
 class _Held(Generic[T]):
     """One resource, and the task that holds it open."""
 
-    def __init__(self, source: Opens[T]) -> None:
+    def __init__(self, source: ToolSource[T]) -> None:
         self.source = source
         self.value: T | None = None
         self.stop = asyncio.Event()

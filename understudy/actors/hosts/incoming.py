@@ -1,4 +1,4 @@
-"""`PostedCalls`: what other hosts have posted for the agents of this one, and the answers to it."""
+"""`Incoming`: what other hosts have posted for the agents of this one, and the answers to it."""
 
 from __future__ import annotations
 
@@ -6,67 +6,73 @@ import asyncio
 import logging
 import secrets
 from collections import Counter, defaultdict
-from collections.abc import Iterable
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import pykka
 
 from understudy._base.event_loops import call_on
 from understudy._base.json_values import shown, text_of
-from understudy.actors.agent.messages import FromHost
+from understudy.actors.agent.activation import Activation
+from understudy.actors.agent.directory import Directory
+from understudy.actors.agent.messages import FromHost, RunRequest
 from understudy.actors.agent.replies import answer_when_durable
+from understudy.actors.agent.services import RuntimeServices
 from understudy.actors.agent.slot import AgentSlot
-from understudy.actors.hosts.call_bodies import OF_A_RUN, ONCE_AT_MOST, message_of, reply_value
-from understudy.actors.hosts.shared_host import SharedHost
-from understudy.errors import (
-    Fenced,
-    JournalFailed,
-    RecordRefused,
-    UnderstudyError,
-)
+from understudy.actors.hosts.wire import message_of, reply_value
+from understudy.actors.verbs import ROWS, Lasts, Repeat
+from understudy.errors import Fenced, JournalFailed, RecordRefused, UnderstudyError
 from understudy.journal.shared import Hint, Posted, Wanted, error_reply, to_reply
+from understudy.journal.shared_store import SharedStore
 from understudy.loop_actors.future import Future, refuse
 
 logger: logging.Logger = logging.getLogger(__name__)
 
 PAGE = 100
-"""Calls that are read at a time, and how many of one agent are in memory: of those that wait for
-their turn, and of the others. The rest waits in the table. Where so many wait for their turn, what
-does not (a cancellation) goes before those behind them."""
+"""How many calls are read at a time, and how many of one agent are in memory. The rest waits in the
+table."""
+NOBODY_KNOWS = "its owner went away while it did this call: nobody knows what came of it"
 
 
-WAITING = frozenset({"run", "outcome"})
-"""Kinds of calls that may be in hand for as long as other runs take."""
-LONG = WAITING | {"notify", "compact", "stop", "delete"}
-"""Those, and others that may take long."""
+class Queued(NamedTuple):
+    """That a posted `run` is recorded, and waits for its turn."""
+
+    id: str
+    """The id of its message."""
 
 
-class PostedCalls:
+class Incoming:
     """Has the agents of this runtime do what was posted for them. Lives on the runtime's loop.
 
     Args:
-        host: the runtime, and the store that it shares.
+        services: of the runtime.
+        directory: of its agents.
+        store: what hosts share of its store.
 
     """
 
-    def __init__(self, host: SharedHost) -> None:
-        self._services = host.services
-        self._directory = host.directory
-        self._shared = host.store
+    def __init__(
+        self,
+        services: RuntimeServices[AgentSlot, Activation],
+        directory: Directory,
+        store: SharedStore,
+    ) -> None:
+        self._services = services
+        self._directory = directory
+        self._shared = store
         self._reading = asyncio.Lock()
         self._all_wanted = False
         self._wanted: set[str] = set()
         """The agents whose calls are to be read."""
         self._reader: asyncio.Task[None] | None = None
         self._in_hand: defaultdict[str, dict[int, str]] = defaultdict(dict)
-        """The calls that are under way here, with their kinds, by agent."""
+        """The kinds of the calls that are under way here, by agent and by row."""
         self._left_out: set[str] = set()
         """Agents for which more may be posted than is in hand."""
         self._replied: set[int] = set()
-        """Those that were answered while calls were read: they may be among them."""
+        """Rows that were answered while rows were read: they may be among those."""
         self._followers: defaultdict[str, set[int]] = defaultdict(set)
-        """By agent, the hosts that wait for the outcome of its run."""
+        """The hosts that wait for the outcome of a run, by its agent."""
 
     def collect(self, agent_id: str | None = None) -> None:
         """Read what was posted for an agent, or for all; once more if that is under way.
@@ -106,9 +112,8 @@ class PostedCalls:
 
     def answered(self, slot: AgentSlot) -> None:
         """The run of an agent has an outcome: tell the hosts that wait for it."""
-        if slot.id in self._followers:
-            for host_id in self._followers.pop(slot.id):
-                self._services.start_task(self._tell(host_id, Hint("ended", 0, slot.id)), "telling")
+        for host_id in self._followers.pop(slot.id, ()):
+            self._services.start_task(self._tell(host_id, Hint("ended", 0, slot.id)), "telling")
 
     async def _tell(self, host_id: int, hint: Hint) -> None:
         try:
@@ -120,9 +125,8 @@ class PostedCalls:
 
     async def _taken(self, agent_ids: list[str] | None) -> list[tuple[AgentSlot, FromHost]]:
         """The messages of calls that are to be done now, those of each agent in their order."""
-        by_kind = {id: Counter(kinds.values()) for id, kinds in self._in_hand.items()}
-        busy = [id for id, each in by_kind.items() if _count(each.keys() - LONG, each) >= PAGE]
-        full = [id for id, each in by_kind.items() if _count(WAITING, each) >= PAGE]
+        counts = {id: Counter(map(_lasts, kinds.values())) for id, kinds in self._in_hand.items()}
+        busy = [id for id, each in counts.items() if each[Lasts.MOMENT] >= PAGE]
         if agent_ids is None:
             self._left_out.update(busy)
         else:
@@ -132,23 +136,12 @@ class PostedCalls:
                 return []
         in_hand = [id for kinds in self._in_hand.values() for id in kinds]
         self._replied.clear()
-        rows = await self._shared.posted(Wanted(agent_ids, in_hand, busy, full, PAGE))
-        self._left_out.update(full)
-        if len(rows) == PAGE:
-            self._read_more(agent_ids)
-        taken = []
-        for row in rows:
-            slot, message = await self._taken_up(row)
-            if message is not None:
-                taken.append((slot, message))
-        return taken
-
-    def _read_more(self, agent_ids: list[str] | None) -> None:
-        """There may be more: it is read behind what is asked for meanwhile."""
-        if agent_ids is None:
-            self._all_wanted = True
-        else:
-            self._wanted.update(agent_ids)
+        rows = await self._shared.posted(Wanted(agent_ids, in_hand, busy, PAGE))
+        if len(rows) == PAGE:  # there may be more: it is read behind what is asked for meanwhile
+            self._all_wanted |= agent_ids is None
+            self._wanted.update(agent_ids or ())
+        taken = [await self._taken_up(row) for row in rows]
+        return [(slot, message) for slot, message in taken if message is not None]
 
     # ------------------------------------------------------------------------- one call
 
@@ -158,34 +151,36 @@ class PostedCalls:
         if row.id in self._in_hand[row.agent_id] or row.id in self._replied:
             return slot, None
         self._in_hand[row.agent_id][row.id] = row.kind
-        once = row.kind in ONCE_AT_MOST
-        if once and not await self._begins(row):
+        if _is_done_once(row) and not await self._begins(row):
             return slot, None
         accepted: Future[Any] = Future(self._services.loop)
-        done = accepted if row.kind not in OF_A_RUN else Future[Any](self._services.loop)
+        done = Future[Any](self._services.loop) if _is_of_run(row) else accepted
 
         def on_run(run_id: str) -> None:
             if row.kind in ("run", "retry") and slot.activation is not None:
                 answer_when_durable(slot, accepted, run_id)
+
+        def on_queued() -> None:
+            assert isinstance(call.message, RunRequest), "only a `run` is queued"
+            answer_when_durable(slot, accepted, Queued(call.message.message_id))
 
         # What comes first is told: that it is recorded, or its answer.
         for each in {accepted, done}:
             settled = partial(self._settled, row, each, (accepted, done))
             each._when_settled(self, partial(call_on, self._services.loop, settled))
         try:
-            expects, needs_deps, posted = message_of(row.kind, row.body, done, on_run)
+            call = message_of(row.kind, row.body, done, on_run, on_queued)
         except Exception as error:  # its asker must not wait for ever
             refuse(accepted, error)
             return slot, None
-        return slot, FromHost(posted, accepted, expects, row.id, needs_deps)
+        return slot, FromHost(call.message, accepted, call.expects, row.id, call.needs_deps)
 
     async def _begins(self, row: Posted) -> bool:
         """Whether a call that is done once at most begins now."""
         if not row.begun and await self._shared.begin_post(row.id, secrets.token_hex(8)):
             return True
         if row.begun:
-            why = "its owner went away while it did this call: nobody knows what came of it"
-            await self._reply(row, error_reply(Fenced(agent_id=row.agent_id, why=why)))
+            await self._reply(row, error_reply(Fenced(agent_id=row.agent_id, why=NOBODY_KNOWS)))
         self._let_go(row)
         return False
 
@@ -211,15 +206,15 @@ class PostedCalls:
             value = settled.get()
         except Exception as error:
             lost = isinstance(error, JournalFailed) and not isinstance(error, RecordRefused)
-            if (lost or isinstance(error, pykka.ActorDeadError)) and row.kind not in ONCE_AT_MOST:
+            if (lost or isinstance(error, pykka.ActorDeadError)) and not _is_done_once(row):
                 return None
             if not isinstance(error, UnderstudyError):
                 error = UnderstudyError(f"{type(error).__name__}: {shown(error)}")
             return error_reply(error)
-        if row.kind in OF_A_RUN and isinstance(value, str):
+        if _is_of_run(row) and isinstance(value, str | Queued):
             self._followers[row.agent_id].add(row.asker)
-            return to_reply({"run": value})
-        return to_reply(reply_value(value))
+            return to_reply({"run": value} if isinstance(value, str) else {"message": value.id})
+        return to_reply(reply_value(row.kind, value))
 
     async def _reply(self, row: Posted, reply: bytes) -> None:
         try:
@@ -238,5 +233,14 @@ class PostedCalls:
             self.collect(row.agent_id)
 
 
-def _count(kinds: Iterable[str], among: Counter[str]) -> int:
-    return sum(among[kind] for kind in kinds)
+def _lasts(kind: str) -> Lasts:
+    return ROWS[kind].lasts if kind in ROWS else Lasts.MOMENT
+
+
+def _is_done_once(row: Posted) -> bool:
+    """Whether it is done once at most."""
+    return row.kind in ROWS and ROWS[row.kind].repeat is Repeat.NEVER
+
+
+def _is_of_run(row: Posted) -> bool:
+    return row.kind in ROWS and ROWS[row.kind].of_run

@@ -1,0 +1,224 @@
+"""Each verb of the table can be called by each way, or the table says why not."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from datetime import UTC, datetime
+from typing import Any, get_args
+
+import pytest
+from typer.main import get_command
+
+from tests.support.sources import ROOT
+from understudy import AgentRef, Runtime, StopSignal, approve
+from understudy.actors import Future, Schedules
+from understudy.actors.agent import messages as m
+from understudy.actors.agent.planner import PlanChange
+from understudy.actors.hosts.wire import body_of, message_of, reply_value, value_of_reply
+from understudy.actors.verbs import ROWS, VERB_OF, VERBS, Verb, Way, arguments_of
+from understudy.cli.app import app
+from understudy.cluster import Cluster, ClusterRef, ClusterSchedules
+from understudy.mcp.agents_server import TOOLS
+from understudy.models.messages import user_message
+from understudy.run.waits.answers import resolved
+from understudy.state.files import FileChange, StoredFile
+from understudy.state.plans import Occurrence, RunChoices, Schedule
+from understudy.state.records import FilesChanged, Revoked, Settled
+from understudy.web.api import AGENT, ENDPOINTS
+
+NOW = datetime(2026, 7, 1, 12, tzinfo=UTC)
+FILE = StoredFile(hash="a" * 64, size=3)
+SCHEDULE = Schedule(
+    id="daily",
+    name="Daily",
+    cron="0 9 * * *",
+    timezone="UTC",
+    message=user_message("go", at=NOW),
+    missed="one",
+    overlap="skip",
+    created_at=NOW,
+    next_due=NOW,
+    context={"tenant": "a"},
+)
+API = {
+    "run": ("POST", f"{AGENT}/messages"),
+    "send": ("POST", f"{AGENT}/messages"),
+    "decide": ("POST", f"{AGENT}/decisions"),
+    "delete": ("DELETE", AGENT),
+    "import_": ("POST", "/import"),
+    "recover": ("POST", "/recover"),
+    "agents": ("GET", "/agents"),
+    "pending": ("GET", "/pending"),
+    "doubts": ("GET", "/doubts"),
+    "count": ("GET", ""),
+    "now": ("GET", ""),
+    "info": ("GET", AGENT),
+    "display": ("GET", f"{AGENT}/conversation"),
+    "display_events": ("GET", f"{AGENT}/conversation/events"),
+    "load_blobs": ("GET", f"{AGENT}/file"),
+    "schedules.list": ("GET", f"{AGENT}/schedules"),
+    **{
+        f"schedules.{name}": ("POST", f"{AGENT}/schedules")
+        for name in ("pause", "resume", "trigger", "remove")
+    },
+    **{
+        name: ("GET", f"{AGENT}/{name}")
+        for name in ("state", "decisions", "history", "events", "outcome", "export")
+    },
+    **{verb.name: ("POST", f"{AGENT}/{verb.name}") for verb in VERBS.values() if verb.plain},
+}
+"""The call of the API by the verb that it makes."""
+CLI = {
+    "decide": "approve",
+    "agents": "ls",
+    "info": "show",
+    "state": "show",
+    "display": "show",
+    "display_events": "run",
+    "import_": "import",
+    **{name: "schedules" for name in VERBS if name.startswith("schedules.")},
+    "schedules.set": "(none)",
+    "reject": "(none)",  # the command `reject` decides: it answers no token
+}
+"""The command by the verb that it calls, where the names differ."""
+by_name = pytest.mark.parametrize("verb", VERBS.values(), ids=lambda verb: verb.name)
+
+
+def owner_of(verb: Verb, *classes: type[Any]) -> type[Any] | None:
+    """Which of these classes has its method."""
+    return next((each for each in classes if hasattr(each, verb.method)), None)
+
+
+def classes_of(verb: Verb) -> list[tuple[type[Any], type[Any]]]:
+    """The classes here and of a cluster whose instances may have its method."""
+    if verb.name.startswith("schedules."):
+        return [(Schedules, ClusterSchedules)]
+    return [(AgentRef, ClusterRef), (Runtime, Cluster)]
+
+
+@by_name
+def test_a_verb_is_a_method_of_a_ref_or_of_the_runtime(verb: Verb) -> None:
+    assert owner_of(verb, *(here for here, _ in classes_of(verb))) is not None
+    assert verb.lacks.keys() <= set(get_args(Way))
+    assert all(verb.lacks.values()), "each with a reason"
+
+
+@by_name
+def test_a_verb_is_a_row_or_says_why_not(verb: Verb) -> None:
+    assert (verb.message is None) is ("row" in verb.lacks)
+    if verb.message is not None:
+        same = ROWS[verb.row_kind]
+        assert same.message is verb.message
+        # The row knows no more of its verb than its kind says.
+        assert (same.of_run, same.lasts, same.result) == (verb.of_run, verb.lasts, verb.result)
+
+
+@by_name
+def test_a_verb_is_a_call_of_a_cluster_or_says_why_not(verb: Verb) -> None:
+    owned = [(here, there) for here, there in classes_of(verb) if hasattr(here, verb.method)]
+    own = any(
+        getattr(there, verb.method) is not getattr(here, verb.method) for here, there in owned
+    )
+    assert own is ("cluster" not in verb.lacks)
+
+
+@by_name
+def test_a_verb_is_a_call_of_the_api_or_says_why_not(verb: Verb) -> None:
+    assert (verb.name in API) is ("api" not in verb.lacks)
+    if verb.name in API:
+        (endpoint,) = [each for each in ENDPOINTS if (each.method, each.path) == API[verb.name]]
+        assert endpoint.right == verb.right
+        if verb.plain:
+            assert endpoint.body is arguments_of(getattr(AgentRef, verb.method))
+
+
+@by_name
+def test_a_verb_is_a_command_or_says_why_not(verb: Verb) -> None:
+    commands: Any = get_command(app)
+    name = CLI.get(verb.name, verb.name.replace("_", "-"))
+    assert (name in commands.commands) is ("cli" not in verb.lacks)
+    if verb.plain:
+        given = {parameter.name for parameter in commands.commands[name].params}
+        assert arguments_of(getattr(AgentRef, verb.method)).model_fields.keys() < given
+
+
+def test_each_verb_is_a_tool_of_the_mcp_server_or_says_why_not() -> None:
+    assert set(TOOLS.values()) == {verb.name for verb in VERBS.values() if "mcp" not in verb.lacks}
+
+
+def test_each_verb_is_called_by_ag_ui_or_says_why_not() -> None:
+    sources = (file.read_text() for file in (ROOT / "understudy/ag_ui").glob("*.py"))
+    called = {verb for text in sources for verb in re.findall(r'need\(.*?user, "(\w+)"', text)}
+    assert called == {verb.name for verb in VERBS.values() if "ag_ui" not in verb.lacks}
+
+
+MESSAGES: tuple[Any, ...] = (
+    m.RunRequest(
+        message=user_message("go", at=NOW),
+        choices=RunChoices(until_tool=("file",), max_runs=3, deadline=5.0, ends_at=NOW),
+        future=Future(),
+        message_id="m1",
+        refuse_if_interrupted=True,
+        context={"tenant": "a"},
+    ),
+    m.Send(user_message("go", at=NOW), "m2", True, True, Future(), NOW, {"tenant": "a"}),
+    m.CancelMessage("m1", Future()),
+    m.ChangePlans(PlanChange("set", "daily", SCHEDULE), Future()),
+    m.ChangePlans(PlanChange("trigger", "daily", at=NOW, message_id="m3"), Future()),
+    m.Resume({"r": approve(by="ann").to_dict()}, Future(), {"r": "digest"}, {"tenant": "a"}),
+    m.Decide({"r": approve(by="ann").to_dict()}, None, Future()),
+    m.Cancel(StopSignal.user_requested("no", by="ann"), Future(), "run", message_id="m1"),
+    m.Pause("lunch", Future(), "run"),
+    m.Unpause(Future(), "run"),
+    m.Retry(Future(), "run"),
+    m.Notify("Notes", {"a": [1, None]}, Future()),
+    m.Passivate(Future()),
+    m.Compact(Future()),
+    m.Delete(StopSignal.user_requested("deleted"), Future()),
+    m.RecordFact(Settled(call_key="k", how="it came", happened=False), Future()),
+    m.RecordFact(Revoked(tool_name="refund"), Future()),
+    m.ChangeFiles(
+        FilesChanged(files=(FileChange(path="a", file=FILE), FileChange(path="b"))),
+        {FILE.hash: b"\x00\xff"},
+        {"a": None, "b": FILE},
+        Future(),
+    ),
+    m.AnswerWait("hash", resolved({"a": 1}), Future()),
+)
+LOCAL = {"future", "on_run", "on_retried", "on_begun", "on_queued", "was_elsewhere"}
+
+
+@pytest.mark.parametrize("message", MESSAGES, ids=lambda message: type(message).__name__)
+def test_a_call_is_read_as_it_was_posted(message: Any) -> None:
+    kind, body = body_of(message, owner="owner", expects="desk", has_deps=False)
+    assert ROWS[kind] is VERB_OF[type(message)]
+    future: Future[Any] = Future()
+    read: Any
+    read, *rest = message_of(kind, body, future, lambda _: None, lambda: None)
+    assert rest == ["desk", False]
+    assert read.future is future
+    assert type(read) is type(message)
+    for each in dataclasses.fields(message):
+        if each.name not in LOCAL:
+            assert getattr(read, each.name) == getattr(message, each.name), each.name
+
+
+def test_a_call_of_each_kind_is_read_as_it_was_posted() -> None:
+    assert {VERB_OF[type(message)].row_kind for message in MESSAGES} == ROWS.keys()
+
+
+@pytest.mark.parametrize(
+    ("message", "value"),
+    [
+        (MESSAGES[3], SCHEDULE),
+        (MESSAGES[3], Occurrence(schedule_id="daily", due=NOW, triggered=True)),
+        (MESSAGES[3], None),
+        (MESSAGES[1], "m2"),
+        (MESSAGES[2], True),
+    ],
+    ids=lambda given: type(given).__name__,
+)
+def test_what_a_call_brings_is_read_as_it_was_replied(message: Any, value: Any) -> None:
+    reply = reply_value(VERB_OF[type(message)].row_kind, value)
+    assert value_of_reply(message, reply) == value

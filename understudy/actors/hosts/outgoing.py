@@ -1,0 +1,742 @@
+"""`Outgoing`: has each call done by whichever host can do it, where hosts share a store.
+
+An agent of which nothing goes on is claimed here, or taken from its owner. One that runs stays
+where it is: its owner finds the call in the store. All that hosts tell each other are hints.
+The host that waits looks for itself, every now and then.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+import random
+import threading
+from collections.abc import Coroutine, Iterable
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from pydantic_core import from_json
+
+from understudy._base.clock import jittered
+from understudy._base.event_loops import call_on
+from understudy._base.json_values import text_of
+from understudy._base.log_fields import log_extra
+from understudy._base.lookout import Lookout
+from understudy.actors.agent.activation import Activation, RunAbandoned
+from understudy.actors.agent.directory import Directory
+from understudy.actors.agent.message_ids import RecordedRuns, recorded_runs
+from understudy.actors.agent.messages import (
+    NO_MESSAGE,
+    AgentMessage,
+    Cancel,
+    ChangePlans,
+    Decide,
+    Passivate,
+    Pause,
+    Resume,
+    Retry,
+    RunRequest,
+    Send,
+    Unpause,
+    WaitOutcome,
+)
+from understudy.actors.agent.replies import runtime_stopped
+from understudy.actors.agent.run_outcomes import Moment, has_outcome
+from understudy.actors.agent.services import Calls, RuntimeServices
+from understudy.actors.agent.slot import AgentSlot
+from understudy.actors.hosts.already_done import latest_state, run_of_call, run_of_decisions
+from understudy.actors.hosts.incoming import NOBODY_KNOWS, Incoming
+from understudy.actors.hosts.recovery import continue_one
+from understudy.actors.hosts.ref_call import CallPhase, RefCall
+from understudy.actors.hosts.wire import body_of, moment_of_reply, value_of_reply
+from understudy.errors import (
+    Fenced,
+    JournalFailed,
+    OtherRun,
+    OwnedElsewhere,
+    UnfitHost,
+    UnknownAgent,
+    error_from_dict,
+)
+from understudy.journal.shared import Hint, Place, Post, PostState
+from understudy.journal.shared_store import SharedStore
+from understudy.loop_actors.future import Future, refuse
+from understudy.state.agent_state import AgentState
+from understudy.state.plans import requested_pause, run_named_by
+
+logger: logging.Logger = logging.getLogger(__name__)
+
+POLL = 0.5
+"""Seconds between two looks at the calls that this host has posted."""
+PATIENCE = 1.0
+"""Seconds that a living owner has for a call, before one of an agent at rest is taken back."""
+BEAT = 2.5
+"""Seconds between two looks at what other hosts have posted."""
+MOST_PAUSE = 0.04
+"""Seconds that a host waits at most, by chance, before it takes an agent back."""
+MOST_TAKES = 3
+"""How often a call takes its agent, and loses it again, before it goes to the owner."""
+AT_ONCE = 100
+"""Calls that are posted at a time: their bodies are in memory together."""
+
+
+class Outgoing(Calls[AgentSlot]):
+    """The calls of one runtime, and the way to its `Incoming`. On the loop, but for `call`.
+
+    A call is put here at once, or waits in the line of its agent until it is known which host does
+    it. `RefCall.phase` says where it is.
+
+    Args:
+        services: of the runtime.
+        directory: of its agents.
+        store: what hosts share of its store.
+
+    """
+
+    def __init__(
+        self,
+        services: RuntimeServices[AgentSlot, Activation],
+        directory: Directory,
+        store: SharedStore,
+    ) -> None:
+        self._services = services
+        self._directory = directory
+        self._shared = store
+        self._incoming = Incoming(services, directory, store)
+        self._numbers = itertools.count(1)
+        self._lock = threading.RLock()
+        """Guards what follows, and which calls are put here in which order."""
+        self._lines: dict[str, list[RefCall]] = {}
+        """The calls that are to be routed, or come behind such, while that goes on; by agent."""
+        self._to_withdraw: dict[str, bool] = {}
+        """The agents to which nothing is to stay posted, and whether they have no owner."""
+        self._calls: set[RefCall] = set()
+        """The calls whose callers wait."""
+        self._posted: dict[int, RefCall] = {}
+        """The posted calls by their rows."""
+        self._by_agent: dict[str, dict[int, RefCall]] = {}
+        """The posted calls by their rows, by agent."""
+        self._to_look_at: set[int] = set()
+        """The rows of which the owner has said that there is a reply."""
+        self._look_at_all = False
+        self._lookout = Lookout(
+            "what became of calls",
+            lambda: POLL if self._posted else None,
+            self._look_at_posted,
+            services.start_task,
+        )
+        self._beats = Lookout(
+            "what other hosts have posted", lambda: jittered(BEAT), self._beat, services.start_task
+        )
+
+    def open(self) -> None:
+        """Begin to look for what other hosts have posted."""
+        self._beats.begin()
+        self._incoming.collect()
+
+    def close(self) -> None:
+        """Look for nothing any more. Calls that are posted stay so: their owners do them."""
+        self._beats.close()
+
+    def abandon(self) -> None:
+        """The runtime has stopped: give all callers what is known by now, or an error."""
+        for call in list(self._calls):
+            self._refuse(call, runtime_stopped(call.slot.id))
+
+    async def claimed(self, slot: AgentSlot) -> None:
+        """As of `Incoming`."""
+        await self._incoming.claimed(slot)
+
+    def answered(self, slot: AgentSlot) -> None:
+        """As of `Incoming`."""
+        self._incoming.answered(slot)
+
+    def _answer(self, call: RefCall, value: Any) -> None:
+        call.phase = CallPhase.ANSWERED
+        self._calls.discard(call)
+        call.outer._answer(value)
+
+    def _refuse(self, call: RefCall, error: BaseException) -> None:
+        call.phase = CallPhase.ANSWERED
+        self._calls.discard(call)
+        refuse(call.outer, error)
+
+    # ------------------------------------------------------------------- from any thread
+
+    def call(self, slot: AgentSlot, message: AgentMessage) -> None:
+        """Have it done. Its future gets the answer."""
+        # Race: this in any thread against the loop, on which a call that was made before is refused
+        # here, or routed: whatever comes behind it must not go before it
+        # (test_a_call_does_not_go_before_one_that_is_on_its_way).
+        with self._lock:
+            call = self._counted(slot, message)
+            line = self._lines.get(slot.id)
+            if line is not None:
+                line.append(call)
+                return
+            is_passive = isinstance(call.message, Passivate) and not slot.phase.is_in_memory
+            is_elsewhere = is_passive or slot.id in self._by_agent
+            if is_elsewhere:
+                self._lines[slot.id] = [call]
+            else:
+                self._put_here([call])
+        if is_elsewhere:
+            call_on(self._services.loop, self._begin, slot)
+        else:
+            self._services.check_inbox(slot)
+
+    def call_elsewhere(self, slot: AgentSlot, message: AgentMessage) -> None:
+        """The same, of what was found to be another host's. On the loop."""
+        self._join(slot, [self._counted(slot, message)])
+
+    def _counted(self, slot: AgentSlot, message: AgentMessage) -> RefCall:
+        call = RefCall(slot, message, next(self._numbers))
+        self._calls.add(call)
+        return call
+
+    def _put_here(self, calls: list[RefCall]) -> None:
+        for call in calls:
+            call.phase = CallPhase.HERE
+            here: Future[Any] = Future(self._services.loop)
+            settled = partial(call_on, self._services.loop, self._settled, call, here)
+            here._when_settled(self, settled)
+            call.slot.inbox.append(call.for_here(here))
+
+    # ------------------------------------------------------------------- done here
+
+    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+        self._services.start_task(work, "calling")
+
+    def _settled(self, call: RefCall, here: Future[Any]) -> None:
+        """Answer as the agent does in memory here, unless it is not ours to answer.
+
+        Called by the task that settles it: before that one goes on, the call waits in the line
+        again, and all that are made from then on wait behind it.
+        """
+        try:
+            value = here.get()
+        except RunAbandoned as error:
+            self._refuse(call, error)
+        except (OwnedElsewhere, Fenced) as error:
+            if error.agent_id not in (call.slot.id, "*"):
+                self._refuse(call, error)
+                return
+            if isinstance(error, Fenced):
+                call.fences += 1
+            elif error.must_post:
+                call.not_here = error
+            # Who waits for a run gets whatever error a later call meets, which the agent's next
+            # owner refuses (test_a_run_that_goes_on_elsewhere_is_not_begun_again_by_a_later_call).
+            in_doubt = isinstance(error, Fenced) or call.run_id is not None
+            self._join(call.slot, [call], in_doubt=in_doubt)
+        except UnfitHost as error:
+            call.not_here = error
+            self._join(call.slot, [call], in_doubt=call.run_id is not None)
+        except OtherRun as error:
+            self._of_other_run(call, error)
+        except Exception as error:
+            self._refuse(call, error)
+        else:
+            self._answer(call, value)
+
+    def _of_other_run(self, call: RefCall, error: OtherRun) -> None:
+        """The run that a repeated call was for is over, and others came after it."""
+        meant = getattr(call.message, "run_id", None)
+        if meant is not None or call.run_id is None:
+            self._refuse(call, error)  # the caller has named it
+        elif isinstance(call.message, Cancel | Retry):
+            self._follow(call, call.run_id)
+        else:
+            self._answer(call, None)
+
+    def _follow(
+        self,
+        call: RefCall,
+        run_id: str | None,
+        message_id: str | None = None,
+        moment: Moment | None = None,
+    ) -> None:
+        """Answer by the outcome of a run, wherever it is continued.
+
+        Args:
+            call: to be answered.
+            run_id: of the run, if it has begun.
+            message_id: of the message that waits for its run.
+            moment: as of `StoredQueries.outcome_of`.
+
+        """
+        look = WaitOutcome(
+            Future(), message_id=message_id, run_id=run_id, incarnation=call.incarnation
+        )
+
+        async def follow() -> None:
+            try:
+                self._answer(
+                    call, await self._services.looks.outcome_of(call.slot, look, moment=moment)
+                )
+            except Exception as error:
+                self._refuse(call, error)
+
+        call.phase = CallPhase.FOLLOWED
+        self._start(follow())
+
+    # ------------------------------------------------------------------- the line of an agent
+
+    def _take_back(self, slot: AgentSlot, *, is_free: bool) -> None:
+        """Have what this host has posted to an agent done by the host that can do it now.
+
+        Args:
+            slot: of the agent.
+            is_free: whether no living host owns it: then also what its owner may have begun.
+
+        """
+        self._to_withdraw[slot.id] = is_free or self._to_withdraw.get(slot.id, False)
+        self._join(slot, [])
+
+    def _join(self, slot: AgentSlot, calls: list[RefCall], *, in_doubt: bool = False) -> None:
+        """Have calls done by the host that can do them now, whichever it is."""
+        with self._lock:
+            for call in calls:
+                if call.phase is not CallPhase.IN_DOUBT:
+                    call.phase = CallPhase.IN_DOUBT if in_doubt else CallPhase.LINE
+            line = self._lines.get(slot.id)
+            if line is not None:
+                line += calls
+                return
+            self._lines[slot.id] = calls
+        self._begin(slot)
+
+    def _begin(self, slot: AgentSlot) -> None:
+        if self._services.closing:
+            self._end_line(slot, runtime_stopped(slot.id))
+        else:
+            self._start(self._work_off(slot))
+
+    def _end_line(self, slot: AgentSlot, error: Exception, calls: Iterable[RefCall] = ()) -> None:
+        """Tell the callers of a line, and of what of it is under way, that nothing is done.
+
+        Where the runtime stops, at once, for its end waits for the steps in progress. One of them
+        may wait for such a call
+        (test_a_call_that_another_host_is_to_do_is_told_at_once_that_its_runtime_stops).
+        """
+        with self._lock:
+            line = self._lines.pop(slot.id, [])
+        for call in [*calls, *line]:
+            self._refuse(call, error)
+
+    async def _work_off(self, slot: AgentSlot) -> None:
+        """Find out where the agent is, and have its calls done there, in their order."""
+        line = self._lines[slot.id]
+        while self._lines.get(slot.id) is line:
+            if self._services.closing:
+                self._end_line(slot, runtime_stopped(slot.id))
+                return
+            # Hosts that asked together were refused together; two of them must not take in turn.
+            if fences := max((call.fences for call in line), default=0):
+                await asyncio.sleep(random.uniform(0, MOST_PAUSE) * fences)  # noqa: S311
+            with self._lock:
+                if not line and slot.id not in self._to_withdraw:
+                    del self._lines[slot.id]
+                    return
+            calls: list[RefCall] = []
+            try:
+                await self._route(slot, line, calls)
+            except Exception as error:  # its callers must not wait for ever
+                if not isinstance(error, JournalFailed):
+                    logger.exception(
+                        "calls of agent %r cannot be done", slot.id, extra=log_extra(slot.id)
+                    )
+                self._end_line(slot, error, calls)
+
+    async def _route(self, slot: AgentSlot, line: list[RefCall], calls: list[RefCall]) -> None:
+        """Have the calls of a line done, here or elsewhere; `calls` are those under way."""
+        if slot.id in self._to_withdraw:
+            line += await self._withdraw(slot.id, is_free=self._to_withdraw.pop(slot.id))
+        await self._answer_known(slot, line)
+        place = await self._shared.place(slot.id)
+        with self._lock:
+            if slot.id in self._to_withdraw or any(map(_is_in_doubt, line)):
+                return  # they have come meanwhile, and may go before all others
+            calls += sorted(line, key=lambda call: call.number)
+            line.clear()
+            for call in calls:
+                call.was_elsewhere = True
+            calls[:] = [call for call in calls if not self._is_refused(call, place)]
+            # What is posted has its turn there: what comes later is posted behind it.
+            is_here = place is None or (
+                slot.id not in self._by_agent and self._may_be_done_here(place, calls)
+            )
+            if is_here or not calls:
+                del self._lines[slot.id]
+            if is_here:
+                self._put_here([call for call in calls if not isinstance(call.message, Passivate)])
+        if is_here:
+            for call in calls:
+                if isinstance(call.message, Passivate):
+                    # No host has it in memory by now. The owner to which it was posted had
+                    # (test_an_agent_that_is_stopped_at_another_host_was_in_memory).
+                    self._answer(call, call.was_handled)
+            if slot.inbox:
+                self._services.check_inbox(slot)
+        elif place is not None and place.host is None:
+            self._to_withdraw[slot.id] = True
+            self._join(slot, calls)
+        elif place is not None and calls:
+            await self._post_all(slot, place, calls)
+
+    async def _answer_known(self, slot: AgentSlot, line: list[RefCall]) -> None:
+        """Answer the calls in doubt that are not to be made again.
+
+        Most are: their agent knows them by an id, or by the run that they name. Decisions it knows
+        only while their run is the last one, and so a `run` that began here at once with an id that
+        it has made itself.
+        """
+        recorded: RecordedRuns | None = None
+        for call in list(filter(_is_in_doubt, line)):
+            call.phase = CallPhase.LINE
+            message = call.message
+            if call.was_handled and call.is_once_at_most:
+                self._refuse(call, Fenced(agent_id=slot.id, why=NOBODY_KNOWS))
+            elif isinstance(message, RunRequest):
+                run_id = run_named_by(message.message_id)
+                if run_id is None:
+                    continue
+                if recorded is None:
+                    recorded = await recorded_runs(self._services.store, slot.id)
+                if run_id in recorded.ids:
+                    self._follow(call, run_id)
+            elif isinstance(message, Resume | Decide):
+                state = await latest_state(self._services.store, slot.id)
+                run_id = None if state is None else run_of_decisions(state, message.decisions)
+                if run_id is not None and isinstance(message, Resume):
+                    self._follow(call, run_id)
+                elif run_id is not None:
+                    self._answer(call, None)
+        with self._lock:
+            line[:] = [call for call in line if call.phase in (CallPhase.LINE, CallPhase.IN_DOUBT)]
+
+    def _is_refused(self, call: RefCall, place: Place | None) -> bool:
+        """Refuse a call that nobody can do where its agent is now."""
+        error: Exception | None = None
+        if call.began_before(None if place is None else place.incarnation):
+            error = UnknownAgent(agent_id=call.slot.id)
+        elif place is None or place.host is None:  # it has no owner that could be asked
+            # The owner of which this host was told may be gone; that no living host fits, stays.
+            error = call.not_here if isinstance(call.not_here, UnfitHost) else None
+            call.not_here = call.not_here if error is not None else None
+        elif not place.listens and not self._may_be_done_here(place, [call]):
+            unfit = call.not_here if isinstance(call.not_here, UnfitHost) else None
+            error = unfit or OwnedElsewhere(agent_id=call.slot.id, host=place.host)
+        if error is not None:
+            self._refuse(call, error)
+        return error is not None
+
+    def _may_be_done_here(self, place: Place, calls: list[RefCall]) -> bool:
+        """Whether this host has the agent, claims it, or takes it from its owner."""
+        if place.host is None or place.host_id == self._shared.host_id:
+            return True
+        if not (place.takeable and place.listens and self._directory.may_run(place.agent)):
+            return False
+        if not self._directory.knows(place.agent):
+            return False  # whether the factory here knows it is not known: its owner does
+        if any(call.not_here is not None for call in calls):
+            return False
+        if any(isinstance(call.message, Passivate) for call in calls):
+            return False  # it would be read for nothing
+        return all(call.fences <= MOST_TAKES for call in calls) or random.random() < 0.2  # noqa: S311
+
+    # ------------------------------------------------------------------- posting
+
+    async def _post_all(self, slot: AgentSlot, place: Place, calls: list[RefCall]) -> None:
+        """Have calls done by the host that owns their agent."""
+        for first in range(0, len(calls), AT_ONCE):
+            if not await self._post(slot, place, calls[first : first + AT_ONCE]):
+                self._join(slot, calls[first + AT_ONCE :])
+                return
+
+    async def _post(self, slot: AgentSlot, place: Place, calls: list[RefCall]) -> bool:
+        """Post calls; False if there was no owner to post to any more."""
+        assert place.host is not None, "what has no owner is claimed"
+        posts: list[Post] = []
+        posted: list[RefCall] = []
+        for call in calls:
+            try:
+                message = await self._message_to_post(call)
+                if message is None:
+                    self._answer(call, None)
+                    continue
+                expects = None if call.expects is None else call.expects.agent.name
+                row = body_of(message, owner=place.host, expects=expects, has_deps=slot.has_deps())
+            except Exception as error:  # told to its caller, before anything is kept
+                self._refuse(call, error)
+                continue
+            posts.append(Post(*row, nonce=self._services.new_id()))
+            posted.append(call)
+        if not posts:
+            return True
+        ids = await self._shared.post(slot.id, place.incarnation, posts)
+        if not ids:  # it has another owner by now
+            self._join(slot, posted)
+            return False
+        if self._services.closing:
+            # Their owner does them. It may be that no task looks for the replies any more
+            # (test_a_call_on_its_way_to_another_host_is_told_at_once_that_its_runtime_stops).
+            for call in posted:
+                self._refuse(call, runtime_stopped(slot.id))
+            return True
+        by_id = self._by_agent.setdefault(slot.id, {})
+        if not by_id:  # who has posted runs looks for their outcomes, one after the other
+            self._services.looks.keep(slot.id)
+        for id, call in zip(ids, posted, strict=True):
+            call.phase = CallPhase.POSTED
+            call.posted_at, call.epoch = self._services.loop.time(), place.epoch
+            call.incarnation = place.incarnation
+            self._posted[id] = by_id[id] = call
+        # Race: the owner may have replied by now, and its hint is spent. Or the agent has another
+        # owner, whose claim did not see the call yet, nor was it told of it
+        # (test_a_call_that_crosses_a_change_of_owner_is_told_to_the_new_one).
+        self._to_look_at.update(ids)
+        self._lookout.hint()
+        self._lookout.begin()
+        return True
+
+    async def _message_to_post(self, call: RefCall) -> AgentMessage | None:
+        """What its row says; None for a cancellation where there is nothing to cancel."""
+        message = call.message
+        if isinstance(message, Cancel | Pause | Unpause | Retry) and message.run_id is None:
+            # It comes late where its owner goes away: it is for the run of now
+            # (test_a_cancel_that_comes_late_does_not_cancel_the_next_run).
+            is_named = isinstance(message, Cancel) and message.message_id is not None
+            if call.run_id is None and not is_named and not await self._find_run(call, message):
+                return None
+            named: Any = call.message
+            bound: AgentMessage = replace(named, run_id=call.run_id)
+            return bound
+        return call.message
+
+    async def _find_run(self, call: RefCall, message: Cancel | Pause | Unpause | Retry) -> bool:
+        """Find the run that a call is for which names none; False if there is nothing to cancel."""
+        state = await latest_state(self._services.store, call.slot.id)
+        run = run_of_call(state, message)
+        if isinstance(message, Retry) and run is not None and run.has_failed:
+            call.message = replace(message, run_id=run.run_id)
+        call.run_id = None if run is None else run.run_id
+        # That it rests, its status says; who has its outcome may be faster
+        # (test_a_cancel_behind_a_run_that_withdraws_one_that_asks_just_now).
+        rests = state is not None and has_outcome(state)
+        if isinstance(message, Cancel) and (run is None or run.suspended_since or rests):
+            # It is for the run that a call before it begins, or for none
+            # (test_a_cancel_of_nothing_that_comes_late_does_not_cancel_the_next_run,
+            # test_a_cancel_behind_a_call_is_for_the_run_of_that_call). That call may withdraw a run
+            # at rest (test_a_cancel_behind_a_run_that_withdraws_another_is_for_that_run).
+            earlier = [
+                other.message
+                for other in sorted(self._calls, key=lambda each: each.number)
+                if other.slot is call.slot and other.number < call.number
+            ]
+            before = self._first_to_begin(state, earlier)
+            if run is None and before is None:
+                is_asked = state is not None and requested_pause(state.plans) is not None
+                if not is_asked and not any(isinstance(each, Pause) for each in earlier):
+                    return False
+                # Of the pause alone the owner is told
+                # (test_a_cancel_of_an_idle_agent_ends_the_pause_that_is_asked_of_it).
+                before = NO_MESSAGE
+            call.message = replace(message, message_id=before)
+        return True
+
+    def _first_to_begin(self, state: AgentState | None, calls: list[AgentMessage]) -> str | None:
+        """The id of the message by which the next run begins, if one of these calls begins it.
+
+        That is the first whose message no run has taken yet: what comes behind it waits for its
+        turn (test_a_cancel_behind_several_runs_is_for_the_first_of_them).
+        """
+        taken = {} if state is None else state.message_ids
+        run = None if state is None else state.run
+        for message in calls:
+            id: str | None = None
+            match message:
+                case RunRequest(message_id=message_id):
+                    id = message_id
+                case Send(due=due) if due is None or due <= self._services.clock.now():
+                    id = message.message_id
+                case ChangePlans(change=change):
+                    id = change.message_id or None
+            if id is None or taken.get(id) is not None:
+                continue
+            if run is None or run.run_id != run_named_by(id):
+                return id
+        return None
+
+    # ------------------------------------------------------------------- posted
+
+    def _drop(self, id: int) -> RefCall:
+        call = self._posted.pop(id)
+        by_id = self._by_agent[call.slot.id]
+        del by_id[id]
+        if not by_id:
+            del self._by_agent[call.slot.id]
+            self._services.looks.let_go(call.slot.id)
+        return call
+
+    def _take_up(self, id: int, *, begun: bool) -> RefCall:
+        """It is ours again. Whether it was done is known by its ids, or not at all."""
+        call = self._drop(id)
+        call.was_handled = begun or not call.is_once_at_most
+        call.phase = CallPhase.IN_DOUBT
+        return call
+
+    async def _withdraw(self, agent_id: str, *, is_free: bool) -> list[RefCall]:
+        """Take calls for an agent back, all at once, so that none stays before an earlier one.
+
+        Args:
+            agent_id: its id.
+            is_free: as of `_take_back`.
+
+        Returns:
+            The calls that had no reply.
+
+        """
+        by_id = self._by_agent.get(agent_id, {})
+        ids = [id for id, call in by_id.items() if is_free or _can_be_taken(call)]
+        begun = await self._shared.withdraw(ids) if ids else {}
+        for id in ids:
+            if id in self._posted and id not in begun:
+                self._look(id)  # it has its reply
+        return [self._take_up(id, begun=begun[id]) for id in begun if id in self._posted]
+
+    def _look(self, id: int | None = None) -> None:
+        """Look at a call that this host has posted, or at all of them, at once."""
+        if id is None:
+            self._look_at_all = True
+        else:
+            self._to_look_at.add(id)
+        self._lookout.hint()
+
+    async def _look_at_posted(self, is_hinted: bool) -> None:
+        # A reply tells which call it is for: thousands are not read again for each of them.
+        looks_at_all = self._look_at_all or not is_hinted
+        ids = list(self._posted) if looks_at_all else [*self._to_look_at & self._posted.keys()]
+        self._look_at_all = False
+        self._to_look_at.clear()
+        states = await self._shared.post_states(ids) if ids else {}
+        replied = [id for id, state in states.items() if state.reply is not None]
+        untold: dict[str, int] = {}
+        for id in ids:
+            state, call = states.get(id), self._posted.get(id)
+            if call is None:
+                pass  # it is withdrawn
+            elif state is None:  # the store is another one by now, or an older copy
+                self._join(call.slot, [self._take_up(id, begun=True)])
+            elif state.reply is not None:
+                self._take_reply(self._drop(id), from_json(state.reply))
+            elif self._is_untold(call, state):
+                untold[call.slot.id] = id
+        if replied:
+            self._start(self._remove(replied))
+        # Who is told of one call reads all that are posted to its agent: told of each, as often
+        # (test_the_owner_of_an_agent_is_told_again_once_for_all_that_is_posted_to_it).
+        for id in untold.values():
+            await self._shared.retell(id)
+
+    async def _remove(self, ids: list[int]) -> None:
+        try:
+            await self._shared.remove_posts(ids)
+        except JournalFailed as error:  # a later sweep removes them
+            logger.info("replies that were read are not removed yet: %s", text_of(error))
+
+    def _is_untold(self, call: RefCall, state: PostState) -> bool:
+        """Whether its owner may not have heard of a call.
+
+        A call whose owner is gone, or that any host can do by now, is taken back.
+        """
+        age = self._services.loop.time() - call.posted_at
+        is_late = age > PATIENCE
+        takes = state.is_takeable and not state.begun and is_late and _can_be_taken(call)
+        if state.is_free or takes:
+            self._take_back(call.slot, is_free=state.is_free)
+            return False
+        if not is_late and state.epoch == call.epoch:
+            return False
+        call.posted_at, call.epoch = self._services.loop.time(), state.epoch
+        return True
+
+    def _take_reply(self, call: RefCall, reply: dict[str, Any]) -> None:
+        try:
+            if "error" in reply:
+                error = error_from_dict(reply["error"])
+                if isinstance(error, OtherRun):
+                    self._of_other_run(call, error)
+                else:
+                    self._refuse(call, error)
+                return
+            if call.expectation is not None:
+                call.expectation.is_met = True
+            if "run" in reply or "message" in reply:
+                run_id, message_id = reply.get("run"), reply.get("message")
+                self._follow(call, run_id, message_id, moment_of_reply(reply))
+            else:
+                self._answer(call, value_of_reply(call.message, reply))
+        except Exception as error:
+            self._refuse(call, error)
+
+    # ------------------------------------------------------------------- telling
+
+    async def _beat(self, _: bool) -> None:
+        """Look for what no hint told, or what a hint that was lost should have told."""
+        self._incoming.collect()
+        await self._look_for_taken(filter(_has_waiters, self._directory.slots()))
+
+    def notified(self, hint: Hint | None) -> None:
+        """Handle the notification of another host. None: some may have been lost."""
+        if self._services.closing:
+            return
+        if hint is None:
+            self._incoming.collect()
+            self._look()
+            self._start(self._look_for_taken(self._directory.slots()))
+        elif hint.kind == "taken":
+            slot = self._directory.find(hint.agent_id)
+            if slot is not None:
+                slot.drop_if_older(hint.number)
+        elif hint.kind == "posted":
+            self._incoming.collect(hint.agent_id or None)
+        elif hint.kind == "look":
+            self._look(hint.number or None)
+        elif hint.kind == "ended":
+            self._services.looks.look_again()
+        elif hint.kind == "given":
+            # The run of an agent that is this host's by now goes on. There may be a copy of the
+            # agent from before, of which this host has heard just now, or never, that another host
+            # has gone on from (test_a_run_that_is_given_to_a_host_with_a_stale_copy_goes_on_there).
+            slot = self._directory.get(hint.agent_id)
+            if slot.drop_if_older(hint.number) or slot.activation is None:
+                self._start(continue_one(slot))
+
+    async def _look_for_taken(self, slots: Iterable[AgentSlot]) -> None:
+        active = [slot for slot in slots if slot.activation is not None]
+        if not active:
+            return
+        try:
+            epochs = await self._shared.epochs([slot.id for slot in active])
+        except JournalFailed as error:  # it is away: the next beat looks again
+            logger.info("which agents are taken is not known: %s", text_of(error))
+            return
+        for slot in active:
+            if slot.id in epochs:
+                slot.drop_if_older(epochs[slot.id])
+
+
+def _is_in_doubt(call: RefCall) -> bool:
+    return call.phase is CallPhase.IN_DOUBT
+
+
+def _can_be_taken(call: RefCall) -> bool:
+    """Whether a call can be taken from a living owner that has not done it."""
+    return not (call.is_once_at_most or isinstance(call.message, Passivate))
+
+
+def _has_waiters(slot: AgentSlot) -> bool:
+    return slot.activation is not None and slot.waits is not None

@@ -1,0 +1,197 @@
+"""Calls as the rows of a store, and their replies: what goes from one host to another one.
+
+The body of a row is the call's message as JSON, by a Pydantic adapter of the message's class. What
+belongs to one host alone is no part of it: `_HERE`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from functools import cache
+from typing import Any, NamedTuple, get_type_hints
+
+from pydantic import Base64Bytes, TypeAdapter
+from typing_extensions import TypedDict
+
+from understudy._base.json_values import NotJsonError, checked_json, read_json, shown
+from understudy.actors.agent.messages import (
+    AgentMessage,
+    Decide,
+    Notify,
+    Resume,
+    RunRequest,
+    Send,
+)
+from understudy.actors.agent.run_outcomes import Moment, moment_of
+from understudy.actors.verbs import ROWS, VERB_OF
+from understudy.errors import DecisionError, RecordRefused, UsageError
+from understudy.interrupts import Decision
+from understudy.journal.codec import MAX_RECORD_BYTES, MAX_RECORD_DEPTH
+from understudy.loop_actors.future import Future
+from understudy.outcomes import Outcome
+
+Data = dict[str, Any]
+
+_HERE = frozenset(
+    {"future", "callers", "given", "is_look", "was_elsewhere", "on_run", "on_begun", "on_queued",
+     "on_retried"}
+)  # fmt: skip
+"""The fields of messages that stay at their host."""
+_PLAIN: Mapping[str, Any] = {"decisions": Any, "blobs": dict[str, Base64Bytes]}
+"""The types by which some fields go as JSON, where those of the message do not say it."""
+
+
+class PostedCall(NamedTuple):
+    """A call as its row says it."""
+
+    message: AgentMessage
+    expects: str | None
+    """The name of the definition that the agent must have for it; None: whichever it has."""
+    needs_deps: bool
+    """Whether the agent was spawned with deps where this is asked for."""
+
+
+@cache
+def _names(kind: str) -> tuple[str, ...]:
+    """The names of the fields of a message that its row has."""
+    message: Any = ROWS[kind].message
+    return tuple(each.name for each in dataclasses.fields(message) if each.name not in _HERE)
+
+
+@cache
+def _adapter(kind: str) -> TypeAdapter[Data]:
+    hints = get_type_hints(ROWS[kind].message, include_extras=True)
+    types = {name: _PLAIN.get(name, hints[name]) for name in _names(kind)}
+    make: Any = TypedDict
+    return TypeAdapter(make(kind, {**types, "expects": str | None, "needs_deps": bool}))
+
+
+def body_of(
+    message: AgentMessage, *, owner: str, expects: str | None, has_deps: bool = False
+) -> tuple[str, bytes]:
+    """The kind and the body of a call.
+
+    Args:
+        message: the call.
+        owner: the host that it goes to, for errors.
+        expects: the definition that the agent must have for it; None: whichever it has.
+        has_deps: whether the agent was spawned with deps where this is asked for.
+
+    Raises:
+        RecordRefused: if it is too large, or cannot be stored.
+        UsageError: if something in it cannot go to another host.
+
+    """
+    kind, message = VERB_OF[type(message)].row_kind, _sendable(message, owner)
+    begins = isinstance(message, RunRequest) or (isinstance(message, Send) and not message.steer)
+    data = {name: getattr(message, name) for name in _names(kind)}
+    data |= {"expects": expects, "needs_deps": has_deps and begins}
+    try:
+        body = _adapter(kind).dump_json(data, exclude_defaults=True)
+        if body.count(b"[") + body.count(b"{") > MAX_RECORD_DEPTH:
+            read_json(body, max_depth=MAX_RECORD_DEPTH)
+    except NotJsonError as error:
+        raise RecordRefused(kind=kind, why=f"it could not be read again: {error}") from None
+    except Exception as error:  # the methods of an object in it may raise anything
+        why = f"it cannot be written as JSON: {error}"
+        raise RecordRefused(kind=kind, why=why) from None
+    if len(body) > MAX_RECORD_BYTES:
+        why = f"it has {len(body):,} bytes; at most {MAX_RECORD_BYTES:,} are kept"
+        raise RecordRefused(kind=kind, why=why)
+    return kind, body
+
+
+def message_of(
+    kind: str,
+    body: bytes,
+    future: Future[Any],
+    on_run: Callable[[str], None],
+    on_queued: Callable[[], None],
+) -> PostedCall:
+    """The call that a row says.
+
+    Args:
+        kind, body: of the row.
+        future: gets what comes of the call.
+        on_run: gets the id of the run that it begins, or is for.
+        on_queued: called when it waits for its turn, and is recorded.
+
+    Raises:
+        UsageError: if a later version of this library has posted it.
+
+    """
+    if kind not in ROWS:
+        what = f"a call {kind!r} is not known to the version of this library that is there"
+        raise UsageError(what)
+    message: Any = ROWS[kind].message
+    data = _adapter(kind).validate_json(body)
+    expects, needs_deps = data.pop("expects"), data.pop("needs_deps")
+    here: Data = {"future": future, "was_elsewhere": True, "on_run": on_run}
+    here["on_queued"] = on_queued
+    fields = message.__dataclass_fields__
+    if "on_retried" in fields:
+        here["on_retried"] = lambda _failed, run_id: on_run(run_id)
+        del here["on_run"]  # of a run that is only released its caller is told when it is recorded
+    data |= {name: here[name] for name in here.keys() & fields}
+    return PostedCall(message(**data), expects, needs_deps)
+
+
+def reply_value(kind: str, value: object) -> Data:
+    """What a call has brought, as a part of its reply."""
+    if isinstance(value, Outcome):
+        # It was there already, and its run may be another step further when it is read
+        # (test_a_run_of_a_quarantined_agent_has_failed_though_it_is_cancelled_right_behind).
+        moment = moment_of(value.state)
+        return {"run": value.run_id, **({} if moment.is_over else {"moment": [*moment]})}
+    return {"value": _result(kind).dump_python(value, mode="json")}
+
+
+def value_of_reply(call: AgentMessage, data: Mapping[str, Any]) -> Any:
+    """What a reply without a run says that the call has brought."""
+    return _result(VERB_OF[type(call)].row_kind).validate_python(data.get("value"))
+
+
+def moment_of_reply(data: Mapping[str, Any]) -> Moment | None:
+    """Of which moment the outcome is that a reply tells; None: of whichever comes first."""
+    if data.get("moment") is None:
+        return None
+    run_id, is_over, requests, why, model_calls, status = data["moment"]
+    return Moment(run_id, is_over, tuple(requests), why, model_calls, status)
+
+
+@cache
+def _result(kind: str) -> TypeAdapter[Any]:
+    return TypeAdapter(ROWS[kind].result)
+
+
+# ---------------------------------------------------------------- what cannot go as it is
+
+
+def _sendable(message: AgentMessage, owner: str) -> AgentMessage:
+    match message:
+        case Notify(middleware=middleware, message=given):
+            what = f"notify({middleware!r}, ...): the agent runs at {owner!r}, so its message"
+            checked = checked_json({"message": given}, what=what)
+            return dataclasses.replace(message, **checked)
+        case Resume() | Decide():
+            plain: Any = _decisions(message.decisions)
+            return dataclasses.replace(message, decisions=plain)
+    return message
+
+
+def _decisions(decisions: object) -> object:
+    """The decisions as JSON. Whether they fit, their agent checks."""
+    if not isinstance(decisions, Mapping):
+        return shown(decisions)
+    made = {}
+    for id, decision in decisions.items():
+        is_made = isinstance(decision, Decision)
+        given = {"arguments": decision.arguments, "value": decision.value} if is_made else decision
+        what = f"resume(...): the decision about {shown(id)}"
+        try:
+            plain = checked_json({"given": given}, what=what)
+        except UsageError as error:
+            raise DecisionError(error.message, request_id=str(id)) from error
+        made[str(id)] = decision.to_dict() if is_made else plain["given"]
+    return made

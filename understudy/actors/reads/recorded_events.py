@@ -1,0 +1,85 @@
+"""`RecordedEvents`: the recorded events of an agent, stored ones first, then those to come."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from functools import partial
+
+from understudy.actors.agent.events import AgentEvent, RecordView, StoredEvents, agent_events_of
+from understudy.actors.agent.stored_agents import events_in
+from understudy.actors.reads.listing import Call
+from understudy.errors import UnknownAgent
+from understudy.journal import StoreReads
+from understudy.loop_actors.future import Future
+from understudy.loop_actors.stream import Stream
+
+POLL = 0.5
+"""Seconds between two looks into the store."""
+
+
+class RecordedEvents(Stream[AgentEvent]):
+    """The recorded events of one agent, which runs in another process.
+
+    The store is read again and again, each time behind the last record of the read before: nothing
+    is left out, and nothing comes twice. Once it is closed, it ends behind what is there then.
+
+    Args:
+        call: calls a coroutine function on the loop that reads.
+        store: is read.
+        agent_id: of the agent.
+        after: the number of the last event that the reader has.
+        view: what is brought of a record.
+
+    """
+
+    def __init__(
+        self,
+        call: Call,
+        store: StoreReads,
+        agent_id: str,
+        after: int,
+        view: RecordView = agent_events_of,
+    ) -> None:
+        self._call = call
+        self._store = store
+        self._agent_id = agent_id
+        self._after = after
+        self._view = view
+        self._incarnation: int | None = None
+        self._is_closed = False
+
+    @property
+    def is_reading(self) -> bool:
+        """Whether the first read has not brought what is stored already."""
+        return self._incarnation is None
+
+    def close(self) -> None:
+        """End the iteration. What is recorded until now can still be read."""
+        self._is_closed = True
+
+    def _steps(self) -> Iterator[AgentEvent | Future[StoredEvents]]:
+        after = self._after
+        is_last = False
+        while not is_last:
+            is_last = self._is_closed
+            reading: Future[StoredEvents] = self._call(partial(self._read, after))
+            yield reading
+            found = reading.get()
+            after = max(after, found.last)
+            yield from found.events
+
+    async def _read(self, after: int) -> StoredEvents:
+        """The events after a number.
+
+        Raises:
+            UnknownAgent: if there is no such agent, or it is deleted.
+
+        """
+        if self._incarnation is not None:
+            await asyncio.sleep(POLL)
+        loaded = await self._store.load(self._agent_id, after)
+        if loaded is None or self._incarnation not in (None, loaded.agent.incarnation):
+            raise UnknownAgent(agent_id=self._agent_id)
+        self._incarnation = loaded.agent.incarnation
+        return events_in(loaded, after, self._view)

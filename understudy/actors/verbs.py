@@ -1,0 +1,202 @@
+"""`VERBS`: what can be asked of agents, and what each way to ask it must know of each.
+
+The types of the arguments and of the result of a verb are those of its method: of `AgentRef`, of
+`Schedules`, or of `Runtime`. From this table come the rows by which hosts of a store call each
+other (`hosts.wire`), the calls of a cluster, the actions of the JSON API and of the pages, and the
+commands that are plain calls. `tests/actors/test_verbs.py` proves that each way has each verb, or
+that the verb says here why not.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import KW_ONLY, dataclass, field
+from enum import Enum
+from functools import cache
+from types import MappingProxyType
+from typing import Any, ClassVar, Literal, cast, get_args, get_type_hints
+
+from pydantic import BaseModel, ConfigDict, create_model
+
+from understudy.actors.agent import messages as m
+from understudy.actors.agent.messages import AgentMessage
+from understudy.state.plans import Occurrence, Schedule
+
+Right = Literal["read", "decide", "act", "admin"]
+"""The rights of people: to look; to answer requests; to write to agents and steer them; to export,
+compact and delete them."""
+RIGHTS: frozenset[Right] = frozenset(get_args(Right))
+
+Way = Literal["row", "cluster", "api", "cli", "mcp", "ag_ui"]
+"""How a verb is called other than by a ref of this process."""
+
+
+class Repeat(Enum):
+    """Whether a call may be made again where nobody knows whether it was done."""
+
+    ALWAYS = "always"  # it is known by an id, only looks, or comes to the same
+    OF_RUN = "of_run"  # if it names its run: it does nothing to a later one. A row names the run
+    POSTED = "posted"  # as a row alone, which has an id of its own, or what must be there before
+    NEVER = "never"  # nothing tells it from a second call
+
+
+class Lasts(Enum):
+    """How long the host that does a call may take for it."""
+
+    MOMENT = "moment"
+    LONG = "long"
+
+
+_WHY: Mapping[str, str] = {
+    "row": "any host reads it from the store",
+    "api": "only the program that has the agents knows what to give",
+    "cli": "only the program that has the agents knows what to give",
+    "mcp": "a client of MCP is a program, mostly a model: it looks, writes and decides",
+    "ag_ui": "a frontend writes, decides and cancels; its events tell the rest",
+}
+"""The usual reason why a verb lacks a way, by the way."""
+
+
+def _without(*ways: Way, **reasons: str) -> Mapping[Way, str]:
+    """The ways that a verb lacks, for the usual reasons or for these."""
+    return cast("Mapping[Way, str]", {**{way: _WHY[way] for way in ways}, **reasons})
+
+
+@dataclass(frozen=True, slots=True)
+class Verb:
+    """One verb.
+
+    Args:
+        name: its method's name; of a method of `Schedules` with `schedules.` before it.
+        right: what a person needs who asks for it from outside of the program.
+        message: what an agent gets; None where nobody asks the agent.
+        lacks: the ways by which it cannot be called, each with the reason.
+        repeat: whether it may be made again.
+        lasts: how long it may take.
+        of_run: whether it is answered by the outcome of a run, which goes on when the call is done.
+        kind: the kind of its rows; its name by default. Verbs with one message have one kind.
+        result: what its reply brings, where that is no plain JSON and no run.
+        plain: whether pages, API and command line call it by its arguments alone.
+        said: what a person is told when it is done.
+
+    """
+
+    name: str
+    right: Right
+    message: type[AgentMessage] | None = None
+    lacks: Mapping[Way, str] = field(default_factory=lambda: _without("mcp", "ag_ui"))
+    repeat: Repeat = Repeat.ALWAYS
+    lasts: Lasts = Lasts.MOMENT
+    _: KW_ONLY
+    of_run: bool = False
+    kind: str = ""
+    result: Any = Any
+    plain: bool = False
+    said: str = ""
+
+    @property
+    def row_kind(self) -> str:
+        """The kind of its rows in the store."""
+        return self.kind or self.name
+
+    @property
+    def method(self) -> str:
+        """The name of its method."""
+        return self.name.rpartition(".")[2]
+
+
+_IN_MEMORY = _without(**dict.fromkeys(("api", "cli", "mcp", "ag_ui"), "it is about one process"))
+_HERE: Mapping[Way, str] = {**_IN_MEMORY, "row": "it is about one process"}
+_READS = _without("row", "ag_ui", mcp="`read_history` has it")
+_PROGRAM = _without("api", "cli", "mcp", "ag_ui")
+_DECIDES = dict.fromkeys(("api", "cli", "mcp"), "`decide` is enough where nobody waits for the run")
+_WEBHOOK = _without("mcp", "ag_ui", api="a webhook calls `wait_route`", cli="as of `api`")
+_PLAN: dict[str, Any] = {"kind": "plans", "result": Schedule | Occurrence | None}
+
+_TABLE = (
+    Verb("run", "act", m.RunRequest, _without(mcp="a client does not wait for hours: it sends"),
+         of_run=True, said="the message is recorded"),
+    Verb("send", "act", m.Send, _without(ag_ui="a frontend waits for the run of its message"),
+         said="the message is recorded"),
+    Verb("cancel_message", "act", m.CancelMessage,
+         plain=True, said="no run takes the message any more"),
+    Verb("resume", "decide", m.Resume, _without(**_DECIDES), of_run=True),
+    Verb("decide", "decide", m.Decide, _without(ag_ui="a frontend waits for the run: `resume`")),
+    Verb("cancel", "act", m.Cancel, _without("mcp"), Repeat.OF_RUN, of_run=True,
+         plain=True, said="the run is stopped"),
+    Verb("pause", "act", m.Pause, repeat=Repeat.OF_RUN,
+         plain=True, said="the run pauses after its next model reply"),
+    Verb("unpause", "act", m.Unpause, repeat=Repeat.OF_RUN, plain=True, said="the run continues"),
+    Verb("retry", "act", m.Retry, repeat=Repeat.OF_RUN, of_run=True,
+         plain=True, said="the run continues where it failed"),
+    Verb("settle", "act", m.RecordFact, kind="record", plain=True, said="the doubt is settled"),
+    Verb("revoke", "act", m.RecordFact, kind="record",
+         plain=True, said="it is revoked: people are asked again"),
+    Verb("notify", "act", m.Notify, _PROGRAM, Repeat.NEVER, Lasts.LONG),
+    Verb("change_files", "act", m.ChangeFiles, _PROGRAM, Repeat.POSTED),
+    Verb("compact", "admin", m.Compact, lasts=Lasts.LONG,
+         plain=True, said="the records are replaced by a snapshot"),
+    Verb("delete", "admin", m.Delete, lasts=Lasts.LONG, said="the agent is deleted"),
+    Verb("stop", "admin", m.Passivate, _IN_MEMORY, lasts=Lasts.LONG),
+    Verb("outcome", "read", None, _without("row", "ag_ui", cli="`run --wait` ends with it",
+         mcp="`read_history` has it")),
+    *(Verb(name, "read", None, _READS) for name in ("info", "state", "display", "events")),
+    Verb("queue", "read", None, {**_READS, "api": "the page of its agent has it",
+         "cli": "`show` has it"}),
+    Verb("decisions", "read", None, {**_READS, "cli": "`history` has them"}),
+    Verb("display_events", "read", None, _without("row", mcp="a client follows nothing")),
+    Verb("history", "read", None, _without("row", "ag_ui")),
+    Verb("load_blobs", "read", None, _without("row", "mcp", "ag_ui", cli="an export has them")),
+    *(Verb(name, "read", None, _HERE) for name in ("status", "subscribers")),
+    Verb("schedules.list", "read", None, _without("row", "mcp", "ag_ui")),
+    Verb("schedules.set", "act", m.ChangePlans, _PROGRAM, **_PLAN),
+    Verb("schedules.trigger", "act", m.ChangePlans, repeat=Repeat.POSTED, **_PLAN),
+    Verb("schedules.pause", "act", m.ChangePlans, **_PLAN),
+    Verb("schedules.resume", "act", m.ChangePlans, **_PLAN),
+    Verb("schedules.remove", "act", m.ChangePlans, **_PLAN),
+    Verb("resolve", "act", m.AnswerWait, _WEBHOOK, kind="answer"),
+    Verb("reject", "act", m.AnswerWait, _WEBHOOK, kind="answer"),
+    Verb("export", "admin", None, _without("row", "mcp", "ag_ui")),
+    Verb("import_", "admin", None, _without("mcp", "ag_ui", row="no host has the agent yet"),
+         Repeat.NEVER, said="it is imported"),
+    Verb("recover", "admin", None, _without("mcp", "ag_ui", row="each host does it by itself")),
+    *(Verb(name, "read", None, _without("row", "ag_ui")) for name in ("agents", "pending")),
+    Verb("doubts", "read", None, _without("row", "mcp", "ag_ui")),
+    Verb("waiting", "read", None, _without("row", "mcp", "ag_ui", api="the page of an agent has "
+         "its own", cli="`show` has the agent's")),
+    *(Verb(name, "read", None, _without("row", "mcp", "ag_ui", cli="`ls` has it"))
+      for name in ("count", "now")),
+)  # fmt: skip
+VERBS: Mapping[str, Verb] = MappingProxyType({verb.name: verb for verb in _TABLE})
+"""The verbs by their names."""
+VERB_OF: Mapping[type[AgentMessage], Verb] = MappingProxyType(
+    {verb.message: verb for verb in reversed(_TABLE) if verb.message is not None}
+)
+"""A verb by its message: what a row needs to know is the same for all verbs with that message."""
+ROWS: Mapping[str, Verb] = MappingProxyType({verb.row_kind: verb for verb in VERB_OF.values()})
+"""The same verbs by the kinds of their rows."""
+
+
+class Arguments(BaseModel):
+    """The arguments of a call, by their names."""
+
+    model_config: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
+
+
+@cache
+def arguments_of(method: Callable[..., Any]) -> type[Arguments]:
+    """The arguments of a method as a Pydantic model, from its signature.
+
+    Without `context`: who asks from outside is noted there.
+    """
+    parameters = list(inspect.signature(method).parameters.values())[1:]
+    hints = get_type_hints(method)
+    fields: dict[str, Any] = {
+        each.name: (hints[each.name], ... if each.default is each.empty else each.default)
+        for each in parameters
+        if each.name != "context"
+    }
+    name = f"{method.__name__.title().replace('_', '')}Body"
+    made: type[Arguments] = create_model(name, __base__=Arguments, __doc__=None, **fields)
+    return made

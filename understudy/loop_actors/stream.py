@@ -1,0 +1,46 @@
+"""`Stream`: items that come over time, to iterate in a thread or on an event loop."""
+
+from __future__ import annotations
+
+import types
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator, Generator, Iterator
+from typing import Any, Generic, TypeVar
+
+from understudy.loop_actors.future import Future
+
+T = TypeVar("T")
+
+
+class Stream(ABC, Generic[T]):
+    """Items that come over time: iterate with `for` in a thread, or with `async for` on a loop.
+
+    A subclass says in `_steps`, once for both ways, what comes next.
+    """
+
+    def __iter__(self) -> Iterator[T]:
+        for step in self._steps():
+            if isinstance(step, Future):
+                step._fetch(None)
+            else:
+                yield step
+
+    async def __aiter__(self) -> AsyncIterator[T]:
+        for step in self._steps():
+            if isinstance(step, Future):
+                await _until_settled(step)
+            else:
+                yield step
+
+    @abstractmethod
+    def _steps(self) -> Iterator[T | Future[Any]]:
+        """The items, and a future wherever the iteration has to wait before the next step.
+
+        The iteration goes on when the future is settled. It does not raise what the future
+        raises: a step that needs the value gets it.
+        """
+
+
+@types.coroutine
+def _until_settled(future: Future[Any]) -> Generator[Any, None, None]:
+    yield from future._fetch_async()

@@ -1,0 +1,86 @@
+"""`RunEnvironment`: what a caller gives to one attempt at a run, and to the runs inside it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from understudy._base.clock import Clock, NewId, SystemClock, new_random_id
+from understudy._base.context_codecs import NO_CODECS, ContextCodecs
+from understudy._base.worker_threads import WorkerThreads
+from understudy.errors import UsageError
+from understudy.events import Event
+from understudy.interrupts import DOUBT_ENDS
+from understudy.journal import Journal
+from understudy.models.prices import Prices
+from understudy.run.cancellation import CancellationSource
+from understudy.run.definition import PauseWhen
+from understudy.run.instrument import Instrument
+from understudy.tools.effect_defaults import NO_DEFAULTS, EffectDefaults
+from understudy.tools.shared_resources import SharedResources
+
+_THREADS = WorkerThreads()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunEnvironment:
+    """What a caller gives to one attempt at a run. None of it is stored."""
+
+    deps: Any = None
+    pause_when: PauseWhen | None = None
+    clock: Clock = field(default_factory=SystemClock)
+    new_id: NewId = new_random_id
+    journal: Journal | None = None
+    emit: Callable[[Event], None] | None = None
+    """A function that is called with each event."""
+    streaming: Callable[[], bool] | None = None
+    """Whether replies are streamed now; by default they are if there is an `emit`."""
+    agent_id: str | None = None
+    """The id of the actor that runs the agent; None without one: then it is the agent's name."""
+    is_to_end_attempt: Callable[[], bool] | None = None
+    """A function that is called before each step: True ends this attempt, not the run."""
+    pause_requested: Callable[[], str | None] | None = None
+    """A function that is called after each reply: a reason pauses the run."""
+    abandon_later: Callable[[], asyncio.Task[None]] | None = None
+    """A function that is called where code of the attempt was cancelled and is waited for.
+
+    Unless the task that it returns is cancelled in time, the runtime gives the attempt up. None
+    where the attempt runs in a task of the caller, which waits as long as that code continues.
+    """
+    threads: WorkerThreads = _THREADS
+    """The threads of plain tools and hooks; by default a pool that the process shares."""
+    shared: SharedResources = field(default_factory=SharedResources)
+    """What the tools have opened; the owner closes it."""
+    cancellation: tuple[CancellationSource, ...] = ()
+    """The sources that may cancel the run, besides those of the agent's middleware."""
+    codecs: ContextCodecs = NO_CODECS
+    """The codecs by which the context of a run holds for its code."""
+    instrument: Instrument[Any] | None = None
+    """The instrument that watches the run."""
+    prices: Prices | None = None
+    """The prices of replies; None where only the definition has prices."""
+    effect_defaults: EffectDefaults = NO_DEFAULTS
+    """The effects that hold for tools and agents that do not declare them."""
+    doubt_ends: float | None = DOUBT_ENDS
+    """Seconds after which a doubt ends that nobody is asked about; None = never.
+
+    A run keeps the value that it began with."""
+
+    def __post_init__(self) -> None:
+        for what, function in (
+            ("pause_when", self.pause_when),
+            ("new_id", self.new_id),
+            ("on_event", self.emit),
+        ):
+            if function is not None and not callable(function):
+                raise UsageError(f"`{what}` must be a function, got {function!r}")
+        if self.journal is not None:
+            _check_methods("journal", self.journal, "append", "durable")
+
+
+def _check_methods(what: str, given: object, *methods: str) -> None:
+    for method in methods:
+        if not callable(getattr(given, method, None)):
+            raise UsageError(f"`{what}` must have a method {method}(), got {given!r}")

@@ -1,0 +1,59 @@
+"""The part of a state that is read across a whole tree of agents: runs, doubts, plans.
+
+What is asked of a tree (when it is due, what it waits for) is in modules below `AgentState`, which
+answers with it: they read this.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Self
+
+from understudy.interrupts import DoubtfulCall
+from understudy.state.plans import Plans
+from understudy.state.run_state import RunState
+
+
+class StateTree:
+    """An agent's state, and by it the states of the agents that it runs. It is an `AgentState`."""
+
+    __slots__ = ()
+
+    run: RunState | None
+    """The run in progress, or the last one."""
+    doubts: dict[str, DoubtfulCall]
+    """Calls whose outcome is unknown, and that no person is asked about, by call key."""
+    children: dict[str, Self]
+    """The agents that open calls, or the workflow, run now, by child key."""
+    left: dict[str, Self]
+    """The agents that the last run, which failed, has left, by child key: they had begun."""
+    plans: Plans | None
+    """What the agent is to do later by itself; None where nothing is planned."""
+
+    @property
+    def agents(self) -> dict[str, Self]:
+        """The agents of this workflow that run now, by child key."""
+        return {
+            key: child
+            for key, child in self.children.items()
+            if child.run is not None and child.run.shared is not None
+        }
+
+    @property
+    def tree(self) -> Iterator[Self]:
+        """This state and the states of all agents that it runs now."""
+        yield self
+        for child in self.children.values():
+            yield from child.tree
+
+    @property
+    def whole_tree(self) -> Iterator[Self]:
+        """The states of `tree`, and the states of the agents that a failed run left."""
+        yield self
+        for child in (*self.children.values(), *self.left.values()):
+            yield from child.whole_tree
+
+    @property
+    def doubts_in_tree(self) -> dict[str, DoubtfulCall]:
+        """The calls in doubt of this agent and of all that it runs now, by call key."""
+        return {key: doubt for state in self.tree for key, doubt in state.doubts.items()}
