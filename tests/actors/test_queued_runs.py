@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,7 @@ from tests.support.plans import DAY, HOUR, Desk, later, left_after, outcome_of
 from tests.support.programs import PIPE, started
 from understudy import (
     Agent,
+    Paused,
     Runtime,
     ScriptedModel,
     SimulatedClock,
@@ -442,6 +445,123 @@ async def test_a_queued_run_whose_deps_cannot_be_made_is_refused_and_the_next_on
         with pytest.raises(Exception, match="no such customer"):
             await soon(ref.outcome(message_id=second.message_id))
         assert ref.status() is Status.IDLE
+
+
+def deps_that_fail(*numbers: int) -> Callable[[str], str]:
+    """Deps that cannot be made at these calls, of which the first has the number 1."""
+    made = itertools.count(1)
+
+    def deps_for(_id: str) -> str:
+        if next(made) in numbers:
+            raise LookupError("no such customer")
+        return "deps"
+
+    return deps_for
+
+
+async def test_a_run_behind_a_run_that_cannot_begin_begins(desk: Desk) -> None:
+    """Also where the first one came to a free agent, and so was not in the queue."""
+    async with Runtime([desk.agent()], deps_for=deps_that_fail(1)) as runtime:
+        ref = runtime.spawn("desk", id="a")
+        first, second = ref.run("First."), ref.run("Second.")
+        with pytest.raises(LookupError):
+            await soon(first)
+        completed(await soon(second))
+    assert desk.told == [["Second."]]
+
+
+async def test_a_run_behind_an_occurrence_that_cannot_begin_begins_before_it(desk: Desk) -> None:
+    async with Runtime([desk.agent()], deps_for=deps_that_fail(1)) as runtime:
+        ref = runtime.spawn("desk", id="a")
+        await soon(runtime.schedule(ref, "s", cron="0 0 1 1 *", input="Scheduled."))
+        triggered, run = runtime.schedules(ref).trigger("s"), ref.run("Run.")
+        await soon(triggered)
+        completed(await soon(run))
+        completed(await outcome_of(ref))
+    assert desk.told == [["Run."], ["Scheduled."]]
+
+
+async def test_who_waits_for_a_sent_message_is_not_told_that_the_run_of_its_turn_is_refused(
+    desk: Desk,
+) -> None:
+    """It begins without that run, and who waits for it gets its own outcome."""
+    queue = Queue(desk)
+    async with Runtime([desk.agent()], deps_for=deps_that_fail(2)) as runtime:
+        ref = runtime.spawn("desk", id="a")
+        first = ref.run("First.")
+        await soon(queue.held.entered.wait())
+        await soon(ref.send("Sent.", message_id="sent"))
+        second = ref.run("Second.")
+        sent = ref.outcome(message_id="sent")
+        await soon(ref.queue())
+        queue.held.release.set()
+        completed(await soon(first))
+        with pytest.raises(LookupError):
+            await soon(second)
+        there = await soon(sent)
+        assert there is not None
+        completed(there)
+    assert desk.told == [["First."], ["Sent."]]
+
+
+async def test_an_agent_is_not_seen_idle_between_runs_where_one_of_them_is_refused(
+    desk: Desk,
+) -> None:
+    queue, store = Queue(desk), MemoryStore()
+    async with Runtime([desk.agent()], deps_for=deps_that_fail(2), store=store) as runtime:
+        ref = runtime.spawn("desk", id="a")
+        ref.run("First.")
+        await soon(queue.held.entered.wait())
+        ref.run("Second.")
+        third = ref.run("Third.")
+        await soon(ref.queue())
+        queue.held.release.set()
+        completed(await soon(third))
+    noted = [each.status for each in await records_of(store) if isinstance(each, r.StatusNoted)]
+    assert noted == ["running", "idle"]
+
+
+async def test_who_asks_for_a_run_that_lacks_its_deps_while_another_one_withdraws_it_is_told(
+    desk: Desk,
+) -> None:
+    queue, store = Queue(desk), MemoryStore()
+    async with Runtime([desk.agent()], deps_for=deps_that_fail(), store=store) as runtime:
+        ref = runtime.spawn("desk", id="a")
+        first = ref.run("First.")
+        await soon(queue.held.entered.wait())
+        records = await records_of(store)
+        queue.held.release.set()
+        await soon(first)
+    left = await left_after(records)
+    async with Runtime([desk.agent()], store=left, deps_for=deps_that_fail(1)) as runtime:
+        await soon(runtime.recover())
+        ref = runtime.get("a")
+        assert isinstance(await outcome_of(ref, first.message_id), Paused)
+        second, asked = ref.run("Second."), ref.outcome(message_id=first.message_id)
+        completed(await soon(second))
+        assert isinstance(await soon(asked), Stopped)
+
+
+async def test_who_asks_for_a_run_whose_records_are_compacted_away_is_not_told_that_it_is_unknown(
+    desk: Desk,
+) -> None:
+    """To be told that it is unknown means that nothing has run."""
+    store = MemoryStore()
+    async with Runtime([desk.agent()], store=store) as runtime:
+        ref = runtime.spawn("desk", id="a")
+        futures = [ref.run("First."), ref.run("Second.", message_id="mine"), ref.run("Third.")]
+        for future in futures:
+            completed(await soon(future))
+        await soon(ref.compact())
+        completed(await outcome_of(ref, futures[2].message_id))
+        for in_memory in (False, True):
+            if in_memory:
+                completed(await soon(ref.run("Fourth.")))
+            for future in futures[:2]:
+                with pytest.raises(UsageError, match="compacted away") as told:
+                    await soon(ref.outcome(message_id=future.message_id))
+                assert not isinstance(told.value, UnknownMessage)
+                assert not await soon(ref.cancel_message(future.message_id))
 
 
 async def test_a_quarantined_agent_refuses_the_runs_that_wait_and_keeps_what_was_sent() -> None:

@@ -120,6 +120,7 @@ def _no_sweep_after_listen() -> None:
 def _no_poll() -> None:
     """Hosts look when they are told something, and at no other time."""
 
+    # The seconds between two looks are set by each round.
     look = Outgoing._look_at_posted
 
     async def look_when_told(calls: Outgoing, is_hinted: bool) -> None:

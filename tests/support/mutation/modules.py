@@ -129,6 +129,7 @@ MODULES: Mapping[str, Sequence[str]] = {
     "understudy/modes/steps/tool_call/body.py": _TOOLS,
     "understudy/modes/steps/tool_call/ends.py": _TOOLS,
     "understudy/modes/steps/tool_call/invocation.py": _TOOLS,
+    "understudy/modes/steps/hooks_around.py": _TOOLS,
     "understudy/modes/steps/tool_call/middleware.py": _TOOLS,
     "understudy/modes/steps/tool_call/results.py": _TOOLS,
     "understudy/modes/steps/tool_call/retry.py": _TOOLS,

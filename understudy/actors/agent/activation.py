@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any, NamedTuple, Protocol
 
 from understudy.actors.agent.factory import MadeAtActivation
-from understudy.actors.agent.messages import Compact, Delete, Passivate
+from understudy.actors.agent.messages import AgentMessage, Compact, Delete, Passivate
 from understudy.actors.agent.services import RuntimeServices
 from understudy.agent.agent import Agent
 from understudy.errors import (
@@ -67,6 +67,8 @@ class RunTaskResult:
 class MessageLookup:
     """A message id that the store is asked for."""
 
+    message: AgentMessage
+    """The message that waits for it. Another one with this id has the store asked anew."""
     message_id: str
     is_done: bool = False
     run_id: str | None = None

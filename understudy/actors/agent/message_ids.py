@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 from itertools import islice
+from typing import NamedTuple
 
 from understudy.actors.agent.activation import MessageLookup
 from understudy.actors.agent.messages import (
@@ -28,7 +29,7 @@ from understudy.journal import StoreReads
 from understudy.loop_actors.future import refuse
 from understudy.state.agent_state import AgentState
 from understudy.state.plans import RETRY_ID, RUN_ID, retry_id, run_named_by
-from understudy.state.records import MessagesArchived, RunStarted
+from understudy.state.records import MessagesArchived, RunStarted, Snapshot
 
 MAX_LENGTH = 500
 """Characters. A database indexes them."""
@@ -103,25 +104,49 @@ def _looked_up(slot: AgentSlot, message_id: str) -> str | None:
     return lookup.run_id if lookup is not None and lookup.message_id == message_id else None
 
 
-async def archived_run(store: StoreReads, state: AgentState, agent_id: str, id: str) -> str | None:
-    """The id of the run that took a message whose id is not in the state; None if none did."""
+async def archived_run(
+    store: StoreReads, state: AgentState, agent_id: str, id: str, *, is_for_outcome: bool = True
+) -> str | None:
+    """The id of the run that took a message whose id is not in the state; None if none did.
+
+    Raises:
+        UsageError: if it is to be known for the outcome of that run, and cannot be: `run` has made
+            the id, and the first records of the agent are compacted away.
+
+    """
     if id in state.message_ids or id in state.refused:
         return None
     own = run_named_by(id)
-    is_last = own is not None and state.run is not None and state.run.run_id == own
-    if own is not None and (is_last or own in await recorded_runs(store, agent_id)):
+    if own is not None and state.run is not None and state.run.run_id == own:
         return own
-    if not state.has_archive:
-        return None
-    return (await store.message_runs(agent_id, [id])).get(id)
+    found = await recorded_runs(store, agent_id) if own is not None else RecordedRuns()
+    if own in found.ids:
+        return own
+    runs = await store.message_runs(agent_id, [id]) if state.has_archive else {}
+    if id not in runs and found.is_compacted and is_for_outcome:
+        raise UsageError(
+            f"Agent {agent_id!r} has no message {id!r} any more: its first records are compacted "
+            "away. If they had the run of this message, that is over, and its reply is in the "
+            "history of ref.state()"
+        )
+    return runs.get(id)
 
 
-async def recorded_runs(store: StoreReads, agent_id: str) -> set[str]:
-    """The ids of the runs whose beginning is in the records of an agent."""
+class RecordedRuns(NamedTuple):
+    """The runs whose beginning is in the records of an agent."""
+
+    ids: frozenset[str] = frozenset()
+    is_compacted: bool = False
+    """Whether there were earlier records, and so earlier runs."""
+
+
+async def recorded_runs(store: StoreReads, agent_id: str) -> RecordedRuns:
+    """The runs whose beginning is in the records of an agent."""
     loaded = await store.load(agent_id)
     if loaded is None:
-        return set()
-    return {each.run_id for each in loaded.records if isinstance(each, RunStarted)}
+        return RecordedRuns()
+    ids = frozenset(each.run_id for each in loaded.records if isinstance(each, RunStarted))
+    return RecordedRuns(ids, any(isinstance(each, Snapshot) for each in loaded.records))
 
 
 def must_look_up(slot: AgentSlot, message: AgentMessage) -> bool:
@@ -132,7 +157,7 @@ def must_look_up(slot: AgentSlot, message: AgentMessage) -> bool:
     """
     state, asked = slot.state, _asked_in(message)
     message_id = _id_in(asked)
-    if message_id is None or is_known(slot, message_id):
+    if message_id is None or is_known(slot, message_id) or run_of(slot, message_id) is not None:
         return False
     if run_named_by(message_id) is None:
         if not state.has_archive:
@@ -140,15 +165,21 @@ def must_look_up(slot: AgentSlot, message: AgentMessage) -> bool:
     elif isinstance(asked, RunRequest):
         return False  # its id was made for it: `Outgoing` asks where a call is in doubt
     activation = slot.current
-    if activation.lookup is not None and activation.lookup.message_id == message_id:
+    if activation.lookup is not None and activation.lookup.message is message:
         return not activation.lookup.is_done
-    lookup = activation.lookup = MessageLookup(message_id)
+    lookup = activation.lookup = MessageLookup(message, message_id)
 
     async def look_up() -> None:
         try:
-            lookup.run_id = await archived_run(slot.services.store, state, slot.id, message_id)
+            lookup.run_id = await archived_run(
+                slot.services.store,
+                state,
+                slot.id,
+                message_id,
+                is_for_outcome=isinstance(asked, WaitOutcome),
+            )
             lookup.is_done = True
-        except JournalFailed as error:
+        except (JournalFailed, UsageError) as error:
             activation.lookup = None
             # Race: this against the end of the activation. Its inbox stays, and the next activation
             # looks the id up anew.

@@ -12,6 +12,7 @@ import pykka
 from understudy._base.json_values import checked_json, shown
 from understudy.actors.agent.activation import Activation
 from understudy.actors.agent.messages import ChangeFiles, Notify
+from understudy.actors.agent.run_outcomes import earlier_outcome
 from understudy.actors.agent.slot import AgentSlot
 from understudy.errors import JournalFailed, UsageError
 from understudy.loop_actors.errors import ActorDied
@@ -106,6 +107,18 @@ def answer_with(
     task = slot.start_task(answer())
     task.add_done_callback(ended)
     return task
+
+
+def answer_earlier(slot: AgentSlot, future: Future[Any], run_id: str) -> None:
+    """Answer with the outcome of a run that others came after."""
+    activation = slot.current
+
+    async def outcome() -> Outcome:
+        await confirm(slot, activation)
+        store, owned = slot.services.store, activation.journal.owned
+        return await earlier_outcome(store, slot.id, activation.agent, run_id, owned.incarnation)
+
+    answer_with(slot, future, outcome)
 
 
 def as_exception(agent_id: str, error: BaseException) -> Exception:

@@ -15,8 +15,10 @@ import logging
 import math
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import fields
-from typing import Any
+from dataclasses import replace
+from typing import Annotated, Any
+
+from pydantic import Discriminator, TypeAdapter, ValidationError
 
 from understudy._base.json_values import jsonable, text_of
 from understudy._base.lookout import Lookout
@@ -34,7 +36,6 @@ from understudy.actors.agent.services import Live, RuntimeServices
 from understudy.actors.agent.slot import AgentSlot
 from understudy.errors import JournalFailed
 from understudy.events import (
-    Event,
     ReplyStarted,
     TextDelta,
     ThinkingDelta,
@@ -64,31 +65,22 @@ MOST_IDS = 200
 MOST_SENT = 200_000
 """Characters of one event as JSON, and about as many of one hint. A larger event is dropped."""
 
-_KINDS: dict[str, Any] = {
-    "reply_started": ReplyStarted,
-    "text_delta": TextDelta,
-    "thinking_delta": ThinkingDelta,
-    "tool_call_announced": ToolCallAnnounced,
-    "tool_emitted": ToolEmitted,
-}
-_SENT = tuple(_KINDS.values())
+_Sent = ReplyStarted | TextDelta | ThinkingDelta | ToolCallAnnounced | ToolEmitted
+_SENT: TypeAdapter[_Sent] = TypeAdapter(Annotated[_Sent, Discriminator("kind")])
 
 
-def _data_of(event: Any) -> dict[str, Any]:
-    data = {field.name: getattr(event, field.name) for field in fields(event)}
+def _data_of(event: _Sent) -> Any:
     if isinstance(event, ToolEmitted):  # a tool emits what it likes
-        data["data"] = jsonable(event.data)
-    return data
+        event = replace(event, data=jsonable(event.data))
+    return _SENT.dump_python(event, mode="json")
 
 
-def _event_of(data: dict[str, Any]) -> Event | None:
-    """The event; None for a kind of a later version."""
-    kind = _KINDS.get(data["kind"])
-    if kind is None:
+def _event_of(data: Any) -> _Sent | None:
+    """The event; None for one of a later version."""
+    try:
+        return _SENT.validate_python(data)
+    except ValidationError:
         return None
-    known = {field.name: data[field.name] for field in fields(kind) if field.name in data}
-    event: Event = kind(**{**known, "agent_path": tuple(known["agent_path"])})
-    return event
 
 
 def _no_events(
@@ -112,7 +104,7 @@ class _Relay(EventSink):
         self.is_over = False
         self.owned = 0, 0
         """The incarnation and the epoch in which the waiting events were emitted."""
-        self.waiting: deque[tuple[int, int, Event]] = deque(maxlen=MAX_DELTAS)
+        self.waiting: deque[tuple[int, int, _Sent]] = deque(maxlen=MAX_DELTAS)
         """Events to be sent: the number of each, the number of the record before it, the event."""
         self._log: EventLog = slot.log
         self._has_some = has_some
@@ -130,7 +122,7 @@ class _Relay(EventSink):
         if seq is not None:
             self._seq = max(self._seq, seq)
         for each in events:
-            if isinstance(each.event, _SENT) and self.slot.activation is not None:
+            if isinstance(each.event, _Sent) and self.slot.activation is not None:
                 owned = self.slot.activation.journal.owned
                 now = owned.incarnation, owned.epoch
                 if now != self.owned:  # another host had the agent since

@@ -8,7 +8,7 @@ from understudy.actors.agent.events import Status
 from understudy.actors.agent.message_ids import run_of
 from understudy.actors.agent.messages import Cancel, Retry, WaitOutcome
 from understudy.actors.agent.phase import Phase
-from understudy.actors.agent.replies import answer_when_durable
+from understudy.actors.agent.replies import answer_earlier, answer_when_durable
 from understudy.actors.agent.runs import starts, waiters
 from understudy.actors.agent.slot import AgentSlot
 from understudy.agent.runner import unpause as record_unpause
@@ -51,7 +51,7 @@ def cancel(slot: AgentSlot, cancel: Cancel) -> None:
     begun = run_of(slot, cancel.message_id)
     if begun is not None:
         if begun not in (starts.current_run(slot), _last_run(slot)):
-            waiters.answer_earlier(slot, cancel.future, begun)
+            answer_earlier(slot, cancel.future, begun)
             return
         cancel = replace(cancel, run_id=begun)
     elif cancel.message_id is not None and cancel.run_id is None:

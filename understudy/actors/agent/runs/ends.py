@@ -6,9 +6,9 @@ from understudy._base.error_texts import error_text
 from understudy.actors.agent.activation import Beginning, RunAbandoned
 from understudy.actors.agent.events import Status
 from understudy.actors.agent.message_ids import archive
-from understudy.actors.agent.messages import Delete
+from understudy.actors.agent.messages import Delete, WaitOutcome
 from understudy.actors.agent.phase import Phase
-from understudy.actors.agent.replies import as_exception
+from understudy.actors.agent.replies import as_exception, refuse_when_durable
 from understudy.actors.agent.run_outcomes import status_after, suspended_outcome, with_status
 from understudy.actors.agent.runs import (
     control,
@@ -19,8 +19,9 @@ from understudy.actors.agent.runs import (
     timers,
     waiters,
 )
-from understudy.actors.agent.slot import AgentSlot, waits_for
+from understudy.actors.agent.slot import AgentSlot, Waiter, waits_for
 from understudy.errors import JournalFailed, RecordRefused, UnderstudyError
+from understudy.loop_actors.future import refuse
 from understudy.outcomes import Completed, Interrupted, Outcome, Paused, Waiting
 from understudy.state.plans import next_turn
 
@@ -122,7 +123,8 @@ def _after_crash(
         return
     if isinstance(crash, JournalFailed) and not isinstance(crash, RecordRefused):
         if begins is not None and isinstance(crash, RunAbandoned):
-            slot.refuse(begins.run_id, crash)  # no run has begun that could be continued
+            for waiter in _take_waits(slot, begins):  # no run has begun that could be continued
+                refuse(waiter.future, crash)
         raise crash
     run = starts.open_run(slot)
     if run is None or begins is not None or isinstance(crash, RecordRefused):
@@ -140,22 +142,48 @@ def _after_crash(
 def _refuse_run(slot: AgentSlot, crash: BaseException, begins: Beginning | None) -> None:
     """A run could not begin: its waiters get the error; without any, the status shows it.
 
-    That of a `run` which has waited for its turn is recorded, and the next run begins. Messages
-    that were sent stay in the queue.
+    That of a `run` which has waited for its turn is recorded. The next `run` begins, without an
+    idle status in between. Messages that were sent stay in the queue.
     """
     activation, error = slot.current, as_exception(slot.id, crash)
-    key = begins.run_id if begins is not None else starts.current_run(slot) or ""
-    suspended = suspended_outcome(activation.agent, activation.state)
-    if suspended is not None:
-        slot.set_status(status_after(suspended))
-    elif slot.waiting(key):
-        slot.set_status(recovery.status_without_run(slot))
+    asked = None if begins is None else run_queue.run_of_turn(slot, begins)
+    if begins is None:
+        waiting = slot.take_waits(starts.current_run(slot) or "")
     else:
-        slot.set_status(Status.FAILED)
-    if begins is not None and begins.asked in activation.state.queue:
-        assert begins.asked is not None, "it is the id of a message"
-        slot.rename_waits(begins.run_id, waits_for(begins.asked))
-        run_queue.refuse_turn(slot, begins.asked, error)
-        run_queue.start_next(slot, is_held=True)
-    else:
-        slot.refuse(key, error)
+        if asked is not None:
+            run_queue.record_refusal(slot, asked, error)
+        waiting = _take_waits(slot, begins)
+        waiting += () if asked is None else slot.take_waits(waits_for(asked))
+    try:
+        if begins is not None:
+            run_queue.start_behind(slot, begins, asked)
+        if slot.phase is Phase.IDLE:
+            suspended = suspended_outcome(activation.agent, activation.state)
+            if suspended is not None:
+                slot.set_status(status_after(suspended))
+            elif waiting:
+                slot.set_status(recovery.status_without_run(slot))
+            else:
+                slot.set_status(Status.FAILED)
+    finally:
+        for waiter in waiting:
+            if asked is None:
+                refuse(waiter.future, error)
+            else:
+                refuse_when_durable(slot, waiter.future, error)
+    run = starts.open_run(slot)
+    if run is not None and slot.phase is Phase.IDLE:
+        for waiter in slot.take_waits(run.run_id):  # it was to be withdrawn, and is open still
+            waiters.wait_outcome(slot, WaitOutcome(waiter.future, run_id=run.run_id))
+
+
+def _take_waits(slot: AgentSlot, begins: Beginning) -> tuple[Waiter, ...]:
+    """Take those who wait for a run that does not begin.
+
+    Who waits for a message that is in the queue waits on: another run takes it.
+    """
+    waiting = slot.take_waits(begins.run_id)
+    for message_id in begins.message_ids:
+        if message_id not in slot.state.queue:
+            waiting += slot.take_waits(waits_for(message_id))
+    return waiting

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from understudy._base.json_values import shown
 from understudy._base.log_fields import log_extra
+from understudy.actors.agent.activation import Beginning
 from understudy.actors.agent.message_ids import is_known, run_of
 from understudy.actors.agent.messages import RunRequest, Send, WaitOutcome, options_of
 from understudy.actors.agent.planner import RECORD_BYTES, Plans
@@ -20,6 +21,7 @@ from understudy.actors.agent.runs import control, starts, waiters
 from understudy.actors.agent.slot import AgentSlot, waits_for
 from understudy.agent.runner import withdraw_requests
 from understudy.errors import NotInterrupted, UnderstudyError, UnknownMessage, UsageError
+from understudy.journal.index_status import is_held
 from understudy.loop_actors.future import refuse
 from understudy.state.plans import QueuedMessage, next_turn
 from understudy.state.records import MessageCancelled, MessageQueued, MessageRefused
@@ -135,14 +137,15 @@ def send(slot: AgentSlot, sent: Send) -> None:
 
 def _wait_for_run_of(slot: AgentSlot, request: RunRequest) -> None:
     """The message was accepted before: its run answers this request, too."""
-    activation, message_id = slot.current, request.message_id
-    run_id = run_of(slot, message_id) or run_of_message(slot.id, activation.state, message_id)
-    if run_id is not None:
+    state, message_id = slot.current.state, request.message_id
+    queued = state.queue.get(message_id)
+    if queued is None:
+        run_id = run_of(slot, message_id) or run_of_message(slot.id, state, message_id)
+        assert run_id is not None, "a message that a run has taken, or one that waits for its time"
         waiters.wait_outcome(slot, WaitOutcome(request.future, run_id=run_id))
         return
     if waiters.answer_if_quarantined(slot, request.future):
         return
-    queued = activation.state.queue[message_id]
     if queued.choices is not None:
         if request.on_queued is not None:
             request.on_queued()
@@ -207,7 +210,13 @@ def cancel_message(slot: AgentSlot, message_id: str) -> bool:
     return True
 
 
-def start_next(slot: AgentSlot, asked: RunRequest | None = None, *, is_held: bool = False) -> None:
+def start_next(
+    slot: AgentSlot,
+    asked: RunRequest | None = None,
+    *,
+    is_held: bool = False,
+    with_occurrences: bool = True,
+) -> None:
     """Start the next run of the queue; not while a run goes on or waits.
 
     An occurrence of a schedule has a run of its own, when what was queued before it is over. It
@@ -218,6 +227,7 @@ def start_next(slot: AgentSlot, asked: RunRequest | None = None, *, is_held: boo
         asked: a `run` that is asked for now. It is queued, unless it begins at once: then its
             message is in the first record of the run alone.
         is_held: whether messages that were sent stay in the queue until the next `run`.
+        with_occurrences: whether it may be the run of an occurrence.
 
     """
     if slot.phase.has_run_task or (starts.open_run(slot) is not None and _keeps_run(slot)):
@@ -225,6 +235,7 @@ def start_next(slot: AgentSlot, asked: RunRequest | None = None, *, is_held: boo
     state = slot.state
     if asked is None and not state.queue:
         return
+    with_occurrences = with_occurrences and starts.open_run(slot) is None
     try:
         at = slot.services.clock.now()
     except BaseException as error:  # the application's clock: the waiters get its error
@@ -237,7 +248,7 @@ def start_next(slot: AgentSlot, asked: RunRequest | None = None, *, is_held: boo
             refuse(asked.future, error)
         return
     queue = state.queue if asked is None else {**state.queue, asked.message_id: _own(asked)}
-    turn = _turn(slot, queue, is_held=is_held)
+    turn = _turn(slot, queue, is_held, with_occurrences)
     if asked is not None:
         if turn and turn[-1].message_id == asked.message_id:
             _wait_in_queue(slot, asked)
@@ -249,7 +260,7 @@ def start_next(slot: AgentSlot, asked: RunRequest | None = None, *, is_held: boo
             starts.start_turn(slot, turn, at)
         except UsageError as error:
             refuse_turn(slot, turn[-1].message_id, error)
-            turn = _turn(slot, state.queue, is_held=is_held)
+            turn = _turn(slot, state.queue, is_held, with_occurrences)
         else:
             return
 
@@ -267,11 +278,47 @@ def _own(asked: RunRequest) -> QueuedMessage:
 
 
 def _turn(
-    slot: AgentSlot, queue: dict[str, QueuedMessage], *, is_held: bool
+    slot: AgentSlot, queue: dict[str, QueuedMessage], is_held: bool, with_occurrences: bool
 ) -> list[QueuedMessage]:
     """The messages of the next run, as many as fit into its first record."""
-    has_run = starts.open_run(slot) is not None
-    return starts.fitting(slot, next_turn(queue, is_held=is_held, with_occurrences=not has_run))
+    turn = next_turn(queue, is_held=is_held, with_occurrences=with_occurrences)
+    return starts.fitting(slot, turn)
+
+
+def run_of_turn(slot: AgentSlot, begins: Beginning) -> str | None:
+    """The id of the `run` that waits, and for which a turn is to begin; None where there is none.
+
+    Of a `run` before which too much was sent for one turn with it, only the first part begins.
+    """
+    queue = slot.state.queue
+    if begins.asked is not None:
+        return begins.asked if begins.asked in queue else None
+    turn = next_turn(queue, is_held=True, with_occurrences=False)
+    fitting = starts.fitting(slot, turn)
+    is_first_part = tuple(each.message_id for each in fitting) == begins.message_ids
+    return turn[-1].message_id if turn and is_first_part else None
+
+
+def start_behind(slot: AgentSlot, begins: Beginning, asked: str | None) -> None:
+    """Start the next run behind a turn that could not begin.
+
+    Messages of that turn that were sent are still in the queue, and go into the next one. Alone
+    they begin none if they have failed alone, and an occurrence of a schedule is passed over: each
+    would fail again and again.
+
+    Args:
+        slot: of the agent.
+        begins: the turn.
+        asked: the id of the `run` that was refused, as of `run_of_turn`.
+
+    """
+    queue = slot.state.queue
+    failed = [queue[each] for each in begins.message_ids if each in queue]
+    start_next(
+        slot,
+        is_held=asked is None or starts.open_run(slot) is not None or is_held(slot.state),
+        with_occurrences=all(each.occurrence is None for each in failed),
+    )
 
 
 def record_refusal(slot: AgentSlot, message_id: str, error: Exception) -> None:

@@ -16,6 +16,7 @@ from understudy.actors.agent.events import Status
 from understudy.actors.agent.messages import AgentKey, OnRun, Retry, options_of
 from understudy.actors.agent.phase import Phase
 from understudy.actors.agent.planner import RECORD_BYTES
+from understudy.actors.agent.replies import answer_earlier
 from understudy.actors.agent.slot import AgentSlot, waits_for
 from understudy.actors.agent.task import start_run_task
 from understudy.agent.run_environment import RunOptions
@@ -82,9 +83,8 @@ def start_turn(
             for part in last.message.parts
         ]
     run_id = run_named_by(last.message_id) or slot.services.new_id()
-    for queued in turn:
-        slot.rename_waits(waits_for(queued.message_id), run_id)
-    callers = tuple(key for each in slot.waiting(run_id) for key in each.callers)
+    waiting = [each for queued in turn for each in slot.waiting(waits_for(queued.message_id))]
+    callers = tuple(key for each in waiting for key in each.callers)
     queue, is_asked = activation.state.queue, last.choices is not None
     activation.beginning = Beginning(
         run_id,
@@ -167,10 +167,26 @@ def _run_recorded(slot: AgentSlot) -> StopSignal | None:
     activation = slot.current
     activation.cancellation_arrived()
     begun, activation.beginning = activation.beginning, None
-    for waiter in slot.waiting(begun.run_id) if begun is not None else ():
-        note_run(slot, waiter.on_run)
+    if begun is not None:
+        # Not before: of a run that may not begin, those messages stay in the queue that were sent,
+        # and who waits for one of them waits on
+        # (test_who_waits_for_a_sent_message_is_not_told_that_the_run_of_its_turn_is_refused).
+        for message_id in begun.message_ids:
+            slot.rename_waits(waits_for(message_id), begun.run_id)
+        for waiter in slot.waiting(begun.run_id):
+            note_run(slot, waiter.on_run)
+        # Of a run that this one has withdrawn
+        # (test_who_asks_for_a_run_that_lacks_its_deps_while_another_one_withdraws_it_is_told).
+        for run_id in [each for each in slot.waits or () if _is_of_other_run(each, begun.run_id)]:
+            for waiter in slot.take_waits(run_id):
+                answer_earlier(slot, waiter.future, run_id)
     signal, activation.early_cancel = activation.early_cancel, None
     return signal
+
+
+def _is_of_other_run(key: str, run_id: str) -> bool:
+    """Whether a key of the table of waits is of a run, and not of this one."""
+    return key != run_id and not key.startswith("/")
 
 
 def continue_run(slot: AgentSlot) -> None:

@@ -8,13 +8,11 @@ from understudy.actors.agent.message_ids import run_of
 from understudy.actors.agent.messages import AgentMessage, RunRequest, WaitOutcome
 from understudy.actors.agent.phase import Phase
 from understudy.actors.agent.replies import (
+    answer_earlier,
     answer_when_durable,
-    answer_with,
-    confirm,
     mirror,
 )
 from understudy.actors.agent.run_outcomes import (
-    earlier_outcome,
     ended_outcome,
     quarantine_outcome,
     run_of_message,
@@ -47,7 +45,8 @@ def wait_outcome(slot: AgentSlot, waiting: WaitOutcome) -> None:
     if waiting.message_id is not None:
         run_id = run_of(slot, waiting.message_id)
         run_id = run_id or run_of_message(slot.id, state, waiting.message_id)
-        if run_id is None:
+        begins = activation.beginning
+        if run_id is None or (begins is not None and waiting.message_id in begins.message_ids):
             slot.wait(waits_for(waiting.message_id), future)
             return
     current, run = starts.current_run(slot), state.run
@@ -75,18 +74,6 @@ def wait_outcome(slot: AgentSlot, waiting: WaitOutcome) -> None:
     slot.wait(run.run_id, future)
     if not slot.phase.has_run_task and not is_waiting(state):
         starts.continue_run(slot)
-
-
-def answer_earlier(slot: AgentSlot, future: Future[Any], run_id: str) -> None:
-    """Answer with the outcome of a run that others came after."""
-    activation = slot.current
-
-    async def outcome() -> Outcome:
-        await confirm(slot, activation)
-        store, owned = slot.services.store, activation.journal.owned
-        return await earlier_outcome(store, slot.id, activation.agent, run_id, owned.incarnation)
-
-    answer_with(slot, future, outcome)
 
 
 def answer_steering(slot: AgentSlot, outcome: Outcome) -> None:
