@@ -475,6 +475,26 @@ async def test_calls_at_another_host_are_answered_by_hints_and_not_by_a_poll(
         assert completed(await soon(behind)).text == "second"
 
 
+async def test_a_host_that_waits_for_a_queued_run_is_told_of_the_end_of_that_run(
+    hosts: Hosts, hints_alone: None
+) -> None:
+    held, next_held = Held("first"), Held("second")
+    here, there = stores(hosts, "here", "there")
+    async with (
+        opened(here, Agent("desk", ScriptedModel([held, next_held]))) as first,
+        opened(there, desk("never")) as second,
+    ):
+        run = await running(first, held)
+        behind = second.get("t").run("behind")
+        await until(lambda: any(kind == "run" for kind, _ in posts(hosts)))
+        await until(lambda: not posts(hosts))  # its asker has read that it is in the queue
+        held.release.set()
+        completed(await soon(run))
+        await soon(next_held.entered.wait())
+        next_held.release.set()
+        assert completed(await soon(behind)).text == "second"
+
+
 async def test_a_look_does_not_wait_behind_what_is_posted(hosts: Hosts, hints_alone: None) -> None:
     """Its owner reads nothing: who looks, at any host, is told what the store has."""
     held = Held("first")

@@ -111,9 +111,13 @@ class Incoming:
             slot.inbox[:] = [*sorted([*posted, *new], key=lambda each: each.number), *others]
 
     def answered(self, slot: AgentSlot) -> None:
-        """The run of an agent has an outcome: tell the hosts that wait for it."""
-        for host_id in self._followers.pop(slot.id, ()):
+        """The run of an agent has an outcome: tell the hosts that wait for a run of the agent."""
+        for host_id in self._followers.get(slot.id, ()):
             self._services.start_task(self._tell(host_id, Hint("ended", 0, slot.id)), "telling")
+        # The run that a host waits for may be in the queue still
+        # (test_a_host_that_waits_for_a_queued_run_is_told_of_the_end_of_that_run).
+        if not slot.state.queue:
+            self._followers.pop(slot.id, None)
 
     async def _tell(self, host_id: int, hint: Hint) -> None:
         try:
