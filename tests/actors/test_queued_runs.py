@@ -11,8 +11,10 @@ from typing import Any
 import pytest
 
 from tests.support.agents import Held, completed, interrupted, quarantined
+from tests.support.hosts import opened, stores
 from tests.support.loops import soon
 from tests.support.plans import DAY, HOUR, Desk, later, left_after, outcome_of
+from tests.support.postgres import Hosts
 from tests.support.programs import PIPE, started
 from understudy import (
     Agent,
@@ -562,6 +564,31 @@ async def test_who_asks_for_a_run_whose_records_are_compacted_away_is_not_told_t
                     await soon(ref.outcome(message_id=future.message_id))
                 assert not isinstance(told.value, UnknownMessage)
                 assert not await soon(ref.cancel_message(future.message_id))
+
+
+@pytest.mark.postgres
+@pytest.mark.parametrize("message_id", [None, "mine"])
+async def test_a_queued_run_that_is_cancelled_is_not_begun_by_a_call_that_is_made_anew(
+    hosts: Hosts, desk: Desk, message_id: str | None
+) -> None:
+    """J70: its host has lost the agent, does not know it yet, and another one has cancelled it."""
+    queue, stores_ = Queue(desk), stores(hosts, "a", "b")
+    async with (
+        opened(stores_[0], desk.agent()) as first,
+        opened(stores_[1], desk.agent()) as second,
+    ):
+        ref = first.spawn("desk", id="a")
+        running = ref.run("First.")
+        await soon(queue.held.entered.wait())
+        queued = ref.run("Second.", message_id=message_id)
+        await soon(ref.queue())
+        hosts.sql("UPDATE agents SET epoch = epoch + 1, host_id = NULL WHERE agent_id = 'a'")
+        assert await soon(second.get("a").cancel_message(queued.message_id))
+        queue.held.release.set()
+        completed(await soon(running))
+        with pytest.raises(UnknownMessage, match="cancelled"):
+            await soon(queued)
+    assert ["Second."] not in desk.told
 
 
 async def test_a_quarantined_agent_refuses_the_runs_that_wait_and_keeps_what_was_sent() -> None:

@@ -43,7 +43,7 @@ from understudy.actors.agent.messages import (
     WaitOutcome,
 )
 from understudy.actors.agent.replies import runtime_stopped
-from understudy.actors.agent.run_outcomes import Moment, has_outcome
+from understudy.actors.agent.run_outcomes import Moment, has_outcome, refusal
 from understudy.actors.agent.services import Calls, RuntimeServices
 from understudy.actors.agent.slot import AgentSlot
 from understudy.actors.hosts.already_done import latest_state, run_of_call, run_of_decisions
@@ -193,6 +193,19 @@ class Outgoing(Calls[AgentSlot]):
         call = RefCall(slot, message)
         self._count(call)
         self._join(slot, [call])
+
+    def asked(self, slot: AgentSlot, message_id: str) -> Future[Any] | None:
+        """The answer of a call here that brings this message; None where there is none.
+
+        The message may be on its way to another host, and in no record yet.
+        """
+        with self._lock:
+            calls = [call for call in self._calls if call.slot is slot]
+        for call in calls:
+            message = call.message
+            if isinstance(message, RunRequest | Send) and message.message_id == message_id:
+                return call.outer
+        return None
 
     def _count(self, call: RefCall) -> None:
         call.number = next(self._numbers)
@@ -399,6 +412,11 @@ class Outgoing(Calls[AgentSlot]):
             if call.was_handled and call.is_once_at_most:
                 self._refuse(call, Fenced(agent_id=slot.id, why=NOBODY_KNOWS))
             elif isinstance(message, RunRequest):
+                if call.is_queued:
+                    state = await latest_state(self._services.store, slot.id)
+                    if state is not None and message.message_id in state.refused:
+                        self._refuse(call, refusal(slot.id, state, message.message_id))
+                        continue
                 run_id = run_named_by(message.message_id)
                 if run_id is None:
                     continue
