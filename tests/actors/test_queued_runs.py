@@ -582,13 +582,40 @@ async def test_a_queued_run_that_is_cancelled_is_not_begun_by_a_call_that_is_mad
         await soon(queue.held.entered.wait())
         queued = ref.run("Second.", message_id=message_id)
         await soon(ref.queue())
-        hosts.sql("UPDATE agents SET epoch = epoch + 1, host_id = NULL WHERE agent_id = 'a'")
+        hosts.sql("UPDATE agents SET owner = NULL WHERE agent_id = 'a'")
         assert await soon(second.get("a").cancel_message(queued.message_id))
         queue.held.release.set()
         completed(await soon(running))
         with pytest.raises(UnknownMessage, match="cancelled"):
             await soon(queued)
     assert ["Second."] not in desk.told
+
+
+@pytest.mark.postgres
+async def test_who_asks_for_a_run_that_is_on_its_way_to_another_host_is_not_told_that_it_is_unknown(
+    hosts: Hosts, desk: Desk
+) -> None:
+    """To be told that it is unknown means that nothing has run, nor will."""
+    queue = Queue(desk)
+    here, there = stores(hosts, "here", "there")
+    async with opened(here, desk.agent()) as first, opened(there, desk.agent()) as second:
+        running = first.spawn("desk", id="a").run("First.")
+        await soon(queue.held.entered.wait())
+        ref = second.get("a")
+        queued = ref.run("Second.")
+        asked = ref.outcome(message_id=queued.message_id)
+        sent = ref.send("Sent.", message_id="sent")
+        asked_of_sent = ref.outcome(message_id="sent")
+        assert await soon(sent) == "sent"
+        queue.held.release.set()
+        completed(await soon(running))
+        outcome = completed(await soon(queued))
+        there_is = await soon(asked)
+        assert there_is is not None
+        assert there_is.run_id == outcome.run_id
+        assert await soon(asked_of_sent) is not None
+        with pytest.raises(UnknownMessage):
+            await soon(ref.outcome(message_id="never"))
 
 
 async def test_a_quarantined_agent_refuses_the_runs_that_wait_and_keeps_what_was_sent() -> None:
