@@ -618,6 +618,29 @@ async def test_who_asks_for_a_run_that_is_on_its_way_to_another_host_is_not_told
             await soon(ref.outcome(message_id="never"))
 
 
+@pytest.mark.postgres
+async def test_who_waits_for_a_queued_run_at_another_host_is_told_that_it_is_cancelled(
+    hosts: Hosts, desk: Desk
+) -> None:
+    queue = Queue(desk)
+    here, there = stores(hosts, "here", "there")
+    async with opened(here, desk.agent()) as first, opened(there, desk.agent()) as second:
+        ref = first.spawn("desk", id="a")
+        running = ref.run("First.")
+        await soon(queue.held.entered.wait())
+        queued = second.get("a").run("Second.")
+        asked = second.get("a").outcome(message_id=queued.message_id)
+        async with asyncio.timeout(60):
+            while not await ref.queue():
+                pass
+        assert await soon(ref.cancel_message(queued.message_id))
+        for waiting in (queued, asked):
+            with pytest.raises(UnknownMessage, match="cancelled"):
+                await soon(waiting)
+        queue.held.release.set()
+        completed(await soon(running))
+
+
 async def test_a_quarantined_agent_refuses_the_runs_that_wait_and_keeps_what_was_sent() -> None:
     """J10: who waits is told, and what is told to have failed does not begin later."""
     held, told, sick = Held(), [], [1, 1, 1]

@@ -78,6 +78,7 @@ MOST_PAUSE = 0.04
 """Seconds that a host waits at most, by chance, before it takes an agent back."""
 MOST_TAKES = 3
 """How often a call takes its agent, and loses it again, before it goes to the owner."""
+ON_ITS_WAY = (CallPhase.LINE, CallPhase.IN_DOUBT, CallPhase.POSTED)
 AT_ONCE = 100
 """Calls that are posted at a time: their bodies are in memory together."""
 
@@ -195,12 +196,12 @@ class Outgoing(Calls[AgentSlot]):
         self._join(slot, [call])
 
     def asked(self, slot: AgentSlot, message_id: str) -> Future[Any] | None:
-        """The answer of a call here that brings this message; None where there is none.
+        """The answer of a call that brings this message to another host; None where there is none.
 
-        The message may be on its way to another host, and in no record yet.
+        The message may be in no record yet. Of a call that is followed, it is.
         """
         with self._lock:
-            calls = [call for call in self._calls if call.slot is slot]
+            calls = [call for call in self._calls if call.slot is slot and call.phase in ON_ITS_WAY]
         for call in calls:
             message = call.message
             if isinstance(message, RunRequest | Send) and message.message_id == message_id:
