@@ -11,8 +11,10 @@ from typing import Any
 import pytest
 
 from tests.support.agents import Held, completed, interrupted, quarantined
+from tests.support.hosts import opened, stores
 from tests.support.loops import soon
 from tests.support.plans import DAY, HOUR, Desk, later, left_after, outcome_of
+from tests.support.postgres import Hosts
 from tests.support.programs import PIPE, started
 from understudy import (
     Agent,
@@ -562,6 +564,81 @@ async def test_who_asks_for_a_run_whose_records_are_compacted_away_is_not_told_t
                     await soon(ref.outcome(message_id=future.message_id))
                 assert not isinstance(told.value, UnknownMessage)
                 assert not await soon(ref.cancel_message(future.message_id))
+
+
+@pytest.mark.postgres
+@pytest.mark.parametrize("message_id", [None, "mine"])
+async def test_a_queued_run_that_is_cancelled_is_not_begun_by_a_call_that_is_made_anew(
+    hosts: Hosts, desk: Desk, message_id: str | None
+) -> None:
+    """J70: its host has lost the agent, does not know it yet, and another one has cancelled it."""
+    queue, stores_ = Queue(desk), stores(hosts, "a", "b")
+    async with (
+        opened(stores_[0], desk.agent()) as first,
+        opened(stores_[1], desk.agent()) as second,
+    ):
+        ref = first.spawn("desk", id="a")
+        running = ref.run("First.")
+        await soon(queue.held.entered.wait())
+        queued = ref.run("Second.", message_id=message_id)
+        await soon(ref.queue())
+        hosts.sql("UPDATE agents SET owner = NULL WHERE agent_id = 'a'")
+        assert await soon(second.get("a").cancel_message(queued.message_id))
+        queue.held.release.set()
+        completed(await soon(running))
+        with pytest.raises(UnknownMessage, match="cancelled"):
+            await soon(queued)
+    assert ["Second."] not in desk.told
+
+
+@pytest.mark.postgres
+async def test_who_asks_for_a_run_that_is_on_its_way_to_another_host_is_not_told_that_it_is_unknown(
+    hosts: Hosts, desk: Desk
+) -> None:
+    """To be told that it is unknown means that nothing has run, nor will."""
+    queue = Queue(desk)
+    here, there = stores(hosts, "here", "there")
+    async with opened(here, desk.agent()) as first, opened(there, desk.agent()) as second:
+        running = first.spawn("desk", id="a").run("First.")
+        await soon(queue.held.entered.wait())
+        ref = second.get("a")
+        queued = ref.run("Second.")
+        asked = ref.outcome(message_id=queued.message_id)
+        sent = ref.send("Sent.", message_id="sent")
+        asked_of_sent = ref.outcome(message_id="sent")
+        assert await soon(sent) == "sent"
+        queue.held.release.set()
+        completed(await soon(running))
+        outcome = completed(await soon(queued))
+        there_is = await soon(asked)
+        assert there_is is not None
+        assert there_is.run_id == outcome.run_id
+        assert await soon(asked_of_sent) is not None
+        with pytest.raises(UnknownMessage):
+            await soon(ref.outcome(message_id="never"))
+
+
+@pytest.mark.postgres
+async def test_who_waits_for_a_queued_run_at_another_host_is_told_that_it_is_cancelled(
+    hosts: Hosts, desk: Desk
+) -> None:
+    queue = Queue(desk)
+    here, there = stores(hosts, "here", "there")
+    async with opened(here, desk.agent()) as first, opened(there, desk.agent()) as second:
+        ref = first.spawn("desk", id="a")
+        running = ref.run("First.")
+        await soon(queue.held.entered.wait())
+        queued = second.get("a").run("Second.")
+        asked = second.get("a").outcome(message_id=queued.message_id)
+        async with asyncio.timeout(60):
+            while not await ref.queue():
+                pass
+        assert await soon(ref.cancel_message(queued.message_id))
+        for waiting in (queued, asked):
+            with pytest.raises(UnknownMessage, match="cancelled"):
+                await soon(waiting)
+        queue.held.release.set()
+        completed(await soon(running))
 
 
 async def test_a_quarantined_agent_refuses_the_runs_that_wait_and_keeps_what_was_sent() -> None:

@@ -121,7 +121,7 @@ class AgentState(StateTree):
     """Messages that wait for a run, by message id, oldest first."""
     refused: dict[str, dict[str, Any]]
     """By message id, the error of each `run` that waited its turn and could not begin then, oldest
-    first: those of the last 100."""
+    first: those of the last 100. Empty where it was cancelled before that."""
     message_ids: dict[str, TakenMessage | None]
     """The run that took a message, by message id, oldest first; None while the message waits.
 

@@ -124,7 +124,7 @@ def run_of_message(agent_id: str, state: AgentState, message_id: str) -> str | N
 
     """
     if message_id in state.refused:
-        raise error_from_dict(state.refused[message_id])
+        raise refusal(agent_id, state, message_id)
     run, own = state.run, run_named_by(message_id)
     if run is not None and run.run_id == own:
         return own
@@ -137,6 +137,14 @@ def run_of_message(agent_id: str, state: AgentState, message_id: str) -> str | N
             "or cancel the message first"
         )
     return None if taken is None else taken.run_id
+
+
+def refusal(agent_id: str, state: AgentState, message_id: str) -> Exception:
+    """The error of a `run` that was refused when its turn came, or cancelled before that."""
+    error = state.refused[message_id]
+    if not error:
+        return UnknownMessage(agent_id=agent_id, message_id=message_id, is_cancelled=True)
+    return error_from_dict(error)
 
 
 async def earlier_outcome(

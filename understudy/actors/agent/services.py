@@ -89,6 +89,9 @@ class Calls(ABC, Generic[S]):
     @abstractmethod
     def call_elsewhere(self, slot: S, message: Any) -> None: ...
 
+    @abstractmethod
+    def asked(self, slot: S, message_id: str) -> Future[Any] | None: ...
+
 
 class Live(ABC):
     """As of `hosts.live_events.LiveEvents`."""

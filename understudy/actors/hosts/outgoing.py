@@ -43,7 +43,7 @@ from understudy.actors.agent.messages import (
     WaitOutcome,
 )
 from understudy.actors.agent.replies import runtime_stopped
-from understudy.actors.agent.run_outcomes import Moment, has_outcome
+from understudy.actors.agent.run_outcomes import Moment, has_outcome, refusal
 from understudy.actors.agent.services import Calls, RuntimeServices
 from understudy.actors.agent.slot import AgentSlot
 from understudy.actors.hosts.already_done import latest_state, run_of_call, run_of_decisions
@@ -78,6 +78,7 @@ MOST_PAUSE = 0.04
 """Seconds that a host waits at most, by chance, before it takes an agent back."""
 MOST_TAKES = 3
 """How often a call takes its agent, and loses it again, before it goes to the owner."""
+ON_ITS_WAY = (CallPhase.LINE, CallPhase.IN_DOUBT, CallPhase.POSTED)
 AT_ONCE = 100
 """Calls that are posted at a time: their bodies are in memory together."""
 
@@ -190,6 +191,19 @@ class Outgoing(Calls[AgentSlot]):
     def call_elsewhere(self, slot: AgentSlot, message: AgentMessage) -> None:
         """The same, of what was found to be another host's. On the loop."""
         self._join(slot, [self._counted(slot, message)])
+
+    def asked(self, slot: AgentSlot, message_id: str) -> Future[Any] | None:
+        """The answer of a call that brings this message to another host; None where there is none.
+
+        The message may be in no record yet. Of a call that is followed, it is.
+        """
+        with self._lock:
+            calls = [call for call in self._calls if call.slot is slot and call.phase in ON_ITS_WAY]
+        for call in calls:
+            message = call.message
+            if isinstance(message, RunRequest | Send) and message.message_id == message_id:
+                return call.outer
+        return None
 
     def _counted(self, slot: AgentSlot, message: AgentMessage) -> RefCall:
         call = RefCall(slot, message, next(self._numbers))
@@ -400,6 +414,11 @@ class Outgoing(Calls[AgentSlot]):
             if call.was_handled and call.is_once_at_most:
                 self._refuse(call, Fenced(agent_id=slot.id, why=NOBODY_KNOWS))
             elif isinstance(message, RunRequest):
+                if call.is_queued:
+                    state = await latest_state(self._services.store, slot.id)
+                    if state is not None and message.message_id in state.refused:
+                        self._refuse(call, refusal(slot.id, state, message.message_id))
+                        continue
                 run_id = run_named_by(message.message_id)
                 if run_id is None:
                     continue

@@ -45,8 +45,10 @@ def message_due(state: AgentState, record: r.MessageDue) -> None:
 
 
 def message_cancelled(state: AgentState, record: r.MessageCancelled) -> None:
-    state.queue.pop(record.message_id, None)
+    queued = state.queue.pop(record.message_id, None)
     state.message_ids.pop(record.message_id, None)
+    if queued is not None and queued.choices is not None:
+        refuse(state, record.message_id, {})
     if state.plans is not None and record.message_id in state.plans.timed:
         change_plans(state, timed=without(state.plans.timed, record.message_id))
 
@@ -54,8 +56,12 @@ def message_cancelled(state: AgentState, record: r.MessageCancelled) -> None:
 def message_refused(state: AgentState, record: r.MessageRefused) -> None:
     state.queue.pop(record.message_id, None)
     state.message_ids.pop(record.message_id, None)
-    state.refused.pop(record.message_id, None)  # the newest come last
-    state.refused = with_item(state.refused, record.message_id, record.error)
+    refuse(state, record.message_id, record.error)
+
+
+def refuse(state: AgentState, message_id: str, error: dict[str, Any]) -> None:
+    state.refused.pop(message_id, None)  # the newest come last
+    state.refused = with_item(state.refused, message_id, error)
     while len(state.refused) > REFUSALS_KEPT:
         del state.refused[next(iter(state.refused))]
 

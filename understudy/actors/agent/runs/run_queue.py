@@ -16,14 +16,14 @@ from understudy.actors.agent.replies import (
     as_exception,
     refuse_when_durable,
 )
-from understudy.actors.agent.run_outcomes import run_of_message
+from understudy.actors.agent.run_outcomes import refusal, run_of_message
 from understudy.actors.agent.runs import control, starts, waiters
 from understudy.actors.agent.slot import AgentSlot, waits_for
 from understudy.agent.runner import withdraw_requests
 from understudy.errors import NotInterrupted, UnderstudyError, UnknownMessage, UsageError
 from understudy.journal.index_status import is_held
 from understudy.loop_actors.future import refuse
-from understudy.state.plans import QueuedMessage, next_turn
+from understudy.state.plans import QueuedMessage, next_turn, run_named_by
 from understudy.state.records import MessageCancelled, MessageQueued, MessageRefused
 from understudy.state.waits import has_waits, is_woken
 
@@ -52,6 +52,10 @@ def request(slot: AgentSlot, request: RunRequest) -> None:
         # (test_a_message_id_sent_again_brings_the_outcome_of_its_run_as_it_stands_now).
         _wait_for_run_of(slot, request)
         return
+    if message_id in activation.state.refused and run_named_by(message_id) is not None:
+        # The call is made anew where its host has lost the agent, by an id that no other call has
+        # (test_a_queued_run_that_is_cancelled_is_not_begun_by_a_call_that_is_made_anew).
+        raise refusal(slot.id, activation.state, message_id)
     if waiters.answer_if_quarantined(slot, request.future):
         return
     is_suspended = starts.open_run(slot) is not None and not slot.phase.has_run_task
