@@ -53,6 +53,7 @@ from understudy.journal import (
 from understudy.loop_actors.future import Future, refuse
 from understudy.outcomes import Outcome
 from understudy.state.agent_state import AgentState
+from understudy.state.plans import run_named_by
 
 T = TypeVar("T")
 NOT_HERE = (OwnedElsewhere, Fenced)
@@ -287,6 +288,11 @@ class StoredQueries(Looks[AgentSlot]):
                 run_id = state.run.run_id
                 look = replace(look, run_id=run_id)
             if run_id is not None and (state.run is None or state.run.run_id != run_id):
+                if message_id is not None and run_named_by(message_id) == run_id:
+                    # Race: the run may have begun between the two looks at the store (test_who_asks
+                    # _for_a_run_that_begins_meanwhile_at_another_host_gets_its_outcome).
+                    message_id, look = None, replace(look, message_id=None, run_id=run_id)
+                    continue
                 return await self._reads.earlier_outcome(slot.id, agent, run_id, incarnation)
             # A run that is named and over has its outcome, though messages are queued behind it
             # (test_who_asks_for_a_run_that_is_over_is_told_though_a_message_is_queued_behind_it).
