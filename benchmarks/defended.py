@@ -129,7 +129,7 @@ DEFENDED: tuple[Defended, ...] = (
         "durable step",
     ),
     Defended(
-        "journal.store_reader.StoreReader.__init__",
+        "journal.reads.DatabaseReads.__init__",
         "worker threads in place of an executor",
         "10 to 17 % of the time of a read",
         "durable step",
@@ -202,7 +202,7 @@ DEFENDED: tuple[Defended, ...] = (
         "idle agent",
     ),
     Defended(
-        "journal.agent_journal._JournalledAgent",
+        "journal.owned_journal.JournalledAgent",
         "one object in place of three bound methods",
         "192 bytes",
         "idle agent",

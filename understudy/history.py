@@ -311,23 +311,6 @@ def _context(context: Context) -> dict[str, Any]:
     return {"context": dict(context)} if context else {}
 
 
-def queue_of(state: AgentState) -> list[dict[str, Any]]:
-    """The messages of an agent that wait for a run, in the order in which runs take them."""
-    return [
-        {
-            "message_id": queued.message_id,
-            "text": _text(queued.message),
-            "what": "schedule"
-            if queued.occurrence is not None
-            else "send"
-            if queued.choices is None
-            else "run",
-            "at": time_text(queued.message.timestamp),
-        }
-        for queued in state.queue.values()
-    ]
-
-
 def _choices(choices: RunChoices) -> dict[str, Any]:
     """What was chosen for a run that waits for its turn, without what is left to the agent."""
     chosen = {name: value for name, value in asdict(choices).items() if value not in (None, False)}

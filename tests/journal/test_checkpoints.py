@@ -523,7 +523,7 @@ async def test_a_crash_at_any_write_leaves_an_agent_that_its_records_fold_to(
 async def test_a_message_that_was_changed_into_what_json_lacks_costs_its_records_nothing(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    records = stories()["rich"]()
+    records = life(RICH)  # its own: it changes a message of them
     backend = SqliteBackend(str(tmp_path / "store.db"), durability="off", host="here")
     async with opened(backend, checkpoint_every=10) as store:
         writer = await writer_of(store)

@@ -73,7 +73,7 @@ def json_schema_of(given: object, *, what: str) -> dict[str, Any]:
 
 
 def faults_of(schema: Mapping[str, Any], value: object) -> tuple[Fault, ...]:
-    """Where this value does not fit the schema, the deepest faults of each place; empty if it fits.
+    """The places where this value does not fit, each with its deepest fault; empty if it fits.
 
     Nothing is fetched: a schema that refers to what it does not hold fits no value.
     """
@@ -316,7 +316,7 @@ def compiled_pattern(pattern: str) -> Callable[[str], bool]:
 
 
 def size_of_pattern(pattern: str, of_class: int = 1) -> int:
-    """How many single characters and classes it asks for, its repetitions written out.
+    """The number of single characters and classes of a pattern, its repetitions written out.
 
     Never less than that: what cannot be told counts as repeated by all numbers that it has.
     """

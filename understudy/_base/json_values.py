@@ -18,7 +18,7 @@ MAX_DEPTH = 100
 """How deep a value from outside may be nested. Readers of JSON take 200 levels, and records, nested
 agents and snapshots put more around it."""
 MAX_DIGITS = 4300
-"""Of an integer: Python's and Pydantic's readers of JSON refuse longer ones."""
+"""The most digits of an integer: readers of JSON of Python and Pydantic refuse longer integers."""
 NOT_FINITE = "it holds NaN or an infinity, and numbers must be finite in JSON"
 MAX_INT: int = 10**MAX_DIGITS
 """The least integer that has too many digits."""
@@ -284,7 +284,7 @@ def first_difference(
     is_foreign: Callable[[Mapping[str, Any]], bool],
     foreign_names: Collection[str],
 ) -> str | None:
-    """What of stored JSON was read as something else, with its path; None if nothing was.
+    """The difference between stored JSON and what was read of it, with its path; None without one.
 
     Args:
         stored: as it was stored.

@@ -12,6 +12,9 @@ from understudy.errors import JournalFailed
 
 logger: logging.Logger = logging.getLogger(__name__)
 
+PAUSE = 0.1
+"""Seconds behind a look that has failed: with a period of 0 it would fail again at once."""
+
 
 class Hints:
     """Hints that there is something new to look at, and waits for them. On one loop.
@@ -106,11 +109,11 @@ class Lookout:
     async def _look_once(self, *, is_hinted: bool) -> None:
         try:
             await self._look(is_hinted)
-        except JournalFailed as error:  # the store is away
-            logger.warning("%s is not known: %s", self._what, text_of(error))
         except (asyncio.CancelledError, GeneratorExit):
             raise
-        except (
-            BaseException
-        ):  # of a store or clock of the application: SystemExit would end the loop
+        except JournalFailed as error:  # the store is away
+            logger.warning("%s is not known: %s", self._what, text_of(error))
+            await asyncio.sleep(PAUSE)
+        except BaseException:  # of a store of the application: a SystemExit would end the loop
             logger.exception("%s is not known", self._what)
+            await asyncio.sleep(PAUSE)

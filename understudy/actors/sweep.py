@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import asyncio
 import random
-from functools import partial
 
 from understudy._base.clock import jittered
 from understudy._base.lookout import Lookout
 from understudy.actors.agent.messages import CheckDue
 from understudy.actors.agent.phase import Phase
 from understudy.actors.agent.run_outcomes import GOES_ON
+from understudy.actors.agent.slot import AgentSlot
 from understudy.actors.agent_host import AgentHost
-from understudy.actors.hosts.recovery import continue_one
+from understudy.actors.hosts.recovery import Progress, Recovering
 from understudy.actors.reads.feed import FeedOptions
 from understudy.errors import OwnedElsewhere
 from understudy.journal import IndexStatus, StoredAgent, index_status_of
@@ -58,9 +58,7 @@ class Sweep:
             "which runs have no owner", self._period, self._look, agent_host.services.start_task
         )
         self._hearing: asyncio.Task[None] | None = None
-        self._under_way: set[str] = set()
-        self._places = asyncio.Semaphore(AT_ONCE)
-        self._suspects_place = asyncio.Semaphore(1)
+        self._recovering = Recovering(Progress(), at_once=AT_ONCE, on_end=self._ended)
         self._tries: dict[str, tuple[int, float]] = {}
         """How often in a row an agent was found, and when it is tried again, by agent id."""
 
@@ -127,12 +125,14 @@ class Sweep:
                 found[stored.agent_id] = stored
         await self._do_what_was_posted()
         self._tries = {id: tried for id, tried in self._tries.items() if id in found}
-        wanted = {
-            id: stored.index_status for id, stored in found.items() if self._is_to_be_tried(stored)
-        }
-        if wanted:
-            self._under_way |= set(wanted)
-            self._host.activator.start_task(self._continue_all(wanted))
+        others: list[AgentSlot] = []
+        suspects: list[AgentSlot] = []
+        for stored in found.values():
+            if self._is_to_be_tried(stored):
+                slot = directory.get(stored.agent_id)
+                (suspects if stored.index_status is IndexStatus.SUSPECT else others).append(slot)
+        if others or suspects:
+            services.start_task(self._recovering.run(others, suspects), "continuing what is left")
 
     async def _do_what_was_posted(self) -> None:
         """Claim agents without an owner, for calls whose hosts may be gone as well."""
@@ -150,7 +150,7 @@ class Sweep:
         # (test_a_sweep_and_a_recover_at_once_continue_each_agent_once).
         agent_id = stored.agent_id
         slot = self._host.directory.find(agent_id)
-        if agent_id in self._under_way:
+        if agent_id in self._recovering.under_way:
             return False
         # A copy that another host has gone on from runs nothing
         # (test_a_stale_copy_does_not_keep_a_sweep_from_going_on_with_the_run).
@@ -167,22 +167,6 @@ class Sweep:
         seconds = min(DUES_SECONDS * 2**tries, LONGEST_BACKOFF)
         self._tries[agent_id] = (min(tries + 1, 16), now + seconds)
         return True
-
-    async def _continue_all(self, wanted: dict[str, IndexStatus]) -> None:
-        suspects = [id for id, status in wanted.items() if status is IndexStatus.SUSPECT]
-        others = [id for id in wanted if id not in suspects]
-        await asyncio.gather(*(self._continue_one(id, self._places) for id in others))
-        for id in suspects:
-            await self._continue_one(id, self._suspects_place)
-
-    async def _continue_one(self, agent_id: str, place: asyncio.Semaphore) -> None:
-        try:
-            async with place:
-                slot = self._host.directory.get(agent_id)
-                on_end = partial(self._ended, agent_id)
-                await continue_one(slot, on_end)
-        finally:
-            self._under_way.discard(agent_id)
 
     def _ended(self, agent_id: str, end: Outcome | Exception | None) -> None:
         """Forget how often the agent was tried, unless it got no further."""

@@ -24,7 +24,8 @@ from understudy.actors.agent.messages import AgentMessage
 from understudy.state.plans import Occurrence, Schedule
 
 Right = Literal["read", "decide", "act", "admin"]
-"""To look; to answer requests; to write to agents and steer them; to export and delete them."""
+"""The rights of people: to look; to answer requests; to write to agents and steer them; to export,
+compact and delete them."""
 RIGHTS: frozenset[Right] = frozenset(get_args(Right))
 
 Way = Literal["row", "cluster", "api", "cli", "mcp", "ag_ui"]

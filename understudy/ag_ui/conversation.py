@@ -19,7 +19,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 
 from understudy._base.json_values import shown
 from understudy.actors import AgentRef, Runtime, Status, StatusChanged
-from understudy.ag_ui.feed import Differs, Feed, Given
+from understudy.ag_ui.native_events import Differs, Given, NativeEvents
 from understudy.ag_ui.site import Site, need
 from understudy.errors import AlreadyDecided, RequestExpired, UnknownAgent
 from understudy.interrupts import Decision, Request
@@ -78,7 +78,7 @@ class Writer(ABC, Generic[T]):
 
     @abstractmethod
     def write(self, given: Given) -> AsyncIterator[T]:
-        """Write what the feed gives out."""
+        """Write one of the native events, or what stands between them."""
 
     @abstractmethod
     def end(
@@ -138,12 +138,12 @@ class Conversation:
             async for item in writer.end(None, state, waits=_waits(state)):
                 yield item
             return
-        feed = Feed(state, but_its_run=not is_news and not writer.has_snapshots)
+        native = NativeEvents(state, but_its_run=not is_news and not writer.has_snapshots)
         if not is_news or (state is not None and _goes_on(state)):
             async for item in writer.snapshot(state):
                 yield item
         if state is not None and not is_news and not writer.has_snapshots:
-            for given in feed.catch_up(state):
+            for given in native.catch_up(state):
                 async for item in writer.write(given):
                     yield item
         subscription = self.ref.events(number)
@@ -158,9 +158,9 @@ class Conversation:
                     waits = found.event.status is Status.WAITING
                     if waits:
                         break
-                for given in feed.event(found.event):
+                for given in native.event(found.event):
                     if isinstance(given, Differs):
-                        async for item in self._again(feed, writer):
+                        async for item in self._again(native, writer):
                             yield item
                     else:
                         async for item in writer.write(given):
@@ -176,16 +176,16 @@ class Conversation:
                     asked.exception()  # asyncio logs one that nobody has looked at
         now = await self.ref.state()
         requests = outcome.requests if isinstance(outcome, Interrupted) else ()
-        for given in (*feed.catch_up(now), *feed.end(requests)):
+        for given in (*native.catch_up(now), *native.end(requests)):
             if not isinstance(given, Differs):
                 async for item in writer.write(given):
                     yield item
         async for item in writer.end(outcome, now, waits=waits):
             yield item
 
-    async def _again(self, feed: Feed, writer: Writer[T]) -> AsyncIterator[T]:
+    async def _again(self, native: NativeEvents, writer: Writer[T]) -> AsyncIterator[T]:
         state = await self.ref.state()
-        feed.knows(state)
+        native.knows(state)
         async for item in writer.snapshot(state):
             yield item
 

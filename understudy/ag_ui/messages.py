@@ -10,7 +10,7 @@ from ag_ui.core.types import Message, TextPart
 from pydantic_ai.messages import ModelRequest, ModelResponse
 from pydantic_ai.ui.ag_ui import AGUIAdapter
 
-from understudy.ag_ui import feed as f
+from understudy.ag_ui import native_events as n
 from understudy.ag_ui.conversation import OWN_ID
 from understudy.interrupts import Request
 from understudy.state.agent_state import AgentState
@@ -30,7 +30,7 @@ def messages_of(
     """
     found: list[Message] = []
     left = list(own)
-    for run, messages, results in f.conversations(state):
+    for run, messages, results in n.conversations(state):
         replies = users = 0
         for message in messages:
             counts = {"assistant": 0, "reasoning": 0}
@@ -99,8 +99,8 @@ def result_id(run: str, call_id: str) -> str:
 
 
 def run_in(request: Request) -> str:
-    """The run that asks, as the feed names it."""
-    return request.run_id if len(request.agent_path) > 1 else f.ROOT
+    """The run that asks, as `NativeEvents` names it."""
+    return request.run_id if len(request.agent_path) > 1 else n.ROOT
 
 
 def call_at(request: Request) -> str:

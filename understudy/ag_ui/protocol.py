@@ -35,7 +35,7 @@ from pydantic_ai.messages import FunctionToolResultEvent
 from pydantic_ai.ui.ag_ui import AGUIEventStream
 
 from understudy._base.json_values import jsonable
-from understudy.ag_ui import feed as f
+from understudy.ag_ui import native_events as n
 from understudy.ag_ui.contents import content_of_ag_ui
 from understudy.ag_ui.conversation import Answer, Said, Writer, refusal_of
 from understudy.ag_ui.frontend_tools import is_for_page, results_in
@@ -146,14 +146,14 @@ class AgUiWriter(Writer[BaseEvent]):
         if shared is not None:
             yield StateSnapshotEvent(snapshot=shared["state"])
 
-    async def write(self, given: f.Given) -> AsyncIterator[BaseEvent]:
+    async def write(self, given: n.Given) -> AsyncIterator[BaseEvent]:
         self._shown = None
         match given:
-            case f.Piece(event=FunctionToolResultEvent(part=part)) if self._has_result(
+            case n.Piece(event=FunctionToolResultEvent(part=part)) if self._has_result(
                 given.run, part
             ):
                 pass  # it is the client's own
-            case f.AgentBegins():
+            case n.AgentBegins():
                 parent = given.parent or None
                 yield SubagentStartedEvent(
                     subagent_run_id=given.run,
@@ -162,16 +162,16 @@ class AgUiWriter(Writer[BaseEvent]):
                     parent_tool_call_id=given.tool_call_id
                     and wire_id(given.parent, given.tool_call_id),
                 )
-            case f.AgentOver(run=run, error=str() as error):
+            case n.AgentOver(run=run, error=str() as error):
                 yield SubagentErrorEvent(subagent_run_id=run, message=error)
-            case f.AgentOver(run=run, requests=None):
+            case n.AgentOver(run=run, requests=None):
                 yield SubagentFinishedEvent(
                     subagent_run_id=run, outcome=SubagentFinishedSuccessOutcome()
                 )
-            case f.AgentOver(run=run, requests=requests):
+            case n.AgentOver(run=run, requests=requests):
                 suspended = SubagentFinishedSuspendedOutcome(interrupt_ids=list(requests or ()))
                 yield SubagentFinishedEvent(subagent_run_id=run, outcome=suspended)
-            case f.Emitted():
+            case n.Emitted():
                 value = {
                     "toolCallId": wire_id(given.run, given.tool_call_id),
                     "toolName": given.tool_name,
@@ -180,13 +180,13 @@ class AgUiWriter(Writer[BaseEvent]):
                 yield CustomEvent(
                     name="understudy.emitted", value=value, subagent_run_id=given.run or None
                 )
-            case f.ReplyBegins(run=run, number=number):
+            case n.ReplyBegins(run=run, number=number):
                 self._streams[run] = _Stream(run, number)
-            case f.Piece(run=run):
+            case n.Piece(run=run):
                 stream = self._streams.setdefault(run, _Stream(run, 0))
                 async for event in stream.events(given.event):
                     yield event
-            case f.Differs():
+            case n.Differs():
                 pass
 
     async def end(
@@ -242,7 +242,7 @@ class _Stream:
         self._ids: dict[str, str] = {}
         self._counts = {"reply": 0, "thinking": 0}
 
-    async def events(self, native: f.Native) -> AsyncIterator[BaseEvent]:
+    async def events(self, native: n.Native) -> AsyncIterator[BaseEvent]:
         async for event in self._stream.handle_event(native):
             if isinstance(event, ReasoningEncryptedValueEvent):
                 continue  # nothing that a client sends back is believed

@@ -20,7 +20,7 @@ from pydantic_ai.ui.vercel_ai.response_types import (
 )
 
 from understudy._base.json_values import jsonable
-from understudy.ag_ui import feed as f
+from understudy.ag_ui import native_events as n
 from understudy.ag_ui.contents import file_of_url
 from understudy.ag_ui.conversation import Answer, Said, Writer, refusal_of
 from understudy.ag_ui.messages import run_in, wire_id
@@ -172,21 +172,21 @@ class VercelWriter(Writer[BaseChunk]):
         # The protocol has no word for it: a client keeps what it has.
         yield DataChunk(type="data-understudy-reload", data={}, transient=True)
 
-    async def write(self, given: f.Given) -> AsyncIterator[BaseChunk]:
+    async def write(self, given: n.Given) -> AsyncIterator[BaseChunk]:
         match given:
-            case f.ReplyBegins(run=f.ROOT):
+            case n.ReplyBegins(run=n.ROOT):
                 async for chunk in self._stream.before_response():
                     yield chunk
-            case f.Piece(run=f.ROOT, event=native):
+            case n.Piece(run=n.ROOT, event=native):
                 async for chunk in self._stream.handle_event(native):
                     yield _bare(chunk)
-            case f.Piece(run=run, event=FunctionToolResultEvent(part=part)):
+            case n.Piece(run=run, event=FunctionToolResultEvent(part=part)):
                 # Of an agent inside: shown where its call was, for an approval.
                 if (id := wire_id(run, part.tool_call_id)) in self._calls:
                     shown = FunctionToolResultEvent(replace(part, tool_call_id=id))
                     async for chunk in self._stream.handle_event(shown):
                         yield _bare(chunk)
-            case f.Emitted(run=f.ROOT):
+            case n.Emitted(run=n.ROOT):
                 data = {"toolCallId": given.tool_call_id, "data": jsonable(given.data)}
                 yield DataChunk(type="data-understudy-emitted", data=data, transient=True)
             case _:

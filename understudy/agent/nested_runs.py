@@ -116,7 +116,7 @@ class NestedRuns(ChildRunner):
     async def ask_model(
         self, run: Run, key: str, messages: Any, model: Any, output_type: Any
     ) -> Any:
-        """As `Run.ask_model`."""
+        """Ask a model, as of `Run.ask_model`."""
         from understudy.modes.steps.model_call.ask_separately import (
             ask_separately,  # who asks none does without it
         )

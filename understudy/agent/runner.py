@@ -180,11 +180,14 @@ class Runner:
             assert failed is not None, "any other run has options of its own"
             options = _options_of(failed)
 
+        given_at = None if message is None else message.timestamp
+        began = given_at or environment.clock.now()
+
         def started() -> RunStarted:
             return RunStarted(
                 run_id=run_id or environment.new_id(),
                 agent=definition.name,
-                at=environment.clock.now(),
+                at=began,
                 message=message,
                 continues=None if failed is None else failed.run_id,
                 until_tool=options.until_tool,

@@ -17,9 +17,8 @@ from understudy.cli.output import Column, Output, note
 from understudy.cli.show import indented, row_lines, tree_rows
 from understudy.cli.sources import every_row
 from understudy.cli.text import ago, clean, line, shown_json, told_apart, utc
-from understudy.history import queue_of
 from understudy.state.files import listed
-from understudy.state.why import why
+from understudy.state.why import queue_of, why
 
 IdArgument = Annotated[str, typer.Argument(metavar="ID", help="The id of the agent.")]
 LimitOption = Annotated[int, typer.Option("--limit", min=1, help="How many rows.")]

@@ -46,7 +46,7 @@ class JournalEnvironment:
     lease: Lease
     """Checked before a tool is entered."""
     threads: DatabaseThreads
-    """Those of the store."""
+    """The threads of the store."""
     max_bytes: int = MAX_RECORD_BYTES
     """A larger record is refused."""
     checkpoint_every: int = 0
@@ -196,7 +196,7 @@ class AgentJournal(OwnedJournal):
 
     @property
     def threads(self) -> DatabaseThreads:
-        """Those of the store."""
+        """The threads of the store."""
         return self._environment.threads
 
     def push(self) -> None:

@@ -166,7 +166,7 @@ class StoredAsk:
     damage: StoreDamaged | None = None
     """Why its row cannot be read: then it holds nothing to rely on."""
     times: tuple[object, object] | None = None
-    """Of a damaged row: `asked_at` and `expires_at` as it has them."""
+    """`asked_at` and `expires_at` as a damaged row has them; None for a row that can be read."""
 
     def requested(self) -> Requested:
         """The request to a person, with the size of its reply.
@@ -240,7 +240,7 @@ class AskChanges(NamedTuple):
     """The ids of those that are answered, or withdrawn."""
     new: list[Ask]
     told: list[Ask]
-    """Of these more people were told."""
+    """The asks of which more people were told."""
 
 
 def changes(stored: Mapping[str, tuple[int, int]], asks: Sequence[Ask]) -> AskChanges:

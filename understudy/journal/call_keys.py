@@ -17,7 +17,7 @@ from typing import NamedTuple
 from understudy.state.agent_state import AgentState
 
 SECRET_BYTES = 32
-"""Of the secret that a store is made with."""
+"""Bytes of the secret that a store is made with."""
 
 
 def key_hash(key: str, secret: bytes) -> str:

@@ -34,14 +34,14 @@ logger: logging.Logger = logging.getLogger(__name__)
 CHECKPOINT_EVERY = 256
 """Records between two checkpoints of an agent that stays in memory. To read them takes 2 ms."""
 BYTES_PER_RECORD = 32
-"""Of a head: so many records lie between it and the next one. A record has 100 bytes and more, so
-heads that grow with the records cost a third of them at most."""
+"""One record lies between a head and the next checkpoint for so many of its bytes. A record has 100
+bytes and more, so heads that grow with the records cost a third of them at most."""
 MAX_HEAD_BYTES = 16 * 1024 * 1024
 """A larger head is not written."""
 MAX_SEGMENTS_BYTES = 256 * 1024 * 1024
-"""Of the messages of one checkpoint: databases limit what is written at once."""
+"""Bytes of the messages of one checkpoint, at most: databases limit what is written at once."""
 MAX_INNER_MESSAGES = 500
-"""Of the agents that this one runs now: their messages are in the head, which the loop writes."""
+"""Messages of the agents that this one runs now, at most: the loop writes them, in the head."""
 
 
 class CheckpointWriter:

@@ -24,9 +24,9 @@ from understudy.state.agent_state import AgentState
 from understudy.state.fold import FOLD_VERSION
 
 VERSION: str = f"{FOLD_VERSION}/{pydantic_ai.__version__}"
-"""Of the code that makes and reads states and messages. Others read records alone."""
+"""The version of the code that makes and reads states and messages. Another one reads records."""
 SEGMENT_MESSAGES = 200
-"""In one segment, at most."""
+"""Messages in one segment, at most."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,7 +34,7 @@ class Segment:
     """Some messages of an agent, as a store keeps them."""
 
     number: int
-    """From 0."""
+    """The number of the segment, from 0."""
     messages: int
     """How many there are."""
     payload: bytes
@@ -47,7 +47,7 @@ class Checkpoint:
     """The state of an agent after one of its records, as a store keeps it."""
 
     seq: int
-    """The number of that record."""
+    """The number of the record."""
     head: bytes
     """JSON, in UTF-8."""
     crc: int
@@ -62,7 +62,7 @@ class KeptMessages(NamedTuple):
     """Which messages of an agent are in the segments of its store."""
 
     lineage: object
-    """That of the conversation: see `Messages.lineage`."""
+    """The lineage of the conversation: see `Messages.lineage`."""
     origin: int
     """The `seq` of the checkpoint with the first of these segments."""
     segments: int
@@ -177,6 +177,6 @@ def _head_crc(incarnation: int, seq: int, head: bytes) -> int:
 
 
 def _segment_crc(incarnation: int, origin: int, number: int, messages: int, payload: bytes) -> int:
-    """Of a segment, bound to its place: one that another checkpoint left there is not taken."""
+    """The sum of a segment and its place: what another checkpoint left there is not taken."""
     place = b"%d/%d/%d/%d" % (incarnation, origin, number, messages)
     return zlib.crc32(payload, zlib.crc32(place))

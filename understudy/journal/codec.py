@@ -28,8 +28,8 @@ from understudy.state.records import Record, record_from_dict
 MAX_RECORD_BYTES = 16 * 1024 * 1024
 """A larger record is refused before it is queued."""
 MAX_RECORD_DEPTH = 150
-"""Of records but snapshots. A snapshot has some levels more around the same data, and is read up to
-200 levels."""
+"""Levels of a record at most. A snapshot has some levels more around the same data: it is read up
+to 200 levels."""
 
 Upgrade = Callable[[dict[str, Any]], dict[str, Any]]
 UPGRADES: dict[int, Upgrade] = {}

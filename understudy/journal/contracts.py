@@ -123,7 +123,7 @@ class Owned:
     incarnation: int
     epoch: int
     last_seq: int
-    """Of its newest record; 0 = there is none."""
+    """The number of its newest record; 0 = there is none."""
     has_posts: bool = False
     """When it was claimed, calls of other hosts waited for it: see `SharedBackend.posted`."""
 
@@ -149,7 +149,7 @@ class StoredAgent:
     status_at: datetime | None = None
     """When that changed last; None where it is not known."""
     run_version: str | None = None
-    """As of `IndexEntry`."""
+    """The fingerprint of the definition that has begun its open run; None where none is open."""
     damage: StoreDamaged | None = None
     """Why its row in the index cannot be what a store has written: then its id alone is sure."""
 
@@ -306,7 +306,7 @@ class Batch:
     blobs: Mapping[str, bytes] | None = None
     """Bytes of files that its records name, by hash, where the backend keeps files."""
     message_runs: Mapping[str, str] | None = None
-    """As of `MessagesArchived.runs`, of its records, where the backend keeps message ids."""
+    """The runs that took old messages, by message id, where the backend keeps message ids."""
     key_ends: tuple[KeyEnd, ...] = ()
     """What becomes of keys by its records, where the backend keeps keys."""
     blobs_in_use: Collection[str] = ()

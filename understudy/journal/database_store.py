@@ -97,7 +97,8 @@ class DatabaseStore(DatabaseThreads, Store):
     async def claim_to_keep(self, agent_id: str, agent: str) -> Owned | None:
         if self._sharing is None:
             return await self.claim(agent_id, agent)
-        return await self.claim_by(agent_id, partial(self._sharing.claim_to_keep, agent_id, agent))
+        take = partial(self._sharing.take, agent_id, agent, at_rest=False, runs=False)
+        return await self.claim_by(agent_id, take)
 
     async def release(self, owned: Owned, lost: LostAttempt | None = None) -> bool:
         self.term_of(owned.agent_id)
@@ -155,7 +156,9 @@ class DatabaseStore(DatabaseThreads, Store):
 
         def delete() -> bool:
             is_deleted = (
-                backend.delete(agent_id) if sharing is None else sharing.take_to_delete(agent_id)
+                backend.delete(agent_id)
+                if sharing is None
+                else sharing.delete(agent_id, at_rest=True)
             )
             if is_deleted and at is not None:
                 backend.add_deletion(agent_id, at)

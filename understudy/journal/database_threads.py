@@ -51,7 +51,7 @@ class DatabaseThreads(DatabaseReads):
         self.committer.on_commit = listener
 
     async def key_secret(self) -> bytes:
-        """As of `Backend`. The first call that has a key reads it."""
+        """The secret that the store was made with. The first call that has a key reads it."""
         if self._key_secret is None:
             self._key_secret = await self.read(self.backend.key_secret)
         return self._key_secret

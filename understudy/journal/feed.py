@@ -113,7 +113,7 @@ class FeedPage:
     """The key that was asked for. Without one, that of the last row; of the floor if there is none.
     """
     mark: str
-    """Of the row with the key `end`; empty if there is none."""
+    """The mark of the row with the key `end`; empty if there is none."""
     rows: Sequence[StoredFeedRow] = ()
     is_held_up: bool = False
     """Whether there are rows that cannot be read yet: an open transaction may come before them."""

@@ -62,7 +62,7 @@ class Lease:
         self._beat = threading.Event()
         """Set to have the heartbeat renew at once."""
         self._waiters: list[asyncio.Future[None]] = []
-        """Of `wait_until_settled`. Only used on the loop."""
+        """The futures of who waits for the lease. Only used on the loop."""
         self._thread: threading.Thread | None = None
 
     @property

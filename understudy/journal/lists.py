@@ -29,15 +29,15 @@ class AgentQuery(NamedTuple):
     status: str | None = None
     """A value of `Status`."""
     agent: str | None = None
-    """The name of their definition."""
+    """The name of the definition of the agents."""
     prefix: str = ""
-    """What their ids begin with."""
+    """What the ids of the agents begin with."""
     updated_since: datetime | None = None
-    """When their status changed last. Those of which that is not known are left out."""
+    """Agents whose status has changed since. An agent of which that is not known is left out."""
     version: str | None = None
-    """The fingerprint of the definition that has begun their open run."""
+    """The fingerprint of the definition that has begun the open run of an agent."""
     not_versions: tuple[str, ...] | None = None
-    """Those of which another definition than these has begun their open run."""
+    """The definitions that must not have begun the open run of an agent."""
 
     def has_version(self, version: str | None) -> bool:
         """Whether an open run of this version (None: none is open) is meant."""

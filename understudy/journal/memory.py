@@ -159,6 +159,14 @@ class MemoryStore(Store):
         first = kept.floor + from_ + 1
         return Loaded(_stored(agent_id, kept), first, tuple(kept.records[from_:]))
 
+    async def load_part(self, agent_id: str, after: int, limit: int) -> Loaded | None:
+        kept = self._kept.get(agent_id)
+        if kept is None or kept.deleted:
+            return None
+        from_ = max(after - kept.floor, 0)
+        records = tuple(kept.records[from_ : from_ + limit])
+        return Loaded(_stored(agent_id, kept), kept.floor + from_ + 1, records)
+
     async def load_blobs(
         self, agent_id: str, hashes: Collection[str] | None = None
     ) -> Mapping[str, bytes]:

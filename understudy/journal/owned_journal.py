@@ -18,6 +18,7 @@ from understudy.state.records import Record
 class JournalledAgent(ABC):
     """An agent that has a journal: what is kept of it besides its records. Called on its loop."""
 
+    # One object: three bound methods in its place take 192 bytes more of each agent.
     __slots__ = ()
 
     @abstractmethod

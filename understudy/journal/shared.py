@@ -32,10 +32,10 @@ class Hint(NamedTuple):
     `left`: a host has closed, and there are runs without an owner.
     `follow`, `follow_feed`, `live`: see `journal.chunks`."""
     number: int = 0
-    """Of `taken` and `given` the new epoch; of `look` the call that has its reply, 0 for calls of
-    an agent that is released or deleted; of a chunk the host that says it."""
+    """For `taken` and `given` the new epoch; for `look` the call that has its reply, 0 for calls of
+    an agent that is released or deleted; for a chunk the host that says it."""
     agent_id: str = ""
-    """Of `follow`, `follow_feed` and `live`: a chunk of the content."""
+    """The id of an agent; for `follow`, `follow_feed` and `live` a chunk of the content."""
 
     def __str__(self) -> str:
         return f"{self.kind} {self.number} {self.agent_id}"
@@ -62,7 +62,7 @@ class Posted(NamedTuple):
     """A call for an agent of this host, which is not done yet."""
 
     id: int
-    """Those of one agent are done in the order of their ids."""
+    """The calls for one agent are done in the order of their ids."""
     agent_id: str
     kind: str
     body: bytes
@@ -76,13 +76,13 @@ class Wanted(NamedTuple):
     """Which calls for agents of this host are read."""
 
     agent_ids: list[str] | None
-    """Those for these agents; None: for all."""
+    """The agents whose calls are read; None: all."""
     in_hand: list[int]
-    """But these."""
+    """The calls that are not read again."""
     busy: list[str]
-    """None for these agents, where all are read."""
+    """Agents whose calls are not read where those of all agents are."""
     limit: int
-    """At most so many; and none of an agent before each other one has had as many."""
+    """So many calls at most; and none of an agent before each other one has had as many."""
 
 
 class Sent(NamedTuple):
@@ -103,7 +103,7 @@ class PostState(NamedTuple):
     """No living host owns the agent."""
     is_takeable: bool
     epoch: int
-    """Of the agent now: another one if it has changed hands since."""
+    """The epoch of the agent now: another one if it has changed hands since."""
 
 
 class Place(NamedTuple):
@@ -184,10 +184,6 @@ class SharedBackend(Backend):
         """Say that this host takes no agents any more: `claim` refuses all by `UnfitHost`."""
 
     @abstractmethod
-    def claim_to_keep(self, agent_id: str, agent: str) -> Owned | None:
-        """As `Backend.claim`, also of an agent that this host must not run: to write it alone."""
-
-    @abstractmethod
     def give(
         self,
         agent_id: str,
@@ -224,7 +220,13 @@ class SharedBackend(Backend):
 
     @abstractmethod
     def take(
-        self, agent_id: str, agent: str | None, *, at_rest: bool = True, creates: bool = True
+        self,
+        agent_id: str,
+        agent: str | None,
+        *,
+        at_rest: bool = True,
+        creates: bool = True,
+        runs: bool = True,
     ) -> Owned | None:
         """As `claim`, but also of an agent that a living host owns, if nothing of it goes on.
 
@@ -235,6 +237,7 @@ class SharedBackend(Backend):
             agent_id, agent: as of `claim`.
             at_rest: whether it is taken from a living host.
             creates: whether an agent begins where there is none; else the result is None.
+            runs: whether this host is to run it, for which it must fit; else it is written alone.
 
         """
 
@@ -243,8 +246,8 @@ class SharedBackend(Backend):
         """As `load_behind`, of an agent that is claimed in this transaction."""
 
     @abstractmethod
-    def take_to_delete(self, agent_id: str) -> bool:
-        """As `delete`, in the same way."""
+    def delete(self, agent_id: str, *, at_rest: bool = False) -> bool:
+        """As `Backend.delete`; `at_rest` as of `take`."""
 
     @abstractmethod
     def post(self, agent_id: str, incarnation: int, posts: Sequence[Post]) -> list[int]:

@@ -22,7 +22,7 @@ LoadBehind = Callable[[str, int], tuple[int, StoredRecords] | None]
 MOST = 256
 """Agents whose states are kept. Those that were taken last replace the others."""
 SECONDS = 60.0
-"""For so long, each."""
+"""Seconds for which a state is kept."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class TakenState:
     agent_id: str
     incarnation: int
     at: datetime
-    """Of the last record that it is the fold of."""
+    """The time of the last record that the state is the fold of."""
     in_store: int
     """The number of the record that the store's checkpoint was of then; 0 = it had none."""
     woken: WokenState
@@ -99,16 +99,16 @@ class TakenStates:
             self._timer = loop.call_later(SECONDS, self._forget_old, loop)
 
     def find(self, agent_id: str) -> TakenState | None:
-        """That of an agent, if there is one."""
+        """The state of an agent, if one is kept."""
         kept = self._left.get(agent_id)
         return None if kept is None else kept[1]
 
     def forget(self, agent_id: str) -> None:
-        """Keep none of this agent."""
+        """Keep no state of this agent."""
         self._left.pop(agent_id, None)
 
     def clear(self) -> None:
-        """Keep none."""
+        """Keep no state of any agent."""
         self._left.clear()
         if self._timer is not None:
             self._timer.cancel()

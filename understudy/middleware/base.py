@@ -57,10 +57,10 @@ class RefOfAgent(Protocol):
         """The agent's id."""
 
     def state(self) -> Future[AgentState]:
-        """As `AgentRef.state`."""
+        """The state of the agent, as of `AgentRef.state`."""
 
     def load_blobs(self, hashes: Sequence[str]) -> Future[dict[str, bytes]]:
-        """As `AgentRef.load_blobs`."""
+        """The bytes of files, as of `AgentRef.load_blobs`."""
 
     def change_files(
         self,
@@ -68,10 +68,10 @@ class RefOfAgent(Protocol):
         blobs: Mapping[str, bytes],
         expected: Mapping[str, StoredFile | None] | None = None,
     ) -> Future[None]:
-        """As `AgentRef.change_files`."""
+        """Change files, as of `AgentRef.change_files`."""
 
     def on_loop(self, work: Callable[[], Coroutine[Any, Any, T]]) -> Future[T]:
-        """As `AgentRef.on_loop`."""
+        """Do work on the loop of the agent, as of `AgentRef.on_loop`."""
 
 
 class Middleware(Generic[DepsT_contra]):
@@ -187,17 +187,17 @@ class Middleware(Generic[DepsT_contra]):
         """
 
     async def before_model(self, run: Run[DepsT_contra], request: ModelInput) -> ModelInput | None:
-        """Before a request to the model; return another `ModelInput` to send that instead."""
+        """Called before a request to the model; return another `ModelInput` to send it instead."""
 
     async def after_model(
         self, run: Run[DepsT_contra], reply: ModelResponse
     ) -> ModelResponse | None:
-        """After a reply of the model; return another reply to record that instead."""
+        """Called after a reply of the model; return another reply to record it instead."""
 
     async def wrap_model_call(
         self, run: Run[DepsT_contra], request: ModelInput, next: NextModelCall
     ) -> ModelResponse:
-        """Around a request to the model, after all `before_model`. Must be async.
+        """Called around a request to the model, after all `before_model`. Must be async.
 
         Args:
             run: the run.
@@ -219,7 +219,7 @@ class Middleware(Generic[DepsT_contra]):
         return ()
 
     async def wrap_tool_call(self, run: Run[DepsT_contra], call: ToolCall, next: Next) -> Any:
-        """Around a tool's body. Must be async.
+        """Called around a tool's body. Must be async.
 
         Args:
             run: the run.

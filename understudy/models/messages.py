@@ -46,14 +46,14 @@ UserInput = str | Sequence[UserContent]
 MESSAGES_DEPTH = 140
 """How deep the data of messages may be nested; a record has some levels around them."""
 _UNSET_BUT_REQUIRED = {"instruction-delta": ("content", "id")}
-"""By the kind of part, fields that may be None and have no default; otherwise only `content`."""
+"""The fields that may be None and have no default, by kind of part; else only `content`."""
 
 
 _FEW_CALL_IDS = 8
 _MAY_BE_READ_AS_OTHER = frozenset({dict, list, tuple, BinaryContent})
 _DECODING = threading.Lock()
-"""Held to decode a packed beginning, and to append behind one: an outcome, with its state, may be
-in another thread than the agent that goes on."""
+"""A lock to decode a packed beginning, and to append behind it: an outcome, with its state, may be
+in another thread than the agent that continues."""
 
 
 class _Packed:
@@ -70,7 +70,7 @@ class _Packed:
 
 
 class Plain:
-    """What is known of the plain messages at the beginning of a list.
+    """The facts that are known about the plain messages at the beginning of a list.
 
     Views share it, so some of it may be of messages behind the end of a view.
     """
@@ -79,14 +79,14 @@ class Plain:
 
     def __init__(self) -> None:
         self.count: int = 0
-        """So many messages, from the first one on, are known to be plain."""
+        """The number of messages, from the first on, that are known to be plain."""
         self.begins_with_system_prompt: bool = False
         self.kinds_of_thinking: dict[Hashable, tuple[ModelResponse, ThinkingPart]] | None = None
-        """Of each kind of thinking in them, one part and its message; None while there is none."""
+        """A part of each kind of thinking in them, with its message; None while there is none."""
 
 
 class _Log(Plain):
-    """What views share: the messages, and what is known of them."""
+    """The part that views share: the messages, and what is known of them."""
 
     __slots__ = ("_call_ids", "_items", "_packed", "borrows", "length", "lineage")
 
@@ -98,7 +98,7 @@ class _Log(Plain):
         self._call_ids: tuple[str, ...] | set[str]
         self.length: int = len(items) if packed is None else packed.count
         self.lineage: object = object()
-        """The same in copies, which begin with the same messages."""
+        """An object that is the same in copies, which begin with the same messages."""
         self.borrows: int = 0
         """The number of model calls that read the list now: meanwhile nothing is appended to it."""
         if packed is None:
@@ -176,7 +176,7 @@ class _Log(Plain):
         self._items = items
 
     def plain_until(self, length: int) -> Plain | None:
-        """What is known of the messages up to this number; None unless all of them are plain.
+        """The facts about the messages up to this number; None unless all of them are plain.
 
         It looks at each of them once.
         """
@@ -222,7 +222,7 @@ class Messages(Sequence[ModelMessage]):
 
     @property
     def lineage(self) -> object:
-        """The same object for all views that begin with the same messages, by appending alone."""
+        """An object that is the same for all views that begin with the same messages."""
         return self._log.lineage
 
     def since(self, start: int) -> list[ModelMessage]:

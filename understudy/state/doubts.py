@@ -76,7 +76,7 @@ class Doubt:
 
 
 def has_doubts(state: StateTree) -> bool:
-    """Whether only the model was told of a doubt, in this agent or in one that it runs.
+    """Whether there is a doubt that nobody is asked about, in this agent or inside it.
 
     It is not so in the common case, which this tells at no cost.
     """
@@ -94,7 +94,7 @@ def next_end(state: StateTree) -> datetime | None:
 
 
 def doubt_told(doubt: DoubtfulCall, agent_id: str, agent: str) -> Doubt:
-    """A doubt of which only the model was told."""
+    """A doubt that nobody is asked about: only the model was informed."""
     return Doubt(
         agent_id=agent_id,
         agent=agent,

@@ -48,7 +48,7 @@ def due_of_plans(state: StateTree) -> datetime | None:
 
 
 def due_of_run(state: StateTree) -> datetime | None:
-    """The earliest time at which something is due in the open run and in those that it runs.
+    """The earliest time at which something is due in the open run and in runs inside it.
 
     None where nothing is, and where the run does not continue by itself: it is over, cancelled,
     halted or quarantined.

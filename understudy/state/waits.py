@@ -38,7 +38,7 @@ class Wait:
 
 
 def open_calls(state: StateTree) -> Iterator[Call]:
-    """The open calls, in this agent and in those that it runs."""
+    """The open calls, in this agent and in agents inside it."""
     for inner in state.tree:
         run = inner.run
         if run is not None and run.end is None:

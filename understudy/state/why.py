@@ -1,7 +1,11 @@
-"""What an agent does, in a sentence: for pages and terminals."""
+"""What an agent does, in a sentence, and what waits for a run: for pages and terminals."""
 
 from __future__ import annotations
 
+from typing import Any
+
+from understudy._base.points_in_time import time_text
+from understudy.models.display_halves import halves_of
 from understudy.state.agent_state import AgentState
 from understudy.state.records import End
 from understudy.state.run_state import RunState
@@ -31,6 +35,23 @@ def why(state: AgentState) -> str:
     if state.waits:
         return f"It waits: {'; '.join(map(_waits, state.waits))}."
     return f"A run is under way, after {model_calls(state, run)}."
+
+
+def queue_of(state: AgentState) -> list[dict[str, Any]]:
+    """The messages of an agent that wait for a run, in the order in which runs take them."""
+    return [
+        {
+            "message_id": queued.message_id,
+            "text": halves_of(queued.message)[0],
+            "what": "schedule"
+            if queued.occurrence is not None
+            else "send"
+            if queued.choices is None
+            else "run",
+            "at": time_text(queued.message.timestamp),
+        }
+        for queued in state.queue.values()
+    ]
 
 
 def what_stopped(end: End) -> str:

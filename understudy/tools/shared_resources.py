@@ -43,7 +43,7 @@ class SharedResources:
         self._is_closed = False
 
     async def get(self, source: ToolSource[T], *, instead_of: T | None = None) -> T:
-        """What `source` opens: as it is open already, or opened now.
+        """The resource of `source`: as it is open already, or opened now.
 
         Args:
             source: opens it.

@@ -193,10 +193,10 @@ def test_an_agent_at_rest_is_deleted_though_another_host_owns_it(hosts: Hosts, e
     a, b = open_host(hosts, ears, "a"), open_host(hosts, ears, "b")
     owned = claim(a, "x")
     append(a, owned, "one")
-    assert refused(b, lambda: b.take_to_delete("x")) is OwnedElsewhere
+    assert refused(b, lambda: b.delete("x", at_rest=True)) is OwnedElsewhere
     append_batch(a, at_rest(owned, "two", seq=2))
     with commit(b):
-        assert b.take_to_delete("x")
+        assert b.delete("x", at_rest=True)
     assert next_of(ears, "a").kind == "taken"
     assert a.load("x", 0) is None
 

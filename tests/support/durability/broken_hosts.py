@@ -120,8 +120,17 @@ def _no_sweep_after_listen() -> None:
 def _no_poll() -> None:
     """Hosts look when they are told something, and at no other time."""
 
-    for name in ("POLL", "BEAT"):
-        replaced(outgoing, name, 1e9)
+    # The seconds between two looks are set by each round.
+    look = Outgoing._look_at_posted
+
+    async def look_when_told(calls: Outgoing, is_hinted: bool) -> None:
+        if is_hinted:
+            await look(calls, is_hinted)
+
+    async def no_beat(_: Outgoing, __: bool) -> None: ...
+
+    replaced(Outgoing, "_look_at_posted", look_when_told)
+    replaced(Outgoing, "_beat", no_beat)
 
 
 def _own_clocks() -> None:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import enum
 import threading
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields
 from datetime import datetime
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple
 
 from understudy._base import forks
 from understudy._base.json_values import jsonable, text_of
@@ -163,13 +164,18 @@ class StoredEvents(NamedTuple):
     """The number of the newest record; not every record has events."""
 
 
-class _Emitted(NamedTuple):
+class Emitted(NamedTuple):
     """The events of one record, with its number; or one event without a record."""
 
     seq: int | None
     events: tuple[AgentEvent, ...]
     behind: int | None = None
     """Of an event of another host: the number of the last record before it there."""
+
+    @property
+    def needs(self) -> int:
+        """The number of the record that must come before it; 0: none."""
+        return (self.seq or 1) - 1 if self.behind is None else self.behind
 
 
 RecordView = Callable[[int, Record, str, tuple[str, ...]], Iterator[AgentEvent]]
@@ -182,19 +188,23 @@ With None where the runtime stops before they are read.
 """
 
 
-class EventSink(Protocol):
-    """Gets what happens here of an agent, beside its subscriptions."""
+class EventSink(ABC):
+    """Gets what happens here of an agent: a subscription, or what brings it to other hosts."""
 
-    @property
-    def _view(self) -> RecordView: ...
+    _view: RecordView = staticmethod(agent_events_of)
+    """The events of a record, as it gets them."""
 
-    def _put(self, seq: int | None, events: tuple[AgentEvent, ...]) -> None: ...
+    @abstractmethod
+    def _put(self, emitted: Emitted) -> None:
+        """Take what is emitted."""
 
-    def _put_of_other_host(self, behind: int, event: AgentEvent) -> None: ...
+    def _catch_up(self, seq: int) -> None:
+        """The store has records up to this number. By default they are not wanted."""
+        return
 
-    def _catch_up(self, seq: int) -> None: ...
-
-    def _end(self) -> None: ...
+    @abstractmethod
+    def _end(self) -> None:
+        """Nothing more is emitted."""
 
 
 class EventLog:
@@ -213,16 +223,16 @@ class EventLog:
         if self._subscriptions:
             emitted = AgentEvent(agent_id=self._agent_id, seq=None, event=event)
             for subscription in self._subscriptions:
-                subscription._put(None, (emitted,))
+                subscription._put(Emitted(None, (emitted,)))
 
     def emit_record(self, seq: int, record: Record, path: tuple[str, ...]) -> None:
         """Emit the events of a durable record. Also called for those that have none."""
         subscriptions = self._subscriptions
         for view in {subscription._view for subscription in subscriptions}:
-            events = tuple(view(seq, record, self._agent_id, path))
+            emitted = Emitted(seq, tuple(view(seq, record, self._agent_id, path)))
             for subscription in subscriptions:
                 if subscription._view is view:
-                    subscription._put(seq, events)
+                    subscription._put(emitted)
 
     def catch_up(self, seq: int) -> None:
         """The store has records up to this number: emit those that were not emitted here."""
@@ -233,7 +243,7 @@ class EventLog:
         """Emit an event that has no record, and came behind this record at another host."""
         emitted = AgentEvent(agent_id=self._agent_id, seq=None, event=event)
         for subscription in self._subscriptions:
-            subscription._put_of_other_host(behind, emitted)
+            subscription._put(Emitted(None, (emitted,), behind))
 
     def has_subscribers(self) -> bool:
         """Whether anybody follows, here or elsewhere: only then is a model's reply streamed."""
@@ -306,7 +316,7 @@ class EventLog:
             self._subscriptions = others
 
 
-class Subscription(Stream[AgentEvent]):
+class Subscription(Stream[AgentEvent], EventSink):
     """The events of an agent, to iterate with `for` in a thread or `async for` on a loop.
 
     It ends when the runtime stops. Call `close()` to end it earlier.
@@ -331,7 +341,7 @@ class Subscription(Stream[AgentEvent]):
         """The number of the last record whose events are in the buffer, or were."""
         self._lock = threading.Lock()
         self._buffer: deque[AgentEvent] = deque()
-        self._held: deque[_Emitted] | None = deque()
+        self._held: deque[Emitted] | None = deque()
         """What is emitted while records before it are read from the store; None: none are read."""
         self._reply_ends: dict[tuple[str, ...], int] = {}
         """By agent, the last record read from the store that ends a reply of it."""
@@ -391,7 +401,7 @@ class Subscription(Stream[AgentEvent]):
                 # What was emitted behind records that nobody reads any more would leave a gap
                 # (test_a_subscription_whose_past_is_not_read_before_the_end_skips_nothing).
                 for each in held:
-                    if self._leaves_gap(each.seq if each.behind is None else each.behind + 1):
+                    if each.needs > self._after:
                         break
                     self._add(each)
             else:
@@ -412,7 +422,7 @@ class Subscription(Stream[AgentEvent]):
                 while held and not is_behind:
                     # Another host may have had the agent since the read. A store that has nothing
                     # between two numbers is believed.
-                    is_behind = self._after != before and self._leaves_gap(held[0].seq)
+                    is_behind = self._after != before and held[0].needs > self._after
                     if not is_behind:
                         self._add(held.popleft())
                 if is_behind:
@@ -422,31 +432,13 @@ class Subscription(Stream[AgentEvent]):
             self._read(after, self._stored_events_read)
         self._notify()
 
-    def _put(self, seq: int | None, events: tuple[AgentEvent, ...]) -> None:
+    def _put(self, emitted: Emitted) -> None:
         with self._lock:
-            is_behind = self._held is None and self._leaves_gap(seq)
-            if is_behind:  # another host has written these records
-                self._held = deque()
-            emitted = _Emitted(seq, events)
-            if self._held is not None:
-                self._held.append(emitted)
-                self._count_deltas(events)
-            else:
-                self._count_deltas(events)
-                self._add(emitted)
-            after = self._after
-        if is_behind:
-            self._read(after, self._stored_events_read)
-        self._notify()
-
-    def _put_of_other_host(self, behind: int, event: AgentEvent) -> None:
-        with self._lock:
-            if self._ended:
+            if self._ended and emitted.behind is not None:
                 return
-            is_behind = self._held is None and behind > self._after
-            if is_behind:
+            is_behind = self._held is None and emitted.needs > self._after
+            if is_behind:  # another host has written the records before it
                 self._held = deque()
-            emitted = _Emitted(None, (event,), behind)
             if self._held is not None:
                 self._held.append(emitted)
                 self._count_deltas(emitted.events)
@@ -458,10 +450,10 @@ class Subscription(Stream[AgentEvent]):
             self._read(after, self._stored_events_read)
         self._notify()
 
-    def _is_void(self, emitted: _Emitted) -> bool:
+    def _is_void(self, emitted: Emitted) -> bool:
         """Whether the reply that it is a part of has ended, by a record that came first."""
-        ((found,), behind) = emitted.events, emitted.behind
-        event = found.event
+        behind = emitted.behind
+        event = None if behind is None else emitted.events[0].event
         if behind is None or not isinstance(event, _OF_A_REPLY):
             return False
         path = event.agent_path  # what ends the reply of an agent ends those of agents inside it
@@ -469,8 +461,8 @@ class Subscription(Stream[AgentEvent]):
         return any(self._reply_ends.get(each, 0) > behind for each in paths)
 
     def _add_between(
-        self, stored: list[AgentEvent], elsewhere: list[_Emitted], last: int
-    ) -> list[_Emitted]:
+        self, stored: list[AgentEvent], elsewhere: list[Emitted], last: int
+    ) -> list[Emitted]:
         """Add what other hosts emitted, and the stored events before it. Returns what is not yet.
 
         Args:
@@ -479,7 +471,7 @@ class Subscription(Stream[AgentEvent]):
             last: the number of the last record that was read.
 
         """
-        left: list[_Emitted] = []
+        left: list[Emitted] = []
         begin = 0
         for each in elsewhere:
             assert each.behind is not None, "it is another host's"
@@ -512,10 +504,7 @@ class Subscription(Stream[AgentEvent]):
             self._held, after = deque(), self._after
         self._read(after, self._stored_events_read)
 
-    def _leaves_gap(self, seq: int | None) -> bool:
-        return seq is not None and seq > self._after + 1
-
-    def _add(self, emitted: _Emitted) -> None:
+    def _add(self, emitted: Emitted) -> None:
         seq, events, _ = emitted
         if seq is not None:
             if seq <= self._after:

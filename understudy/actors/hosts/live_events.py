@@ -15,19 +15,27 @@ import logging
 import math
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import fields
-from typing import Any
+from dataclasses import replace
+from typing import Annotated, Any
+
+from pydantic import Discriminator, TypeAdapter, ValidationError
 
 from understudy._base.json_values import jsonable, text_of
 from understudy._base.lookout import Lookout
 from understudy.actors.agent.activation import Activation
 from understudy.actors.agent.directory import Directory
-from understudy.actors.agent.events import MAX_DELTAS, AgentEvent, EventLog, EventsDropped
+from understudy.actors.agent.events import (
+    MAX_DELTAS,
+    AgentEvent,
+    Emitted,
+    EventLog,
+    EventsDropped,
+    EventSink,
+)
 from understudy.actors.agent.services import Live, RuntimeServices
 from understudy.actors.agent.slot import AgentSlot
 from understudy.errors import JournalFailed
 from understudy.events import (
-    Event,
     ReplyStarted,
     TextDelta,
     ThinkingDelta,
@@ -57,31 +65,22 @@ MOST_IDS = 200
 MOST_SENT = 200_000
 """Characters of one event as JSON, and about as many of one hint. A larger event is dropped."""
 
-_KINDS: dict[str, Any] = {
-    "reply_started": ReplyStarted,
-    "text_delta": TextDelta,
-    "thinking_delta": ThinkingDelta,
-    "tool_call_announced": ToolCallAnnounced,
-    "tool_emitted": ToolEmitted,
-}
-_SENT = tuple(_KINDS.values())
+_Sent = ReplyStarted | TextDelta | ThinkingDelta | ToolCallAnnounced | ToolEmitted
+_SENT: TypeAdapter[_Sent] = TypeAdapter(Annotated[_Sent, Discriminator("kind")])
 
 
-def _data_of(event: Any) -> dict[str, Any]:
-    data = {field.name: getattr(event, field.name) for field in fields(event)}
+def _data_of(event: _Sent) -> Any:
     if isinstance(event, ToolEmitted):  # a tool emits what it likes
-        data["data"] = jsonable(event.data)
-    return data
+        event = replace(event, data=jsonable(event.data))
+    return _SENT.dump_python(event, mode="json")
 
 
-def _event_of(data: dict[str, Any]) -> Event | None:
-    """The event; None for a kind of a later version."""
-    kind = _KINDS.get(data["kind"])
-    if kind is None:
+def _event_of(data: Any) -> _Sent | None:
+    """The event; None for one of a later version."""
+    try:
+        return _SENT.validate_python(data)
+    except ValidationError:
         return None
-    known = {field.name: data[field.name] for field in fields(kind) if field.name in data}
-    event: Event = kind(**{**known, "agent_path": tuple(known["agent_path"])})
-    return event
 
 
 def _no_events(
@@ -91,7 +90,7 @@ def _no_events(
     return iter(())
 
 
-class _Relay:
+class _Relay(EventSink):
     """Collects the events of an agent for the hosts that follow it."""
 
     _view = staticmethod(_no_events)
@@ -105,7 +104,7 @@ class _Relay:
         self.is_over = False
         self.owned = 0, 0
         """The incarnation and the epoch in which the waiting events were emitted."""
-        self.waiting: deque[tuple[int, int, Event]] = deque(maxlen=MAX_DELTAS)
+        self.waiting: deque[tuple[int, int, _Sent]] = deque(maxlen=MAX_DELTAS)
         """Events to be sent: the number of each, the number of the record before it, the event."""
         self._log: EventLog = slot.log
         self._has_some = has_some
@@ -116,11 +115,14 @@ class _Relay:
     def remove(self) -> None:
         self._log.remove(self)
 
-    def _put(self, seq: int | None, events: tuple[AgentEvent, ...]) -> None:
+    def _put(self, emitted: Emitted) -> None:
+        seq, events, behind = emitted
+        if behind is not None:
+            return  # the host of the event sends it itself
         if seq is not None:
             self._seq = max(self._seq, seq)
         for each in events:
-            if isinstance(each.event, _SENT) and self.slot.activation is not None:
+            if isinstance(each.event, _Sent) and self.slot.activation is not None:
                 owned = self.slot.activation.journal.owned
                 now = owned.incarnation, owned.epoch
                 if now != self.owned:  # another host had the agent since
@@ -129,12 +131,6 @@ class _Relay:
                 self.waiting.append((self._count, self._seq, each.event))
                 self._count += 1
                 self._has_some()
-
-    def _put_of_other_host(self, behind: int, event: AgentEvent) -> None:
-        """Its host sends it itself."""
-
-    def _catch_up(self, seq: int) -> None:
-        """Records come to the other hosts by the store."""
 
     def _end(self) -> None:
         self.is_over = True

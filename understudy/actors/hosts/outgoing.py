@@ -169,18 +169,17 @@ class Outgoing(Calls[AgentSlot]):
 
     def call(self, slot: AgentSlot, message: AgentMessage) -> None:
         """Have it done. Its future gets the answer."""
-        call = RefCall(slot, message)
-        is_elsewhere = isinstance(call.message, Passivate) and not slot.phase.is_in_memory
         # Race: this in any thread against the loop, on which a call that was made before is refused
         # here, or routed: whatever comes behind it must not go before it
         # (test_a_call_does_not_go_before_one_that_is_on_its_way).
         with self._lock:
-            self._count(call)
+            call = self._counted(slot, message)
             line = self._lines.get(slot.id)
             if line is not None:
                 line.append(call)
                 return
-            is_elsewhere |= slot.id in self._by_agent
+            is_passive = isinstance(call.message, Passivate) and not slot.phase.is_in_memory
+            is_elsewhere = is_passive or slot.id in self._by_agent
             if is_elsewhere:
                 self._lines[slot.id] = [call]
             else:
@@ -192,9 +191,7 @@ class Outgoing(Calls[AgentSlot]):
 
     def call_elsewhere(self, slot: AgentSlot, message: AgentMessage) -> None:
         """The same, of what was found to be another host's. On the loop."""
-        call = RefCall(slot, message)
-        self._count(call)
-        self._join(slot, [call])
+        self._join(slot, [self._counted(slot, message)])
 
     def asked(self, slot: AgentSlot, message_id: str) -> Future[Any] | None:
         """The answer of a call that brings this message to another host; None where there is none.
@@ -209,9 +206,10 @@ class Outgoing(Calls[AgentSlot]):
                 return call.outer
         return None
 
-    def _count(self, call: RefCall) -> None:
-        call.number = next(self._numbers)
+    def _counted(self, slot: AgentSlot, message: AgentMessage) -> RefCall:
+        call = RefCall(slot, message, next(self._numbers))
         self._calls.add(call)
+        return call
 
     def _put_here(self, calls: list[RefCall]) -> None:
         for call in calls:
@@ -388,10 +386,13 @@ class Outgoing(Calls[AgentSlot]):
             if is_here or not calls:
                 del self._lines[slot.id]
             if is_here:
-                self._put_here([call for call in calls if not _needs_owner(call)])
+                self._put_here([call for call in calls if not isinstance(call.message, Passivate)])
         if is_here:
-            for call in filter(_needs_owner, calls):
-                self._answer_without_owner(call)
+            for call in calls:
+                if isinstance(call.message, Passivate):
+                    # No host has it in memory by now. The owner to which it was posted had
+                    # (test_an_agent_that_is_stopped_at_another_host_was_in_memory).
+                    self._answer(call, call.was_handled)
             if slot.inbox:
                 self._services.check_inbox(slot)
         elif place is not None and place.host is None:
@@ -464,15 +465,11 @@ class Outgoing(Calls[AgentSlot]):
             return False
         if not self._directory.knows(place.agent):
             return False  # whether the factory here knows it is not known: its owner does
-        if any(call.not_here is not None or _needs_owner(call) for call in calls):
-            return False  # of the latter it would be read for nothing
+        if any(call.not_here is not None for call in calls):
+            return False
+        if any(isinstance(call.message, Passivate) for call in calls):
+            return False  # it would be read for nothing
         return all(call.fences <= MOST_TAKES for call in calls) or random.random() < 0.2  # noqa: S311
-
-    def _answer_without_owner(self, call: RefCall) -> None:
-        """Answer a call that activates no agent, of an agent that no host has in memory."""
-        # No host has it in memory by now. The owner to which it was posted had
-        # (test_an_agent_that_is_stopped_at_another_host_was_in_memory).
-        self._answer(call, call.was_handled)
 
     # ------------------------------------------------------------------- posting
 
@@ -760,14 +757,9 @@ def _is_in_doubt(call: RefCall) -> bool:
     return call.phase is CallPhase.IN_DOUBT
 
 
-def _needs_owner(call: RefCall) -> bool:
-    """Whether only a host that has the agent in memory can do it: it activates none."""
-    return isinstance(call.message, Passivate)
-
-
 def _can_be_taken(call: RefCall) -> bool:
     """Whether a call can be taken from a living owner that has not done it."""
-    return not (call.is_once_at_most or _needs_owner(call))
+    return not (call.is_once_at_most or isinstance(call.message, Passivate))
 
 
 def _has_waiters(slot: AgentSlot) -> bool:

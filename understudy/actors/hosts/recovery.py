@@ -27,8 +27,9 @@ T = TypeVar("T")
 
 WHILE_AWAY = retry_if_exception_type((StoreUnavailable, Fenced))
 """Errors after which the store may have the agent for this runtime again."""
-OnEnd = Callable[[Outcome | Exception | None], None]
-"""Gets the outcome of a run that was continued, or why it is not continued any further."""
+OnEnd = Callable[[str, Outcome | Exception | None], None]
+"""Gets the id of an agent whose run was continued, and the outcome of the run, or why it is not
+continued any further."""
 BACKOFF = wait_random_exponential(multiplier=0.1, max=10)
 """Seconds between two attempts at one agent; the store itself waits for its `patience` in each."""
 
@@ -74,8 +75,11 @@ class Recovering:
     """
 
     def __init__(self, progress: Progress, *, at_once: int, on_end: OnEnd | None = None) -> None:
+        self.under_way: set[str] = set()
+        """The ids of the agents of which it is not known yet what becomes of them."""
         self._progress = progress
         self._places = asyncio.Semaphore(at_once)
+        self._suspects_place = asyncio.Lock()
         self._on_end = on_end
 
     async def run(self, others: Sequence[AgentSlot], suspects: Sequence[AgentSlot] = ()) -> None:
@@ -86,11 +90,13 @@ class Recovering:
             suspects: those that were cut off before without progress: last, and one by one.
 
         """
+        self.under_way.update(slot.id for slot in (*others, *suspects))
         try:
             for settled in [self._follow(slot) for slot in others]:
                 await settled.wait()
             for slot in suspects:
-                await self._follow(slot).wait()
+                async with self._suspects_place:  # also of another call of this
+                    await self._follow(slot).wait()
         finally:
             for id in list(self._progress.waiting):
                 self._progress.settle(id, runtime_stopped(id))
@@ -137,9 +143,13 @@ class Recovering:
             self._progress.settle(slot.id, error)
             end = error
         finally:
-            settled.set()
+            self._settle(slot.id, settled)
         if self._on_end is not None:
-            self._on_end(end)
+            self._on_end(slot.id, end)
+
+    def _settle(self, id: str, settled: asyncio.Event) -> None:
+        self.under_way.discard(id)
+        settled.set()
 
     async def _attempt(self, slot: AgentSlot, settled: asyncio.Event) -> Outcome | None:
         """Activate it and wait for its outcome; a place is taken until its run makes progress."""
@@ -160,7 +170,7 @@ class Recovering:
             # progress, before `ended` has its error.
             if not outcome.done():
                 self._progress.settle(slot.id)
-                settled.set()
+                self._settle(slot.id, settled)
             result = await ended
             self._progress.settle(slot.id)
             return result
@@ -168,10 +178,9 @@ class Recovering:
             ended.cancel()
 
 
-async def continue_one(slot: AgentSlot, on_end: OnEnd | None = None) -> None:
+async def continue_one(slot: AgentSlot) -> None:
     """Continue one agent, and wait until its run makes progress or ends."""
-    recovering = Recovering(Progress([slot.id]), at_once=1, on_end=on_end)
-    await recovering.run([slot])
+    await Recovering(Progress([slot.id]), at_once=1).run([slot])
 
 
 async def _result(outcome: Future[T]) -> T:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any
 
@@ -24,56 +24,41 @@ class CallPhase(Enum):
     ANSWERED = "answered"  # its caller has the answer
 
 
+@dataclass(slots=True, eq=False)
 class RefCall:
     """A call of a ref, until its caller has the answer."""
 
-    __slots__ = (
-        "epoch",
-        "expectation",
-        "fences",
-        "incarnation",
-        "is_queued",
-        "message",
-        "not_here",
-        "number",
-        "outer",
-        "phase",
-        "posted_at",
-        "run_id",
-        "slot",
-        "was_elsewhere",
-        "was_handled",
-    )
+    slot: AgentSlot
+    message: AgentMessage
+    number: int
+    """Calls of one agent are done in the order of their numbers."""
+    phase: CallPhase = CallPhase.LINE
+    expectation: Expectation | None = None
+    outer: Future[Any] = field(init=False)
+    """What its caller waits for."""
+    fences: int = 0
+    """How often this host had its agent for it, and lost it before the call was done."""
+    not_here: OwnedElsewhere | UnfitHost | None = None
+    """Why this host must not run the agent: only its owner does the call, if it has one."""
+    was_elsewhere: bool = False
+    """It was not done at once: other hosts may have gone on with the agent meanwhile."""
+    was_handled: bool = False
+    """It was begun by an owner who then lost the agent."""
+    run_id: str | None = None
+    """The id of the run that it has begun, or is for."""
+    incarnation: int | None = None
+    """The incarnation of the agent that has the run, as far as it is known."""
+    is_queued: bool = False
+    """It is a `run` whose message is recorded in the queue of that agent."""
+    posted_at: float = 0.0
+    """When the owner was told of it last, by the clock of the loop."""
+    epoch: int = 0
+    """The epoch of the agent when its owner was told of this call."""
 
-    def __init__(self, slot: AgentSlot, message: AgentMessage) -> None:
-        self.slot: AgentSlot = slot
-        self.phase: CallPhase = CallPhase.LINE
-        self.number: int = 0
-        """Calls of one agent are done in the order of their numbers."""
-        self.expectation: Expectation | None = None
-        while isinstance(message, Expecting):
-            self.expectation, message = message.expectation, message.message
-        self.message: AgentMessage = message
-        self.outer: Future[Any] = message.future
-        """What its caller waits for."""
-        self.fences: int = 0
-        """How often this host had its agent for it, and lost it before the call was done."""
-        self.not_here: OwnedElsewhere | UnfitHost | None = None
-        """Why this host must not run the agent: only its owner does the call, if it has one."""
-        self.was_elsewhere: bool = False
-        """It was not done at once: other hosts may have gone on with the agent meanwhile."""
-        self.was_handled: bool = False
-        """It was begun by an owner who then lost the agent."""
-        self.run_id: str | None = None
-        """The id of the run that it has begun, or is for."""
-        self.incarnation: int | None = None
-        """The incarnation of the agent that has the run, as far as it is known."""
-        self.is_queued: bool = False
-        """It is a `run` whose message is recorded in the queue of that agent."""
-        self.posted_at: float = 0.0
-        """When the owner was told of it last, by the clock of the loop."""
-        self.epoch: int = 0
-        """The epoch of the agent when its owner was told of this call."""
+    def __post_init__(self) -> None:
+        while isinstance(self.message, Expecting):
+            self.expectation, self.message = self.message.expectation, self.message.message
+        self.outer = self.message.future
 
     def on_run(self, run_id: str) -> None:
         """Note which run it begins, or is for."""
@@ -82,6 +67,7 @@ class RefCall:
             self.incarnation = self.slot.activation.journal.owned.incarnation
 
     def on_queued(self) -> None:
+        """Note that it waits in the queue of its agent."""
         self.is_queued = True
         if self.slot.activation is not None:
             self.incarnation = self.slot.activation.journal.owned.incarnation

@@ -103,9 +103,9 @@ class PostgresBackend(PostgresWriter):
         self._schema = schema
         self._fenced = False
         self._server_ahead: float | None = None
-        """Of its clock before `suspend_aware_seconds`, in seconds; None = not known."""
+        """Seconds by which its clock is ahead of `suspend_aware_seconds`; None = not known."""
         self._doubt = 0.0
-        """By how many seconds that may be wrong, as of `_measured`."""
+        """Seconds by which `_server_ahead` may be wrong, as of `_measured`."""
         self._measured = 0.0
         *self._connections, self._listener_connection = make_connections(
             url, host=host, schema=schema, durability=durability, lease=lease, patience=patience

@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from understudy.errors import Fenced
 from understudy.journal.call_keys import KeyEnd, KeyTaking, KeyUse, may_take
 from understudy.journal.contracts import Batch, Owned, key_use, time_number
+from understudy.journal.postgres.sharing.hosts import PostgresHosts
 from understudy.journal.postgres.sql import Fetch
 
 _MICROSECOND = timedelta(microseconds=1)
@@ -49,50 +50,50 @@ WHERE agent = %(agent)s AND incarnation = %(incarnation)s AND call_key = ANY(%(c
     AND kept_until IS NULL"""
 LEAVE = """
 UPDATE call_keys SET kept_until = taken_at + kept WHERE agent = %s AND kept_until IS NULL"""
-HAS_OLD = "SELECT EXISTS (SELECT FROM call_keys WHERE kept_until <= %s)"
 DELETE_OLD = "DELETE FROM call_keys WHERE kept_until <= %s"
-OF_STORE = "SELECT key_secret FROM meta"
 
 
-def uses(fetch: Fetch, key_hash: str, at: datetime) -> list[KeyUse]:
-    """See `Backend.key_uses`."""
-    rows = fetch(USES, [bytes.fromhex(key_hash), time_number(at)])
-    return [key_use(row) for row in rows]
+class PostgresKeys(PostgresHosts):
+    """The keys of calls. The writer's."""
 
+    def key_uses(self, key_hash: str, at: datetime) -> list[KeyUse]:
+        rows = self._fetch(USES, [bytes.fromhex(key_hash), time_number(at)])
+        return [key_use(row) for row in rows]
 
-def take(fetch: Fetch, own_id: int, owned: Owned, taking: KeyTaking) -> list[KeyUse] | None:
-    """See `Backend.take_key`."""
-    hash = bytes.fromhex(taking.key_hash)
-    # Race: this against another host. Until the commit of this transaction no other one looks who
-    # has the key (test_of_two_hosts_that_take_a_key_at_once_one_gets_it).
-    if fetch(LOCK, [int.from_bytes(hash[:8], signed=True)]) != [(True,)]:
-        return None
-    agent_id, incarnation = owned.agent_id, owned.incarnation
-    rows = fetch(OWNED, [agent_id, owned.epoch, incarnation, own_id])
-    if not rows:
-        raise Fenced(agent_id=agent_id, why="it has another epoch or owner by now, or was deleted")
-    found = uses(fetch, taking.key_hash, taking.at)
-    if not may_take(taking, agent_id, incarnation, found):
-        return found
-    values = {
-        "hash": hash,
-        "agent": rows[0][0],
-        "incarnation": incarnation,
-        "call_key": taking.call_key,
-        "tool": taking.tool_name,
-        "tool_call_id": taking.tool_call_id,
-        "taken_at": time_number(taking.at),
-        "kept": taking.kept // _MICROSECOND,
-    }
-    call = {name: values[name] for name in ("hash", "agent", "incarnation", "call_key")}
-    fetch(GIVE_OTHER_BACK, call)
-    fetch(TAKE, values)
-    return []
+    def take_key(self, owned: Owned, taking: KeyTaking) -> list[KeyUse] | None:
+        hash = bytes.fromhex(taking.key_hash)
+        # Race: this against another host. Until the commit of this transaction no other one looks
+        # who has the key (test_of_two_hosts_that_take_a_key_at_once_one_gets_it).
+        if self._fetch(LOCK, [int.from_bytes(hash[:8], signed=True)]) != [(True,)]:
+            return None
+        agent_id, incarnation = owned.agent_id, owned.incarnation
+        rows = self._fetch(OWNED, [agent_id, owned.epoch, incarnation, self._own_id])
+        if not rows:
+            why = "it has another epoch or owner by now, or was deleted"
+            raise Fenced(agent_id=agent_id, why=why)
+        found = self.key_uses(taking.key_hash, taking.at)
+        if not may_take(taking, agent_id, incarnation, found):
+            return found
+        values = {
+            "hash": hash,
+            "agent": rows[0][0],
+            "incarnation": incarnation,
+            "call_key": taking.call_key,
+            "tool": taking.tool_name,
+            "tool_call_id": taking.tool_call_id,
+            "taken_at": time_number(taking.at),
+            "kept": taking.kept // _MICROSECOND,
+        }
+        call = {name: values[name] for name in ("hash", "agent", "incarnation", "call_key")}
+        self._fetch(GIVE_OTHER_BACK, call)
+        self._fetch(TAKE, values)
+        return []
 
+    def free_key(self, key_hash: str, use: KeyUse) -> None:
+        self._fetch(FREE, [bytes.fromhex(key_hash), *use[:3]])
 
-def free(fetch: Fetch, key_hash: str, use: KeyUse) -> None:
-    """See `Backend.free_key`."""
-    fetch(FREE, [bytes.fromhex(key_hash), *use[:3]])
+    def delete_old_keys(self, before: datetime) -> None:
+        self._fetch(DELETE_OLD, [time_number(before)])
 
 
 def end(fetch: Fetch, key: int, batch: Batch) -> None:

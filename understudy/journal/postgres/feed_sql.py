@@ -20,7 +20,7 @@ SELECT agent_id, definition, 0, %s, 'deleted', 1, '' FROM agents WHERE agent_id 
 
 _NEWEST = """greatest(pg_current_xact_id()::text::bigint,
     pg_snapshot_xmax(pg_current_snapshot())::text::bigint - 1)"""
-"""Of this server's transactions, no row that a statement sees is of a later one.
+"""The last transaction of this server of which a statement sees a row.
 
 The own one is not enough: later ones may have been committed since it began
 (test_a_feed_that_is_turned_on_once_more_loses_nothing_of_who_writes_meanwhile)."""

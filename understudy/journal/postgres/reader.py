@@ -30,7 +30,7 @@ from understudy.journal.lists import (
     asks_where,
     listed_ask,
 )
-from understudy.journal.postgres import call_keys, checkpoint_sql, feed_sql, sql
+from understudy.journal.postgres import checkpoint_sql, feed_sql, sql
 from understudy.journal.postgres.sql import Fetch, Rows, is_storable_id
 from understudy.journal.shared import SharedBackend
 
@@ -131,11 +131,11 @@ class PostgresReader(SharedBackend):
         return dict(self._read(sql.MESSAGE_RUNS, {"agent_id": agent_id, "ids": wanted}))
 
     def key_secret(self) -> bytes:
-        ((found,),) = self._read(call_keys.OF_STORE, [])
+        ((found,),) = self._read(sql.OF_STORE, [])
         return bytes(found)
 
     def has_old_keys(self, before: datetime) -> bool:
-        ((found,),) = self._read(call_keys.HAS_OLD, [time_number(before)])
+        ((found,),) = self._read(sql.HAS_OLD_KEYS, [time_number(before)])
         return bool(found)
 
     def has_text(self, agent_id: str, kinds: Sequence[str], text: str) -> bool:
@@ -253,7 +253,7 @@ def _one_moment(connection: PsycopgConnection) -> Iterator[None]:
 
 
 def load_behind(fetch: Fetch, agent_id: str, after: int) -> tuple[int, StoredRecords] | None:
-    """As of `SharedBackend`, by either connection."""
+    """As `SharedBackend.load_behind`, by either connection."""
     rows = fetch(checkpoint_sql.BEHIND, [after, agent_id])
     if not rows:
         return None

@@ -238,3 +238,7 @@ SELECT EXISTS (
     SELECT FROM records r JOIN agents a ON a.key = r.agent
     WHERE a.agent_id = %s AND NOT a.deleted AND r.kind = ANY(%s)
     AND position(%s::bytea IN r.payload) > 0)"""
+
+HAS_OLD_KEYS = "SELECT EXISTS (SELECT FROM call_keys WHERE kept_until <= %s)"
+OF_STORE = "SELECT key_secret FROM meta"
+"""The secret that the hashes of keys are made with."""

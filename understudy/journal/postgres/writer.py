@@ -15,7 +15,6 @@ from understudy.errors import (
     StoreError,
     StoreUnavailable,
 )
-from understudy.journal.call_keys import KeyTaking, KeyUse
 from understudy.journal.checkpoints import Checkpoint
 from understudy.journal.codec import EncodedRecord
 from understudy.journal.contracts import (
@@ -28,11 +27,11 @@ from understudy.journal.contracts import (
     StoredRecords,
     time_number,
 )
-from understudy.journal.postgres import call_keys, checkpoint_sql, feed_sql, sql
+from understudy.journal.postgres import checkpoint_sql, feed_sql, sql
 from understudy.journal.postgres.batches import add_batches, columns_of, split
+from understudy.journal.postgres.call_keys import LEAVE, PostgresKeys
 from understudy.journal.postgres.reader import load_behind
 from understudy.journal.postgres.sharing import inbox, lease
-from understudy.journal.postgres.sharing.hosts import PostgresHosts
 from understudy.journal.postgres.sql import MAX_ID_BYTES, Rows, is_storable_id
 from understudy.journal.shared import Hint, answers_of_deleted
 
@@ -45,7 +44,7 @@ _LOCK_NOT_AVAILABLE = "55P03"
 _log = logging.getLogger(__name__)
 
 
-class PostgresWriter(PostgresHosts):
+class PostgresWriter(PostgresKeys):
     """Writes on a connection of its own, and knows the keys of the agents that its host owns.
 
     Args:
@@ -114,36 +113,21 @@ class PostgresWriter(PostgresHosts):
                 _log.debug("The connection was lost before a rollback: %s", error)
 
     def claim(self, agent_id: str, agent: str | None) -> Owned | None:
-        return self._claim(agent_id, agent)
-
-    def claim_to_keep(self, agent_id: str, agent: str) -> Owned | None:
-        return self._claim(agent_id, agent, runs=False)
-
-    def take(
-        self, agent_id: str, agent: str | None, *, at_rest: bool = True, creates: bool = True
-    ) -> Owned | None:
-        return self._claim(agent_id, agent, take=at_rest, creates=creates)
+        return self.take(agent_id, agent, at_rest=False)
 
     def load_claimed(self, agent_id: str, after: int) -> tuple[int, StoredRecords] | None:
         return load_behind(self._fetch, agent_id, after)
 
-    def _claim(
+    def take(
         self,
         agent_id: str,
         agent: str | None,
         *,
-        take: bool = False,
-        runs: bool = True,
+        at_rest: bool = True,
         creates: bool = True,
+        runs: bool = True,
     ) -> Owned | None:
-        """Become the owner of an agent, in a new epoch.
-
-        Args:
-            agent_id: its id.
-            agent: as of `Backend.claim`.
-            take: also from a living owner, if nothing of the agent goes on.
-            runs: whether this host is to run it, for which it must fit.
-            creates: as of `SharedBackend.take`.
+        """As of `SharedBackend`.
 
         Raises:
             OwnedElsewhere: if another host with an unexpired lease owns it.
@@ -162,7 +146,7 @@ class PostgresWriter(PostgresHosts):
             # (test_a_crash_of_the_server_loses_nothing_that_was_committed).
             self._fetch("SET LOCAL synchronous_commit = local")
         for _ in range(_TRIES):
-            found = self._claimable(agent_id, take=take)
+            found = self._claimable(agent_id, take=at_rest)
             is_there = found is not None and not found["deleted"]
             if not is_there and (agent is None or not creates):
                 return None
@@ -262,17 +246,11 @@ class PostgresWriter(PostgresHosts):
         self._fetch(sql.DELETE_BLOBS, [key, [bytes.fromhex(hash) for hash in batch.blobs_in_use]])
         self._delete_checkpoint(key)
 
-    def delete(self, agent_id: str) -> bool:
-        return self._delete(agent_id)
-
-    def take_to_delete(self, agent_id: str) -> bool:
-        return self._delete(agent_id, take=True)
-
-    def _delete(self, agent_id: str, *, take: bool = False) -> bool:
+    def delete(self, agent_id: str, *, at_rest: bool = False) -> bool:
         if not is_storable_id(agent_id):
             return False
         for _ in range(_TRIES):
-            found = self._claimable(agent_id, take=take)
+            found = self._claimable(agent_id, take=at_rest)
             if found is None or found["deleted"]:
                 return False
             for key, _ in self._fetch(sql.DELETE_AGENT, found):
@@ -284,7 +262,7 @@ class PostgresWriter(PostgresHosts):
                 self._fetch(sql.DELETE_ASKS, [key])
                 self._fetch(sql.DELETE_BLOBS, [key, []])
                 self._fetch(sql.DELETE_MESSAGE_RUNS, [key])
-                self._fetch(call_keys.LEAVE, [key])
+                self._fetch(LEAVE, [key])
                 self._delete_checkpoint(key)
                 return True
         raise _contended(agent_id)
@@ -303,18 +281,6 @@ class PostgresWriter(PostgresHosts):
 
     def trim_feed(self, before: datetime, keep: int) -> None:
         self._fetch(feed_sql.TRIM_FEED, [time_number(before), keep])
-
-    def key_uses(self, key_hash: str, at: datetime) -> list[KeyUse]:
-        return call_keys.uses(self._fetch, key_hash, at)
-
-    def take_key(self, owned: Owned, taking: KeyTaking) -> list[KeyUse] | None:
-        return call_keys.take(self._fetch, self._own_id, owned, taking)
-
-    def free_key(self, key_hash: str, use: KeyUse) -> None:
-        call_keys.free(self._fetch, key_hash, use)
-
-    def delete_old_keys(self, before: datetime) -> None:
-        self._fetch(call_keys.DELETE_OLD, [time_number(before)])
 
     def write_checkpoint(self, owned: Owned, checkpoint: Checkpoint) -> None:
         values = {

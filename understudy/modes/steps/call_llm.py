@@ -129,7 +129,7 @@ async def _model_input(run: Run) -> ModelInput:
 
 
 def _tool_choice(run: Run, prompt: ModelInput) -> ToolChoice:
-    """What the settings must say of the choice of tools; None for as they are.
+    """The choice of tools that the settings must have; None where they stay as they are.
 
     All tools are sent in either case: providers want those that the conversation called, and cache
     them with it.

@@ -42,7 +42,7 @@ NO_ANSWER = "I reached the limit of what I may do here before I had an answer."
 
 
 async def check_stop(run: Run) -> Outcome | None:
-    """Before a turn: call `before_step`, then stop by an active signal or at `max_runs`.
+    """Call `before_step` before a turn, then stop by an active signal or at `max_runs`.
 
     Skipped when the model is to give its last answer now, or the end of the run is decided.
     """

@@ -69,7 +69,7 @@ class Concurrent(Generic[K, T]):
         task.add_done_callback(self._news.put_nowait)
 
     def look(self, waiting: Iterable[tuple[Ledger, Call]]) -> None:
-        """Record which waits of these calls are over by now. `next` tells of those to come.
+        """Record which waits of these calls are over by now. `next` returns when others may be.
 
         Args:
             waiting: calls that are suspended, each with the ledger of its agent.
@@ -87,7 +87,7 @@ class Concurrent(Generic[K, T]):
             self._arm(due)
 
     def is_woken(self, what: Hashable, by: Iterable[Call]) -> bool:
-        """Whether what is suspended is to go on, because of these calls that are woken in it.
+        """Whether a suspended call is to continue, because of these calls that are woken in it.
 
         Not because of the very calls by which it was woken last. It has come to rest before them:
         it was paused, or its steps are others than ours. It would go in a circle

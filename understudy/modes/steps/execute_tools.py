@@ -119,7 +119,7 @@ def _may_run(run: Run, call: Call, asked: bool) -> bool:
 
 
 def _woken_in(run: Run, call: Call) -> Iterator[Call]:
-    """The calls that can go on because a point is answered: this one, and those inside of it."""
+    """The calls that can continue because a point is answered: this call, and calls inside it."""
     if call.is_woken:
         yield call
     if call.check is not None:
@@ -130,7 +130,7 @@ def _woken_in(run: Run, call: Call) -> Iterator[Call]:
 
 
 def _waits(run: Run, call: Call) -> bool:
-    """Whether the call was started and is suspended, and may go on beside others."""
+    """Whether the call was started and is suspended, and may continue beside others."""
     if not call.attempts or call.running or call.result is not None or call.pending_requests:
         return False
     tool = run.definition.tool_of(call.part.tool_name)
@@ -138,7 +138,7 @@ def _waits(run: Run, call: Call) -> bool:
 
 
 def _waiting_beside(run: Run, turn: Turn, batch: list[ReadyCall]) -> dict[str, Call]:
-    """The calls of the reply that are suspended and may go on beside the batch, by their keys.
+    """The suspended calls of the reply that may continue beside the batch, by their keys.
 
     One in doubt whose check the batch asks does not start, so it looks as if it waited
     (test_two_equal_calls_in_doubt_at_once_settle_themselves).
@@ -148,7 +148,7 @@ def _waiting_beside(run: Run, turn: Turn, batch: list[ReadyCall]) -> dict[str, C
 
 
 def _record_starts(run: Run, ready: list[ReadyCall]) -> list[ReadyCall]:
-    """Record that these calls start; but those that have to wait for a person.
+    """Record that these calls start, without the calls that have to wait for a person.
 
     One in doubt whose check is to be asked does not start.
     """
@@ -160,7 +160,7 @@ def _record_starts(run: Run, ready: list[ReadyCall]) -> list[ReadyCall]:
 
 
 async def _with_keys(run: Run, ready: list[ReadyCall]) -> list[ReadyCall]:
-    """As `_record_starts`, where tools of the agent may have a key."""
+    """Record that these calls start, where tools of the agent may have a key."""
     if all(item.tool.key is None for item in ready):
         return _record_starts(run, ready)
     from understudy.modes.steps.tool_call.call_keys import start_with_keys  # few agents have one
@@ -326,7 +326,7 @@ async def _run_concurrently(
 async def _woken(
     run: Run, waiting: dict[str, Call], running: Concurrent[ReadyCall, None]
 ) -> list[ReadyCall]:
-    """Those of the suspended calls that go on now, and wait no longer. Their starts are durable."""
+    """The suspended calls that continue now, and wait no longer. Their starts are durable."""
     running.look(each for call in waiting.values() for each in calls_inside(run.ledger, call))
     released = []
     for call in list(waiting.values()):
@@ -343,5 +343,6 @@ async def propagate_state(run: Run) -> Outcome | None:
     """Once every call has its result: record the message of the turn, and merge state deltas."""
     turn = run.current.turn
     if turn is not None and turn.calls and not turn.propagated and turn.has_all_results:
-        run.record(Propagated(turn=turn.index, at=run.clock.now()))
+        times = [call.result.part.timestamp for call in turn.calls.values() if call.result]
+        run.record(Propagated(turn=turn.index, at=max(times)))
     return None

@@ -89,7 +89,7 @@ def _end_by_output_tool(run: Run, turn: Turn) -> Outcome | None:
 
 
 async def continue_or_finish(run: Run) -> Outcome | None:
-    """Close the turn: stop by a signal, go on by an override or after tool calls, else finish."""
+    """Close the turn: stop by a signal, continue by an override or after tool calls, or finish."""
     current = run.current
     turn = current.turn
     if turn is None:

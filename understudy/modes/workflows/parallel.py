@@ -92,7 +92,7 @@ class _RunTogether(RunAgents):
         return failed and not self._return_failures
 
     async def _outcomes(self, run: Run, missing: Sequence[int]) -> dict[int, Outcome]:
-        """The outcomes of these agents, as far as they have one; run those that are not over.
+        """The outcomes of these agents, as far as they have one. Agents that are not over run.
 
         Race: a crash between the end of one agent and the record of it here. In the next attempt
         its outcome is read first: if it failed, no other agent is started again
@@ -154,7 +154,7 @@ class _RunTogether(RunAgents):
         return outcomes
 
     async def _stop_others(self, run: Run, missing: Sequence[int], failed: int) -> None:
-        """One failed, so the others that have begun are stopped where they are.
+        """Stop the other agents that have begun where they are: an agent has failed.
 
         A sibling that waits for a person is stopped too: nothing is left to answer
         (`test_a_failure_ends_a_sibling_that_waits_for_a_person`).
@@ -175,7 +175,7 @@ def _state_of(run: Run, index: int) -> AgentState:
 
 
 def _calls_of(run: Run, index: int) -> Iterator[tuple[Ledger, Call]]:
-    """The open calls of this agent and of those that it runs, each with the ledger of its agent."""
+    """The open calls of this agent and of agents inside it, each with the ledger of its agent."""
     name = run.definition.mode.agents[index].definition.name
     return open_calls(ChildLedger(run.ledger, key_of(run, 0, index), name))
 

@@ -143,12 +143,12 @@ class MadeToken:
 
 
 def token_in(records: Iterable[Record], token_hash: str) -> MadeToken | None:
-    """What the records of an agent, and of those that it ran, tell of this token.
+    """The facts about this token in the records of an agent, and of agents that it ran.
 
     None where none has made it, where that was before an import, or where it is compacted away.
     """
     points: dict[str, tuple[str, str]] = {}
-    """By the hash of each token, of which call and point it is: a point may have several."""
+    """The call and point of each token, by the hash of the token: a point may have several."""
     answers: dict[tuple[str, str], Answer | None] = {}
     for record in records:
         while isinstance(record, ChildRecord):

@@ -105,7 +105,7 @@ def end_children(
 
 
 def _end_open_children(state: AgentState, call: Call, at: datetime, *, may_go_on: bool) -> None:
-    """End the agents that the call runs. They stay in the state: the end of the call tells of them.
+    """End the agents that the call runs. They stay in the state: the end of the call names them.
 
     Not those of a call that has its result: that has told of them.
     """
@@ -143,7 +143,7 @@ def closing_result(state: AgentState, call: Call, at: datetime) -> r.Result:
 
 
 def in_part(state: AgentState, call: Call, why: str) -> str:
-    """What a model is told of a call whose body was entered, and that is not finished."""
+    """The text for a model about a call whose body was entered, and that is not finished."""
     return told_done(state, call, f"{IN_PART.format(why=why)}.")
 
 
@@ -277,7 +277,7 @@ def note_done(run: RunState, call: Call, result: r.Result) -> None:
 
 
 def _was_in_doubt(call: Call) -> bool:
-    """Whether a person, or a check, has told what a call in doubt had done."""
+    """Whether a person, or a check, has found what a call in doubt had done."""
     return call.check is not None or any(
         request.kind == "doubt" and request.id in call.decisions
         for request in call.requests.values()
@@ -299,7 +299,7 @@ def put_output(state: AgentState, end: r.End) -> None:
 
 
 def told_doubt(run: RunState, call: Call, reason: str, since: datetime) -> DoubtfulCall:
-    """A call in doubt of which only the model is told."""
+    """A call in doubt that nobody is asked about: only the model is informed."""
     ends_at = None if run.doubt_ends is None else since + timedelta(seconds=run.doubt_ends)
     return replace(doubtful_call(run, call, reason, since), ends_at=ends_at)
 

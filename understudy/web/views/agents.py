@@ -12,14 +12,14 @@ from pydantic_ai.messages import ModelMessagesTypeAdapter
 from understudy._base.json_values import jsonable
 from understudy._base.points_in_time import time_text
 from understudy.actors import AgentInfo, Runtime, Status
-from understudy.actors.verbs import Right
+from understudy.actors.verbs import VERBS, Right
 from understudy.costs import costs_of
-from understudy.history import HistoryEntry, HistoryPage, queue_of
+from understudy.history import HistoryEntry, HistoryPage
 from understudy.models.prices import PUBLISHED, Prices
 from understudy.state.agent_state import AgentState
 from understudy.state.costs import NO_COST, Cost
 from understudy.state.files import listed
-from understudy.state.why import why
+from understudy.state.why import queue_of, why
 from understudy.web.views.newest_first import STEP, asked_before, is_newest, page_before
 from understudy.web.visit import Visit
 
@@ -111,29 +111,29 @@ def actions_of(visit: Visit, state: AgentState) -> list[Action]:
     return allowed_actions(
         visit,
         [
-            ("send", "act", None),
-            ("steer", "act", None if is_running else "No run is under way that it could steer."),
-            ("pause", "act", "It is paused already." if is_paused else None),
-            ("unpause", "act", None if is_paused else "It is not paused."),
-            ("cancel", "act", None if run is not None else no_run),
-            ("retry", "act", None if may_retry else "Its last run has not failed."),
-            ("compact", "admin", "A run is under way." if is_running else None),
-            ("export", "admin", None),
-            ("delete", "admin", None),
+            ("send", "send", None),
+            ("steer", "send", None if is_running else "No run is under way that it could steer."),
+            ("pause", "pause", "It is paused already." if is_paused else None),
+            ("unpause", "unpause", None if is_paused else "It is not paused."),
+            ("cancel", "cancel", None if run is not None else no_run),
+            ("retry", "retry", None if may_retry else "Its last run has not failed."),
+            ("compact", "compact", "A run is under way." if is_running else None),
+            ("export", "export", None),
+            ("delete", "delete", None),
         ],
     )
 
 
-def allowed_actions(visit: Visit, reasons: Iterable[tuple[str, Right, str | None]]) -> list[Action]:
-    """The actions of these names, rights and reasons why not; without the right, that is why."""
+def allowed_actions(visit: Visit, reasons: Iterable[tuple[str, str, str | None]]) -> list[Action]:
+    """The actions of these names, verbs and reasons why not; without the right, that is why."""
     return [
         # An export changes nothing, but it shows everything.
         Action(
             name=name,
-            right=right,
-            reason=visit.why_not(right, changes=name != "export") or reason,
+            right=VERBS[verb].right,
+            reason=visit.why_not(VERBS[verb].right, changes=verb != "export") or reason,
         )
-        for name, right, reason in reasons
+        for name, verb, reason in reasons
     ]
 
 

@@ -50,7 +50,8 @@ def schedule_row(visit: Visit, schedule: Schedule) -> dict[str, Any]:
         "trigger": None,
         "remove": None,
     }
-    actions = allowed_actions(visit, [(name, "act", why) for name, why in reasons.items()])
+    changes = [(name, "schedules.set", why) for name, why in reasons.items()]
+    actions = allowed_actions(visit, changes)
     return {
         "id": schedule.id,
         "name": schedule.name,

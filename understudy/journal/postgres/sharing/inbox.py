@@ -115,7 +115,7 @@ WHERE i.id = %s AND h.channel IS NOT NULL"""
 REMOVE_POSTS = "DELETE FROM inbox WHERE id = ANY(%s) AND reply IS NOT NULL"
 
 WITHDRAW = "DELETE FROM inbox WHERE id = ANY(%s) AND reply IS NULL RETURNING id, begun IS NOT NULL"
-"""Of this and `REPLY`, the one that comes first wins."""
+"""This statement or `REPLY`: whichever comes first wins."""
 
 REPLY_TO_DELETED = """
 UPDATE inbox SET reply = CASE kind WHEN 'delete' THEN %(deleted)s::bytea ELSE %(unknown)s END

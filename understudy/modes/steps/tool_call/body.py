@@ -147,7 +147,7 @@ async def _body(run: Run, ready: ReadyCall) -> Any:
 
 @contextlib.contextmanager
 def _given_up_after_limit(run: Run, call: Call, limit: float) -> Iterator[None]:
-    """Where the call goes on after its limit, a runtime gives the attempt up.
+    """Give the attempt up, in a runtime, where the call continues after its limit.
 
     The next one finds that the limit passed: an idempotent call is not called once more.
     """
@@ -216,7 +216,7 @@ async def _call_function(
 
 
 def _accepts_late_result(run: Run) -> bool:
-    """Whether a record made now is still read: while the run goes on, or by an actor's ledger."""
+    """Whether a record made now is still read: by the open run, or by an actor's ledger."""
     outlives = run.root.ledger.outlives_run
     return not run.root.closed if outlives is None else outlives
 

@@ -42,7 +42,7 @@ REPEATED = "Not run: an equal call has run before, and this one must not. Do not
 
 
 class _KeysOfRun(CallKeys):
-    """The keys of the calls of a run and of those inside it, where there is no store."""
+    """The keys of the calls of a run and of runs inside it, where there is no store."""
 
     def __init__(self, root: Run) -> None:
         self._root = root
@@ -141,7 +141,7 @@ class _Calls:
         return use[:3] == (*self.of, taking.call_key)
 
     async def shown(self, taking: KeyTaking, uses: Sequence[KeyUse]) -> list[DoubtfulCall]:
-        """Those of these calls that count, as a person is shown them.
+        """The calls among these that count, as a person is shown them.
 
         A key whose call is over is given back. It was taken right before a process ended, and the
         call was never started.
@@ -213,7 +213,7 @@ def _open_or_doubtful(state: AgentState, use: KeyUse) -> DoubtfulCall | None:
 
 
 def _calls_of(state: AgentState) -> Iterator[tuple[RunState, Call]]:
-    """The calls of the open turns of the agent, and of those that it runs, finished or not."""
+    """The calls of the open turns of the agent and of agents inside it, finished or not."""
     for each in state.tree:
         if each.run is not None and each.run.end is None:
             for call in each.run.calls:
@@ -249,7 +249,7 @@ class KeyLook:
 
 
 async def look_at_keys(run: Run, calls: Mapping[str, ReadyCall]) -> dict[str, KeyLook]:
-    """What is known of the keys of those calls of a reply that were never started, by call key."""
+    """The looks at the keys of those calls of a reply that were never started, by call key."""
     of = _Calls(run)
     looks: dict[str, KeyLook] = {}
     before: dict[str, list[DoubtfulCall]] = {}
@@ -277,7 +277,7 @@ async def look_at_keys(run: Run, calls: Mapping[str, ReadyCall]) -> dict[str, Ke
 
 
 def _no_key(ready: ReadyCall, error: UsageError) -> str:
-    """What the model is told where the key of a call cannot be made, which is logged."""
+    """The text for the model where the key of a call cannot be made, which is logged."""
     logger.warning("call %s is not run: %s", ready.call.key, error, extra=log_fields())
     return f"Not run: {error}"
 
@@ -295,7 +295,7 @@ def _refusal(ready: ReadyCall, others: Sequence[DoubtfulCall]) -> str | None:
 
 
 async def start_with_keys(run: Run, batch: Sequence[ReadyCall]) -> list[ReadyCall]:
-    """Take the keys of these calls, and record that they start: but those that are held up.
+    """Take the keys of these calls, and record that they start, without the calls that are held up.
 
     A call takes its key before its start is recorded: of two that do so at once one is held up, and
     a process that ends in between leaves a key that the same call finds again.

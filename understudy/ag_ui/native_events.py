@@ -1,4 +1,4 @@
-"""`Feed`: what happens to an agent, as the events of Pydantic AI from which a protocol is written.
+"""`NativeEvents`: what happens to an agent, as events of Pydantic AI, for a protocol.
 
 The events of a subscription may begin in the middle of a reply, miss pieces, and have pieces that
 are void later. What this room gives out is in order: each part of a reply begins, grows and ends
@@ -119,7 +119,7 @@ class _Writing:
         return self.kind(content=self.texts[index])
 
 
-class Feed:
+class NativeEvents:
     """Gives out what a subscription brings, and what a state has besides.
 
     Args:

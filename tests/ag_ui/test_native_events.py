@@ -1,4 +1,4 @@
-"""`Feed`: replies in order, whatever a subscription brings, and in whatever part it begins."""
+"""`NativeEvents`: replies in order, whatever a subscription brings, wherever it begins."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from pydantic_ai.messages import (
 
 from understudy import Agent, AgentState, ScriptedModel, call, events
 from understudy.actors import EventsDropped
-from understudy.ag_ui.feed import Differs, Feed, Piece, ReplyBegins
+from understudy.ag_ui.native_events import Differs, NativeEvents, Piece, ReplyBegins
 
 PATH = ("desk",)
 
@@ -35,9 +35,9 @@ def ended(*parts: Any, turn: int = 0) -> events.ReplyEnded:
     return events.ReplyEnded(agent_path=PATH, turn=turn, response=ModelResponse(list(parts)))
 
 
-def told(feed: Feed, *found: object) -> list[str]:
-    """What the feed gives out, in short."""
-    return [short(given) for event in found for given in feed.event(event)]
+def told(native: NativeEvents, *found: object) -> list[str]:
+    """What is given out, in short."""
+    return [short(given) for event in found for given in native.event(event)]
 
 
 def short(given: object) -> str:
@@ -67,7 +67,7 @@ def texts(found: Iterable[str]) -> str:
 def test_a_part_begins_grows_and_ends() -> None:
     thought = [delta("hm", 0, 0, events.ThinkingDelta), delta("a", 1, 1), delta("b", 2, 1)]
     end = ended(ThinkingPart("hm"), TextPart("abc"), ToolCallPart("pay", {}))
-    assert told(Feed(None), begins(), *thought, end) == [
+    assert told(NativeEvents(None), begins(), *thought, end) == [
         *("reply 0", "+hm", "."),
         *("+a", "b", "c", "."),
         *("+pay()", ".", "pay!"),
@@ -75,29 +75,38 @@ def test_a_part_begins_grows_and_ends() -> None:
 
 
 def test_what_began_before_comes_whole_with_its_end() -> None:
-    found = told(Feed(None), delta("b", 1), delta("c", 2), ended(TextPart("abc")))
+    found = told(NativeEvents(None), delta("b", 1), delta("c", 2), ended(TextPart("abc")))
     assert found == ["reply 0", "+abc", "."]
 
 
 def test_what_was_dropped_comes_with_the_end() -> None:
     lost = [begins(), delta("a", 0), EventsDropped(count=1), delta("c", 2)]
-    assert told(Feed(None), *lost, ended(TextPart("abc"))) == ["reply 0", "+a", "bc", "."]
+    assert told(NativeEvents(None), *lost, ended(TextPart("abc"))) == ["reply 0", "+a", "bc", "."]
 
 
 def test_a_reply_of_another_model_makes_the_first_one_void() -> None:
-    found = told(Feed(None), begins(), delta("x", 0), begins(), delta("a", 0), ended(TextPart("a")))
+    found = told(
+        NativeEvents(None), begins(), delta("x", 0), begins(), delta("a", 0), ended(TextPart("a"))
+    )
     assert found == ["reply 0", "+x", ".", "differs", "reply 0", "+a", "."]
 
 
 def test_an_attempt_that_is_over_makes_its_text_void() -> None:
     over = events.AttemptDiscarded(agent_path=PATH, attempt=1)
-    assert told(Feed(None), begins(), delta("x", 0), over) == ["reply 0", "+x", ".", "differs"]
+    assert told(NativeEvents(None), begins(), delta("x", 0), over) == [
+        "reply 0",
+        "+x",
+        ".",
+        "differs",
+    ]
 
 
 def test_what_is_recorded_otherwise_differs() -> None:
-    found = told(Feed(None), begins(), delta("secret", 0), ended(TextPart("[hidden]")))
+    found = told(NativeEvents(None), begins(), delta("secret", 0), ended(TextPart("[hidden]")))
     assert found[-1] == "differs"
-    found = told(Feed(None), begins(), delta("a", 0), delta("b", 1, 1), ended(TextPart("a")))
+    found = told(
+        NativeEvents(None), begins(), delta("a", 0), delta("b", 1, 1), ended(TextPart("a"))
+    )
     assert found[-1] == "differs"
 
 
@@ -105,8 +114,8 @@ def test_what_the_client_has_does_not_come_again() -> None:
     reply = ModelResponse([TextPart("a")])
     state = AgentState([reply])
     known = events.ReplyEnded(agent_path=PATH, turn=0, response=reply)
-    assert told(Feed(state), known) == []
-    assert told(Feed(state), ended(TextPart("b"), turn=1)) == ["reply 1", "+b", "."]
+    assert told(NativeEvents(state), known) == []
+    assert told(NativeEvents(state), ended(TextPart("b"), turn=1)) == ["reply 1", "+b", "."]
 
 
 def test_what_is_being_written_is_continued_by_what_is_recorded() -> None:
@@ -119,16 +128,16 @@ def test_what_is_being_written_is_continued_by_what_is_recorded() -> None:
     agent = Agent("a", ScriptedModel([call("look"), "done"]), tools=[look])
     state = agent.execute_sync("go").state
     first, _ = (message for message in state.messages if isinstance(message, ModelResponse))
-    feed = Feed(None)
-    told(feed, begins(), events.ReplyEnded(agent_path=PATH, turn=0, response=first))
+    native = NativeEvents(None)
+    told(native, begins(), events.ReplyEnded(agent_path=PATH, turn=0, response=first))
     piece = events.TextDelta(agent_path=PATH, turn=1, attempt=1, n=0, text="do", run_id="r")
-    assert told(feed, begins(turn=1), piece) == ["reply 1", "+do"]
-    rest = [short(given) for given in feed.catch_up(state)]
+    assert told(native, begins(turn=1), piece) == ["reply 1", "+do"]
+    rest = [short(given) for given in native.catch_up(state)]
     assert [given for given in rest if "seen" not in given] == ["ne", "."]
 
 
 def test_what_is_being_written_and_was_never_recorded_is_ended() -> None:
     state = Agent("a", ScriptedModel(["done"])).execute_sync("go").state
-    feed = Feed(None)
-    assert told(feed, begins(), delta("void", 0)) == ["reply 0", "+void"]
-    assert [short(given) for given in feed.catch_up(state)] == [".", "reply 0", "+done", "."]
+    native = NativeEvents(None)
+    assert told(native, begins(), delta("void", 0)) == ["reply 0", "+void"]
+    assert [short(given) for given in native.catch_up(state)] == [".", "reply 0", "+done", "."]
