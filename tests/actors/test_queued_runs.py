@@ -592,9 +592,7 @@ async def test_a_queued_run_that_is_cancelled_is_not_begun_by_a_call_that_is_mad
 
 
 @pytest.mark.postgres
-async def test_who_asks_for_a_run_that_is_on_its_way_to_another_host_is_not_told_that_it_is_unknown(
-    hosts: Hosts, desk: Desk
-) -> None:
+async def test_a_run_on_its_way_to_another_host_is_not_unknown(hosts: Hosts, desk: Desk) -> None:
     """To be told that it is unknown means that nothing has run, nor will."""
     queue = Queue(desk)
     here, there = stores(hosts, "here", "there")
@@ -642,7 +640,7 @@ async def test_who_waits_for_a_queued_run_at_another_host_is_told_that_it_is_can
 
 
 @pytest.mark.postgres
-async def test_who_asks_for_a_run_that_begins_meanwhile_at_another_host_gets_its_outcome(
+async def test_a_run_that_begins_between_two_looks_at_the_store_has_its_outcome(
     hosts: Hosts, desk: Desk
 ) -> None:
     """Between the look at the agent's state and the one at its records."""
