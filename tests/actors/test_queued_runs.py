@@ -12,7 +12,7 @@ import pytest
 
 from tests.support.agents import Held, completed, interrupted, quarantined
 from tests.support.hosts import opened, stores
-from tests.support.loops import soon
+from tests.support.loops import soon, until
 from tests.support.plans import DAY, HOUR, Desk, later, left_after, outcome_of
 from tests.support.postgres import Hosts
 from tests.support.programs import PIPE, started
@@ -592,9 +592,7 @@ async def test_a_queued_run_that_is_cancelled_is_not_begun_by_a_call_that_is_mad
 
 
 @pytest.mark.postgres
-async def test_who_asks_for_a_run_that_is_on_its_way_to_another_host_is_not_told_that_it_is_unknown(
-    hosts: Hosts, desk: Desk
-) -> None:
+async def test_a_run_on_its_way_to_another_host_is_not_unknown(hosts: Hosts, desk: Desk) -> None:
     """To be told that it is unknown means that nothing has run, nor will."""
     queue = Queue(desk)
     here, there = stores(hosts, "here", "there")
@@ -639,6 +637,38 @@ async def test_who_waits_for_a_queued_run_at_another_host_is_told_that_it_is_can
                 await soon(waiting)
         queue.held.release.set()
         completed(await soon(running))
+
+
+@pytest.mark.postgres
+async def test_a_run_that_begins_between_two_looks_at_the_store_has_its_outcome(
+    hosts: Hosts, desk: Desk
+) -> None:
+    """Between the look at the agent's state and the one at its records."""
+    queue = Queue(desk)
+    here, there = stores(hosts, "here", "there")
+    async with opened(here, desk.agent()) as first, opened(there, desk.agent()) as second:
+        ref = first.spawn("desk", id="a")
+        completed(await soon(ref.run("Zero.")))
+        latest = there.load_latest
+        before = [await there.load_latest("a")]
+        run = ref.run("First.")
+        await soon(queue.held.entered.wait())
+        async with asyncio.timeout(60):
+            while (await soon(first.export("a")))["records"][-1]["kind"] != "attempt":
+                pass
+
+        async def load_latest(agent_id: str) -> Any:
+            return before.pop() if before else await latest(agent_id)
+
+        there.load_latest = load_latest  # type: ignore[method-assign]
+        asked = second.get("a").outcome(message_id=run.message_id)
+        await until(lambda: not before)
+        for _ in range(20):  # by then it would have been told what is wrong
+            await soon(second.get("a").info())
+        queue.held.release.set()
+        outcome, there_is = completed(await soon(run)), await soon(asked)
+        assert there_is is not None
+        assert there_is.run_id == outcome.run_id
 
 
 async def test_a_quarantined_agent_refuses_the_runs_that_wait_and_keeps_what_was_sent() -> None:

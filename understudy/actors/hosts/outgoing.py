@@ -31,6 +31,7 @@ from understudy.actors.agent.messages import (
     NO_MESSAGE,
     AgentMessage,
     Cancel,
+    CancelMessage,
     ChangePlans,
     Decide,
     Passivate,
@@ -426,6 +427,10 @@ class Outgoing(Calls[AgentSlot]):
                     recorded = await recorded_runs(self._services.store, slot.id)
                 if run_id in recorded.ids:
                     self._follow(call, run_id)
+            elif isinstance(message, CancelMessage):
+                state = await latest_state(self._services.store, slot.id)
+                if state is not None and state.refused.get(message.message_id) == {}:
+                    self._answer(call, True)  # it may be this call that has cancelled it
             elif isinstance(message, Resume | Decide):
                 state = await latest_state(self._services.store, slot.id)
                 run_id = None if state is None else run_of_decisions(state, message.decisions)

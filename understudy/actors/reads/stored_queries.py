@@ -53,6 +53,7 @@ from understudy.journal import (
 from understudy.loop_actors.future import Future, refuse
 from understudy.outcomes import Outcome
 from understudy.state.agent_state import AgentState
+from understudy.state.plans import run_named_by
 
 T = TypeVar("T")
 NOT_HERE = (OwnedElsewhere, Fenced)
@@ -216,8 +217,8 @@ class StoredQueries(Looks[AgentSlot]):
                     asked = None if calls is None else calls.asked(slot, id)
                     if asked is None:
                         raise
-                # It was asked for here, and is on its way to another host (test_who_asks_for_a_run
-                # _that_is_on_its_way_to_another_host_is_not_told_that_it_is_unknown).
+                # It was asked for here, and is on its way to another host
+                # (test_a_run_on_its_way_to_another_host_is_not_unknown).
                 with suppress(Exception):
                     await asked
 
@@ -287,6 +288,11 @@ class StoredQueries(Looks[AgentSlot]):
                 run_id = state.run.run_id
                 look = replace(look, run_id=run_id)
             if run_id is not None and (state.run is None or state.run.run_id != run_id):
+                if message_id is not None and run_named_by(message_id) == run_id:
+                    # Race: the run may have begun between the two looks at the store
+                    # (test_a_run_that_begins_between_two_looks_at_the_store_has_its_outcome).
+                    message_id, look = None, replace(look, message_id=None, run_id=run_id)
+                    continue
                 return await self._reads.earlier_outcome(slot.id, agent, run_id, incarnation)
             # A run that is named and over has its outcome, though messages are queued behind it
             # (test_who_asks_for_a_run_that_is_over_is_told_though_a_message_is_queued_behind_it).
