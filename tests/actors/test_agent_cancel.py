@@ -339,6 +339,27 @@ async def test_cancel_of_a_paused_run_ends_it_and_the_next_run_is_not_paused() -
         await works_again(ref)
 
 
+@pytest.mark.parametrize("how", ["run", "send"])
+async def test_a_pause_is_over_with_the_run_that_a_message_withdraws(how: str) -> None:
+    """P7: whichever way the message comes."""
+    held = Held(call("refund"))
+    model = ScriptedModel([held, call("refund"), "done"])
+    async with Runtime([Agent("a", model, tools=[refund])]) as runtime:
+        ref = runtime.spawn("a")
+        run = ref.run("go")
+        await soon(held.entered.wait())
+        await soon(ref.pause("lunch"))
+        held.release.set()
+        assert isinstance(await soon(run), Paused)
+        if how == "run":
+            completed(await soon(ref.run("again")))
+        else:
+            message_id = await soon(ref.send("again"))
+            outcome = await soon(ref.outcome(message_id=message_id))
+            assert outcome is not None
+            completed(outcome)
+
+
 async def test_a_host_task_that_is_cancelled_while_it_awaits_does_not_cancel_the_run() -> None:
     """J13."""
     held = Held("done")

@@ -73,8 +73,6 @@ def request(slot: AgentSlot, request: RunRequest) -> None:
         if is_kept and not waits_its_turn:
             _withdraw_requests(slot)
         return
-    if is_suspended:
-        control.request_pause(slot, None)  # it was for the run that this one withdraws
     start_next(slot, request)
 
 
@@ -253,6 +251,8 @@ def start_next(
         return
     queue = state.queue if asked is None else {**state.queue, asked.message_id: _own(asked)}
     turn = _turn(slot, queue, is_held, with_occurrences)
+    if turn and starts.open_run(slot) is not None:
+        control.request_pause(slot, None)  # it was for the run that this turn withdraws
     if asked is not None:
         if turn and turn[-1].message_id == asked.message_id:
             _wait_in_queue(slot, asked)
