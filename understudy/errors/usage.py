@@ -191,7 +191,10 @@ class UnknownMessage(UsageError):
     message_id: str
 
     def __init__(self, *, agent_id: str, message_id: str, is_cancelled: bool = False) -> None:
-        why = "it was never accepted, or it was cancelled: nothing has run. Send it with a `message_id` of your own"
+        why = (
+            "it was never accepted, or it was cancelled: nothing has run. Send it with a "
+            "`message_id` of your own"
+        )
         super().__init__(
             f"Agent {agent_id!r}: message {message_id!r} is cancelled, and no run takes it"
             if is_cancelled
