@@ -240,6 +240,27 @@ async def test_a_queued_run_is_judged_once_by_whether_a_person_is_asked(desk: De
     assert desk.told[-1] == ["Behind."]
 
 
+async def test_a_sent_message_that_is_asked_for_as_a_run_withdraws_only_what_its_caller_wants(
+    desk: Desk,
+) -> None:
+    """A2: `if_interrupted="error"` holds for it too."""
+    queue = Queue(desk)
+    async with Runtime([desk.agent()]) as runtime:
+        ref = runtime.spawn("desk", id="a")
+        first = ref.run("First.")
+        await soon(queue.held.entered.wait())
+        asking = ref.run("A refund.")
+        await soon(ref.send("Sent.", message_id="m"))
+        queue.held.release.set()
+        completed(await soon(first))
+        asked = interrupted(await soon(asking))
+        with pytest.raises(NotInterrupted):
+            await soon(ref.run("Sent.", message_id="m", if_interrupted="error"))
+        assert (await soon(ref.state())).requests == asked.requests
+        completed(await soon(ref.run("Sent.", message_id="m")))
+    assert desk.told[-1] == ["Sent."]
+
+
 @pytest.mark.parametrize("down", [False, True])
 async def test_a_time_that_ends_a_run_may_pass_while_that_waits_for_its_turn(
     desk: Desk, clock: SimulatedClock, down: bool

@@ -58,15 +58,9 @@ def request(slot: AgentSlot, request: RunRequest) -> None:
         raise refusal(slot.id, activation.state, message_id)
     if waiters.answer_if_quarantined(slot, request.future):
         return
-    is_suspended = starts.open_run(slot) is not None and not slot.phase.has_run_task
-    is_kept = is_suspended and _keeps_run(slot)
-    asks = is_suspended and (not is_kept or bool(activation.state.requests))
+    _check_may_withdraw(slot, request)
+    is_kept = _is_suspended(slot) and _keeps_run(slot)
     waits_its_turn = _waits_its_turn(slot, request)
-    if asks and not waits_its_turn and request.refuse_if_interrupted:
-        raise NotInterrupted(
-            f"Agent {slot.id!r} waits for a person: answer its requests first, or leave "
-            "if_interrupted='withdraw'"
-        )
     activation.self_started_runs = 0
     if slot.phase.has_run_task or waits_its_turn or is_kept:
         _queue(slot, request)
@@ -74,6 +68,25 @@ def request(slot: AgentSlot, request: RunRequest) -> None:
             _withdraw_requests(slot)
         return
     start_next(slot, request)
+
+
+def _is_suspended(slot: AgentSlot) -> bool:
+    return starts.open_run(slot) is not None and not slot.phase.has_run_task
+
+
+def _check_may_withdraw(slot: AgentSlot, request: RunRequest) -> None:
+    """Check that a `run` withdraws nothing that its caller does not want to withdraw.
+
+    Raises:
+        NotInterrupted: if it would.
+
+    """
+    asks = _is_suspended(slot) and (not _keeps_run(slot) or bool(slot.state.requests))
+    if asks and request.refuse_if_interrupted and not _waits_its_turn(slot, request):
+        raise NotInterrupted(
+            f"Agent {slot.id!r} waits for a person: answer its requests first, or leave "
+            "if_interrupted='withdraw'"
+        )
 
 
 def _queue(slot: AgentSlot, request: RunRequest, *, steer: bool = False) -> None:
@@ -153,6 +166,7 @@ def _wait_for_run_of(slot: AgentSlot, request: RunRequest) -> None:
             request.on_queued()
         _wait_in_queue(slot, request)
         return
+    _check_may_withdraw(slot, request)
     # It was sent: as a `run` it begins also behind a run that failed, at its place in the queue.
     as_sent = replace(request, message=queued.message, context=queued.context)
     _queue(slot, as_sent, steer=queued.steer)
