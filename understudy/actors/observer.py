@@ -236,11 +236,11 @@ class ObservedAgent:
     """
 
     def __init__(self, observer: Observer, id: str) -> None:
-        self.state = partial(observer.state, id)
-        self.info = partial(observer.info, id)
-        self.history = partial(observer.history, id)
-        self.load_blobs = partial(observer.load_blobs, id)
-        self.display = partial(observer.display, id)
+        self.state: partial[Future[AgentState]] = partial(observer.state, id)
+        self.info: partial[Future[AgentInfo]] = partial(observer.info, id)
+        self.history: partial[Future[HistoryPage]] = partial(observer.history, id)
+        self.load_blobs: partial[Future[dict[str, bytes]]] = partial(observer.load_blobs, id)
+        self.display: partial[Future[DisplayUpdate]] = partial(observer.display, id)
         self._recorded = partial(RecordedEvents, observer._call, observer._reader, id)
 
     def display_events(self, after: int = 0) -> DisplaySubscription:

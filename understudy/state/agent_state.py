@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import cache
 from types import MappingProxyType
-from typing import Any, ClassVar, Literal, cast
+from typing import Any, ClassVar, Literal, Self, cast
 
 from pydantic import Base64Bytes, TypeAdapter, ValidationError
 from pydantic_ai.messages import ModelMessage
@@ -108,6 +108,11 @@ class AgentState(StateTree):
         "sticky",
     )
 
+    run: RunState | None
+    doubts: dict[str, DoubtfulCall]
+    children: dict[str, Self]
+    left: dict[str, Self]
+    plans: Plans | None
     messages: Messages
     """The conversation. The system prompt is not part of it."""
     decisions: list[DecisionRecord]

@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from typing import ClassVar
 
 from pydantic_ai.messages import ModelMessage, ModelRequestAttempt, ModelResponse
 from pydantic_ai.models import Model, ModelRequestParameters, StreamedResponse
@@ -103,7 +104,8 @@ class ModelCall(HooksAround[ModelInput, ModelResponse]):
     _last_failed: Model | None = None
     _raised: tuple[BaseException, ...] = ()
     _broken: Answer | None = None
-    caught = (Exception, asyncio.CancelledError)
+    ended: BaseException | None = None
+    caught: ClassVar[tuple[type[BaseException], ...]] = (Exception, asyncio.CancelledError)
 
     def __init__(self, run: Run) -> None:
         self._run = run
