@@ -18,6 +18,8 @@ from tests.support.postgres import Hosts
 from tests.support.programs import PIPE, started
 from understudy import (
     Agent,
+    AgentRef,
+    Outcome,
     Paused,
     Runtime,
     ScriptedModel,
@@ -28,6 +30,7 @@ from understudy import (
     approve,
     tool,
 )
+from understudy.actors import Future
 from understudy.errors import NotInterrupted, Quarantined, UnknownMessage
 from understudy.journal import MemoryStore, replay
 from understudy.middleware import HumanInTheLoop, Middleware, Run
@@ -52,6 +55,12 @@ class Queue:
         self.held, self.fails = Held(), fails
         desk.on_run = self._first
 
+    async def begins(self, ref: AgentRef) -> Future[Outcome]:
+        """Start the first run, and wait until it is in its model call."""
+        first: Future[Outcome] = ref.run("First.")
+        await soon(self.held.entered.wait())
+        return first
+
     async def _first(self, texts: list[str]) -> None:
         if texts == ["First."]:
             await self.held.wait()
@@ -75,8 +84,7 @@ async def test_a_queued_run_begins_in_the_next_process_at_whatever_record_its_ow
     queue, store = Queue(desk), MemoryStore()
     async with Runtime([desk.agent()], store=store) as runtime:
         ref = runtime.spawn("desk", id="a")
-        first = ref.run("First.")
-        await soon(queue.held.entered.wait())
+        first = await queue.begins(ref)
         second = ref.run("Second.")
         assert [each.message_id for each in await soon(ref.queue())] == [second.message_id]
         queue.held.release.set()
@@ -172,8 +180,7 @@ async def test_a_queued_run_begins_after_a_run_that_failed_or_was_cancelled(
     queue = Queue(desk, ConnectionError("no answer"))
     async with Runtime([desk.agent()]) as runtime:
         ref = runtime.spawn("desk", id="a")
-        first = ref.run("First.")
-        await soon(queue.held.entered.wait())
+        first = await queue.begins(ref)
         await soon(ref.send("Sent."))
         second = ref.run("Second.")
         await soon(ref.send("Sent later."))
@@ -190,8 +197,7 @@ async def test_a_sent_message_waits_after_a_failure_until_a_run_is_asked_for(des
     queue = Queue(desk, ConnectionError("no answer"))
     async with Runtime([desk.agent()]) as runtime:
         ref = runtime.spawn("desk", id="a")
-        first = ref.run("First.")
-        await soon(queue.held.entered.wait())
+        first = await queue.begins(ref)
         await soon(ref.send("Sent.", message_id="m"))
         queue.held.release.set()
         await soon(first)
@@ -206,8 +212,7 @@ async def test_two_runs_that_wait_are_never_one(desk: Desk) -> None:
     queue = Queue(desk)
     async with Runtime([desk.agent()]) as runtime:
         ref = runtime.spawn("desk", id="a")
-        first = ref.run("First.")
-        await soon(queue.held.entered.wait())
+        first = await queue.begins(ref)
         await soon(ref.send("Before both."))
         two, three = ref.run("Two."), ref.run("Three.", max_runs=1)
         queued = await soon(ref.queue())
@@ -225,8 +230,7 @@ async def test_a_queued_run_is_judged_once_by_whether_a_person_is_asked(desk: De
     queue = Queue(desk)
     async with Runtime([desk.agent()]) as runtime:
         ref = runtime.spawn("desk", id="a")
-        first = ref.run("First.")
-        await soon(queue.held.entered.wait())
+        first = await queue.begins(ref)
         asking = ref.run("A refund.")
         behind = ref.run("Behind.", if_interrupted="error")
         queue.held.release.set()
@@ -247,8 +251,7 @@ async def test_a_sent_message_that_is_asked_for_as_a_run_withdraws_only_what_its
     queue = Queue(desk)
     async with Runtime([desk.agent()]) as runtime:
         ref = runtime.spawn("desk", id="a")
-        first = ref.run("First.")
-        await soon(queue.held.entered.wait())
+        first = await queue.begins(ref)
         asking = ref.run("A refund.")
         await soon(ref.send("Sent.", message_id="m"))
         queue.held.release.set()
@@ -269,8 +272,7 @@ async def test_a_time_that_ends_a_run_may_pass_while_that_waits_for_its_turn(
     queue, store = Queue(desk), MemoryStore()
     async with Runtime([desk.agent()], store=store, clock=clock) as runtime:
         ref = runtime.spawn("desk", id="a")
-        first = ref.run("First.")
-        await soon(queue.held.entered.wait())
+        first = await queue.begins(ref)
         second = ref.run("Second.", ends_at=later(clock, HOUR))
         await soon(ref.queue())
         records = await records_of(store)
@@ -295,8 +297,7 @@ async def test_a_cancelled_queued_run_does_not_begin_in_the_next_process(desk: D
     queue, store = Queue(desk), MemoryStore()
     async with Runtime([desk.agent()], store=store) as runtime:
         ref = runtime.spawn("desk", id="a")
-        first = ref.run("First.")
-        await soon(queue.held.entered.wait())
+        first = await queue.begins(ref)
         second = ref.run("Second.")
         assert await soon(ref.cancel_message(second.message_id))
         with pytest.raises(UnknownMessage, match="is cancelled"):
@@ -336,8 +337,7 @@ async def test_a_queued_run_that_is_cancelled_while_it_begins_does_not_begin_ane
     )
     async with Runtime([agent], store=store) as runtime:
         ref = runtime.spawn("desk", id="a")
-        first = ref.run("First.")
-        await soon(queue.held.entered.wait())
+        first = await queue.begins(ref)
         asking, second = ref.run("A refund."), ref.run("Second.")
         queue.held.release.set()
         completed(await soon(first))
@@ -369,8 +369,7 @@ async def test_options_are_checked_before_a_run_is_recorded(desk: Desk) -> None:
     queue, store = Queue(desk), MemoryStore()
     async with Runtime([desk.agent()], store=store) as runtime:
         ref = runtime.spawn("desk", id="a")
-        first = ref.run("First.")
-        await soon(queue.held.entered.wait())
+        first = await queue.begins(ref)
         with pytest.raises(UsageError, match="has no such tool"):
             ref.run("Second.", until_tool="nothing")
         before = len(await records_of(store))
@@ -511,8 +510,7 @@ async def test_who_waits_for_a_sent_message_is_not_told_that_the_run_of_its_turn
     queue = Queue(desk)
     async with Runtime([desk.agent()], deps_for=deps_that_fail(2)) as runtime:
         ref = runtime.spawn("desk", id="a")
-        first = ref.run("First.")
-        await soon(queue.held.entered.wait())
+        first = await queue.begins(ref)
         await soon(ref.send("Sent.", message_id="sent"))
         second = ref.run("Second.")
         sent = ref.outcome(message_id="sent")
@@ -599,8 +597,7 @@ async def test_a_queued_run_that_is_cancelled_is_not_begun_by_a_call_that_is_mad
         opened(stores_[1], desk.agent()) as second,
     ):
         ref = first.spawn("desk", id="a")
-        running = ref.run("First.")
-        await soon(queue.held.entered.wait())
+        running = await queue.begins(ref)
         queued = ref.run("Second.", message_id=message_id)
         await soon(ref.queue())
         hosts.sql("UPDATE agents SET owner = NULL WHERE agent_id = 'a'")
@@ -645,8 +642,7 @@ async def test_who_waits_for_a_queued_run_at_another_host_is_told_that_it_is_can
     here, there = stores(hosts, "here", "there")
     async with opened(here, desk.agent()) as first, opened(there, desk.agent()) as second:
         ref = first.spawn("desk", id="a")
-        running = ref.run("First.")
-        await soon(queue.held.entered.wait())
+        running = await queue.begins(ref)
         queued = second.get("a").run("Second.")
         asked = second.get("a").outcome(message_id=queued.message_id)
         async with asyncio.timeout(60):

@@ -14,7 +14,7 @@ from understudy.actors.agent.activation import Activation
 from understudy.actors.agent.messages import ChangeFiles, Notify
 from understudy.actors.agent.run_outcomes import earlier_outcome
 from understudy.actors.agent.slot import AgentSlot
-from understudy.errors import JournalFailed, UsageError
+from understudy.errors import JournalFailed, UnderstudyError, UsageError
 from understudy.loop_actors.errors import ActorDied
 from understudy.loop_actors.future import Future, refuse
 from understudy.outcomes import Outcome
@@ -130,6 +130,13 @@ def as_exception(agent_id: str, error: BaseException) -> Exception:
     )
     died.__cause__ = error
     return died
+
+
+def as_stored(error: Exception) -> UnderstudyError:
+    """The error as records and other hosts have it: of an error of another library its text."""
+    if isinstance(error, UnderstudyError):
+        return error
+    return UnderstudyError(f"{type(error).__name__}: {shown(error)}")
 
 
 def runtime_stopped(agent_id: str) -> pykka.ActorDeadError:

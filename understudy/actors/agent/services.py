@@ -44,7 +44,7 @@ stops."""
 
 
 class Looks(ABC, Generic[S]):
-    """As of `reads.stored_queries.StoredQueries`."""
+    """Answers looks from the store. `reads.stored_queries.StoredQueries` says how."""
 
     @abstractmethod
     def answer(self, slot: S, message: Any) -> None: ...
@@ -75,7 +75,7 @@ class Looks(ABC, Generic[S]):
 
 
 class Calls(ABC, Generic[S]):
-    """As of `hosts.outgoing.Outgoing`."""
+    """Has calls done by the host that can do them. `hosts.outgoing.Outgoing` says how."""
 
     @abstractmethod
     def call(self, slot: S, message: Any) -> None: ...
@@ -94,7 +94,7 @@ class Calls(ABC, Generic[S]):
 
 
 class Live(ABC):
-    """As of `hosts.live_events.LiveEvents`."""
+    """Passes events without a record between hosts. `hosts.live_events.LiveEvents` says how."""
 
     @abstractmethod
     def follow(self, agent_id: str, epoch: int | None = None) -> None: ...

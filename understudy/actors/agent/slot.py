@@ -82,6 +82,11 @@ def waits_for(message_id: str) -> str:
     return "/" + message_id
 
 
+def message_waited_for(key: str) -> str | None:
+    """The id of the message that a key in the table of waits is of; None if it is of a run."""
+    return key[1:] if key.startswith("/") else None
+
+
 class AgentSlot:
     """Everything of one agent id except its actor.
 
@@ -521,11 +526,17 @@ class AgentSlot:
         for waiter in self.take_waits(key):
             self.wait(other, waiter.future, on_run=waiter.on_run, callers=waiter.callers)
 
-    def drop_wait(self, key: str, future: Future[Any]) -> None:
-        """Remove one who waits, and who has the outcome from elsewhere."""
-        left = tuple(each for each in self.take_waits(key) if each.future is not future)
-        if left:
-            self.waits = {**(self.waits or {}), key: left}
+    def drop_wait(self, future: Future[Any]) -> None:
+        """Remove one who waits, and who has the outcome from elsewhere.
+
+        The waiter may be at another key by now: that of the run which has taken its message.
+        """
+        kept = {
+            key: left
+            for key, waiters in (self.waits or {}).items()
+            if (left := tuple(each for each in waiters if each.future is not future))
+        }
+        self.waits = kept or None
 
     def answer(self, outcome: Outcome) -> None:
         """Give the outcome to those who wait for its run."""
@@ -533,11 +544,6 @@ class AgentSlot:
             waiter.future._answer(outcome)
         if self.services.calls is not None:
             self.services.calls.answered(self)
-
-    def refuse(self, key: str, error: BaseException) -> None:
-        """Give an error to those who wait for a run or a message."""
-        for waiter in self.take_waits(key):
-            refuse(waiter.future, error)
 
     def refuse_waiters(self, error: BaseException) -> None:
         """Give an error to all who wait for an outcome."""

@@ -12,16 +12,16 @@ from typing import Any, NamedTuple
 import pykka
 
 from understudy._base.event_loops import call_on
-from understudy._base.json_values import shown, text_of
+from understudy._base.json_values import text_of
 from understudy.actors.agent.activation import Activation
 from understudy.actors.agent.directory import Directory
 from understudy.actors.agent.messages import FromHost, RunRequest
-from understudy.actors.agent.replies import answer_when_durable
+from understudy.actors.agent.replies import answer_when_durable, as_stored
 from understudy.actors.agent.services import RuntimeServices
 from understudy.actors.agent.slot import AgentSlot
 from understudy.actors.hosts.wire import message_of, reply_value
 from understudy.actors.verbs import ROWS, Lasts, Repeat
-from understudy.errors import Fenced, JournalFailed, RecordRefused, UnderstudyError
+from understudy.errors import Fenced, JournalFailed, RecordRefused
 from understudy.journal.shared import Hint, Posted, Wanted, error_reply, to_reply
 from understudy.journal.shared_store import SharedStore
 from understudy.loop_actors.future import Future, refuse
@@ -212,9 +212,7 @@ class Incoming:
             lost = isinstance(error, JournalFailed) and not isinstance(error, RecordRefused)
             if (lost or isinstance(error, pykka.ActorDeadError)) and not _is_done_once(row):
                 return None
-            if not isinstance(error, UnderstudyError):
-                error = UnderstudyError(f"{type(error).__name__}: {shown(error)}")
-            return error_reply(error)
+            return error_reply(as_stored(error))
         if _is_of_run(row) and isinstance(value, str | Queued):
             self._followers[row.agent_id].add(row.asker)
             return to_reply({"run": value} if isinstance(value, str) else {"message": value.id})

@@ -408,18 +408,22 @@ class Outgoing(Calls[AgentSlot]):
         only while their run is the last one, and so a `run` that began here at once with an id that
         it has made itself.
         """
+        in_doubt = list(filter(_is_in_doubt, line))
+        asks = any(
+            isinstance(call.message, RunRequest | CancelMessage | Resume | Decide)
+            for call in in_doubt
+        )
+        state = await latest_state(self._services.store, slot.id) if asks else None
         recorded: RecordedRuns | None = None
-        for call in list(filter(_is_in_doubt, line)):
+        for call in in_doubt:
             call.phase = CallPhase.LINE
             message = call.message
             if call.was_handled and call.is_once_at_most:
                 self._refuse(call, Fenced(agent_id=slot.id, why=NOBODY_KNOWS))
             elif isinstance(message, RunRequest):
-                if call.is_queued:
-                    state = await latest_state(self._services.store, slot.id)
-                    if state is not None and message.message_id in state.refused:
-                        self._refuse(call, refusal(slot.id, state, message.message_id))
-                        continue
+                if call.is_queued and state is not None and message.message_id in state.refused:
+                    self._refuse(call, refusal(slot.id, state, message.message_id))
+                    continue
                 run_id = run_named_by(message.message_id)
                 if run_id is None:
                     continue
@@ -428,11 +432,9 @@ class Outgoing(Calls[AgentSlot]):
                 if run_id in recorded.ids:
                     self._follow(call, run_id)
             elif isinstance(message, CancelMessage):
-                state = await latest_state(self._services.store, slot.id)
                 if state is not None and state.refused.get(message.message_id) == {}:
                     self._answer(call, True)  # it may be this call that has cancelled it
             elif isinstance(message, Resume | Decide):
-                state = await latest_state(self._services.store, slot.id)
                 run_id = None if state is None else run_of_decisions(state, message.decisions)
                 if run_id is not None and isinstance(message, Resume):
                     self._follow(call, run_id)

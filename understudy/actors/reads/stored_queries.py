@@ -30,7 +30,7 @@ from understudy.actors.agent.run_outcomes import (
     state_at,
 )
 from understudy.actors.agent.services import Looks, RuntimeServices
-from understudy.actors.agent.slot import AgentSlot, waits_for
+from understudy.actors.agent.slot import AgentSlot, message_waited_for, waits_for
 from understudy.actors.agent.stored_agents import AgentInfo, info_of, spawned_agent
 from understudy.actors.reads.shared_reads import SharedReads
 from understudy.actors.reads.watch import POLL, Watch
@@ -129,16 +129,17 @@ class StoredQueries(Looks[AgentSlot]):
             return  # where the runtime closes, they are told that it stops
         run = state.run
         for key, waiters in slot.waits.items():
-            if key.startswith("/"):
-                look = WaitOutcome(Future(), key[1:], incarnation=owned.incarnation)
+            message_id = message_waited_for(key)
+            if message_id is not None:
+                look = WaitOutcome(Future(), message_id, incarnation=owned.incarnation)
             elif run is not None and run.run_id == key and not run.over:
                 look = WaitOutcome(Future(), run_id=key, incarnation=owned.incarnation)
             else:
                 continue  # the run has not begun
             for waiter in waiters:
-                self._follow_waiter(slot, key, replace(look, future=waiter.future))
+                self._follow_waiter(slot, replace(look, future=waiter.future))
 
-    def _follow_waiter(self, slot: AgentSlot, key: str, waiting: WaitOutcome) -> None:
+    def _follow_waiter(self, slot: AgentSlot, waiting: WaitOutcome) -> None:
         async def follow() -> None:
             try:
                 outcome = await self.outcome_of(slot, waiting, activates=False)
@@ -146,7 +147,7 @@ class StoredQueries(Looks[AgentSlot]):
                 refuse(waiting.future, error)
             else:
                 waiting.future._answer(outcome)  # unless it was there in memory first
-            slot.drop_wait(key, waiting.future)
+            slot.drop_wait(waiting.future)
 
         self._services.start_task(follow(), f"waiting for the run of {slot.id}")
 

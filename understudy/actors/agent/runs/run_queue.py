@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from dataclasses import replace
 
-from understudy._base.json_values import shown
 from understudy._base.log_fields import log_extra
 from understudy.actors.agent.activation import Beginning
 from understudy.actors.agent.message_ids import is_known, run_of
@@ -14,13 +13,14 @@ from understudy.actors.agent.planner import RECORD_BYTES, Plans
 from understudy.actors.agent.replies import (
     answer_when_durable,
     as_exception,
+    as_stored,
     refuse_when_durable,
 )
 from understudy.actors.agent.run_outcomes import refusal, run_of_message
 from understudy.actors.agent.runs import control, starts, waiters
 from understudy.actors.agent.slot import AgentSlot, waits_for
 from understudy.agent.runner import withdraw_requests
-from understudy.errors import NotInterrupted, UnderstudyError, UnknownMessage, UsageError
+from understudy.errors import NotInterrupted, UnknownMessage, UsageError
 from understudy.journal.index_status import is_held
 from understudy.loop_actors.future import refuse
 from understudy.state.plans import QueuedMessage, next_turn, run_named_by
@@ -141,10 +141,9 @@ def send(slot: AgentSlot, sent: Send) -> None:
         activation.self_started_runs = 0
     run = starts.open_run(slot)
     if run is None or not (sent.self_sent or run.quarantined is not None):
-        is_suspended = run is not None and not slot.phase.has_run_task
         if _waits_its_turn(slot, sent):
             return
-        if is_suspended and _keeps_run(slot):
+        if _is_suspended(slot) and _keeps_run(slot):
             _withdraw_requests(slot)
         else:
             start_next(slot)
@@ -341,10 +340,9 @@ def start_behind(slot: AgentSlot, begins: Beginning, asked: str | None) -> None:
 
 def record_refusal(slot: AgentSlot, message_id: str, error: Exception) -> None:
     """Record that a `run` which waits for its turn may not begin."""
-    if not isinstance(error, UnderstudyError):
-        error = UnderstudyError(f"{type(error).__name__}: {shown(error)}")
     ledger, now = slot.current.ledger, slot.services.clock.now()
-    ledger.record(MessageRefused(message_id=message_id, error=error.to_dict(), at=now))
+    kept = as_stored(error).to_dict()
+    ledger.record(MessageRefused(message_id=message_id, error=kept, at=now))
 
 
 def refuse_turn(slot: AgentSlot, message_id: str, error: Exception) -> None:

@@ -17,7 +17,7 @@ from understudy.actors.agent.messages import AgentKey, OnRun, Retry, options_of
 from understudy.actors.agent.phase import Phase
 from understudy.actors.agent.planner import RECORD_BYTES
 from understudy.actors.agent.replies import answer_earlier
-from understudy.actors.agent.slot import AgentSlot, waits_for
+from understudy.actors.agent.slot import AgentSlot, message_waited_for, waits_for
 from understudy.actors.agent.task import start_run_task
 from understudy.agent.run_environment import RunOptions
 from understudy.errors import JournalFailed, RecordRefused
@@ -186,7 +186,7 @@ def _run_recorded(slot: AgentSlot) -> StopSignal | None:
 
 def _is_of_other_run(key: str, run_id: str) -> bool:
     """Whether a key of the table of waits is of a run, and not of this one."""
-    return key != run_id and not key.startswith("/")
+    return key != run_id and message_waited_for(key) is None
 
 
 def continue_run(slot: AgentSlot) -> None:

@@ -19,7 +19,7 @@ from understudy.actors.agent.run_outcomes import (
     suspended_outcome,
 )
 from understudy.actors.agent.runs import starts
-from understudy.actors.agent.slot import AgentSlot, waits_for
+from understudy.actors.agent.slot import AgentSlot, message_waited_for, waits_for
 from understudy.errors import UnknownAgent
 from understudy.journal import is_waiting
 from understudy.loop_actors.future import Future
@@ -79,8 +79,11 @@ def wait_outcome(slot: AgentSlot, waiting: WaitOutcome) -> None:
 def answer_steering(slot: AgentSlot, outcome: Outcome) -> None:
     """Answer those who wait for messages that have steered the run of this outcome."""
     queue = slot.state.queue
-    for key in [each for each in slot.waits or () if each.startswith("/")]:
-        if key[1:] not in queue and run_of(slot, key[1:]) == outcome.run_id:
+    for key in list(slot.waits or ()):
+        message_id = message_waited_for(key)
+        if message_id is None or message_id in queue:
+            continue
+        if run_of(slot, message_id) == outcome.run_id:
             for waiter in slot.take_waits(key):
                 waiter.future._answer(outcome)
 
@@ -88,8 +91,8 @@ def answer_steering(slot: AgentSlot, outcome: Outcome) -> None:
 def accept(slot: AgentSlot, posted: AgentMessage, accepted: Future[Any]) -> None:
     """Tell the host that has posted a message that it is handled, when that is durable.
 
-    It is told the run for whose outcome its caller waits. A run that waits for its turn is not
-    recorded yet: it says itself when it has begun.
+    It is told the run for whose outcome its caller waits. Of a `run` it is told by `on_queued` and
+    `on_run`, when the message is recorded or the run has begun.
     """
     state = slot.current.state
     if posted.future is accepted:
