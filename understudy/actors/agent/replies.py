@@ -11,8 +11,7 @@ import pykka
 
 from understudy._base.json_values import checked_json, shown
 from understudy.actors.agent.activation import Activation
-from understudy.actors.agent.messages import ChangeFiles, Notify
-from understudy.actors.agent.run_outcomes import earlier_outcome
+from understudy.actors.agent.messages import ChangeFiles, Notify, WaitOutcome
 from understudy.actors.agent.slot import AgentSlot
 from understudy.errors import JournalFailed, UnderstudyError, UsageError
 from understudy.loop_actors.errors import ActorDied
@@ -110,13 +109,14 @@ def answer_with(
 
 
 def answer_earlier(slot: AgentSlot, future: Future[Any], run_id: str) -> None:
-    """Answer with the outcome of a run that others came after."""
+    """Answer with the outcome of a run that others came after, which the store has."""
     activation = slot.current
+    incarnation = activation.journal.owned.incarnation
+    look = WaitOutcome(future, run_id=run_id, incarnation=incarnation)
 
     async def outcome() -> Outcome:
         await confirm(slot, activation)
-        store, owned = slot.services.store, activation.journal.owned
-        return await earlier_outcome(store, slot.id, activation.agent, run_id, owned.incarnation)
+        return await slot.services.looks.outcome_of(slot, look)  # type: ignore[no-any-return]
 
     answer_with(slot, future, outcome)
 

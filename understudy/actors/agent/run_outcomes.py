@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from typing import NamedTuple
 
 from understudy.actors.agent.events import Status
 from understudy.agent.agent import Agent
 from understudy.errors import (
     Quarantined,
-    UnknownAgent,
     UnknownMessage,
     UsageError,
     error_from_dict,
@@ -145,56 +143,6 @@ def refusal(agent_id: str, state: AgentState, message_id: str) -> Exception:
     if not error:
         return UnknownMessage(agent_id=agent_id, message_id=message_id, is_cancelled=True)
     return error_from_dict(error)
-
-
-async def earlier_outcome(
-    store: StoreReads, agent_id: str, agent: Agent, run_id: str, incarnation: int
-) -> Outcome:
-    """The outcome of a run that others came after: the fold of the records up to its end.
-
-    Args:
-        store: where its records are.
-        agent_id: the agent's.
-        agent: its definition.
-        run_id: of the run.
-        incarnation: of the agent that had the run.
-
-    Raises:
-        UnknownAgent: if that agent is deleted, whether or not there is another one of its id.
-        UsageError: if these records are compacted away.
-
-    """
-    found = await earlier_outcomes(store, agent_id, agent, {run_id}, incarnation)
-    if run_id not in found:
-        raise compacted(run_id)
-    return found[run_id]
-
-
-async def earlier_outcomes(
-    store: StoreReads, agent_id: str, agent: Agent, run_ids: Collection[str], incarnation: int
-) -> dict[str, Outcome]:
-    """The same of several runs, by their ids; without those whose records are compacted away."""
-    loaded = await store.load(agent_id)
-    if loaded is None or loaded.agent.incarnation != incarnation:
-        raise UnknownAgent(agent_id=agent_id)
-    found: dict[str, Outcome] = {}
-    state = AgentState()
-    for record in loaded.records:
-        apply(state, record)
-        run = state.run
-        if run is not None and run.over and run.run_id in run_ids and run.run_id not in found:
-            found[run.run_id] = ended_outcome(agent, state)
-            if len(found) == len(run_ids):
-                break
-    return found
-
-
-def compacted(run_id: str) -> UsageError:
-    """The error for who asks for a run whose records are no more."""
-    return UsageError(
-        f"The run {run_id!r} of this message is over, and its records are compacted away: its "
-        "reply is in the history of ref.state()"
-    )
 
 
 class Moment(NamedTuple):

@@ -23,6 +23,7 @@ from understudy.actors.agent.replies import answer_with
 from understudy.actors.agent.run_outcomes import (
     GOES_ON,
     Moment,
+    ended_outcome,
     has_outcome,
     held_outcome,
     last_outcome,
@@ -45,7 +46,6 @@ from understudy.errors import (
     UsageError,
 )
 from understudy.journal import (
-    Loaded,
     Owned,
     StoredAgent,
     index_status_of,
@@ -74,7 +74,8 @@ class StoredQueries(Looks[AgentSlot]):
     ) -> None:
         self._services = services
         self._directory = directory
-        self._reads = SharedReads(services.store, services.start_task)
+        self._reads: dict[str, SharedReads] = {}
+        """What was read of the agents that callers look at, by agent id."""
         self._watch: Watch | None = None
         self._followed: weakref.WeakSet[AgentSlot] = weakref.WeakSet()
         """Those whose subscribers get what other hosts record."""
@@ -104,7 +105,7 @@ class StoredQueries(Looks[AgentSlot]):
             return await self.outcome_of(slot, look, expectation)
         loaded = await self._services.store.load_latest(slot.id)
         if loaded is not None:
-            self._check_definition(slot, loaded, expectation)
+            self._check_definition(slot, loaded.agent.agent, expectation)
             return look.what(loaded.folded())
         if not slot.is_spawned:
             raise UnknownAgent(agent_id=slot.id)
@@ -160,7 +161,7 @@ class StoredQueries(Looks[AgentSlot]):
                 self._services.live.follow(slot.id)  # do not wait for the first look
 
     def _check_definition(
-        self, slot: AgentSlot, loaded: Loaded, expectation: Expectation | None
+        self, slot: AgentSlot, name: str, expectation: Expectation | None
     ) -> None:
         """Check that the agent has the definition that its caller expects.
 
@@ -170,7 +171,7 @@ class StoredQueries(Looks[AgentSlot]):
         """
         if expectation is None or expectation.is_met:
             return
-        wanted, name = expectation.agent.name, loaded.agent.agent
+        wanted = expectation.agent.name
         if name != wanted:
             if slot.phase is Phase.PASSIVE:
                 self._services.settle_definition(slot, None)
@@ -207,12 +208,15 @@ class StoredQueries(Looks[AgentSlot]):
             moment: of the outcome, which was there already; None: whichever comes first.
 
         """
-        with self._reads.looking(slot.id):
-            if moment is not None and (outcome := await self._outcome_at(slot, look, moment)):
-                return outcome
+        reads = self.keep(slot.id)
+        try:
+            if moment is not None and (found := await self._outcome_at(slot, look, moment, reads)):
+                return found
             while True:
                 try:
-                    return await self._outcome_of(slot, look, expectation, activates=activates)
+                    return await self._outcome_of(
+                        slot, look, expectation, reads, activates=activates
+                    )
                 except UnknownMessage as unknown:
                     calls, id = self._services.calls, unknown.message_id
                     asked = None if calls is None else calls.asked(slot, id)
@@ -222,14 +226,23 @@ class StoredQueries(Looks[AgentSlot]):
                 # (test_a_run_on_its_way_to_another_host_is_not_unknown).
                 with suppress(Exception):
                     await asked
+        finally:
+            self.let_go(slot.id)
 
-    def keep(self, agent_id: str) -> None:
-        """Outcomes of an agent's runs are about to be looked for, one after the other."""
-        self._reads.keep(agent_id)
+    def keep(self, agent_id: str) -> SharedReads:
+        """Keep what is read of the agent from now on, until `let_go` is called as often."""
+        reads = self._reads.get(agent_id)
+        if reads is None:
+            reads = self._reads[agent_id] = SharedReads(self._services.store, agent_id)
+        reads.callers += 1
+        return reads
 
     def let_go(self, agent_id: str) -> None:
-        """They are no more, as often as `keep` was called."""
-        self._reads.let_go(agent_id)
+        """Undo one `keep`."""
+        reads = self._reads[agent_id]
+        reads.callers -= 1
+        if not reads.callers:
+            del self._reads[agent_id]
 
     def look_again(self) -> None:
         """Something may have changed that a caller waits for."""
@@ -237,15 +250,15 @@ class StoredQueries(Looks[AgentSlot]):
             self._watch.look_now()
 
     async def _outcome_at(
-        self, slot: AgentSlot, look: WaitOutcome, moment: Moment
+        self, slot: AgentSlot, look: WaitOutcome, moment: Moment, reads: SharedReads
     ) -> Outcome | None:
         """The outcome of that moment; None where its records are no more."""
-        found = await self._reads.latest(slot.id)
-        if found is None or found[0].agent.incarnation != look.incarnation:
+        found = await reads.latest()
+        if found is None or found[0].incarnation != look.incarnation:
             return None
         with suppress(UsageError):
             state = await state_at(self._services.store, slot.id, moment)
-            agent = await self._definition(slot, found[0].agent.agent, state)
+            agent = await self._definition(slot, found[0].agent, state)
             return last_outcome(agent, state)
         return None
 
@@ -254,6 +267,7 @@ class StoredQueries(Looks[AgentSlot]):
         slot: AgentSlot,
         look: WaitOutcome,
         expectation: Expectation | None,
+        reads: SharedReads,
         *,
         activates: bool,
     ) -> Outcome | None:
@@ -261,20 +275,20 @@ class StoredQueries(Looks[AgentSlot]):
         agent: Agent | None = None
         while True:
             hints = self._watch.hints if self._watch is not None else 0
-            found = await self._reads.latest(slot.id)
+            found = await reads.latest()
             if found is None:
                 if agent is not None or not slot.is_spawned:
                     raise UnknownAgent(agent_id=slot.id)
                 if message_id is not None:
                     raise UnknownMessage(agent_id=slot.id, message_id=message_id)
                 return None  # no store has it yet
-            loaded, state = found
-            self._check_definition(slot, loaded, expectation)
-            incarnation = loaded.agent.incarnation
+            row, state = found
+            self._check_definition(slot, row.agent, expectation)
+            incarnation = row.incarnation
             if look.incarnation not in (None, incarnation):
                 raise UnknownAgent(agent_id=slot.id)  # it is deleted: another one has its id by now
             look = replace(look, incarnation=incarnation)
-            agent = agent or await self._definition(slot, loaded.agent.agent, state)
+            agent = agent or await self._definition(slot, row.agent, state)
             if message_id is not None:
                 run_id = await archived_run(self._services.store, state, slot.id, message_id)
                 run_id = run_id or run_of_message(slot.id, state, message_id)
@@ -294,7 +308,7 @@ class StoredQueries(Looks[AgentSlot]):
                     # (test_a_run_that_begins_between_two_looks_at_the_store_has_its_outcome).
                     message_id, look = None, replace(look, message_id=None, run_id=run_id)
                     continue
-                return await self._reads.earlier_outcome(slot.id, agent, run_id, incarnation)
+                return ended_outcome(agent, await reads.after_run(run_id, incarnation))
             # A run that is named and over has its outcome, though messages are queued behind it
             # (test_who_asks_for_a_run_that_is_over_is_told_though_a_message_is_queued_behind_it).
             is_it_over = run_id is not None and state.run is not None and state.run.over
@@ -303,7 +317,6 @@ class StoredQueries(Looks[AgentSlot]):
             goes_on = activates and index_status_of(state) in GOES_ON
             if self._watch is None:
                 return await self._wait_here(slot, look, activates=goes_on)
-            row = loaded.agent
             if slot.phase.is_in_memory or (goes_on and row.host is None):
                 try:
                     return await self._wait_here(slot, look, activates=True)
