@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from understudy.actors.agent.events import Status
@@ -12,34 +13,23 @@ from understudy.errors import (
     UsageError,
     error_from_dict,
 )
-from understudy.journal import IndexStatus, StoreReads, index_status_of
-from understudy.outcomes import Completed, Failed, Interrupted, Outcome, Paused, Stopped, Waiting
+from understudy.journal import IndexStatus, StoreReads, index_status_of, rest_status
+from understudy.outcomes import Failed, Interrupted, Outcome, Paused, Waiting
 from understudy.state.agent_state import AgentState
 from understudy.state.fold import apply
 from understudy.state.plans import run_named_by
-from understudy.stopping import StopReason
 
 GOES_ON = frozenset({IndexStatus.OPEN, IndexStatus.SUSPECT, IndexStatus.QUEUED})
 """Of an agent whose run goes on, or begins, where it has an owner."""
 
 
-def status_after(outcome: Outcome) -> Status:
-    """The status of an agent whose run ended or was suspended with this outcome."""
-    match outcome:
-        case Completed():
-            return Status.IDLE
-        case Interrupted():
-            return Status.INTERRUPTED
-        case Paused():
-            return Status.PAUSED
-        case Waiting():
-            return Status.WAITING
-        case Failed():
-            return Status.FAILED
-        case Stopped(signals=signals):
-            highest = signals.highest
-            by_user = highest is not None and highest.reason is StopReason.USER_REQUESTED
-            return Status.CANCELLED if by_user else Status.IDLE
+_STATUSES: Mapping[type[Outcome], Status] = {
+    Interrupted: Status.INTERRUPTED,
+    Paused: Status.PAUSED,
+    Waiting: Status.WAITING,
+    Failed: Status.FAILED,
+}
+"""The status of an agent by the outcome of its last run. The end of the run tells the others."""
 
 
 def with_status(outcome: Outcome) -> Outcome:
@@ -48,19 +38,9 @@ def with_status(outcome: Outcome) -> Outcome:
     The status is recorded behind what led to it: one host has read it by now, another one has not
     (test_the_state_of_an_outcome_has_the_status_that_follows_from_it).
     """
-    outcome.state.status = status_after(outcome).value
+    state, status = outcome.state, _STATUSES.get(type(outcome))
+    state.status = rest_status(state) if status is None else status.value
     return outcome
-
-
-def ended_outcome(agent: Agent, state: AgentState) -> Outcome:
-    """The outcome of the last run of a state, which is over."""
-    return with_status(agent.runner.ended(state))
-
-
-def suspended_outcome(agent: Agent, state: AgentState) -> Outcome | None:
-    """The outcome of the open run of a state, if it is interrupted or paused."""
-    outcome = agent.runner.suspended_outcome(state)
-    return None if outcome is None else with_status(outcome)
 
 
 def has_outcome(state: AgentState) -> bool:
@@ -72,15 +52,22 @@ def has_outcome(state: AgentState) -> bool:
 
 
 def last_outcome(agent: Agent, state: AgentState) -> Outcome | None:
-    """The outcome of the last run of a state that has one; None without any run."""
+    """The outcome of the last run of a state, if it has one; None without any run.
+
+    It is over, interrupted, paused or quarantined.
+    """
     run = state.run
+    outcome: Outcome | None
     if run is None:
         return None
     if run.over:
-        return ended_outcome(agent, state)
-    if run.quarantined is not None:
-        return quarantine_outcome(state)
-    return suspended_outcome(agent, state)
+        outcome = agent.runner.ended(state)
+    elif run.quarantined is not None:
+        error = Quarantined(attempts=run.fruitless, cause=run.quarantined)
+        outcome = Failed(error=error, run_id=run.run_id, state=state.copied(), usage=run.usage)
+    else:
+        outcome = agent.runner.suspended_outcome(state)
+    return None if outcome is None else with_status(outcome)
 
 
 def held_outcome(agent: Agent, state: AgentState) -> Outcome | None:
@@ -94,22 +81,12 @@ def held_outcome(agent: Agent, state: AgentState) -> Outcome | None:
         return None
     if run.over:
         is_held = state.status == "idle" and all(each.self_sent for each in state.queue.values())
-        return ended_outcome(agent, state) if is_held else None
+        return last_outcome(agent, state) if is_held else None
     if state.status != "paused" or state.pause is not None:
         return None
     reason = "needs deps" if run.deps_given else "needs pause_when"
     paused = Paused(reason=reason, run_id=run.run_id, state=state.copied(), usage=state.usage)
     return with_status(paused)
-
-
-def quarantine_outcome(state: AgentState) -> Outcome:
-    """The outcome of a quarantined run."""
-    run = state.run
-    assert run is not None, "what is quarantined is a run"
-    assert run.quarantined is not None, "only called for a quarantined run"
-    error = Quarantined(attempts=run.fruitless, cause=run.quarantined)
-    failed = Failed(error=error, run_id=run.run_id, state=state.copied(), usage=run.usage)
-    return with_status(failed)
 
 
 def run_of_message(agent_id: str, state: AgentState, message_id: str) -> str | None:

@@ -23,7 +23,6 @@ from understudy.actors.agent.replies import answer_with
 from understudy.actors.agent.run_outcomes import (
     GOES_ON,
     Moment,
-    ended_outcome,
     has_outcome,
     held_outcome,
     last_outcome,
@@ -308,7 +307,7 @@ class StoredQueries(Looks[AgentSlot]):
                     # (test_a_run_that_begins_between_two_looks_at_the_store_has_its_outcome).
                     message_id, look = None, replace(look, message_id=None, run_id=run_id)
                     continue
-                return ended_outcome(agent, await reads.after_run(run_id, incarnation))
+                return last_outcome(agent, await reads.after_run(run_id, incarnation))
             # A run that is named and over has its outcome, though messages are queued behind it
             # (test_who_asks_for_a_run_that_is_over_is_told_though_a_message_is_queued_behind_it).
             is_it_over = run_id is not None and state.run is not None and state.run.over

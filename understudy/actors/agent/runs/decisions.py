@@ -14,7 +14,6 @@ from understudy.actors.agent.messages import (
 )
 from understudy.actors.agent.phase import Phase
 from understudy.actors.agent.replies import answer_when_durable, check_known
-from understudy.actors.agent.run_outcomes import ended_outcome
 from understudy.actors.agent.runs import starts, waiters
 from understudy.actors.agent.slot import AgentSlot
 from understudy.agent.decisions import check_decisions, decide
@@ -47,16 +46,12 @@ def resume(slot: AgentSlot, resume: Resume) -> None:
         NotInterrupted: if the request has another decision already, or the run goes on now.
 
     """
-    activation = slot.current
-    state = activation.state
-    is_open = _decide(slot, resume)
-    if waiters.answer_if_quarantined(slot, resume.future):
-        return
-    if is_open:
-        assert state.run is not None, "what was decided about is a request of a run"
-        slot.wait(state.run.run_id, resume.future)
+    _decide(slot, resume)
+    run = starts.open_run(slot)
+    if run is not None and not run.is_held:
+        slot.wait(run.run_id, resume.future)
     else:
-        answer_when_durable(slot, resume.future, ended_outcome(activation.agent, state))
+        waiters.answer_last(slot, resume.future)
 
 
 def record_decisions(slot: AgentSlot, message: Decide) -> None:
@@ -74,8 +69,8 @@ def record_decisions(slot: AgentSlot, message: Decide) -> None:
     answer_when_durable(slot, message.future, None)
 
 
-def _decide(slot: AgentSlot, message: Resume | Decide) -> bool:
-    """Record decisions and continue the run; whether it is open. A quarantined one stays so."""
+def _decide(slot: AgentSlot, message: Resume | Decide) -> None:
+    """Record decisions and continue the run, unless it is over or quarantined."""
     activation = slot.current
     definition, run = activation.agent.definition, activation.state.run
     new = check_decisions(
@@ -83,7 +78,7 @@ def _decide(slot: AgentSlot, message: Resume | Decide) -> bool:
     )
     assert run is not None, "what was decided about is a request of a run"
     if run.over or run.quarantined is not None:
-        return not run.over
+        return
     if slot.phase.has_run_task:
         if new:
             raise NotInterrupted(
@@ -92,7 +87,6 @@ def _decide(slot: AgentSlot, message: Resume | Decide) -> bool:
     else:
         decide(activation.ledger, new, slot.services.clock, message.context)
         starts.continue_run(slot)
-    return True
 
 
 def answer_wait(slot: AgentSlot, answer: AnswerWait) -> None:

@@ -9,7 +9,7 @@ from understudy.actors.agent.message_ids import archive
 from understudy.actors.agent.messages import Delete, WaitOutcome
 from understudy.actors.agent.phase import Phase
 from understudy.actors.agent.replies import as_exception, refuse_when_durable
-from understudy.actors.agent.run_outcomes import status_after, suspended_outcome, with_status
+from understudy.actors.agent.run_outcomes import last_outcome, with_status
 from understudy.actors.agent.runs import (
     control,
     decisions,
@@ -21,9 +21,10 @@ from understudy.actors.agent.runs import (
 )
 from understudy.actors.agent.slot import AgentSlot, Waiter, waits_for
 from understudy.errors import JournalFailed, RecordRefused, UnderstudyError
+from understudy.journal import has_next_run
+from understudy.journal.index_status import is_held
 from understudy.loop_actors.future import refuse
 from understudy.outcomes import Completed, Interrupted, Outcome, Paused, Waiting
-from understudy.state.plans import next_turn
 
 MAX_SELF_STARTED_RUNS = 10
 """How many runs in a row an agent may start by messages to itself."""
@@ -68,8 +69,7 @@ def _after_outcome(slot: AgentSlot, outcome: Outcome) -> None:
         _after_waiting(slot)
         return
     status = Status(with_status(outcome).state.status)
-    is_idle = status is Status.IDLE
-    has_next = _has_next(slot, is_idle=is_idle)
+    has_next = _has_next(slot)
     try:
         if not has_next:
             slot.set_status(status)
@@ -78,7 +78,7 @@ def _after_outcome(slot: AgentSlot, outcome: Outcome) -> None:
         waiters.answer_steering(slot, outcome)
         _tell_hooks(slot, outcome)
     if has_next and not activation.is_to_end_attempt():
-        run_queue.start_next(slot, is_held=not is_idle)
+        run_queue.start_next(slot, is_held=is_held(activation.state))
         return
     if isinstance(outcome, (Interrupted, Paused)) and activation.is_to_unpause:
         control.unpause(slot)
@@ -100,15 +100,14 @@ def _after_waiting(slot: AgentSlot) -> None:
     decisions.go_on_if_woken(slot)
 
 
-def _has_next(slot: AgentSlot, *, is_idle: bool) -> bool:
+def _has_next(slot: AgentSlot) -> bool:
     """Whether another run follows at once, without an idle status in between."""
     activation = slot.current
-    queue = activation.state.queue
     if starts.open_run(slot) is not None or activation.asked_to(Delete):
         return False  # a suspended run: everything else waits
-    if not queue or not next_turn(queue, is_held=not is_idle):  # as `journal.has_next_run`
+    if not has_next_run(activation.state):
         return False
-    if all(item.self_sent for item in queue.values()):
+    if all(item.self_sent for item in activation.state.queue.values()):
         activation.self_started_runs += 1
         if activation.self_started_runs > MAX_SELF_STARTED_RUNS:
             slot.set_status(Status.IDLE, runs=MAX_SELF_STARTED_RUNS)
@@ -158,9 +157,10 @@ def _refuse_run(slot: AgentSlot, crash: BaseException, begins: Beginning | None)
         if begins is not None:
             run_queue.start_behind(slot, begins, asked)
         if slot.phase is Phase.IDLE:
-            suspended = suspended_outcome(activation.agent, activation.state)
+            is_open = starts.open_run(slot) is not None
+            suspended = last_outcome(activation.agent, activation.state) if is_open else None
             if suspended is not None:
-                slot.set_status(status_after(suspended))
+                slot.set_status(Status(suspended.state.status))
             elif waiting:
                 slot.set_status(recovery.status_without_run(slot))
             else:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from understudy.actors.agent.events import Status
 from understudy.actors.agent.phase import Phase
 from understudy.actors.agent.replies import answer_when_durable
-from understudy.actors.agent.run_outcomes import quarantine_outcome
+from understudy.actors.agent.run_outcomes import last_outcome
 from understudy.actors.agent.runs import run_queue, starts
 from understudy.actors.agent.slot import AgentSlot
 from understudy.journal import has_next_run, is_busy, is_waiting, rest_status
@@ -101,7 +101,7 @@ def quarantine(slot: AgentSlot, cause: str) -> None:
     activation.ledger.record(Quarantined(cause=cause))
     slot.set_status(Status.FAILED)
     state = activation.state
-    outcome = quarantine_outcome(state)
+    outcome = last_outcome(activation.agent, state)
     assert isinstance(outcome, Failed), "as a quarantined run has failed"
     for queued in [each for each in state.queue.values() if each.choices is not None]:
         run_queue.record_refusal(slot, queued.message_id, outcome.error)

@@ -13,10 +13,8 @@ from understudy.actors.agent.replies import (
     mirror,
 )
 from understudy.actors.agent.run_outcomes import (
-    ended_outcome,
-    quarantine_outcome,
+    last_outcome,
     run_of_message,
-    suspended_outcome,
 )
 from understudy.actors.agent.runs import starts
 from understudy.actors.agent.slot import AgentSlot, message_waited_for, waits_for
@@ -39,7 +37,7 @@ def wait_outcome(slot: AgentSlot, waiting: WaitOutcome) -> None:
 
     """
     activation, future = slot.current, waiting.future
-    agent, state, run_id = activation.agent, activation.state, waiting.run_id
+    state, run_id = activation.state, waiting.run_id
     if waiting.incarnation not in (None, activation.journal.owned.incarnation):
         raise UnknownAgent(agent_id=slot.id)  # another one has its id by now
     if waiting.message_id is not None:
@@ -62,14 +60,9 @@ def wait_outcome(slot: AgentSlot, waiting: WaitOutcome) -> None:
     if current is not None and run_id == current and slot.phase.has_run_task:
         slot.wait(current, future)
         return
-    if run is None or run.over:
-        answer_when_durable(slot, future, None if run is None else ended_outcome(agent, state))
-        return
-    if answer_if_quarantined(slot, future):
-        return
-    suspended = suspended_outcome(agent, state)
-    if suspended is not None:
-        answer_when_durable(slot, future, suspended)
+    outcome = last_outcome(activation.agent, state)
+    if run is None or outcome is not None:
+        answer_when_durable(slot, future, outcome)
         return
     slot.wait(run.run_id, future)
     if not slot.phase.has_run_task and not is_waiting(state):
@@ -114,17 +107,22 @@ def accept(slot: AgentSlot, posted: AgentMessage, accepted: Future[Any]) -> None
 
 def answer_if_over(slot: AgentSlot, future: Future[Any], run_id: str | None) -> bool:
     """Answer a call that names the last run, if that is over: it has done its work."""
-    run = slot.current.state.run
-    if run_id is None or run is None or run.run_id != run_id or not run.over:
-        return False
-    answer_when_durable(slot, future, ended_outcome(slot.current.agent, slot.current.state))
-    return True
+    run = slot.state.run
+    is_over = run_id is not None and run is not None and run.run_id == run_id and run.over
+    if is_over:
+        answer_last(slot, future)
+    return is_over
 
 
 def answer_if_quarantined(slot: AgentSlot, future: Future[Any]) -> bool:
     """Answer a call for the outcome of a quarantined run: nothing follows by itself."""
     run = starts.open_run(slot)
-    if run is None or not run.is_held:
-        return False
-    answer_when_durable(slot, future, quarantine_outcome(slot.current.state))
-    return True
+    is_held = run is not None and run.is_held
+    if is_held:
+        answer_last(slot, future)
+    return is_held
+
+
+def answer_last(slot: AgentSlot, future: Future[Any]) -> None:
+    """Answer with the outcome that the last run has by now."""
+    answer_when_durable(slot, future, last_outcome(slot.current.agent, slot.state))
