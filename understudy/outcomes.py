@@ -74,10 +74,12 @@ _FACTS = frozenset(
 """What only some outcomes have."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _OneOutcome:
     """Says what a run came to, where a caller takes its outcome for another one."""
 
-    __slots__ = ()
+    _seq: int = field(init=False, default=0, repr=False, compare=False)
+    """The number of the last record of its agent when it was there; 0 without a store."""
 
     @property
     def cost(self) -> Cost:

@@ -272,7 +272,7 @@ class Wanted:
                 self._met()
             calls, agent_id = self._calls, self.target.id
             value = with_state(
-                value, lambda moment: calls.call(Target(agent_id), "state_at", (moment,)).get()
+                value, lambda place: calls.call(Target(agent_id), "state_at", (place,)).get()
             )
             self.future.set(value)
 

@@ -8,7 +8,6 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from understudy._base.json_values import shown, text_of
-from understudy.actors.agent.run_outcomes import Moment, moment_of
 from understudy.errors import UsageError
 from understudy.outcomes import Completed, Failed, Interrupted, Paused, Stopped, Waiting
 from understudy.state.agent_state import AgentState
@@ -125,50 +124,55 @@ def _portable(value: Any) -> Any:
     """An outcome goes without its state, and without a tool's value that cannot be pickled."""
     if not isinstance(value, _OUTCOMES):
         return value
+    later = LoadedLater((value.run_id, value._seq, value.state.status))
     if isinstance(value, Completed) and value.tool_result is not None:
         try:
             dumps(value.tool_result.value)
         except Exception:
             lost = dataclasses.replace(value.tool_result, value=None, value_lost=True)
             value = dataclasses.replace(value, tool_result=lost)
-    return dataclasses.replace(value, state=LoadedLater(moment_of(value.state)))
+    return dataclasses.replace(value, state=later)
+
+
+Place = tuple[str, int, str]
+"""What a host finds a state by: as of `LoadedLater`."""
 
 
 class LoadedLater(AgentState):
     """A state that is loaded when something of it is read first. That waits for the host.
 
     Args:
-        moment: at which the agent had this state.
+        place: the id of its run, the number of its last record, and its status.
 
     """
 
-    __slots__ = ("_load", "_moment")
+    __slots__ = ("_load", "_place")
 
-    def __init__(self, moment: Moment) -> None:  # each other attribute is looked for in __getattr__
-        self._moment = moment
+    def __init__(self, place: Place) -> None:  # each other attribute is looked for in __getattr__
+        self._place = place
 
-    def load_by(self, load: Callable[[Moment], AgentState]) -> None:
+    def load_by(self, load: Callable[[Place], AgentState]) -> None:
         """Say how it is loaded."""
         self._load = load
 
     def __getattr__(self, name: str) -> Any:
         if name == "_load" or (name.startswith("__") and name.endswith("__")):
             raise AttributeError(name, name=name, obj=self)
-        loaded = self._load(self._moment)
+        loaded = self._load(self._place)
         for slot in AgentState.__slots__:
             setattr(self, slot, getattr(loaded, slot))
         return getattr(self, name)
 
     def __reduce__(self) -> tuple[Callable[..., AgentState], tuple[Any, ...]]:
         load = getattr(self, "_load", None)
-        return (LoadedLater, (self._moment,)) if load is None else (_same, (load(self._moment),))
+        return (LoadedLater, (self._place,)) if load is None else (_same, (load(self._place),))
 
 
 def _same(state: AgentState) -> AgentState:
     return state
 
 
-def with_state(value: Any, load: Callable[[Moment], AgentState]) -> Any:
+def with_state(value: Any, load: Callable[[Place], AgentState]) -> Any:
     """The value of an answer; if it is an outcome, its state is loaded so."""
     state = getattr(value, "state", None) if isinstance(value, _OUTCOMES) else None
     if isinstance(state, LoadedLater):

@@ -11,7 +11,6 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from understudy.actors import AgentRef, DisplaySubscription, Recovery, Runtime, Subscription
-from understudy.actors.agent.run_outcomes import Moment, state_at
 from understudy.actors.reads.listing import Listing
 from understudy.cluster.definitions import Definitions, made
 from understudy.cluster.engine import HostSpec
@@ -20,6 +19,7 @@ from understudy.cluster.frames import (
     CannotStart,
     Drain,
     Greeting,
+    Place,
     Target,
     dump_answer,
     dumps,
@@ -200,9 +200,9 @@ class Host:
             raise UsageError(f"{store!r} keeps no feed")
         return await store.read_feed(after, limit)
 
-    def _state_at(self, call: Call, moment: Moment) -> Coroutine[Any, Any, AgentState]:
+    def _state_at(self, call: Call, place: Place) -> Coroutine[Any, Any, AgentState]:
         """The state of an outcome."""
-        return state_at(self._runtime._agent_host.services.store, call.target.id, moment)
+        return self._runtime._agent_host.services.looks.state_at(call.target.id, *place)
 
 
 _OWN: dict[str, Callable[..., Any]] = {

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, NamedTuple, Protocol
 
 from understudy.actors.agent.factory import MadeAtActivation
@@ -275,13 +274,12 @@ async def activate(
         StoreError: if it cannot be read.
 
     """
-    claim = _claim_of(services, take=take, creates=creates)
+    claiming = _Claiming(agent_id, services, values, make, take=take, creates=creates)
     try:
         if isinstance(agent, Agent):
-            agent, owned, loaded = await _claim_or_create(agent_id, agent, services, claim, values)
+            agent, owned, loaded = await claiming.by_definition(agent)
         else:
             wanted = None if agent is None or not creates else agent.name
-            claiming = _Claiming(agent_id, services, claim, make, values)
             agent, owned, loaded = await claiming.by_name(wanted)
     except (AgentNotMade, UnfitHost, UsageError):
         await _give_back(agent_id, services)
@@ -314,52 +312,6 @@ async def activate(
     return activation
 
 
-class Claim(Protocol):
-    """As of `SharedStore.take`, with what it may do."""
-
-    async def __call__(
-        self, agent_id: str, agent: str | None, *, loads: bool = False
-    ) -> Taken | None: ...
-
-
-def _claim_of(services: RuntimeServices[Any, Any], *, take: bool, creates: bool) -> Claim:
-    shared = services.shared_store
-    if shared is not None:
-        at_rest = take and services.placement.any_host
-        return partial(shared.take, at_rest=at_rest, creates=creates)
-
-    async def claim(agent_id: str, agent: str | None, *, loads: bool = False) -> Taken | None:
-        owned = await services.store.claim(agent_id, agent)
-        return None if owned is None else Taken(owned)
-
-    return claim
-
-
-async def _claim_or_create(
-    agent_id: str,
-    agent: Agent,
-    services: RuntimeServices[Any, Any],
-    claim: Claim,
-    values: Mapping[str, Any] | None,
-) -> tuple[Agent, Owned, Loaded | None]:
-    """Claim it by its expected definition. A new agent costs one round trip to the store."""
-    store = services.store
-    try:
-        await _prepare(agent_id, agent, services)
-        taken = await claim(agent_id, agent.name, loads=True)
-    except UnfitHost as unfit:
-        raise await services.placement.elsewhere(agent_id, agent.name, unfit, values) from unfit
-    if taken is None:  # another host has deleted it
-        raise UnknownAgent(agent_id=agent_id)
-    owned, loaded = taken
-    if owned.agent != agent.name:
-        await store.release(owned)
-        raise OtherAgent(agent_id=agent_id, agent=owned.agent, wanted=agent.name)
-    if loaded is None and owned.last_seq:
-        loaded = await store.load_latest(agent_id)
-    return agent, owned, loaded
-
-
 async def _give_back(agent_id: str, services: RuntimeServices[Any, Any]) -> None:
     """Release an agent that another host has given to this one, which cannot run it.
 
@@ -384,21 +336,28 @@ async def _give_back(agent_id: str, services: RuntimeServices[Any, Any]) -> None
             await shared.send([Sent(None, str(Hint("left")))])
 
 
-async def _prepare(agent_id: str, agent: Agent, services: RuntimeServices[Any, Any]) -> None:
-    """Before a claim: nothing is claimed that this host must not run."""
-    await services.placement.register([agent])
-    services.placement.check(agent_id, agent)
-
-
 @dataclass(frozen=True, slots=True)
 class _Claiming:
-    """Claims an agent by the name of its definition."""
+    """Claims an agent: its fields are the arguments of `activate`."""
 
     agent_id: str
     services: RuntimeServices[Any, Any]
-    claim: Claim
-    make: Make
     values: Mapping[str, Any] | None
+    make: Make
+    _: KW_ONLY
+    take: bool
+    creates: bool
+
+    async def by_definition(self, agent: Agent) -> tuple[Agent, Owned, Loaded | None]:
+        """Claim it by its expected definition. A new agent costs one round trip to the store."""
+        store = self.services.store
+        owned, loaded = await self._claimed(agent, self.values, loads=True)
+        if owned.agent != agent.name:
+            await store.release(owned)
+            raise OtherAgent(agent_id=self.agent_id, agent=owned.agent, wanted=agent.name)
+        if loaded is None and owned.last_seq:
+            loaded = await store.load_latest(self.agent_id)
+        return agent, owned, loaded
 
     async def by_name(self, wanted: str | None) -> tuple[Agent, Owned, Loaded | None]:
         """Claim it by the definition that the store names, if that is known here, or is made.
@@ -416,23 +375,12 @@ class _Claiming:
             assert name is not None, "one of both has it"
             if wanted not in (None, name):
                 raise OtherAgent(agent_id=agent_id, agent=name, wanted=wanted)
-            known = self.services.definition(name)
-            is_made = not isinstance(known, Agent)
-            agent = await self._made(name, loaded) if isinstance(known, MadeAtActivation) else known
+            agent, made_of = self.services.definition(name), None
+            if isinstance(agent, MadeAtActivation):
+                made_of = loaded.folded() if loaded is not None else AgentState(values=self.values)
+                agent = await self.make(name, made_of.values)
             values = self.values if loaded is None else None
-            try:
-                if not is_made:
-                    await _prepare(agent_id, agent, self.services)
-                taken = await self.claim(agent_id, name)
-            except UnfitHost as unfit:
-                placement = self.services.placement
-                needs = agent.definition.all_needs if is_made else None
-                raise await placement.elsewhere(
-                    agent_id, name, unfit, values, needs=needs
-                ) from unfit
-            if taken is None:  # deleted since it was read
-                raise UnknownAgent(agent_id=agent_id)
-            owned = taken.owned
+            owned = (await self._claimed(agent, values, made_of)).owned
             before = owned.incarnation, 0
             if loaded is not None:
                 before = loaded.agent.incarnation, loaded.agent.last_seq
@@ -441,22 +389,51 @@ class _Claiming:
             # Race: this against other hosts, between the load and the claim. They may have written,
             # or have deleted the agent and made another one, with as many records say
             # (test_an_agent_that_is_made_anew_before_it_is_claimed_is_not_taken_for_the_old_one).
-            if not is_made and owned.agent == name:
+            if made_of is None and owned.agent == name:
                 loaded = await store.load_latest(agent_id)
                 assert loaded is not None, "only its owner deletes an agent"
                 return agent, owned, loaded
             await store.release(owned)  # its definition depends on what was written
 
-    async def _made(self, name: str, loaded: Loaded | None) -> Agent:
-        """What the factory makes, if this host may run it."""
-        state = loaded.folded() if loaded is not None else AgentState(values=self.values)
-        agent, placement = await self.make(name, state.values), self.services.placement
+    async def _claimed(
+        self,
+        agent: Agent,
+        values: Mapping[str, Any] | None,
+        made_of: AgentState | None = None,
+        *,
+        loads: bool = False,
+    ) -> Taken:
+        """Claim it, unless this host must not run it: nothing is claimed then.
+
+        Args:
+            agent: its definition.
+            values: those of its state, if it is new.
+            made_of: the state of which a factory has made the definition; None: it is declared.
+            loads: whether its records are read with the claim, where that costs nothing.
+
+        """
+        services, placement = self.services, self.services.placement
         try:
-            placement.check(self.agent_id, agent, state, is_made=True)
+            if made_of is None:
+                await placement.register([agent])
+            placement.check(self.agent_id, agent, made_of, is_made=made_of is not None)
+            shared = services.shared_store
+            if shared is not None:
+                taken = await shared.take(
+                    self.agent_id,
+                    agent.name,
+                    at_rest=self.take and placement.any_host,
+                    creates=self.creates,
+                    loads=loads,
+                )
+            else:
+                owned = await services.store.claim(self.agent_id, agent.name)
+                taken = None if owned is None else Taken(owned)
         except UnfitHost as unfit:
-            values = self.values if loaded is None else None
-            needs = agent.definition.all_needs
+            needs = None if made_of is None else agent.definition.all_needs
             raise await placement.elsewhere(
-                self.agent_id, name, unfit, values, needs=needs
+                self.agent_id, agent.name, unfit, values, needs=needs
             ) from unfit
-        return agent
+        if taken is None:  # another host has deleted it
+            raise UnknownAgent(agent_id=self.agent_id)
+        return taken

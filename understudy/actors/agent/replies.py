@@ -46,16 +46,12 @@ def answer_when_durable(slot: AgentSlot, future: Future[T], value: T) -> None:
 
 def refuse_when_confirmed(slot: AgentSlot, future: Future[Any], error: Exception) -> None:
     """Give the error to a caller, if this host is still the one that can say so."""
-    activation = slot.activation
-    if activation is None or isinstance(error, JournalFailed) or slot.services.shared_store is None:
+    is_ours = slot.activation is not None and slot.services.shared_store is not None
+    if not is_ours or isinstance(error, JournalFailed):
         refuse(future, error)
         return
 
-    async def raise_it() -> None:
-        await confirm(slot, activation)
-        raise error
-
-    answer_with(slot, future, raise_it)
+    refuse_when_durable(slot, future, error)
 
 
 def refuse_when_durable(slot: AgentSlot, future: Future[Any], error: Exception) -> None:
@@ -144,15 +140,6 @@ def runtime_stopped(agent_id: str) -> pykka.ActorDeadError:
     return pykka.ActorDeadError(f"agent {agent_id!r}: its runtime has stopped")
 
 
-def mirror(slot: AgentSlot, first: Future[Outcome], second: Future[Outcome]) -> None:
-    """Settle the second future as the first one is settled."""
-
-    async def outcome() -> Outcome:
-        return await first
-
-    answer_with(slot, second, outcome)
-
-
 def notify(slot: AgentSlot, message: Notify) -> None:
     """Pass a message to a middleware, and merge the values that its hooks return.
 
@@ -174,7 +161,7 @@ def notify(slot: AgentSlot, message: Notify) -> None:
         if slot.services.calls is not None:
             # Else another host could take the agent meanwhile
             # (test_an_agent_whose_middleware_handles_a_message_is_not_taken).
-            await note_index(activation)
+            await activation.journal.note_index()
             if message.on_begun is not None:
                 message.on_begun()
         view = activation.agent.runner.view(activation.ledger, slot.environment())
@@ -187,29 +174,16 @@ def notify(slot: AgentSlot, message: Notify) -> None:
 
     def ended(task: asyncio.Task[None]) -> None:
         activation.notifying = tuple(pair for pair in activation.notifying if pair[0] is not task)
-        if slot.activation is activation:
-            note_later(slot)
+        if slot.activation is activation and slot.services.calls is not None:
+            slot.start_task(note())
+
+    async def note() -> None:
+        with suppress(JournalFailed):  # the caller that waits for a record is told
+            await activation.journal.note_index()
 
     task = answer_with(slot, message.future, call_hooks)
     activation.notifying += ((task, message.future),)
     task.add_done_callback(ended)
-
-
-def note_later(slot: AgentSlot) -> None:
-    """As `note_index`, in a task, where hosts take agents from each other."""
-
-    async def note() -> None:
-        with suppress(JournalFailed):  # the caller that waits for a record is told
-            await note_index(activation)
-
-    activation = slot.current
-    if slot.services.calls is not None:
-        slot.start_task(note())
-
-
-async def note_index(activation: Activation) -> None:
-    """Tell the store's index what of the agent goes on that no record tells."""
-    await activation.journal.note_index()
 
 
 def check_known(agent_id: str, state: AgentState, fact: Revoked | Settled) -> None:

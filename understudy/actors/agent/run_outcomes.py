@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple
 
 from understudy.actors.agent.events import Status
 from understudy.agent.agent import Agent
@@ -13,10 +12,9 @@ from understudy.errors import (
     UsageError,
     error_from_dict,
 )
-from understudy.journal import IndexStatus, StoreReads, index_status_of, rest_status
+from understudy.journal import IndexStatus, index_status_of, rest_status
 from understudy.outcomes import Failed, Interrupted, Outcome, Paused, Waiting
 from understudy.state.agent_state import AgentState
-from understudy.state.fold import apply
 from understudy.state.plans import run_named_by
 
 GOES_ON = frozenset({IndexStatus.OPEN, IndexStatus.SUSPECT, IndexStatus.QUEUED})
@@ -32,14 +30,20 @@ _STATUSES: Mapping[type[Outcome], Status] = {
 """The status of an agent by the outcome of its last run. The end of the run tells the others."""
 
 
-def with_status(outcome: Outcome) -> Outcome:
-    """The outcome. The status in its state is the one that follows from it, whoever tells it.
+def status_after(outcome: Outcome) -> Status:
+    """The status of an agent whose run ended or was suspended with this outcome."""
+    return _STATUSES.get(type(outcome)) or Status(rest_status(outcome.state))
 
-    The status is recorded behind what led to it: one host has read it by now, another one has not
+
+def noted(outcome: Outcome, seq: int) -> Outcome:
+    """The outcome, which was there when its agent had this many records.
+
+    The status in its state is the one that follows from it. It is recorded behind what led to it:
+    one host has read it by now, another one has not
     (test_the_state_of_an_outcome_has_the_status_that_follows_from_it).
     """
-    state, status = outcome.state, _STATUSES.get(type(outcome))
-    state.status = rest_status(state) if status is None else status.value
+    outcome.state.status = status_after(outcome).value
+    object.__setattr__(outcome, "_seq", seq)
     return outcome
 
 
@@ -51,10 +55,16 @@ def has_outcome(state: AgentState) -> bool:
     return index_status not in GOES_ON
 
 
-def last_outcome(agent: Agent, state: AgentState) -> Outcome | None:
+def last_outcome(agent: Agent, state: AgentState, seq: int) -> Outcome | None:
     """The outcome of the last run of a state, if it has one; None without any run.
 
     It is over, interrupted, paused or quarantined.
+
+    Args:
+        agent: its definition.
+        state: the fold of its records.
+        seq: the number of the last of them.
+
     """
     run = state.run
     outcome: Outcome | None
@@ -67,10 +77,10 @@ def last_outcome(agent: Agent, state: AgentState) -> Outcome | None:
         outcome = Failed(error=error, run_id=run.run_id, state=state.copied(), usage=run.usage)
     else:
         outcome = agent.runner.suspended_outcome(state)
-    return None if outcome is None else with_status(outcome)
+    return None if outcome is None else noted(outcome, seq)
 
 
-def held_outcome(agent: Agent, state: AgentState) -> Outcome | None:
+def held_outcome(agent: Agent, state: AgentState, seq: int) -> Outcome | None:
     """The outcome of a run of an agent that goes on by itself, but not at the host that has it.
 
     It has paused the run, because it lacks what that was given. Or the run is over, and the next
@@ -81,12 +91,12 @@ def held_outcome(agent: Agent, state: AgentState) -> Outcome | None:
         return None
     if run.over:
         is_held = state.status == "idle" and all(each.self_sent for each in state.queue.values())
-        return last_outcome(agent, state) if is_held else None
+        return last_outcome(agent, state, seq) if is_held else None
     if state.status != "paused" or state.pause is not None:
         return None
     reason = "needs deps" if run.deps_given else "needs pause_when"
     paused = Paused(reason=reason, run_id=run.run_id, state=state.copied(), usage=state.usage)
-    return with_status(paused)
+    return noted(paused, seq)
 
 
 def run_of_message(agent_id: str, state: AgentState, message_id: str) -> str | None:
@@ -120,62 +130,3 @@ def refusal(agent_id: str, state: AgentState, message_id: str) -> Exception:
     if not error:
         return UnknownMessage(agent_id=agent_id, message_id=message_id, is_cancelled=True)
     return error_from_dict(error)
-
-
-class Moment(NamedTuple):
-    """What tells the state of one outcome from the other states of its agent. It goes as JSON."""
-
-    run_id: str
-    is_over: bool
-    requests: tuple[str, ...] = ()
-    """The ids of those that were pending."""
-    why: str | None = None
-    """Why the run was paused or quarantined."""
-    model_calls: int = 0
-    """So far. It may be paused again for the same reason, after other ones."""
-    status: str = "idle"
-    """The one that follows from the outcome. It is recorded later, or not yet."""
-
-
-def moment_of(state: AgentState) -> Moment:
-    """The moment at which the run of this state has its outcome."""
-    run = state.run
-    assert run is not None, "an outcome is of a run"
-    if run.over:
-        return Moment(run.run_id, True, status=state.status)
-    requests = tuple(request.id for request in state.requests)
-    why = run.quarantined or state.pause
-    return Moment(run.run_id, False, requests, why, state.usage.requests, state.status)
-
-
-async def state_at(store: StoreReads, agent_id: str, moment: Moment) -> AgentState:
-    """The state of an agent at a moment: the last one, or else the first that its records fold to.
-
-    Raises:
-        UsageError: if these records are compacted away or deleted.
-
-    """
-    latest = await store.load_latest(agent_id)
-    if latest is not None and _is_at(state := latest.folded(), moment):
-        state.status = moment.status
-        return state
-    loaded = await store.load(agent_id)
-    if loaded is not None:
-        state = AgentState()
-        with loaded.as_damage():
-            for record in loaded.records:
-                apply(state, record)
-                if _is_at(state, moment):
-                    state.status = moment.status
-                    return state
-    raise UsageError(
-        f"The state of an outcome of agent {agent_id!r}, run {moment.run_id!r}, is no longer in "
-        "the store: the agent was compacted or deleted. Read `outcome.state` before that"
-    )
-
-
-def _is_at(state: AgentState, moment: Moment) -> bool:
-    run = state.run
-    if run is None or run.run_id != moment.run_id:
-        return False
-    return moment_of(state) == moment._replace(status=state.status)

@@ -19,7 +19,6 @@ from understudy.actors.agent.abandoned_tasks import AbandonedTasks
 from understudy.actors.agent.factory import AgentFactory, MadeAtActivation
 from understudy.actors.agent.histories import Histories
 from understudy.actors.agent.placement import Placement
-from understudy.actors.agent.run_outcomes import Moment
 from understudy.agent.agent import Agent
 from understudy.errors import UsageError
 from understudy.journal import Owned, Store
@@ -62,7 +61,10 @@ class Looks(ABC, Generic[S]):
     async def info(self, slot: S) -> Any: ...
 
     @abstractmethod
-    async def outcome_of(self, slot: S, look: Any, *, moment: Moment | None = None) -> Any: ...
+    async def outcome_of(self, slot: S, look: Any, *, at: int | None = None) -> Any: ...
+
+    @abstractmethod
+    async def state_at(self, agent_id: str, run_id: str, at: int, status: str) -> AgentState: ...
 
     @abstractmethod
     def look_again(self) -> None: ...

@@ -44,14 +44,14 @@ from understudy.actors.agent.messages import (
     WaitOutcome,
 )
 from understudy.actors.agent.replies import runtime_stopped
-from understudy.actors.agent.run_outcomes import Moment, has_outcome, refusal
+from understudy.actors.agent.run_outcomes import has_outcome, refusal
 from understudy.actors.agent.services import Calls, RuntimeServices
 from understudy.actors.agent.slot import AgentSlot
 from understudy.actors.hosts.already_done import latest_state, run_of_call, run_of_decisions
 from understudy.actors.hosts.incoming import NOBODY_KNOWS, Incoming
 from understudy.actors.hosts.recovery import continue_one
 from understudy.actors.hosts.ref_call import CallPhase, RefCall
-from understudy.actors.hosts.wire import body_of, moment_of_reply, value_of_reply
+from understudy.actors.hosts.wire import body_of, value_of_reply
 from understudy.errors import (
     Fenced,
     JournalFailed,
@@ -271,7 +271,7 @@ class Outgoing(Calls[AgentSlot]):
         call: RefCall,
         run_id: str | None,
         message_id: str | None = None,
-        moment: Moment | None = None,
+        at: int | None = None,
     ) -> None:
         """Answer by the outcome of a run, wherever it is continued.
 
@@ -279,7 +279,7 @@ class Outgoing(Calls[AgentSlot]):
             call: to be answered.
             run_id: of the run, if it has begun.
             message_id: of the message that waits for its run.
-            moment: as of `StoredQueries.outcome_of`.
+            at: as of `StoredQueries.outcome_of`.
 
         """
         look = WaitOutcome(
@@ -288,9 +288,7 @@ class Outgoing(Calls[AgentSlot]):
 
         async def follow() -> None:
             try:
-                self._answer(
-                    call, await self._services.looks.outcome_of(call.slot, look, moment=moment)
-                )
+                self._answer(call, await self._services.looks.outcome_of(call.slot, look, at=at))
             except Exception as error:
                 self._refuse(call, error)
 
@@ -701,8 +699,7 @@ class Outgoing(Calls[AgentSlot]):
             if call.expectation is not None:
                 call.expectation.is_met = True
             if "run" in reply or "message" in reply:
-                run_id, message_id = reply.get("run"), reply.get("message")
-                self._follow(call, run_id, message_id, moment_of_reply(reply))
+                self._follow(call, reply.get("run"), reply.get("message"), reply.get("at"))
             else:
                 self._answer(call, value_of_reply(call.message, reply))
         except Exception as error:

@@ -23,7 +23,6 @@ from understudy.actors.agent.messages import (
     RunRequest,
     Send,
 )
-from understudy.actors.agent.run_outcomes import Moment, moment_of
 from understudy.actors.verbs import ROWS, VERB_OF
 from understudy.errors import DecisionError, RecordRefused, UsageError
 from understudy.interrupts import Decision
@@ -142,22 +141,14 @@ def reply_value(kind: str, value: object) -> Data:
     if isinstance(value, Outcome):
         # It was there already, and its run may be another step further when it is read
         # (test_a_run_of_a_quarantined_agent_has_failed_though_it_is_cancelled_right_behind).
-        moment = moment_of(value.state)
-        return {"run": value.run_id, **({} if moment.is_over else {"moment": [*moment]})}
+        is_over = value.state.run is not None and value.state.run.over
+        return {"run": value.run_id, "at": None if is_over else value._seq}
     return {"value": _result(kind).dump_python(value, mode="json")}
 
 
 def value_of_reply(call: AgentMessage, data: Mapping[str, Any]) -> Any:
     """What a reply without a run says that the call has brought."""
     return _result(VERB_OF[type(call)].row_kind).validate_python(data.get("value"))
-
-
-def moment_of_reply(data: Mapping[str, Any]) -> Moment | None:
-    """Of which moment the outcome is that a reply tells; None: of whichever comes first."""
-    if data.get("moment") is None:
-        return None
-    run_id, is_over, requests, why, model_calls, status = data["moment"]
-    return Moment(run_id, is_over, tuple(requests), why, model_calls, status)
 
 
 @cache

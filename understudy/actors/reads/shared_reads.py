@@ -38,11 +38,12 @@ class SharedReads:
         """So many of those who have asked have their answer by now."""
         self._found: tuple[StoredAgent, AgentState] | None = None
         self._error: Exception | None = None
-        self._wanted: set[str] = set()
-        """The ids of runs that may have ended before the first read: all records are read for
-        them."""
-        self._ended: dict[str, AgentState] = {}
-        """The states right after the ends of runs, by the ids of the runs."""
+        self._wanted: set[str | int] = set()
+        """The ends of runs, and the records, that may have come before the first read: all records
+        are read for them."""
+        self._kept: dict[str | int, AgentState] = {}
+        """The states right after the ends of runs, by the ids of the runs, and after records, by
+        their numbers."""
 
     async def latest(self) -> tuple[StoredAgent, AgentState] | None:
         """The agent, and the state that its records fold to; None if there is none.
@@ -64,11 +65,14 @@ class SharedReads:
                 raise self._error
             return self._found
 
-    async def after_run(self, run_id: str, incarnation: int) -> AgentState:
-        """The state right after the end of a run that later runs came after.
+    async def after(self, what: str | int, incarnation: int) -> AgentState:
+        """The state right after the end of a run that later runs came after, or after a record.
+
+        Ask for the `latest` one first. A record that is not in the store yet is the status of what
+        is there.
 
         Args:
-            run_id: of the run.
+            what: the id of the run, or the number of the record.
             incarnation: of the agent that had the run.
 
         Raises:
@@ -76,17 +80,21 @@ class SharedReads:
             UsageError: if these records are compacted away.
 
         """
-        if run_id not in self._ended:
-            self._wanted.add(run_id)
+        found = self._found
+        is_newest = isinstance(what, int) and found is not None and found[0].last_seq <= what
+        if not is_newest and what not in self._kept:
+            self._wanted.add(what)
             found = await self.latest()
-            if found is None or found[0].incarnation != incarnation:
-                raise UnknownAgent(agent_id=self._agent_id)
-        if run_id not in self._ended:
+        if found is None or found[0].incarnation != incarnation:
+            raise UnknownAgent(agent_id=self._agent_id)
+        if is_newest:
+            return found[1]
+        if what not in self._kept:
             raise UsageError(
-                f"The run {run_id!r} of this message is over, and its records are compacted away: "
+                f"The run {what!r} of this message is over, and its records are compacted away: "
                 "its reply is in the history of ref.state()"
             )
-        return self._ended[run_id]
+        return self._kept[what]
 
     async def _newer(self) -> tuple[StoredAgent, AgentState] | None:
         wanted = frozenset(self._wanted)
@@ -98,17 +106,21 @@ class SharedReads:
             if loaded is None:
                 return None
             state = AgentState() if loaded.checkpoint is None else loaded.checkpoint.state
+        if self._found is not None and self._found[0].incarnation != loaded.agent.incarnation:
+            self._kept.clear()
         self._wanted -= wanted
         if loaded.records:
             state = state.copied()
         with loaded.as_damage():
-            for record in loaded.records:
+            for seq, record in enumerate(loaded.records, loaded.first_seq):
                 apply(state, record)
                 run = state.run
-                if run is None or not run.over or run.run_id in self._ended:
+                if seq in wanted:
+                    self._kept[seq] = state.copied()
+                if run is None or not run.over or run.run_id in self._kept:
                     continue
                 if not wanted or run.run_id in wanted:
-                    self._ended[run.run_id] = state.copied()
-                    if not wanted and len(self._ended) > KEPT:
-                        del self._ended[next(iter(self._ended))]
+                    self._kept[run.run_id] = state.copied()
+                    if not wanted and len(self._kept) > KEPT:
+                        del self._kept[next(iter(self._kept))]
         return loaded.agent, state

@@ -22,12 +22,10 @@ from understudy.actors.agent.phase import Phase
 from understudy.actors.agent.replies import answer_with
 from understudy.actors.agent.run_outcomes import (
     GOES_ON,
-    Moment,
     has_outcome,
     held_outcome,
     last_outcome,
     run_of_message,
-    state_at,
 )
 from understudy.actors.agent.services import Looks, RuntimeServices
 from understudy.actors.agent.slot import AgentSlot, message_waited_for, waits_for
@@ -195,7 +193,7 @@ class StoredQueries(Looks[AgentSlot]):
         expectation: Expectation | None = None,
         *,
         activates: bool = True,
-        moment: Moment | None = None,
+        at: int | None = None,
     ) -> Outcome | None:
         """The outcome of a run, or of the run of a message, when it is there, on whatever host.
 
@@ -204,12 +202,12 @@ class StoredQueries(Looks[AgentSlot]):
             look: which outcome it is. Its future is not used.
             expectation: what is expected of the agent.
             activates: whether a run without an owner is continued.
-            moment: of the outcome, which was there already; None: whichever comes first.
+            at: the number of the record at which it was there; None: whichever comes first.
 
         """
         reads = self.keep(slot.id)
         try:
-            if moment is not None and (found := await self._outcome_at(slot, look, moment, reads)):
+            if at is not None and (found := await self._outcome_at(slot, look, at, reads)):
                 return found
             while True:
                 try:
@@ -249,17 +247,46 @@ class StoredQueries(Looks[AgentSlot]):
             self._watch.look_now()
 
     async def _outcome_at(
-        self, slot: AgentSlot, look: WaitOutcome, moment: Moment, reads: SharedReads
+        self, slot: AgentSlot, look: WaitOutcome, at: int, reads: SharedReads
     ) -> Outcome | None:
-        """The outcome of that moment; None where its records are no more."""
+        """The outcome after that record; None where that is no more."""
         found = await reads.latest()
         if found is None or found[0].incarnation != look.incarnation:
             return None
         with suppress(UsageError):
-            state = await state_at(self._services.store, slot.id, moment)
+            state = await reads.after(at, found[0].incarnation)
             agent = await self._definition(slot, found[0].agent, state)
-            return last_outcome(agent, state)
+            return last_outcome(agent, state, at)
         return None
+
+    async def state_at(self, agent_id: str, run_id: str, at: int, status: str) -> AgentState:
+        """The state of an outcome that was told without it.
+
+        Args:
+            agent_id: of the agent.
+            run_id: of the run.
+            at: the number of the record at which the outcome was there.
+            status: the one that follows from the outcome.
+
+        Raises:
+            UsageError: if these records are compacted away or deleted.
+
+        """
+        reads = self.keep(agent_id)
+        try:
+            found = await reads.latest()
+            with suppress(UsageError, UnknownAgent):
+                incarnation = 0 if found is None else found[0].incarnation
+                state = (await reads.after(at, incarnation)).copied()
+                if state.run is not None and state.run.run_id == run_id:
+                    state.status = status
+                    return state
+        finally:
+            self.let_go(agent_id)
+        raise UsageError(
+            f"The state of an outcome of agent {agent_id!r}, run {run_id!r}, is no longer in the "
+            "store: the agent was compacted or deleted. Read `outcome.state` before that"
+        )
 
     async def _outcome_of(
         self,
@@ -307,12 +334,12 @@ class StoredQueries(Looks[AgentSlot]):
                     # (test_a_run_that_begins_between_two_looks_at_the_store_has_its_outcome).
                     message_id, look = None, replace(look, message_id=None, run_id=run_id)
                     continue
-                return last_outcome(agent, await reads.after_run(run_id, incarnation))
+                return last_outcome(agent, await reads.after(run_id, incarnation), row.last_seq)
             # A run that is named and over has its outcome, though messages are queued behind it
             # (test_who_asks_for_a_run_that_is_over_is_told_though_a_message_is_queued_behind_it).
             is_it_over = run_id is not None and state.run is not None and state.run.over
             if is_it_over or ((run_id is not None or message_id is None) and has_outcome(state)):
-                return last_outcome(agent, state)
+                return last_outcome(agent, state, row.last_seq)
             goes_on = activates and index_status_of(state) in GOES_ON
             if self._watch is None:
                 return await self._wait_here(slot, look, activates=goes_on)
@@ -326,7 +353,7 @@ class StoredQueries(Looks[AgentSlot]):
             elif (
                 row.host is not None
                 and not (message_id is not None and run_id is None)
-                and (held := held_outcome(agent, state)) is not None
+                and (held := held_outcome(agent, state, row.last_seq)) is not None
             ):
                 return held
             else:

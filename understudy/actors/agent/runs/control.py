@@ -13,8 +13,6 @@ from understudy.actors.agent.runs import starts, waiters
 from understudy.actors.agent.slot import AgentSlot
 from understudy.agent.runner import unpause as record_unpause
 from understudy.errors import NotInterrupted, OtherRun
-from understudy.loop_actors.future import Future
-from understudy.outcomes import Outcome
 from understudy.state.plans import requested_pause, retry_id
 from understudy.state.records import (
     CancelRequested,
@@ -48,9 +46,9 @@ def cancel(slot: AgentSlot, cancel: Cancel) -> None:
 
     """
     activation = slot.current
-    begun = run_of(slot, cancel.message_id)
+    begun, last = run_of(slot, cancel.message_id), activation.state.run
     if begun is not None:
-        if begun not in (starts.current_run(slot), _last_run(slot)):
+        if begun != starts.current_run(slot) and (last is None or last.run_id != begun):
             answer_earlier(slot, cancel.future, begun)
             return
         cancel = replace(cancel, run_id=begun)
@@ -132,7 +130,9 @@ def retry(slot: AgentSlot, retry: Retry) -> None:
 
     """
     run, phase = slot.current.state.run, slot.phase
-    if retry.run_id is not None and _is_retried(slot, retry.run_id, retry.future):
+    begun = None if retry.run_id is None else run_of(slot, retry_id(retry.run_id))
+    if begun is not None:
+        waiters.wait_outcome(slot, WaitOutcome(retry.future, run_id=begun))
         return
     is_meant = run is not None and retry.run_id in (None, run.run_id)
     if run is None or not is_meant or not run.has_failed or phase.has_run_task:
@@ -141,14 +141,6 @@ def retry(slot: AgentSlot, retry: Retry) -> None:
     slot.current.agent.runner.check_goes_on(slot.current.state)
     slot.current.self_started_runs = 0
     starts.start_retry(slot, retry, run.run_id)
-
-
-def _is_retried(slot: AgentSlot, run_id: str, future: Future[Outcome]) -> bool:
-    """Whether a failed run was retried before. If so, the caller gets the outcome of that retry."""
-    begun = run_of(slot, retry_id(run_id))
-    if begun is not None:
-        waiters.wait_outcome(slot, WaitOutcome(future, run_id=begun))
-    return begun is not None
 
 
 def _release(slot: AgentSlot, retry: Retry) -> None:
@@ -173,8 +165,3 @@ def _release(slot: AgentSlot, retry: Retry) -> None:
     activation.ledger.record(Released())
     starts.continue_run(slot)
     slot.wait(run.run_id, future)
-
-
-def _last_run(slot: AgentSlot) -> str | None:
-    run = slot.current.state.run
-    return None if run is None else run.run_id

@@ -9,7 +9,7 @@ from understudy.actors.agent.message_ids import archive
 from understudy.actors.agent.messages import Delete, WaitOutcome
 from understudy.actors.agent.phase import Phase
 from understudy.actors.agent.replies import as_exception, refuse_when_durable
-from understudy.actors.agent.run_outcomes import last_outcome, with_status
+from understudy.actors.agent.run_outcomes import noted, status_after
 from understudy.actors.agent.runs import (
     control,
     decisions,
@@ -66,14 +66,16 @@ def after_run_task(slot: AgentSlot, *, activating: bool = False) -> None:
 def _after_outcome(slot: AgentSlot, outcome: Outcome) -> None:
     activation = slot.current
     if isinstance(outcome, Waiting):
-        _after_waiting(slot)
+        slot.set_status(Status.WAITING)  # the callers of its outcome go on waiting
+        decisions.go_on_if_woken(slot)
         return
-    status = Status(with_status(outcome).state.status)
+    status = status_after(outcome)
     has_next = _has_next(slot)
     try:
         if not has_next:
             slot.set_status(status)
     finally:
+        outcome = noted(outcome, activation.ledger.count)
         slot.answer(outcome)  # it is recorded, whatever becomes of the status
         waiters.answer_steering(slot, outcome)
         _tell_hooks(slot, outcome)
@@ -92,12 +94,6 @@ def _tell_hooks(slot: AgentSlot, outcome: Outcome) -> None:
     told = hooks.on_interrupted if isinstance(outcome, Interrupted) else told
     if told and outcome.state.run is not None:
         slot.tell_hooks(told, outcome, outcome.state.run.context)
-
-
-def _after_waiting(slot: AgentSlot) -> None:
-    """The run has come to rest at its waits: the callers of its outcome go on waiting."""
-    slot.set_status(Status.WAITING)
-    decisions.go_on_if_woken(slot)
 
 
 def _has_next(slot: AgentSlot) -> bool:
@@ -157,10 +153,9 @@ def _refuse_run(slot: AgentSlot, crash: BaseException, begins: Beginning | None)
         if begins is not None:
             run_queue.start_behind(slot, begins, asked)
         if slot.phase is Phase.IDLE:
-            is_open = starts.open_run(slot) is not None
-            suspended = last_outcome(activation.agent, activation.state) if is_open else None
+            suspended = activation.agent.runner.suspended_outcome(activation.state)
             if suspended is not None:
-                slot.set_status(Status(suspended.state.status))
+                slot.set_status(status_after(suspended))
             elif waiting:
                 slot.set_status(recovery.status_without_run(slot))
             else:

@@ -101,7 +101,7 @@ def quarantine(slot: AgentSlot, cause: str) -> None:
     activation.ledger.record(Quarantined(cause=cause))
     slot.set_status(Status.FAILED)
     state = activation.state
-    outcome = last_outcome(activation.agent, state)
+    outcome = last_outcome(activation.agent, state, activation.ledger.count)
     assert isinstance(outcome, Failed), "as a quarantined run has failed"
     for queued in [each for each in state.queue.values() if each.choices is not None]:
         run_queue.record_refusal(slot, queued.message_id, outcome.error)

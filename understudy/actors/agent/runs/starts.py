@@ -177,16 +177,12 @@ def _run_recorded(slot: AgentSlot) -> StopSignal | None:
             note_run(slot, waiter.on_run)
         # Of a run that this one has withdrawn
         # (test_who_asks_for_a_run_that_lacks_its_deps_while_another_one_withdraws_it_is_told).
-        for run_id in [each for each in slot.waits or () if _is_of_other_run(each, begun.run_id)]:
-            for waiter in slot.take_waits(run_id):
-                answer_earlier(slot, waiter.future, run_id)
+        for key in list(slot.waits or ()):
+            if key != begun.run_id and message_waited_for(key) is None:
+                for waiter in slot.take_waits(key):
+                    answer_earlier(slot, waiter.future, key)
     signal, activation.early_cancel = activation.early_cancel, None
     return signal
-
-
-def _is_of_other_run(key: str, run_id: str) -> bool:
-    """Whether a key of the table of waits is of a run, and not of this one."""
-    return key != run_id and message_waited_for(key) is None
 
 
 def continue_run(slot: AgentSlot) -> None:

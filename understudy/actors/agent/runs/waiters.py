@@ -5,12 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from understudy.actors.agent.message_ids import run_of
-from understudy.actors.agent.messages import AgentMessage, RunRequest, WaitOutcome
+from understudy.actors.agent.messages import AgentMessage, WaitOutcome
 from understudy.actors.agent.phase import Phase
 from understudy.actors.agent.replies import (
     answer_earlier,
     answer_when_durable,
-    mirror,
 )
 from understudy.actors.agent.run_outcomes import (
     last_outcome,
@@ -60,7 +59,7 @@ def wait_outcome(slot: AgentSlot, waiting: WaitOutcome) -> None:
     if current is not None and run_id == current and slot.phase.has_run_task:
         slot.wait(current, future)
         return
-    outcome = last_outcome(activation.agent, state)
+    outcome = last_outcome(activation.agent, state, activation.ledger.count)
     if run is None or outcome is not None:
         answer_when_durable(slot, future, outcome)
         return
@@ -82,27 +81,16 @@ def answer_steering(slot: AgentSlot, outcome: Outcome) -> None:
 
 
 def accept(slot: AgentSlot, posted: AgentMessage, accepted: Future[Any]) -> None:
-    """Tell the host that has posted a message that it is handled, when that is durable.
+    """Tell the host that has posted a message for whose run its caller waits, once that is durable.
 
-    It is told the run for whose outcome its caller waits. Of a `run` it is told by `on_queued` and
-    `on_run`, when the message is recorded or the run has begun.
+    Of a `run` that has not begun it is told by `on_queued` and `on_run`, when the message is
+    recorded or the run has begun.
     """
-    state = slot.current.state
-    if posted.future is accepted:
+    run = slot.state.run
+    if run is None or posted.future is accepted or slot.phase is Phase.BEGINNING:
         return
-    if posted.future.done():
-        done: Future[Any] = posted.future
-        mirror(slot, done, accepted)
-    elif isinstance(posted, RunRequest):
-        run_id = run_of(slot, posted.message_id)
-        if run_id is not None and slot.phase is not Phase.BEGINNING:
-            answer_when_durable(slot, accepted, run_id)
-    elif (
-        state.run is not None
-        and slot.phase is not Phase.BEGINNING
-        and any(each.future is posted.future for each in slot.waiting(state.run.run_id))
-    ):
-        answer_when_durable(slot, accepted, state.run.run_id)
+    if any(each.future is posted.future for each in slot.waiting(run.run_id)):
+        answer_when_durable(slot, accepted, run.run_id)
 
 
 def answer_if_over(slot: AgentSlot, future: Future[Any], run_id: str | None) -> bool:
@@ -125,4 +113,6 @@ def answer_if_quarantined(slot: AgentSlot, future: Future[Any]) -> bool:
 
 def answer_last(slot: AgentSlot, future: Future[Any]) -> None:
     """Answer with the outcome that the last run has by now."""
-    answer_when_durable(slot, future, last_outcome(slot.current.agent, slot.state))
+    activation = slot.current
+    outcome = last_outcome(activation.agent, activation.state, activation.ledger.count)
+    answer_when_durable(slot, future, outcome)
