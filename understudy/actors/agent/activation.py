@@ -171,16 +171,12 @@ class Activation(JournalledAgent):
     def index_entry(self) -> IndexEntry:
         """What the store's index says of the agent."""
         entry = index_entry_of(self.ledger.state)
-        if entry.takeable and not self._may_move:
-            return entry._replace(takeable=False)
-        return entry
-
-    @property
-    def _may_move(self) -> bool:
-        """Whether another host may take it, as far as no record tells."""
-        if self.notifying or (self.place is not None and self.place.has_deps()):
-            return False
-        return self.agent.definition.movable
+        if not entry.takeable:
+            return entry
+        # What no record tells: whether another host may take it.
+        has_deps = self.place is not None and self.place.has_deps()
+        stays = self.notifying or has_deps or not self.agent.definition.movable
+        return entry._replace(takeable=False) if stays else entry
 
     def write_last_checkpoint(self) -> None:
         """The agent leaves memory: keep what the next activation begins from, if worth it."""

@@ -13,7 +13,7 @@ import pykka
 
 from understudy._base.log_fields import log_extra
 from understudy.actors.agent.activation import Activation, RunAbandoned, activate
-from understudy.actors.agent.factory import MadeAtActivation, made_by
+from understudy.actors.agent.factory import made_by
 from understudy.actors.agent.message_ids import is_known, must_look_up
 from understudy.actors.agent.messages import (
     AgentMessage,
@@ -109,7 +109,7 @@ class AgentActor(LoopActor):
         slot = self._slot
         if slot.activation is None:
             # In a task: the supervisor waits for `on_start`, and starts other agents meanwhile.
-            self._loading = slot.start_task(self._load(), f"activating {slot.id}")
+            self._loading = slot.services.start_task(self._load(), f"activating {slot.id}")
             self._loading.add_done_callback(self._loaded)
         else:
             self._with_store(self._take_over)
@@ -143,7 +143,16 @@ class AgentActor(LoopActor):
         slot = self._slot
         was_spawned = slot.is_spawned
         try:
-            activation = await self._activation_of(slot.agent, creates=was_spawned)
+            activation = await activate(
+                slot.id,
+                slot.agent,
+                slot.services,
+                values=slot.values,
+                make=self._made,
+                audience=slot,
+                creates=was_spawned,
+                take=any(not isinstance(each, (CheckDue, WaitOutcome)) for each in slot.inbox),
+            )
             # Closes the race of the load with the end of this actor: the next one reads it anew.
             if self.actor_stopped.is_set():
                 return False
@@ -230,7 +239,7 @@ class AgentActor(LoopActor):
         self._leaving = self.loop.create_future()
         if self._is_leaving:
             self._leaving.set_result(None)
-        calls = slot.start_task(call(), f"{what} of {slot.id}")
+        calls = slot.services.start_task(call(), f"{what} of {slot.id}")
         either: tuple[asyncio.Future[Any], ...] = (calls, self._leaving)
         try:
             await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
@@ -245,21 +254,6 @@ class AgentActor(LoopActor):
         for task in await slot.services.abandoned.cancel([calls]):
             slot.services.abandoned.add(task, f"{what} of agent {slot.id!r}")
         raise runtime_stopped(slot.id) if slot.services.closing else UnknownAgent(agent_id=slot.id)
-
-    async def _activation_of(
-        self, agent: Agent | MadeAtActivation | None, *, creates: bool
-    ) -> Activation:
-        slot = self._slot
-        return await activate(
-            slot.id,
-            agent,
-            slot.services,
-            values=slot.values,
-            make=self._made,
-            audience=slot,
-            creates=creates,
-            take=any(not isinstance(message, (CheckDue, WaitOutcome)) for message in slot.inbox),
-        )
 
     def _loaded(self, loading: asyncio.Task[bool]) -> None:
         with contextlib.suppress(pykka.ActorDeadError):  # stopped meanwhile
@@ -291,7 +285,12 @@ class AgentActor(LoopActor):
         slot = self._slot
         self._stop_idle_timer()
         if slot.phase is Phase.IDLE:
-            self._check_owner(activating=activating)
+            try:
+                slot.current.journal.check_owner()
+            except StoreError as error:  # another runtime may own it by now
+                if activating:  # to read it once more does not help
+                    slot.refuse_all(error)
+                self._lose_store(error)
         if slot.phase is Phase.ENDED:
             ends.after_run_task(slot)
         self._passivate_if_requested()
@@ -321,15 +320,6 @@ class AgentActor(LoopActor):
         timers.tell_due(slot)
         self._start_idle_timer()
 
-    def _check_owner(self, *, activating: bool) -> None:
-        """Let go of the agent if another runtime may own it by now."""
-        try:
-            self._activation.journal.check_owner()
-        except StoreError as error:
-            if activating:  # to read it once more does not help
-                self._slot.refuse_all(error)
-            self._lose_store(error)
-
     def _handle(self, message: AgentMessage) -> None:
         slot = self._slot
         match message:
@@ -349,16 +339,14 @@ class AgentActor(LoopActor):
                 waiters.wait_outcome(slot, message)
             case Cancel():
                 control.cancel(slot, message)
-            case Pause(reason=reason, future=future, run_id=run_id, on_run=on_run):
-                control.check_run(slot, run_id)
-                starts.note_run(slot, on_run)
-                control.request_pause(slot, reason)
-                answer_when_durable(slot, future, None)
-            case Unpause(future=future, run_id=run_id, on_run=on_run):
-                control.check_run(slot, run_id)
-                starts.note_run(slot, on_run)
-                control.unpause(slot)
-                answer_when_durable(slot, future, None)
+            case Pause() | Unpause():
+                control.check_run(slot, message.run_id)
+                starts.note_run(slot, message.on_run)
+                if isinstance(message, Pause):
+                    control.request_pause(slot, message.reason)
+                else:
+                    control.unpause(slot)
+                answer_when_durable(slot, message.future, None)
             case Retry():
                 control.retry(slot, message)
             case Query(future=future, what=what):
@@ -404,7 +392,7 @@ class AgentActor(LoopActor):
             return message
         look, expectation = found
         here: Future[Any] = Future()
-        slot.services.looks.follow(slot, message, here)
+        slot.services.looks.answer(slot, message, here)
         own = replace(look, future=here)
         return own if expectation is None else Expecting(expectation, own)
 
@@ -455,7 +443,7 @@ class AgentActor(LoopActor):
                 )
             self.actor_ref.stop(block=False)
 
-        slot.start_task(stop_when_durable(), f"passivating {slot.id}")
+        slot.services.start_task(stop_when_durable(), f"passivating {slot.id}")
 
     async def _end_messages(self, activation: Activation) -> None:
         """Wait until middleware has handled its messages; not where nothing comes of them."""

@@ -103,7 +103,9 @@ class Directory:
         # Race: this against a spawn in another thread
         # (test_a_spawn_with_another_definition_while_the_agent_is_read_is_refused).
         with self._lock:
-            known = None if agent is None else self._known_as(agent.name)
+            known: Agent | MadeAtActivation | None = None
+            if agent is not None:
+                known = self._agents.get(agent.name) or MadeAtActivation(agent.name)
             if slot.agent != known:
                 slot.values = slot.deps = None
             slot.agent = known
@@ -117,9 +119,6 @@ class Directory:
         """The slots that are kept."""
         with self._lock:
             return list(self._slots.values())
-
-    def _known_as(self, name: str) -> Agent | MadeAtActivation:
-        return self._agents.get(name) or MadeAtActivation(name)
 
     def _define(self, agent: Agent | MadeAtActivation) -> Agent | MadeAtActivation:
         if isinstance(agent, MadeAtActivation):

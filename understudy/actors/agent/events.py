@@ -249,10 +249,6 @@ class EventLog:
         """Whether anybody follows, here or elsewhere: only then is a model's reply streamed."""
         return bool(self._subscriptions)
 
-    def has_own_subscribers(self) -> bool:
-        """Whether there is a subscription of this runtime."""
-        return any(isinstance(each, Subscription) for each in self._subscriptions)
-
     def has_read(self) -> bool:
         """Whether a subscription of this runtime has read a record of the agent from the store."""
         return any(isinstance(each, Subscription) and each.has_read for each in self._subscriptions)

@@ -85,12 +85,9 @@ def run_of(slot: AgentSlot, message_id: str | None) -> str | None:
     return _own_run(slot, message_id) or _looked_up(slot, message_id)
 
 
-def is_known(slot: AgentSlot, message_id: str | None) -> bool:
-    """Whether a message of this id is recorded: in the queue, or taken by a run."""
-    return message_id is not None and (
-        message_id in slot.state.message_ids
-        or (_own_run(slot, message_id) or _looked_up(slot, message_id)) is not None
-    )
+def is_known(slot: AgentSlot, message_id: str) -> bool:
+    """Whether a message of this id is in the queue, or taken by a run, or one begins with it."""
+    return message_id in slot.state.message_ids or run_of(slot, message_id) is not None
 
 
 def _own_run(slot: AgentSlot, message_id: str) -> str | None:
@@ -155,9 +152,11 @@ def must_look_up(slot: AgentSlot, message: AgentMessage) -> bool:
     If so, the store is asked now. The message waits in the inbox, and all that are behind it: what
     a caller asks for is done in its order.
     """
-    state, asked = slot.state, _asked_in(message)
+    state, asked = slot.state, message
+    while isinstance(asked, Expecting | FromHost):
+        asked = asked.message
     message_id = _id_in(asked)
-    if message_id is None or is_known(slot, message_id) or run_of(slot, message_id) is not None:
+    if message_id is None or is_known(slot, message_id):
         return False
     if run_named_by(message_id) is None:
         if not state.has_archive:
@@ -190,14 +189,8 @@ def must_look_up(slot: AgentSlot, message: AgentMessage) -> bool:
                     break
         slot.services.check_inbox(slot)
 
-    slot.start_task(look_up(), f"looking up a message of {slot.id}")
+    slot.services.start_task(look_up(), f"looking up a message of {slot.id}")
     return True
-
-
-def _asked_in(message: AgentMessage) -> AgentMessage:
-    while isinstance(message, Expecting | FromHost):
-        message = message.message
-    return message
 
 
 def _id_in(message: AgentMessage) -> str | None:

@@ -154,6 +154,8 @@ class WaitOutcome:
     """Of this run; None: of the current or last one."""
     incarnation: int | None = None
     """Of the agent that has the run; None: of the one that there is when the wait begins."""
+    at: int | None = None
+    """The number of the record at which the outcome was there; None: whichever comes first."""
     is_look: bool = False
     """It activates no agent: the store answers where the agent is not in memory."""
 

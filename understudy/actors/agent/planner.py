@@ -231,18 +231,14 @@ class Plans:
         return occurrence
 
     def _why_skipped(self, schedule_id: str) -> Skipped | None:
-        waiting = sum(occurrence.schedule_id == schedule_id for occurrence in self._waiting())
+        queued = [each.occurrence for each in self._state.queue.values()]
+        waiting = sum(each is not None and each.schedule_id == schedule_id for each in queued)
         if waiting >= MAX_WAITING:
             return "full"
         run = self._state.run
         running = run.occurrence if run is not None and not run.over else None
         is_open = waiting or (running is not None and running.schedule_id == schedule_id)
         return "overlap" if is_open and self.get(schedule_id).overlap == "skip" else None
-
-    def _waiting(self) -> Iterator[Occurrence]:
-        for queued in self._state.queue.values():
-            if queued.occurrence is not None:
-                yield queued.occurrence
 
 
 def _last_before(cron: str, zone: str, first: datetime, before: datetime) -> datetime | None:

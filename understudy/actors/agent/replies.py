@@ -99,7 +99,7 @@ def answer_with(
         if not future.done():
             refuse(future, runtime_stopped(slot.id))
 
-    task = slot.start_task(answer())
+    task = slot.services.start_task(answer(), f"answering for {slot.id}")
     task.add_done_callback(ended)
     return task
 
@@ -175,7 +175,7 @@ def notify(slot: AgentSlot, message: Notify) -> None:
     def ended(task: asyncio.Task[None]) -> None:
         activation.notifying = tuple(pair for pair in activation.notifying if pair[0] is not task)
         if slot.activation is activation and slot.services.calls is not None:
-            slot.start_task(note())
+            slot.services.start_task(note())
 
     async def note() -> None:
         with suppress(JournalFailed):  # the caller that waits for a record is told

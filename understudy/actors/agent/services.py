@@ -6,6 +6,7 @@ import asyncio
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine, Iterable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Generic, TypeVar
@@ -46,10 +47,7 @@ class Looks(ABC, Generic[S]):
     """Answers looks from the store. `reads.stored_queries.StoredQueries` says how."""
 
     @abstractmethod
-    def answer(self, slot: S, message: Any) -> None: ...
-
-    @abstractmethod
-    def follow(self, slot: S, message: Any, here: Future[Any]) -> None: ...
+    def answer(self, slot: S, message: Any, here: Future[Any] | None = None) -> None: ...
 
     @abstractmethod
     def follow_waiters(self, slot: S, state: AgentState, owned: Owned) -> None: ...
@@ -61,7 +59,7 @@ class Looks(ABC, Generic[S]):
     async def info(self, slot: S) -> Any: ...
 
     @abstractmethod
-    async def outcome_of(self, slot: S, look: Any, *, at: int | None = None) -> Any: ...
+    async def outcome_of(self, slot: S, look: Any) -> Any: ...
 
     @abstractmethod
     async def state_at(self, agent_id: str, run_id: str, at: int, status: str) -> AgentState: ...
@@ -70,10 +68,7 @@ class Looks(ABC, Generic[S]):
     def look_again(self) -> None: ...
 
     @abstractmethod
-    def keep(self, agent_id: str) -> Any: ...
-
-    @abstractmethod
-    def let_go(self, agent_id: str) -> None: ...
+    def looking(self, agent_id: str) -> AbstractContextManager[Any]: ...
 
 
 class Calls(ABC, Generic[S]):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import logging
-from collections.abc import Coroutine, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from types import MappingProxyType
 from typing import Any, NamedTuple, TypeVar
@@ -71,9 +71,9 @@ class Waiter(NamedTuple):
     """One who waits for an outcome."""
 
     future: Future[Any]
-    on_run: OnRun
+    on_run: OnRun = None
     """Gets the id of the run of a message when the run begins."""
-    callers: tuple[AgentKey, ...]
+    callers: tuple[AgentKey, ...] = ()
     """The agents in whose runs the caller waits."""
 
 
@@ -397,7 +397,7 @@ class AgentSlot:
             if task is not None:
                 self.abandon_run(activation, task)
 
-        return self.start_task(abandon(), f"waiting for the end of the run of {self.id}")
+        return self.services.start_task(abandon(), f"waiting for the end of the run of {self.id}")
 
     def abandon_run(self, activation: Activation, task: asyncio.Task[None]) -> None:
         """Go on without the run task, as after a crash: nothing that it does is recorded any more.
@@ -477,36 +477,23 @@ class AgentSlot:
                             extra=log_extra(self.id),
                         )
 
-        task = self.start_task(tell(), f"{hooks[0].name} of {self.id}")
+        task = self.services.start_task(tell(), f"{hooks[0].name} of {self.id}")
         self.services.telling.add(task)
         task.add_done_callback(self.services.telling.discard)
 
-    def start_task(self, work: Coroutine[Any, Any, T], name: str | None = None) -> asyncio.Task[T]:
-        """Run something in a task of its own, which the runtime waits for when it stops."""
-        return self.services.start_task(work, name or f"answering for {self.id}")
-
     # ------------------------------------------------------------------- answering waiters
 
-    def wait(
-        self,
-        key: str,
-        future: Future[Any],
-        *,
-        on_run: OnRun = None,
-        callers: tuple[AgentKey, ...] = (),
-    ) -> None:
-        """Have the future settled by the outcome of a run.
+    def wait(self, key: str, *waiters: Waiter) -> None:
+        """Have these get the outcome of a run.
 
         Args:
             key: the id of the run, or `waits_for` of a message that no run has taken.
-            future: gets the outcome.
-            on_run: gets the id of the run of a message when the run begins.
-            callers: the agents in whose runs the caller waits.
+            waiters: who waits for it.
 
         """
-        if self.waits is None:
-            self.waits = {}
-        self.waits[key] = (*self.waits.get(key, ()), Waiter(future, on_run, callers))
+        if waiters:
+            self.waits = self.waits or {}
+            self.waits[key] = (*self.waiting(key), *waiters)
 
     def waiting(self, key: str | None) -> tuple[Waiter, ...]:
         """Those who wait for a run or a message."""
@@ -520,11 +507,6 @@ class AgentSlot:
         if not self.waits:
             self.waits = None
         return taken
-
-    def rename_waits(self, key: str, other: str) -> None:
-        """Have those who wait by one key wait by another one."""
-        for waiter in self.take_waits(key):
-            self.wait(other, waiter.future, on_run=waiter.on_run, callers=waiter.callers)
 
     def drop_wait(self, future: Future[Any]) -> None:
         """Remove one who waits, and who has the outcome from elsewhere.

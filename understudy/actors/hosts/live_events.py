@@ -307,7 +307,7 @@ class LiveEvents(Live):
 
     def _take(self, host_id: int, agent_id: str, batch: dict[str, Any]) -> None:
         slot, epoch = self._directory.find(agent_id), int(batch["epoch"])
-        if slot is None or not slot.log.has_own_subscribers():
+        if slot is None or not slot.log.count():
             return
         own = slot.activation.journal.owned.epoch if slot.activation is not None else 0
         # A host that has lost the agent may send on for a moment. Of the same epoch are only those

@@ -13,6 +13,7 @@ import logging
 import random
 import threading
 from collections.abc import Coroutine, Iterable
+from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -120,6 +121,8 @@ class Outgoing(Calls[AgentSlot]):
         """The posted calls by their rows."""
         self._by_agent: dict[str, dict[int, RefCall]] = {}
         """The posted calls by their rows, by agent."""
+        self._looking: dict[str, ExitStack] = {}
+        """Keeps what is read of the agents that have posted calls, by agent."""
         self._to_look_at: set[int] = set()
         """The rows of which the owner has said that there is a reply."""
         self._look_at_all = False
@@ -279,16 +282,14 @@ class Outgoing(Calls[AgentSlot]):
             call: to be answered.
             run_id: of the run, if it has begun.
             message_id: of the message that waits for its run.
-            at: as of `StoredQueries.outcome_of`.
+            at: as of `WaitOutcome`.
 
         """
-        look = WaitOutcome(
-            Future(), message_id=message_id, run_id=run_id, incarnation=call.incarnation
-        )
+        look = WaitOutcome(Future(), message_id, run_id, call.incarnation, at)
 
         async def follow() -> None:
             try:
-                self._answer(call, await self._services.looks.outcome_of(call.slot, look, at=at))
+                self._answer(call, await self._services.looks.outcome_of(call.slot, look))
             except Exception as error:
                 self._refuse(call, error)
 
@@ -512,7 +513,8 @@ class Outgoing(Calls[AgentSlot]):
             return True
         by_id = self._by_agent.setdefault(slot.id, {})
         if not by_id:  # who has posted runs looks for their outcomes, one after the other
-            self._services.looks.keep(slot.id)
+            self._looking[slot.id] = ExitStack()
+            self._looking[slot.id].enter_context(self._services.looks.looking(slot.id))
         for id, call in zip(ids, posted, strict=True):
             call.phase = CallPhase.POSTED
             call.posted_at, call.epoch = self._services.loop.time(), place.epoch
@@ -602,7 +604,7 @@ class Outgoing(Calls[AgentSlot]):
         del by_id[id]
         if not by_id:
             del self._by_agent[call.slot.id]
-            self._services.looks.let_go(call.slot.id)
+            self._looking.pop(call.slot.id).close()
         return call
 
     def _take_up(self, id: int, *, begun: bool) -> RefCall:

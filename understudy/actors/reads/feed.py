@@ -280,7 +280,7 @@ class Feed(Stream[FeedEvent]):
 
     def _steps(self) -> Iterator[FeedEvent | Future[Any]]:
         yield self._begun
-        place, end = self._behind_last(self._begun.get()), None
+        place, end = self._place_of(self._last) or self._begun.get(), None
         while not self._is_over(place, end):
             before = place
             reading: Future[_Read] = self._call(partial(self._read, place, end))
@@ -303,9 +303,6 @@ class Feed(Stream[FeedEvent]):
         # (test_a_loop_until_now_goes_on_behind_rows_that_tell_nothing).
         is_behind = end is not None and place.feed == end.feed and place.key >= end.key
         return self._has_ended() or is_behind
-
-    def _behind_last(self, begun: _Place) -> _Place:
-        return self._place_of(self._last) or begun
 
     def _place_of(self, cursor: object) -> _Place | None:
         key = self._cursors.key(cursor, *_CURSOR)

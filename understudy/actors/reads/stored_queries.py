@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import weakref
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import replace
-from functools import partial
 from typing import Any, TypeVar
 
 from understudy.actors.agent.activation import Activation
@@ -28,7 +28,7 @@ from understudy.actors.agent.run_outcomes import (
     run_of_message,
 )
 from understudy.actors.agent.services import Looks, RuntimeServices
-from understudy.actors.agent.slot import AgentSlot, message_waited_for, waits_for
+from understudy.actors.agent.slot import AgentSlot, Waiter, message_waited_for, waits_for
 from understudy.actors.agent.stored_agents import AgentInfo, info_of, spawned_agent
 from understudy.actors.reads.shared_reads import SharedReads
 from understudy.actors.reads.watch import POLL, Watch
@@ -79,20 +79,25 @@ class StoredQueries(Looks[AgentSlot]):
         if services.shared_store is not None:
             self._watch = Watch(services.store, services.start_task)
 
-    def answer(self, slot: AgentSlot, message: AgentMessage) -> None:
-        """Answer a look from the store. It activates the agent only to continue a cut-off run."""
-        answer_with(slot, message.future, partial(self._answer, slot, message))
+    def answer(
+        self, slot: AgentSlot, message: AgentMessage, here: Future[Any] | None = None
+    ) -> None:
+        """Answer a look from the store. It activates the agent only to continue a cut-off run.
 
-    def follow(self, slot: AgentSlot, message: AgentMessage, here: Future[Any]) -> None:
-        """Answer a look as the agent in memory does; from the store if another host has it."""
+        Args:
+            slot: of the agent.
+            message: the look.
+            here: the answer of the agent in memory, which counts unless another host has the agent.
 
-        async def follow() -> Any:
-            try:
-                return await here
-            except NOT_HERE:
-                return await self._answer(slot, message)
+        """
 
-        answer_with(slot, message.future, follow)
+        async def answer() -> Any:
+            if here is not None:
+                with suppress(*NOT_HERE):
+                    return await here
+            return await self._answer(slot, message)
+
+        answer_with(slot, message.future, answer)
 
     async def _answer(self, slot: AgentSlot, message: AgentMessage) -> Any:
         found = query_in(message)
@@ -128,26 +133,22 @@ class StoredQueries(Looks[AgentSlot]):
         run = state.run
         for key, waiters in slot.waits.items():
             message_id = message_waited_for(key)
-            if message_id is not None:
-                look = WaitOutcome(Future(), message_id, incarnation=owned.incarnation)
-            elif run is not None and run.run_id == key and not run.over:
-                look = WaitOutcome(Future(), run_id=key, incarnation=owned.incarnation)
-            else:
+            run_id = key if message_id is None else None
+            if run_id is not None and (run is None or run.over or run.run_id != run_id):
                 continue  # the run has not begun
             for waiter in waiters:
-                self._follow_waiter(slot, replace(look, future=waiter.future))
+                look = WaitOutcome(waiter.future, message_id, run_id, owned.incarnation)
+                what = f"waiting for the run of {slot.id}"
+                self._services.start_task(self._follow_waiter(slot, look), what)
 
-    def _follow_waiter(self, slot: AgentSlot, waiting: WaitOutcome) -> None:
-        async def follow() -> None:
-            try:
-                outcome = await self.outcome_of(slot, waiting, activates=False)
-            except Exception as error:  # raised to the waiter
-                refuse(waiting.future, error)
-            else:
-                waiting.future._answer(outcome)  # unless it was there in memory first
-            slot.drop_wait(waiting.future)
-
-        self._services.start_task(follow(), f"waiting for the run of {slot.id}")
+    async def _follow_waiter(self, slot: AgentSlot, waiting: WaitOutcome) -> None:
+        try:
+            outcome = await self.outcome_of(slot, waiting, activates=False)
+        except Exception as error:  # raised to the waiter
+            refuse(waiting.future, error)
+        else:
+            waiting.future._answer(outcome)  # unless it was there in memory first
+        slot.drop_wait(waiting.future)
 
     def follow_events(self, slot: AgentSlot) -> None:
         """Emit to its subscribers what other hosts record, as long as it has some."""
@@ -193,7 +194,6 @@ class StoredQueries(Looks[AgentSlot]):
         expectation: Expectation | None = None,
         *,
         activates: bool = True,
-        at: int | None = None,
     ) -> Outcome | None:
         """The outcome of a run, or of the run of a message, when it is there, on whatever host.
 
@@ -202,13 +202,9 @@ class StoredQueries(Looks[AgentSlot]):
             look: which outcome it is. Its future is not used.
             expectation: what is expected of the agent.
             activates: whether a run without an owner is continued.
-            at: the number of the record at which it was there; None: whichever comes first.
 
         """
-        reads = self.keep(slot.id)
-        try:
-            if at is not None and (found := await self._outcome_at(slot, look, at, reads)):
-                return found
+        with self.looking(slot.id) as reads:
             while True:
                 try:
                     return await self._outcome_of(
@@ -223,41 +219,25 @@ class StoredQueries(Looks[AgentSlot]):
                 # (test_a_run_on_its_way_to_another_host_is_not_unknown).
                 with suppress(Exception):
                     await asked
-        finally:
-            self.let_go(slot.id)
 
-    def keep(self, agent_id: str) -> SharedReads:
-        """Keep what is read of the agent from now on, until `let_go` is called as often."""
-        reads = self._reads.get(agent_id)
-        if reads is None:
-            reads = self._reads[agent_id] = SharedReads(self._services.store, agent_id)
-        reads.callers += 1
-        return reads
-
-    def let_go(self, agent_id: str) -> None:
-        """Undo one `keep`."""
+    @contextmanager
+    def looking(self, agent_id: str) -> Iterator[SharedReads]:
+        """A caller looks at the agent, again and again: keep what is read of it meanwhile."""
+        if agent_id not in self._reads:
+            self._reads[agent_id] = SharedReads(self._services.store, agent_id)
         reads = self._reads[agent_id]
-        reads.callers -= 1
-        if not reads.callers:
-            del self._reads[agent_id]
+        reads.callers += 1
+        try:
+            yield reads
+        finally:
+            reads.callers -= 1
+            if not reads.callers:
+                del self._reads[agent_id]
 
     def look_again(self) -> None:
         """Something may have changed that a caller waits for."""
         if self._watch is not None:
             self._watch.look_now()
-
-    async def _outcome_at(
-        self, slot: AgentSlot, look: WaitOutcome, at: int, reads: SharedReads
-    ) -> Outcome | None:
-        """The outcome after that record; None where that is no more."""
-        found = await reads.latest()
-        if found is None or found[0].incarnation != look.incarnation:
-            return None
-        with suppress(UsageError):
-            state = await reads.after(at, found[0].incarnation)
-            agent = await self._definition(slot, found[0].agent, state)
-            return last_outcome(agent, state, at)
-        return None
 
     async def state_at(self, agent_id: str, run_id: str, at: int, status: str) -> AgentState:
         """The state of an outcome that was told without it.
@@ -272,17 +252,13 @@ class StoredQueries(Looks[AgentSlot]):
             UsageError: if these records are compacted away or deleted.
 
         """
-        reads = self.keep(agent_id)
-        try:
+        with self.looking(agent_id) as reads, suppress(UsageError, UnknownAgent):
             found = await reads.latest()
-            with suppress(UsageError, UnknownAgent):
-                incarnation = 0 if found is None else found[0].incarnation
-                state = (await reads.after(at, incarnation)).copied()
-                if state.run is not None and state.run.run_id == run_id:
-                    state.status = status
-                    return state
-        finally:
-            self.let_go(agent_id)
+            incarnation = 0 if found is None else found[0].incarnation
+            state = (await reads.after(at, incarnation)).copied()
+            if state.run is not None and state.run.run_id == run_id:
+                state.status = status
+                return state
         raise UsageError(
             f"The state of an outcome of agent {agent_id!r}, run {run_id!r}, is no longer in the "
             "store: the agent was compacted or deleted. Read `outcome.state` before that"
@@ -297,7 +273,7 @@ class StoredQueries(Looks[AgentSlot]):
         *,
         activates: bool,
     ) -> Outcome | None:
-        message_id, run_id = look.message_id, look.run_id
+        message_id, run_id, at = look.message_id, look.run_id, look.at
         agent: Agent | None = None
         while True:
             hints = self._watch.hints if self._watch is not None else 0
@@ -315,6 +291,11 @@ class StoredQueries(Looks[AgentSlot]):
                 raise UnknownAgent(agent_id=slot.id)  # it is deleted: another one has its id by now
             look = replace(look, incarnation=incarnation)
             agent = agent or await self._definition(slot, row.agent, state)
+            if at is not None:
+                with suppress(UsageError):  # its records are no more: whichever is there next
+                    if there := last_outcome(agent, await reads.after(at, incarnation), at):
+                        return there
+                at = None
             if message_id is not None:
                 run_id = await archived_run(self._services.store, state, slot.id, message_id)
                 run_id = run_id or run_of_message(slot.id, state, message_id)
@@ -369,7 +350,7 @@ class StoredQueries(Looks[AgentSlot]):
             slot.post(waiting)
         else:
             assert look.run_id is not None or look.message_id is not None, "it waits for a run"
-            slot.wait(look.run_id or waits_for(look.message_id or ""), outcome)
+            slot.wait(look.run_id or waits_for(look.message_id or ""), Waiter(outcome))
             self._directory.hold(slot)
         return await outcome
 
@@ -393,7 +374,7 @@ class _Follower:
 
     def __call__(self, row: StoredAgent | None) -> None:
         slot = self._slot()
-        if slot is None or not slot.log.has_own_subscribers():
+        if slot is None or not slot.log.count():
             self._watch.remove(self._agent_id, self)
             if slot is not None:
                 self._followed.discard(slot)

@@ -10,7 +10,7 @@ from understudy.actors.agent.messages import Cancel, Retry, WaitOutcome
 from understudy.actors.agent.phase import Phase
 from understudy.actors.agent.replies import answer_earlier, answer_when_durable
 from understudy.actors.agent.runs import starts, waiters
-from understudy.actors.agent.slot import AgentSlot
+from understudy.actors.agent.slot import AgentSlot, Waiter
 from understudy.agent.runner import unpause as record_unpause
 from understudy.errors import NotInterrupted, OtherRun
 from understudy.state.plans import requested_pause, retry_id
@@ -73,7 +73,7 @@ def cancel(slot: AgentSlot, cancel: Cancel) -> None:
             # A crash now must not have the run begin anew that is cancelled.
             now = slot.services.clock.now()
             activation.ledger.record(MessageCancelled(message_id=begins.asked, at=now))
-        slot.wait(begins.run_id, cancel.future)
+        slot.wait(begins.run_id, Waiter(cancel.future))
         slot.expect_end()  # the hooks of the run that it withdraws may go on for ever
         return
     run = starts.open_run(slot)
@@ -87,7 +87,7 @@ def cancel(slot: AgentSlot, cancel: Cancel) -> None:
         slot.cut_off()
     else:
         starts.stop_run(slot, StopSignal.from_dict(signal))
-    slot.wait(run.run_id, cancel.future)
+    slot.wait(run.run_id, Waiter(cancel.future))
 
 
 def request_pause(slot: AgentSlot, reason: str | None) -> None:
@@ -164,4 +164,4 @@ def _release(slot: AgentSlot, retry: Retry) -> None:
     starts.note_run(slot, retry.on_run)
     activation.ledger.record(Released())
     starts.continue_run(slot)
-    slot.wait(run.run_id, future)
+    slot.wait(run.run_id, Waiter(future))

@@ -15,7 +15,7 @@ from understudy.actors.agent.messages import (
 from understudy.actors.agent.phase import Phase
 from understudy.actors.agent.replies import answer_when_durable, check_known
 from understudy.actors.agent.runs import starts, waiters
-from understudy.actors.agent.slot import AgentSlot
+from understudy.actors.agent.slot import AgentSlot, Waiter
 from understudy.agent.decisions import check_decisions, decide
 from understudy.errors import NotInterrupted
 from understudy.run.waits.answers import record_answer
@@ -49,7 +49,7 @@ def resume(slot: AgentSlot, resume: Resume) -> None:
     _decide(slot, resume)
     run = starts.open_run(slot)
     if run is not None and not run.is_held:
-        slot.wait(run.run_id, resume.future)
+        slot.wait(run.run_id, Waiter(resume.future))
     else:
         waiters.answer_last(slot, resume.future)
 

@@ -18,7 +18,7 @@ from understudy.actors.agent.replies import (
 )
 from understudy.actors.agent.run_outcomes import refusal, run_of_message
 from understudy.actors.agent.runs import control, starts, waiters
-from understudy.actors.agent.slot import AgentSlot, waits_for
+from understudy.actors.agent.slot import AgentSlot, Waiter, waits_for
 from understudy.agent.runner import withdraw_requests
 from understudy.errors import NotInterrupted, UnknownMessage, UsageError
 from understudy.journal.index_status import is_held
@@ -47,7 +47,7 @@ def request(slot: AgentSlot, request: RunRequest) -> None:
     """
     activation, message_id = slot.current, request.message_id
     options_of(request.choices, activation.agent)
-    if is_known(slot, message_id) or run_of(slot, message_id) is not None:
+    if is_known(slot, message_id):
         # What the first future brought may be old by now: the run has gone on
         # (test_a_message_id_sent_again_brings_the_outcome_of_its_run_as_it_stands_now).
         _wait_for_run_of(slot, request)
@@ -107,12 +107,8 @@ def _queue(slot: AgentSlot, request: RunRequest, *, steer: bool = False) -> None
 
 
 def _wait_in_queue(slot: AgentSlot, request: RunRequest) -> None:
-    slot.wait(
-        waits_for(request.message_id),
-        request.future,
-        on_run=request.on_run,
-        callers=request.callers,
-    )
+    waiter = Waiter(request.future, request.on_run, request.callers)
+    slot.wait(waits_for(request.message_id), waiter)
 
 
 def send(slot: AgentSlot, sent: Send) -> None:
@@ -276,7 +272,10 @@ def start_next(
         try:
             starts.start_turn(slot, turn, at)
         except UsageError as error:
-            refuse_turn(slot, turn[-1].message_id, error)
+            refused = turn[-1].message_id
+            record_refusal(slot, refused, error)
+            for waiter in slot.take_waits(waits_for(refused)):
+                refuse_when_durable(slot, waiter.future, error)
             turn = _turn(slot, state.queue, is_held, with_occurrences)
         else:
             return
@@ -343,10 +342,3 @@ def record_refusal(slot: AgentSlot, message_id: str, error: Exception) -> None:
     ledger, now = slot.current.ledger, slot.services.clock.now()
     kept = as_stored(error).to_dict()
     ledger.record(MessageRefused(message_id=message_id, error=kept, at=now))
-
-
-def refuse_turn(slot: AgentSlot, message_id: str, error: Exception) -> None:
-    """Record that a `run` may not begin, and give the error to those who wait for it."""
-    record_refusal(slot, message_id, error)
-    for waiter in slot.take_waits(waits_for(message_id)):
-        refuse_when_durable(slot, waiter.future, error)

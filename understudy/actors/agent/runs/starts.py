@@ -17,7 +17,7 @@ from understudy.actors.agent.messages import AgentKey, OnRun, Retry, options_of
 from understudy.actors.agent.phase import Phase
 from understudy.actors.agent.planner import RECORD_BYTES
 from understudy.actors.agent.replies import answer_earlier
-from understudy.actors.agent.slot import AgentSlot, message_waited_for, waits_for
+from understudy.actors.agent.slot import AgentSlot, Waiter, message_waited_for, waits_for
 from understudy.actors.agent.task import start_run_task
 from understudy.agent.run_environment import RunOptions
 from understudy.errors import JournalFailed, RecordRefused
@@ -110,7 +110,8 @@ def start_retry(slot: AgentSlot, retry: Retry, run_id: str) -> None:
     activation, on_retried = slot.current, retry.on_retried
     new = slot.services.new_id()
     activation.beginning = Beginning(new, (retry_id(run_id),))
-    slot.wait(new, retry.future, on_run=None if on_retried is None else partial(on_retried, run_id))
+    on_run = None if on_retried is None else partial(on_retried, run_id)
+    slot.wait(new, Waiter(retry.future, on_run))
     _run(slot, Phase.BEGINNING, _begin(slot, new, None, None, (), {}, go_on=True))
 
 
@@ -172,7 +173,7 @@ def _run_recorded(slot: AgentSlot) -> StopSignal | None:
         # and who waits for one of them waits on
         # (test_who_waits_for_a_sent_message_is_not_told_that_the_run_of_its_turn_is_refused).
         for message_id in begun.message_ids:
-            slot.rename_waits(waits_for(message_id), begun.run_id)
+            slot.wait(begun.run_id, *slot.take_waits(waits_for(message_id)))
         for waiter in slot.waiting(begun.run_id):
             note_run(slot, waiter.on_run)
         # Of a run that this one has withdrawn

@@ -16,7 +16,7 @@ from understudy.actors.agent.run_outcomes import (
     run_of_message,
 )
 from understudy.actors.agent.runs import starts
-from understudy.actors.agent.slot import AgentSlot, message_waited_for, waits_for
+from understudy.actors.agent.slot import AgentSlot, Waiter, message_waited_for, waits_for
 from understudy.errors import UnknownAgent
 from understudy.journal import is_waiting
 from understudy.loop_actors.future import Future
@@ -44,26 +44,26 @@ def wait_outcome(slot: AgentSlot, waiting: WaitOutcome) -> None:
         run_id = run_id or run_of_message(slot.id, state, waiting.message_id)
         begins = activation.beginning
         if run_id is None or (begins is not None and waiting.message_id in begins.message_ids):
-            slot.wait(waits_for(waiting.message_id), future)
+            slot.wait(waits_for(waiting.message_id), Waiter(future))
             return
     current, run = starts.current_run(slot), state.run
     if run_id is None and current is None:
         run_id = next((waits_for(id) for id, each in state.queue.items() if each.choices), None)
         if run_id is not None:  # it is about to begin
-            slot.wait(run_id, future)
+            slot.wait(run_id, Waiter(future))
             return
     run_id = run_id or current
     if run_id is not None and run_id != current and (run is None or run.run_id != run_id):
         answer_earlier(slot, future, run_id)
         return
     if current is not None and run_id == current and slot.phase.has_run_task:
-        slot.wait(current, future)
+        slot.wait(current, Waiter(future))
         return
     outcome = last_outcome(activation.agent, state, activation.ledger.count)
     if run is None or outcome is not None:
         answer_when_durable(slot, future, outcome)
         return
-    slot.wait(run.run_id, future)
+    slot.wait(run.run_id, Waiter(future))
     if not slot.phase.has_run_task and not is_waiting(state):
         starts.continue_run(slot)
 
