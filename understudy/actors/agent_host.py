@@ -297,7 +297,9 @@ class AgentHost:
             try:
                 await self._made_token(agent_id, token_hash)
             except Exception as error:
-                slot.refuse_guess(given, error)
+                slot.refuse_those(
+                    lambda each: isinstance(each, AnswerWait) and each.given is given, error
+                )
                 if slot.phase is Phase.PASSIVE:
                     self.directory.drop_unless_needed(slot)
         # Also of a guess that was not in the inbox: it goes along with other calls. And of one to

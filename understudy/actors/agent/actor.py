@@ -100,10 +100,6 @@ class AgentActor(LoopActor):
         if is_restart and instrument is not None and slot.activation is not None:
             instrument.restarted(slot.activation.ledger)
 
-    @property
-    def _activation(self) -> Activation:
-        return self._slot.current
-
     def on_start(self) -> None:
         """Read the agent from the store, unless the actor before this one left it in memory."""
         slot = self._slot
@@ -188,7 +184,8 @@ class AgentActor(LoopActor):
             if not self.actor_stopped.is_set():
                 if isinstance(error, OtherAgent):
                     slot.services.settle_definition(slot, None)
-                    slot.refuse_expecting(error)
+                    wanted = error.wanted
+                    slot.refuse_those(lambda each: _expects(each, wanted), error)
                     there = len(slot.inbox)
                     if there:  # of callers who mean the agent that there is
                         return await self._load()
@@ -350,13 +347,13 @@ class AgentActor(LoopActor):
             case Retry():
                 control.retry(slot, message)
             case Query(future=future, what=what):
-                answer_when_durable(slot, future, what(self._activation.state))
+                answer_when_durable(slot, future, what(slot.current.state))
             case Notify():
                 notify(slot, message)
             case RecordFact():
                 decisions.record_fact(slot, message)
             case ChangeFiles(future=future):
-                record_files(slot.id, self._activation.ledger, message)
+                record_files(slot.id, slot.current.ledger, message)
                 answer_when_durable(slot, future, None)
             case CheckDue(future=future):
                 timers.check_due(slot)
@@ -364,18 +361,18 @@ class AgentActor(LoopActor):
             case AnswerWait():
                 decisions.answer_wait(slot, message)
             case Passivate() | Compact():
-                self._activation.leaving += (message,)
+                slot.current.leaving += (message,)
                 self._passivate_if_requested()
             case Delete():
                 self._delete(message)
             case Expecting(expectation=expectation, message=expecting):
-                name, wanted = self._activation.agent.name, expectation.agent.name
+                name, wanted = slot.current.agent.name, expectation.agent.name
                 if name != wanted and not expectation.is_met:
                     raise OtherAgent(agent_id=slot.id, agent=name, wanted=wanted)
                 expectation.is_met = True
                 self._handle(expecting)
             case FromHost(message=posted, accepted=accepted, expects=expects):
-                name = self._activation.agent.name
+                name = slot.current.agent.name
                 if expects is not None and name != expects:
                     raise OtherAgent(agent_id=slot.id, agent=name, wanted=expects)
                 if message.needs_deps:
@@ -401,7 +398,7 @@ class AgentActor(LoopActor):
     def _delete(self, delete: Delete) -> None:
         """Deletion needs a passive agent: cancel the current run. What is queued goes with it."""
         slot = self._slot
-        self._activation.leaving += (delete,)
+        slot.current.leaving += (delete,)
         if slot.phase.has_run_task:
             control.cancel(slot, Cancel(delete.signal, Future()))
         self._passivate_if_requested()
@@ -422,7 +419,7 @@ class AgentActor(LoopActor):
 
     def _passivate(self, reason: Passivation) -> None:
         """Stop, once everything is durable. Messages that come now wait for the next actor."""
-        slot, activation = self._slot, self._activation
+        slot, activation = self._slot, self._slot.current
         activation.passivated_because = reason
         slot.enter(Phase.PASSIVATING)
         activation.ledger.outlives_run = False
@@ -464,7 +461,7 @@ class AgentActor(LoopActor):
 
         Its callers go on waiting, and the next activation does what was requested of this one.
         """
-        slot, activation = self._slot, self._activation
+        slot, activation = self._slot, self._slot.current
         activation.is_given_up = True
         slot.inbox.append(WaitOutcome(Future()))
         self._passivate("lost")
@@ -475,7 +472,7 @@ class AgentActor(LoopActor):
         No failure of the actor: the supervisor does not restart it. The next message, also one
         that is in the inbox already, reads the agent anew: it continues from what the store has.
         """
-        slot, activation = self._slot, self._activation
+        slot, activation = self._slot, self._slot.current
         if slot.phase is Phase.PASSIVATING:
             return
         # On a store that hosts share they take agents at rest from each other: that is no trouble.
@@ -501,7 +498,7 @@ class AgentActor(LoopActor):
         slot = self._slot
         if slot.phase is not Phase.IDLE or self.actor_stopped.is_set():
             return
-        own = self._activation.agent.definition.idle_timeout
+        own = slot.current.agent.definition.idle_timeout
         timeout = slot.services.idle_timeout if own == "runtime" else own
         if timeout is not None:
             self._idle_timer = self.loop.call_later(timeout, self._idle_timed_out)
@@ -516,9 +513,16 @@ class AgentActor(LoopActor):
         # looked at: its check stops the timer, but the timer may have fired in the same turn.
         if self._slot.phase is not Phase.IDLE or self._slot.inbox:
             return
-        activation = self._activation
+        activation = self._slot.current
         stays = activation.agent.definition.stays_for_subscribers
         if activation.notifying or (stays and self._slot.log.has_subscribers()):
             self._start_idle_timer()
         else:
             self._passivate("idle")
+
+
+def _expects(message: AgentMessage, name: str) -> bool:
+    """Whether a message is for an agent with this definition alone."""
+    if not isinstance(message, Expecting) or message.expectation.is_met:
+        return False
+    return message.expectation.agent.name == name

@@ -26,7 +26,6 @@ from understudy.actors.agent.messages import (
 from understudy.actors.agent.slot import AgentSlot
 from understudy.errors import JournalFailed, UsageError
 from understudy.journal import StoreReads
-from understudy.loop_actors.future import refuse
 from understudy.state.agent_state import AgentState
 from understudy.state.plans import RETRY_ID, RUN_ID, retry_id, run_named_by
 from understudy.state.records import MessagesArchived, RunStarted, Snapshot
@@ -86,8 +85,10 @@ def run_of(slot: AgentSlot, message_id: str | None) -> str | None:
 
 
 def is_known(slot: AgentSlot, message_id: str) -> bool:
-    """Whether a message of this id is in the queue, or taken by a run, or one begins with it."""
-    return message_id in slot.state.message_ids or run_of(slot, message_id) is not None
+    """Whether a message of this id is recorded: in the queue, or taken by a run."""
+    if message_id in slot.state.message_ids:
+        return True
+    return (_own_run(slot, message_id) or _looked_up(slot, message_id)) is not None
 
 
 def _own_run(slot: AgentSlot, message_id: str) -> str | None:
@@ -156,7 +157,7 @@ def must_look_up(slot: AgentSlot, message: AgentMessage) -> bool:
     while isinstance(asked, Expecting | FromHost):
         asked = asked.message
     message_id = _id_in(asked)
-    if message_id is None or is_known(slot, message_id):
+    if message_id is None or is_known(slot, message_id) or run_of(slot, message_id) is not None:
         return False
     if run_named_by(message_id) is None:
         if not state.has_archive:
@@ -182,11 +183,7 @@ def must_look_up(slot: AgentSlot, message: AgentMessage) -> bool:
             activation.lookup = None
             # Race: this against the end of the activation. Its inbox stays, and the next activation
             # looks the id up anew.
-            for place, each in enumerate(slot.inbox):
-                if each is message:
-                    del slot.inbox[place]
-                    refuse(message.future, error)
-                    break
+            slot.refuse_those(lambda each: each is message, error)
         slot.services.check_inbox(slot)
 
     slot.services.start_task(look_up(), f"looking up a message of {slot.id}")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from types import MappingProxyType
 from typing import Any, NamedTuple, TypeVar
@@ -35,9 +35,6 @@ from understudy.actors.agent.factory import MadeAtActivation
 from understudy.actors.agent.messages import (
     AgentKey,
     AgentMessage,
-    AnswerWait,
-    Expecting,
-    GivenToken,
     OnRun,
     is_guess,
     query_in,
@@ -46,7 +43,7 @@ from understudy.actors.agent.phase import NEXT_PHASES, Phase
 from understudy.actors.agent.services import RuntimeServices
 from understudy.actors.agent.stored_agents import stored_events
 from understudy.agent.agent import Agent
-from understudy.errors import JournalFailed, OtherAgent, UnknownAgent, UsageError
+from understudy.errors import JournalFailed, UnknownAgent, UsageError
 from understudy.events import Event
 from understudy.loop_actors.future import Future, refuse
 from understudy.loop_actors.monitor import Down
@@ -208,9 +205,7 @@ class AgentSlot:
             task.add_done_callback(ended)
 
         loop, reading = self.services.loop, self.services.tasks
-        try:
-            loop.call_soon_threadsafe(begin)
-        except RuntimeError:  # the runtime has stopped, and its loop is closed
+        if not call_on(loop, begin):  # the runtime has stopped, and its loop is closed
             on_read(None)
 
     # ------------------------------------------------------------------- on the loop
@@ -298,23 +293,21 @@ class AgentSlot:
                 "hosts of the store"
             )
 
-    def environment(self) -> RunEnvironment:
-        """The environment of a run that begins."""
-        deps = self.deps
-        if deps is None and self.services.deps_for is not None:
-            deps = self.services.deps_for(self.id)
-        return self._environment(deps)
+    def environment(self, *, continues: bool = False) -> RunEnvironment:
+        """The environment of a run.
 
-    def environment_to_continue(self) -> RunEnvironment:
-        """The environment of a run that continues. Without the deps that it had, it is paused."""
-        try:
-            return self.environment()
-        except BaseException:  # also SystemExit: it must not end the actor again and again
-            logger.exception("deps_for(%r) raised", self.id, extra=log_extra(self.id))
-            return self._environment(None)
+        Args:
+            continues: whether the run goes on. Without the deps that it had, it is paused then.
 
-    def _environment(self, deps: Any) -> RunEnvironment:
-        services, activation = self.services, self.current
+        """
+        services, activation, deps = self.services, self.current, self.deps
+        if deps is None and services.deps_for is not None:
+            try:
+                deps = services.deps_for(self.id)
+            except BaseException:  # also SystemExit: it must not end the actor again and again
+                if not continues:
+                    raise
+                logger.exception("deps_for(%r) raised", self.id, extra=log_extra(self.id))
         return RunEnvironment(
             deps=deps,
             clock=services.clock,
@@ -534,14 +527,10 @@ class AgentSlot:
             for waiter in waiters:
                 refuse(waiter.future, error)
 
-    def refuse_expecting(self, error: OtherAgent) -> None:
-        """Give the error to the messages in the inbox that are for another definition."""
+    def refuse_those(self, are_meant: Callable[[AgentMessage], bool], error: BaseException) -> None:
+        """Give an error to some of the messages in the inbox."""
         for message in list(self.inbox):
-            if (
-                isinstance(message, Expecting)
-                and not message.expectation.is_met
-                and message.expectation.agent.name == error.wanted
-            ):
+            if are_meant(message):
                 self.inbox.remove(message)
                 refuse(message.future, error)
 
@@ -571,13 +560,6 @@ class AgentSlot:
     def is_needed_in_memory(self) -> bool:
         """Whether a message in the inbox activates the agent."""
         return any(not is_guess(message) for message in self.inbox)
-
-    def refuse_guess(self, given: GivenToken, error: BaseException) -> None:
-        """Give the error to the message with this token, if it is still in the inbox."""
-        for message in list(self.inbox):
-            if isinstance(message, AnswerWait) and message.given is given:
-                self.inbox.remove(message)
-                refuse(message.future, error)
 
     def abandon(self, error: BaseException) -> None:
         """Give an error to everything that waits: the runtime has stopped."""

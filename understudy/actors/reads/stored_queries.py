@@ -289,37 +289,33 @@ class StoredQueries(Looks[AgentSlot]):
             incarnation = row.incarnation
             if look.incarnation not in (None, incarnation):
                 raise UnknownAgent(agent_id=slot.id)  # it is deleted: another one has its id by now
-            look = replace(look, incarnation=incarnation)
             agent = agent or await self._definition(slot, row.agent, state)
             if at is not None:
                 with suppress(UsageError):  # its records are no more: whichever is there next
                     if there := last_outcome(agent, await reads.after(at, incarnation), at):
                         return there
                 at = None
+            run = state.run
             if message_id is not None:
                 run_id = await archived_run(self._services.store, state, slot.id, message_id)
                 run_id = run_id or run_of_message(slot.id, state, message_id)
-            if (
-                run_id is None
-                and message_id is None
-                and state.run is not None
-                and not state.run.over
-            ):
+            elif run_id is None and run is not None and not run.over:
                 # The current one is meant, and not those that are queued behind it
                 # (test_who_waits_at_another_host_gets_the_outcome_when_it_is_there).
-                run_id = state.run.run_id
-                look = replace(look, run_id=run_id)
-            if run_id is not None and (state.run is None or state.run.run_id != run_id):
+                run_id = run.run_id
+            look = replace(look, run_id=run_id, incarnation=incarnation)
+            if run_id is not None and (run is None or run.run_id != run_id):
                 if message_id is not None and run_named_by(message_id) == run_id:
                     # Race: the run may have begun between the two looks at the store
                     # (test_a_run_that_begins_between_two_looks_at_the_store_has_its_outcome).
-                    message_id, look = None, replace(look, message_id=None, run_id=run_id)
+                    message_id, look = None, replace(look, message_id=None)
                     continue
                 return last_outcome(agent, await reads.after(run_id, incarnation), row.last_seq)
             # A run that is named and over has its outcome, though messages are queued behind it
             # (test_who_asks_for_a_run_that_is_over_is_told_though_a_message_is_queued_behind_it).
-            is_it_over = run_id is not None and state.run is not None and state.run.over
-            if is_it_over or ((run_id is not None or message_id is None) and has_outcome(state)):
+            is_it_over = run_id is not None and run is not None and run.over
+            is_queued = message_id is not None and run_id is None
+            if is_it_over or (not is_queued and has_outcome(state)):
                 return last_outcome(agent, state, row.last_seq)
             goes_on = activates and index_status_of(state) in GOES_ON
             if self._watch is None:
@@ -331,13 +327,10 @@ class StoredQueries(Looks[AgentSlot]):
                     activates = False  # a host that fits goes on with it
                 except NOT_HERE:  # another host has it by now
                     await asyncio.sleep(POLL)  # or it lost it just now: not again and again
-            elif (
-                row.host is not None
-                and not (message_id is not None and run_id is None)
-                and (held := held_outcome(agent, state, row.last_seq)) is not None
-            ):
-                return held
             else:
+                is_held = row.host is not None and not is_queued
+                if is_held and (held := held_outcome(agent, state, row.last_seq)):
+                    return held
                 await self._watch.changed(row, hints)
 
     async def _wait_here(

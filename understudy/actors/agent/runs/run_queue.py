@@ -47,7 +47,7 @@ def request(slot: AgentSlot, request: RunRequest) -> None:
     """
     activation, message_id = slot.current, request.message_id
     options_of(request.choices, activation.agent)
-    if is_known(slot, message_id):
+    if is_known(slot, message_id) or run_of(slot, message_id) is not None:
         # What the first future brought may be old by now: the run has gone on
         # (test_a_message_id_sent_again_brings_the_outcome_of_its_run_as_it_stands_now).
         _wait_for_run_of(slot, request)

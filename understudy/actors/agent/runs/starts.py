@@ -189,14 +189,14 @@ def _run_recorded(slot: AgentSlot) -> StopSignal | None:
 def continue_run(slot: AgentSlot) -> None:
     """Continue the open run where it is."""
     runner, ledger = slot.current.agent.runner, slot.current.ledger
-    environment = slot.environment_to_continue()
+    environment = slot.environment(continues=True)
     _run(slot, Phase.RUNNING, runner.go_on(ledger, environment=environment))
 
 
 def stop_run(slot: AgentSlot, signal: StopSignal) -> None:
     """End the open run, which no run task has now, by a stop signal."""
     runner, ledger = slot.current.agent.runner, slot.current.ledger
-    environment = slot.environment_to_continue()
+    environment = slot.environment(continues=True)
     _run(slot, Phase.RUNNING, runner.stop(ledger, signal, environment=environment))
 
 
