@@ -170,7 +170,8 @@ class Emitted(NamedTuple):
     seq: int | None
     events: tuple[AgentEvent, ...]
     behind: int | None = None
-    """Of an event of another host: the number of the last record before it there."""
+    """Of an event of another host: the number of the last record before it there. Without an event
+    it says that the store has records up to this number."""
 
     @property
     def needs(self) -> int:
@@ -197,10 +198,6 @@ class EventSink(ABC):
     @abstractmethod
     def _put(self, emitted: Emitted) -> None:
         """Take what is emitted."""
-
-    def _catch_up(self, seq: int) -> None:
-        """The store has records up to this number. By default they are not wanted."""
-        return
 
     @abstractmethod
     def _end(self) -> None:
@@ -237,7 +234,7 @@ class EventLog:
     def catch_up(self, seq: int) -> None:
         """The store has records up to this number: emit those that were not emitted here."""
         for subscription in self._subscriptions:
-            subscription._catch_up(seq)
+            subscription._put(Emitted(None, (), seq))
 
     def emit_of_other_host(self, behind: int, event: Event | EventsDropped) -> None:
         """Emit an event that has no record, and came behind this record at another host."""
@@ -436,7 +433,8 @@ class Subscription(Stream[AgentEvent], EventSink):
             if is_behind:  # another host has written the records before it
                 self._held = deque()
             if self._held is not None:
-                self._held.append(emitted)
+                if emitted.events or emitted.seq is not None:
+                    self._held.append(emitted)
                 self._count_deltas(emitted.events)
             elif not self._is_void(emitted):
                 self._count_deltas(emitted.events)
@@ -449,7 +447,7 @@ class Subscription(Stream[AgentEvent], EventSink):
     def _is_void(self, emitted: Emitted) -> bool:
         """Whether the reply that it is a part of has ended, by a record that came first."""
         behind = emitted.behind
-        event = None if behind is None else emitted.events[0].event
+        event = emitted.events[0].event if emitted.events else None
         if behind is None or not isinstance(event, _OF_A_REPLY):
             return False
         path = event.agent_path  # what ends the reply of an agent ends those of agents inside it
@@ -492,13 +490,6 @@ class Subscription(Stream[AgentEvent], EventSink):
             if isinstance(event, _ENDS_A_REPLY) and each.seq is not None:
                 self._reply_ends[event.agent_path] = each.seq
         self._buffer.extend(events)
-
-    def _catch_up(self, seq: int) -> None:
-        with self._lock:
-            if self._held is not None or seq <= self._after or self._ended:
-                return
-            self._held, after = deque(), self._after
-        self._read(after, self._stored_events_read)
 
     def _add(self, emitted: Emitted) -> None:
         seq, events, _ = emitted

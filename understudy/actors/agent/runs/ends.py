@@ -21,7 +21,7 @@ from understudy.actors.agent.runs import (
 )
 from understudy.actors.agent.slot import AgentSlot, Waiter, waits_for
 from understudy.errors import JournalFailed, RecordRefused, UnderstudyError
-from understudy.journal import has_next_run
+from understudy.journal import has_next_run, rest_status
 from understudy.journal.index_status import is_held
 from understudy.loop_actors.future import refuse
 from understudy.outcomes import Completed, Interrupted, Outcome, Paused, Waiting
@@ -157,7 +157,7 @@ def _refuse_run(slot: AgentSlot, crash: BaseException, begins: Beginning | None)
             if suspended is not None:
                 slot.set_status(status_after(suspended))
             elif waiting:
-                slot.set_status(recovery.status_without_run(slot))
+                slot.set_status(Status(rest_status(activation.state)))
             else:
                 slot.set_status(Status.FAILED)
     finally:

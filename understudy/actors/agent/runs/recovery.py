@@ -56,11 +56,11 @@ def settle_status(slot: AgentSlot) -> None:
     if slot.inbox:  # a message waits for a look at the store, and may begin a run
         return
     if run is None or slot.services.closing:
-        slot.set_status(status_without_run(slot))
+        slot.set_status(Status(rest_status(slot.state)))
     elif run.quarantined is not None:
         slot.set_status(Status.FAILED)
     else:
-        slot.set_status(_suspended_status(slot) or status_without_run(slot))
+        slot.set_status(_suspended_status(slot) or Status(rest_status(slot.state)))
 
 
 def _suspended_status(slot: AgentSlot) -> Status | None:
@@ -72,11 +72,6 @@ def _suspended_status(slot: AgentSlot) -> Status | None:
     if state.pause is not None:
         return Status.PAUSED
     return Status.WAITING if is_at_rest and is_waiting(state) else None
-
-
-def status_without_run(slot: AgentSlot) -> Status:
-    """The status that an agent rests in while no run of it is open."""
-    return Status(rest_status(slot.current.state))
 
 
 def is_fruitless(slot: AgentSlot, run: RunState) -> bool:

@@ -117,20 +117,17 @@ def start_retry(slot: AgentSlot, retry: Retry, run_id: str) -> None:
 
 def fitting(slot: AgentSlot, turn: list[QueuedMessage]) -> list[QueuedMessage]:
     """As many of the first messages of a turn as fit into the first record of one run."""
-    while len(turn) > 1 and not _fit_one_record(slot, turn):
-        turn = turn[:-1]
+    while len(turn) > 1:
+        merged = ModelRequest(parts=[part for queued in turn for part in queued.message.parts])
+        ids = "".join(queued.message_id for queued in turn)
+        record = MessageQueued(message_id=ids, message=merged, steer=False, self_sent=False)
+        try:
+            slot.current.ledger.check(record, spare=RECORD_BYTES + 8 * len(turn))
+        except RecordRefused:
+            turn = turn[:-1]
+        else:
+            break
     return turn
-
-
-def _fit_one_record(slot: AgentSlot, turn: list[QueuedMessage]) -> bool:
-    merged = ModelRequest(parts=[part for queued in turn for part in queued.message.parts])
-    ids = "".join(queued.message_id for queued in turn)
-    record = MessageQueued(message_id=ids, message=merged, steer=False, self_sent=False)
-    try:
-        slot.current.ledger.check(record, spare=RECORD_BYTES + 8 * len(turn))
-    except RecordRefused:
-        return False
-    return True
 
 
 async def _begin(
