@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.agents import Held, completed, desk, interrupted
+from tests.support.agents import Held, by_turn, completed, desk, interrupted, results
 from tests.support.held_commits import HeldCommits
 from tests.support.hosts import (
     Stopping,
@@ -28,6 +28,7 @@ from tests.support.postgres import Hosts
 from understudy import (
     Agent,
     Completed,
+    Interrupt,
     Outcome,
     Paused,
     Runtime,
@@ -35,7 +36,10 @@ from understudy import (
     SimulatedClock,
     Status,
     Stopped,
+    ToolContext,
     call,
+    respond,
+    tool,
 )
 from understudy.actors import Future
 from understudy.errors import NotInterrupted, UnknownAgent, UnknownMessage
@@ -396,3 +400,37 @@ async def test_a_cancel_behind_a_run_that_withdraws_one_that_asks_just_now(
         assert type(stopped) is Stopped
         assert found is not None
         assert found.run_id == stopped.run_id != asked.run_id
+
+
+async def test_a_request_is_answered_at_another_host_while_its_run_goes_on(hosts: Hosts) -> None:
+    """J70: the answer waits until the run has come to rest, as one at the run's own host does."""
+    held, tokens = Held(), list[str]()
+
+    @tool
+    async def delivery(ctx: ToolContext) -> str:
+        tokens.append(await ctx.token("shipped"))
+        await ctx.wait_for("shipped", timeout=60)
+        await held.wait()
+        return "delivered"
+
+    @tool
+    async def ask(ctx: ToolContext) -> str:
+        if ctx.resume_value is None:
+            raise Interrupt("Which?")
+        return str(ctx.resume_value)
+
+    agent = Agent("desk", by_turn([call("delivery"), call("ask")], "done"), tools=[delivery, ask])
+    async with (
+        opened(host(hosts, "here"), agent) as first,
+        opened(host(hosts, "there"), agent) as second,
+    ):
+        ref = first.spawn("desk", "t")
+        (request,) = interrupted(await soon(ref.run("go"))).requests
+        assert await soon(first.resolve(tokens[0], "here"))
+        await soon(held.entered.wait())
+        answer = second.get("t").resume({request.id: respond("this")})
+        await until(lambda: bool(posts(hosts)))
+        await soon(second.get("t").cancel_message("none"))  # the owner has read what was before it
+        held.release.set()
+        told = [part.content for part in results(completed(await soon(answer)).state)]
+        assert told == ["delivered", "this"]

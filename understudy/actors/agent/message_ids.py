@@ -16,12 +16,11 @@ from understudy.actors.agent.messages import (
     AgentMessage,
     Cancel,
     CancelMessage,
-    Expecting,
-    FromHost,
     Retry,
     RunRequest,
     Send,
     WaitOutcome,
+    asked_in,
 )
 from understudy.actors.agent.slot import AgentSlot
 from understudy.errors import JournalFailed, UsageError
@@ -153,9 +152,7 @@ def must_look_up(slot: AgentSlot, message: AgentMessage) -> bool:
     If so, the store is asked now. The message waits in the inbox, and all that are behind it: what
     a caller asks for is done in its order.
     """
-    state, asked = slot.state, message
-    while isinstance(asked, Expecting | FromHost):
-        asked = asked.message
+    state, asked = slot.state, asked_in(message)
     message_id = _id_in(asked)
     if message_id is None or is_known(slot, message_id) or run_of(slot, message_id) is not None:
         return False

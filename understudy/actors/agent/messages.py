@@ -369,6 +369,13 @@ AgentMessage = (
 )
 
 
+def asked_in(message: AgentMessage) -> AgentMessage:
+    """What a message asks for, whoever has posted it, and whatever it expects of the agent."""
+    while isinstance(message, Expecting | FromHost):
+        message = message.message
+    return message
+
+
 def is_guess(message: AgentMessage) -> bool:
     """Whether a message comes with a token that may be a guess."""
     given = message.given if isinstance(message, AnswerWait) else None

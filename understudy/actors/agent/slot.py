@@ -192,7 +192,6 @@ class AgentSlot:
                 on_read(error)
 
         def ended(task: asyncio.Task[None]) -> None:
-            reading.discard(task)
             if task.cancelled():  # the runtime stops, perhaps before the task has begun
                 on_read(None)
 
@@ -200,12 +199,12 @@ class AgentSlot:
             if self.log.is_closed:  # the runtime has stopped, and its loop is the application's
                 on_read(None)
                 return
-            task = loop.create_task(read(), name=f"events of {self.id}")
-            reading.add(task)
+            task = self.services.start_task(read(), f"events of {self.id}")
             task.add_done_callback(ended)
 
-        loop, reading = self.services.loop, self.services.tasks
-        if not call_on(loop, begin):  # the runtime has stopped, and its loop is closed
+        if not call_on(
+            self.services.loop, begin
+        ):  # the runtime has stopped, and its loop is closed
             on_read(None)
 
     # ------------------------------------------------------------------- on the loop

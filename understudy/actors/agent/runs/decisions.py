@@ -8,9 +8,9 @@ from understudy.actors.agent.messages import (
     AgentMessage,
     AnswerWait,
     Decide,
-    Expecting,
     RecordFact,
     Resume,
+    asked_in,
 )
 from understudy.actors.agent.phase import Phase
 from understudy.actors.agent.replies import answer_when_durable, check_known
@@ -27,10 +27,10 @@ def must_wait(slot: AgentSlot, message: AgentMessage) -> bool:
 
     Race: who has read of a request answers it, while its run task has not ended yet, or goes on
     because of another answer, or with a call beside it. The answer waits in the inbox until the
-    run has come to rest (test_a_request_that_is_listed_can_be_answered_at_any_moment).
+    run has come to rest (test_a_request_that_is_listed_can_be_answered_at_any_moment,
+    test_a_request_is_answered_at_another_host_while_its_run_goes_on).
     """
-    if isinstance(message, Expecting):
-        message = message.message
+    message = asked_in(message)
     if not isinstance(message, (Resume, Decide)) or slot.phase is not Phase.RUNNING:
         return False
     decisions = message.decisions
