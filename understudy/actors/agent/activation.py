@@ -315,7 +315,8 @@ async def _give_back(agent_id: str, services: RuntimeServices[Any, Any]) -> None
     (test_an_agent_that_is_handed_over_to_a_host_that_does_not_make_it_is_free_again). The others
     are told: one of them may run it (test_a_run_that_is_given_back_goes_on_where_it_can).
     """
-    if not services.placement.is_shared:
+    shared = services.shared_store
+    if shared is None:
         return
     stored = await services.store.find_agent(agent_id)
     if stored is not None and stored.host == services.host:
@@ -327,9 +328,7 @@ async def _give_back(agent_id: str, services: RuntimeServices[Any, Any]) -> None
             last_seq=stored.last_seq,
         )
         await services.store.release(owned)
-        shared = services.shared_store
-        if shared is not None:
-            await shared.send([Sent(None, str(Hint("left")))])
+        await shared.send([Sent(None, str(Hint("left")))])
 
 
 @dataclass(frozen=True, slots=True)

@@ -366,10 +366,7 @@ class AgentActor(LoopActor):
             case Delete():
                 self._delete(message)
             case Expecting(expectation=expectation, message=expecting):
-                name, wanted = slot.current.agent.name, expectation.agent.name
-                if name != wanted and not expectation.is_met:
-                    raise OtherAgent(agent_id=slot.id, agent=name, wanted=wanted)
-                expectation.is_met = True
+                expectation.check(slot.id, slot.current.agent.name)
                 self._handle(expecting)
             case FromHost(message=posted, accepted=accepted, expects=expects):
                 name = slot.current.agent.name

@@ -179,8 +179,7 @@ class Directory:
     def hold(self, slot: AgentSlot) -> None:
         """Keep the slot: its ref may be gone by now, and the next `get` must find this slot."""
         with self._lock:
-            if slot.id not in self._slots:
-                self._keep(slot)
+            self._keep(slot)
 
     def drop(self, slot: AgentSlot) -> None:
         """Stop keeping the slot."""

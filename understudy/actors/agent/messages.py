@@ -14,6 +14,7 @@ from understudy.actors.agent.planner import PlanChange
 from understudy.agent.agent import Agent
 from understudy.agent.decisions import Decisions
 from understudy.agent.run_environment import RunOptions
+from understudy.errors import OtherAgent
 from understudy.loop_actors.future import Future
 from understudy.models.messages import StoredRequest
 from understudy.outcomes import Outcome
@@ -310,6 +311,17 @@ class Expectation:
     """The definition. Whether the store has another one is known only once the agent is read."""
     is_met: bool = False
     """The agent had that definition: from now on the ref addresses the id, as any other."""
+
+    def check(self, agent_id: str, name: str) -> None:
+        """Check that the agent of this id, whose definition has this name, is the one.
+
+        Raises:
+            OtherAgent: if it is not.
+
+        """
+        if not self.is_met and name != self.agent.name:
+            raise OtherAgent(agent_id=agent_id, agent=name, wanted=self.agent.name)
+        self.is_met = True
 
 
 @dataclass(frozen=True, slots=True)

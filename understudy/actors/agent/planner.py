@@ -60,12 +60,8 @@ class PlanChange:
         return change(self.id)
 
 
-@dataclass(frozen=True, slots=True)
-class _Coming:
-    """Something that is due, and what records it."""
-
-    due: datetime
-    record: Callable[[], object]
+_Coming = tuple[datetime, Callable[[], object]]
+"""Something that is due: when, and what records it."""
 
 
 class Plans:
@@ -101,16 +97,16 @@ class Plans:
         for message in plans.timed.values():
             if message.due is not None and message.due <= now:
                 record = MessageDue(message_id=message.message_id, at=now)
-                coming.append(_Coming(message.due, partial(self._ledger.record, record)))
+                coming.append((message.due, partial(self._ledger.record, record)))
         has_message = bool(coming)
         for schedule in plans.schedules.values():
             if not schedule.paused and schedule.next_due is not None and schedule.next_due <= now:
                 coming.extend(self._occurrences(schedule, schedule.next_due, now))
         # One plan may rest on another
         # (test_what_is_overdue_comes_in_the_order_of_its_times).
-        coming.sort(key=lambda each: each.due)
-        for each in coming:
-            each.record()
+        coming.sort(key=lambda each: each[0])
+        for _, record_it in coming:
+            record_it()
         return has_message
 
     def check_room(self) -> None:
@@ -210,10 +206,10 @@ class Plans:
             then = times[0] if times else following[-1]
             since = first if first < missed_until else None
             record = Occurred(occurrence=missed, since=since, next_due=then, at=now)
-            yield _Coming(missed_until, partial(self._ledger.record, record))
+            yield (missed_until, partial(self._ledger.record, record))
         for due, then in zip(times, following, strict=False):
             occurrence = Occurrence(schedule_id=schedule.id, due=due)
-            yield _Coming(due, partial(self._occur, occurrence, then, self._new_id()))
+            yield (due, partial(self._occur, occurrence, then, self._new_id()))
 
     def _occur(
         self, occurrence: Occurrence, next_due: datetime | None, message_id: str

@@ -128,23 +128,18 @@ async def mark_restored(store: Store, clock: Clock) -> None:
     async for stored in store.agents():
         if stored.index_status not in open_ones and stored.due is None and stored.damage is None:
             continue
-        if stored.damage is not None:
-            _log_unreadable(stored.agent_id, stored.damage)
-            continue
         marked = Imported(at=clock.now(), agent_id=stored.agent_id, incarnation=stored.incarnation)
         try:
+            if stored.damage is not None:
+                raise stored.damage
             await _append(store, stored.agent_id, stored.agent, [marked])
         except (SchemaVersionError, StoreDamaged) as error:  # nothing can activate it, either
-            _log_unreadable(stored.agent_id, error)
-
-
-def _log_unreadable(agent_id: str, error: Exception) -> None:
-    logger.error(
-        "agent %r of a restored store cannot be read: %s",
-        agent_id,
-        error,
-        extra=log_extra(agent_id),
-    )
+            logger.error(
+                "agent %r of a restored store cannot be read: %s",
+                stored.agent_id,
+                error,
+                extra=log_extra(stored.agent_id),
+            )
 
 
 async def _append(

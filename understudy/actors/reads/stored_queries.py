@@ -167,14 +167,14 @@ class StoredQueries(Looks[AgentSlot]):
             OtherAgent: if it has another one.
 
         """
-        if expectation is None or expectation.is_met:
+        if expectation is None:
             return
-        wanted = expectation.agent.name
-        if name != wanted:
+        try:
+            expectation.check(slot.id, name)
+        except OtherAgent:
             if slot.phase is Phase.PASSIVE:
                 self._services.settle_definition(slot, None)
-            raise OtherAgent(agent_id=slot.id, agent=name, wanted=wanted)
-        expectation.is_met = True
+            raise
 
     async def _definition(self, slot: AgentSlot, name: str, state: AgentState) -> Agent:
         agent = self._services.definition(name)

@@ -32,23 +32,19 @@ class Watch:
 
     def __init__(self, store: StoreReads, start_task: StartTask) -> None:
         self._store = store
-        self._watched: dict[str, list[OnRow]] = {}
+        self._watched: set[tuple[str, OnRow]] = set()
         self._lookout = Lookout("what other hosts do", self._period, self._look, start_task)
         self.hints: int = 0
         """How many hints other hosts have given."""
 
     def add(self, agent_id: str, on_row: OnRow) -> None:
         """Call the function at each look from now on, until `remove`."""
-        self._watched.setdefault(agent_id, []).append(on_row)
+        self._watched.add((agent_id, on_row))
         self._lookout.begin()
 
     def remove(self, agent_id: str, on_row: OnRow) -> None:
         """Call the function at no look any more."""
-        there = self._watched.get(agent_id, [])
-        if on_row in there:
-            there.remove(on_row)
-        if not there:
-            self._watched.pop(agent_id, None)
+        self._watched.discard((agent_id, on_row))
 
     def look_now(self) -> None:
         """Do not wait for the next look."""
@@ -84,11 +80,10 @@ class Watch:
 
     async def _look(self, is_hinted: bool) -> None:
         watched = list(self._watched)
-        if not watched:
-            return
-        rows = {row.agent_id: row for row in await self._store.find_agents(watched)}
-        for agent_id in watched:
-            for on_row in list(self._watched.get(agent_id, ())):
+        if watched:
+            found = await self._store.find_agents({agent_id for agent_id, _ in watched})
+            rows = {row.agent_id: row for row in found}
+            for agent_id, on_row in watched:
                 on_row(rows.get(agent_id))
 
 
