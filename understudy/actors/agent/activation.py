@@ -178,12 +178,6 @@ class Activation(JournalledAgent):
         stays = self.notifying or has_deps or not self.agent.definition.movable
         return entry._replace(takeable=False) if stays else entry
 
-    def write_last_checkpoint(self) -> None:
-        """The agent leaves memory: keep what the next activation begins from, if worth it."""
-        if self.asked_to(Delete, Compact):
-            return  # it would be deleted at once
-        self.journal.write_last_checkpoint()
-
     def on_durable(self, seq: int) -> None:
         """The records up to this number are durable: emit their events."""
         self.ledger.tell_until(seq)

@@ -274,7 +274,11 @@ class AgentActor(LoopActor):
         try:
             do()
         except RunAbandoned:
-            self._activate_again()
+            # Activate it again at once, in a new epoch. Its callers go on waiting, and the next
+            # activation does what was requested of this one.
+            self._slot.current.is_given_up = True
+            self._slot.inbox.append(WaitOutcome(Future()))
+            self._passivate("lost")
         except JournalFailed as error:
             self._lose_store(error)
 
@@ -360,11 +364,11 @@ class AgentActor(LoopActor):
                 answer_when_durable(slot, future, None)
             case AnswerWait():
                 decisions.answer_wait(slot, message)
-            case Passivate() | Compact():
+            case Passivate() | Compact() | Delete():
                 slot.current.leaving += (message,)
+                if isinstance(message, Delete) and slot.phase.has_run_task:
+                    control.cancel(slot, Cancel(message.signal, Future()))
                 self._passivate_if_requested()
-            case Delete():
-                self._delete(message)
             case Expecting(expectation=expectation, message=expecting):
                 expectation.check(slot.id, slot.current.agent.name)
                 self._handle(expecting)
@@ -392,20 +396,10 @@ class AgentActor(LoopActor):
 
     # ------------------------------------------------------------------ passivating
 
-    def _delete(self, delete: Delete) -> None:
-        """Deletion needs a passive agent: cancel the current run. What is queued goes with it."""
-        slot = self._slot
-        slot.current.leaving += (delete,)
-        if slot.phase.has_run_task:
-            control.cancel(slot, Cancel(delete.signal, Future()))
-        self._passivate_if_requested()
-
     def _passivate_if_requested(self) -> None:
         """Once no run task is under way: however the one ended that the caller waited for."""
         activation, slot = self._slot.activation, self._slot
-        if slot.phase is not Phase.IDLE or activation is None:
-            return
-        if not activation.leaving:
+        if slot.phase is not Phase.IDLE or activation is None or not activation.leaving:
             return
         if slot.services.closing:
             self._passivate("closing")
@@ -452,16 +446,6 @@ class AgentActor(LoopActor):
             return
         for task in await slot.services.abandoned.cancel(tasks):
             slot.services.abandoned.add(task, f"a message to the middleware of agent {slot.id!r}")
-
-    def _activate_again(self) -> None:
-        """The run task is abandoned: passivate, and activate the agent at once in a new epoch.
-
-        Its callers go on waiting, and the next activation does what was requested of this one.
-        """
-        slot, activation = self._slot, self._slot.current
-        activation.is_given_up = True
-        slot.inbox.append(WaitOutcome(Future()))
-        self._passivate("lost")
 
     def _lose_store(self, error: JournalFailed) -> None:
         """Passivate at once: what is in memory may be ahead of the store. Waiters get the error.

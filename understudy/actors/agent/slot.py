@@ -11,6 +11,7 @@ import contextvars
 import logging
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from functools import partial
 from types import MappingProxyType
 from typing import Any, NamedTuple, TypeVar
 
@@ -35,6 +36,8 @@ from understudy.actors.agent.factory import MadeAtActivation
 from understudy.actors.agent.messages import (
     AgentKey,
     AgentMessage,
+    Compact,
+    Delete,
     OnRun,
     is_guess,
     query_in,
@@ -175,11 +178,7 @@ class AgentSlot:
 
     def subscribe(self, after: int, view: RecordView = agent_events_of) -> Subscription:
         """Its events after a number, in this view, then those to come."""
-
-        def read(after: int, on_read: OnEventsRead) -> None:
-            self._read_events(after, on_read, view)
-
-        loop = self.services.loop
+        read, loop = partial(self._read_events, view=view), self.services.loop
         subscription = self.log.subscribe(after, read, loop=loop, keeps=self, view=view)
         call_on(loop, self.services.looks.follow_events, self)
         return subscription
@@ -433,7 +432,8 @@ class AgentSlot:
         if activation is not None:
             self.services.tell_due(self.id, activation.state.next_due)
             activation.ledger.outlives_run = False
-            activation.write_last_checkpoint()
+            if not activation.asked_to(Delete, Compact):  # it would be deleted at once
+                activation.journal.write_last_checkpoint()
             if activation.is_given_up:  # the next activation does what was asked of this one
                 self.inbox += activation.leaving
                 activation.leaving = ()
