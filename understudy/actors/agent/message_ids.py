@@ -22,6 +22,7 @@ from understudy.actors.agent.messages import (
     WaitOutcome,
     asked_in,
 )
+from understudy.actors.agent.run_outcomes import own_run
 from understudy.actors.agent.slot import AgentSlot
 from understudy.errors import JournalFailed, UsageError
 from understudy.journal import StoreReads
@@ -80,20 +81,14 @@ def run_of(slot: AgentSlot, message_id: str | None) -> str | None:
     begins = slot.current.beginning
     if begins is not None and message_id in begins.message_ids:
         return begins.run_id
-    return _own_run(slot, message_id) or _looked_up(slot, message_id)
+    return own_run(slot.state, message_id) or _looked_up(slot, message_id)
 
 
 def is_known(slot: AgentSlot, message_id: str) -> bool:
     """Whether a message of this id is recorded: in the queue, or taken by a run."""
     if message_id in slot.state.message_ids:
         return True
-    return (_own_run(slot, message_id) or _looked_up(slot, message_id)) is not None
-
-
-def _own_run(slot: AgentSlot, message_id: str) -> str | None:
-    """The id of the open or last run, if it has begun by a message with the id of that run."""
-    run = slot.state.run
-    return run.run_id if run is not None and run.run_id == run_named_by(message_id) else None
+    return (own_run(slot.state, message_id) or _looked_up(slot, message_id)) is not None
 
 
 def _looked_up(slot: AgentSlot, message_id: str) -> str | None:
@@ -104,18 +99,16 @@ def _looked_up(slot: AgentSlot, message_id: str) -> str | None:
 async def archived_run(
     store: StoreReads, state: AgentState, agent_id: str, id: str, *, is_for_outcome: bool = True
 ) -> str | None:
-    """The id of the run that took a message whose id is not in the state; None if none did.
+    """The id of the run that took a message of which the state has nothing; None if none did.
 
     Raises:
         UsageError: if it is to be known for the outcome of that run, and cannot be: `run` has made
             the id, and the first records of the agent are compacted away.
 
     """
-    if id in state.message_ids or id in state.refused:
+    if id in state.message_ids or id in state.refused or own_run(state, id) is not None:
         return None
     own = run_named_by(id)
-    if own is not None and state.run is not None and state.run.run_id == own:
-        return own
     found = await recorded_runs(store, agent_id) if own is not None else RecordedRuns()
     if own in found.ids:
         return own

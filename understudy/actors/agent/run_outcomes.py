@@ -110,8 +110,8 @@ def run_of_message(agent_id: str, state: AgentState, message_id: str) -> str | N
     """
     if message_id in state.refused:
         raise refusal(agent_id, state, message_id)
-    run, own = state.run, run_named_by(message_id)
-    if run is not None and run.run_id == own:
+    own = own_run(state, message_id)
+    if own is not None:
         return own
     if message_id not in state.message_ids:
         raise UnknownMessage(agent_id=agent_id, message_id=message_id)
@@ -122,6 +122,12 @@ def run_of_message(agent_id: str, state: AgentState, message_id: str) -> str | N
             "or cancel the message first"
         )
     return None if taken is None else taken.run_id
+
+
+def own_run(state: AgentState, message_id: str) -> str | None:
+    """The id of the open or last run, if it has begun by a message with the id of that run."""
+    run = state.run
+    return run.run_id if run is not None and run.run_id == run_named_by(message_id) else None
 
 
 def refusal(agent_id: str, state: AgentState, message_id: str) -> Exception:
