@@ -7,7 +7,7 @@ import contextlib
 import logging
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 import pykka
 
@@ -44,6 +44,7 @@ from understudy.actors.agent.messages import (
 from understudy.actors.agent.phase import Phase
 from understudy.actors.agent.replies import (
     answer_when_durable,
+    answer_with,
     as_exception,
     notify,
     record_files,
@@ -223,20 +224,11 @@ class AgentActor(LoopActor):
 
     async def _unless_leaving(self, work: Coroutine[Any, Any, T], what: str) -> T:
         """Do it, unless the agent is to leave memory at once: then what goes on is abandoned."""
-        slot = self._slot
-
-        async def call() -> tuple[T | None, BaseException | None]:
-            try:
-                return await work, None
-            except (asyncio.CancelledError, GeneratorExit):
-                raise
-            except BaseException as error:  # a SystemExit that leaves a task ends the loop
-                return None, error
-
+        slot, done = self._slot, Future[T]()
         self._leaving = self.loop.create_future()
         if self._is_leaving:
             self._leaving.set_result(None)
-        calls = slot.services.start_task(call(), f"{what} of {slot.id}")
+        calls = answer_with(slot, done, lambda: work)
         either: tuple[asyncio.Future[Any], ...] = (calls, self._leaving)
         try:
             await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
@@ -244,10 +236,7 @@ class AgentActor(LoopActor):
             calls.cancel()
             raise
         if calls.done():
-            result, error = calls.result()
-            if error is not None:
-                raise error
-            return cast("T", result)
+            return done.get()
         for task in await slot.services.abandoned.cancel([calls]):
             slot.services.abandoned.add(task, f"{what} of agent {slot.id!r}")
         raise runtime_stopped(slot.id) if slot.services.closing else UnknownAgent(agent_id=slot.id)
