@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from understudy.errors import Fenced, StoreConflict
 from understudy.journal.contracts import NO_TIME, Batch, Refusal, time_number
-from understudy.journal.postgres import call_keys, feed_sql, sql
+from understudy.journal.postgres import feed_sql, sql
 from understudy.journal.postgres.asks import put_asks
 from understudy.journal.postgres.sql import Fetch
+from understudy.journal.sql_backend import refusal
 
 MAX_STATEMENT_BYTES = 32 * 1024 * 1024
 """No further batch is added to a statement that is larger already; the protocol's limit is 1 GB."""
@@ -74,8 +74,6 @@ def add_batches(
         runs = batches[place - 1].message_runs
         if runs is not None:
             fetch(sql.ADD_MESSAGE_RUNS, [keys[place - 1], [*runs], [*runs.values()]])
-        if batches[place - 1].key_ends:
-            call_keys.end(fetch, keys[place - 1], batches[place - 1])
     told = [batches[place - 1] for place in sorted(accepted) if batches[place - 1].feed]
     if told:
         fetch(feed_sql.ADD_TO_FEED, _feed_columns(told))
@@ -156,17 +154,6 @@ def _feed_columns(batches: Sequence[Batch]) -> list[list[Any]]:
 def _refusal(batch: Batch, row: tuple[Any, ...] | None, *, own_id: int) -> Refusal:
     """Why a batch was not added, by the agent's row of `sql.REFUSED_AGENTS`."""
     if row is None:
-        return Fenced(agent_id=batch.agent_id, why="the store has no such agent")
-    _, incarnation, epoch, last_seq, deleted, owner, host = row
-    if deleted:
-        return Fenced(agent_id=batch.agent_id, why="it was deleted")
-    if incarnation != batch.incarnation:
-        why = f"its incarnation is {incarnation} by now, not {batch.incarnation}"
-        return Fenced(agent_id=batch.agent_id, why=why)
-    if epoch != batch.epoch:
-        by = "" if host is None else f" by {host!r}"
-        why = f"it was claimed{by} in epoch {epoch}, after epoch {batch.epoch}"
-        return Fenced(agent_id=batch.agent_id, why=why)
-    if owner != own_id:
-        return Fenced(agent_id=batch.agent_id, why="this runtime has released or lost it")
-    return StoreConflict(agent_id=batch.agent_id, expected=last_seq + 1, got=batch.first_seq)
+        return refusal(batch, None)
+    _, *there, owner, host = row
+    return refusal(batch, there, claimer=host, is_own=owner == own_id)

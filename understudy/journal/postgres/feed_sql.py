@@ -63,10 +63,5 @@ FEED_STATE = f"""
 SELECT feed, floor_xid, floor, {_XMIN}, coalesce((SELECT max(xid) FROM feed) >= {_XMIN}, false)
 FROM feed_state WHERE is_on"""  # noqa: S608
 
-_NAMED = "SELECT xid, no, agent_id, definition, seq, at, kind, version, ''::bytea FROM feed"
-NAMED_ROW = f"{_NAMED} WHERE xid = %s AND no = %s"
-LAST_ROW = f"{_NAMED} WHERE xid < {_XMIN} ORDER BY xid DESC, no DESC LIMIT 1"
-
-READ_FEED = f"""
-SELECT xid, no, agent_id, definition, seq, at, kind, version, payload FROM feed
-WHERE (xid, no) > (%s, %s) AND xid < {_XMIN} ORDER BY xid, no LIMIT %s"""  # noqa: S608
+LAST_ROW = f"FROM feed WHERE xid < {_XMIN} ORDER BY xid DESC, no DESC LIMIT 1"
+FEED_ROWS = f"FROM feed WHERE (xid, no) > (%(xid)s, %(no)s) AND xid < {_XMIN} ORDER BY xid, no"

@@ -21,15 +21,14 @@ from understudy.errors import (
     UsageError,
 )
 from understudy.journal.backend import ALL_KEPT, Kept
-from understudy.journal.call_keys import KeyTaking, KeyUse
-from understudy.journal.checkpoints import Checkpoint
 from understudy.journal.contracts import (
     Batch,
     Durability,
     Owned,
     check_durability,
 )
-from understudy.journal.sqlite import call_keys, checkpoints, feed, writer
+from understudy.journal.sql_backend import Rows, Values, sqlite_query
+from understudy.journal.sqlite import feed, writer
 from understudy.journal.sqlite.connection import connect_writer
 from understudy.journal.sqlite.errors import UNREADABLE, damaged, is_io_error, store_error
 from understudy.journal.sqlite.lock import Watermark
@@ -223,22 +222,23 @@ class SqliteBackend(SqliteReader):
         return owned
 
     def append(self, batch: Batch) -> None:
-        self._run(writer.append, batch, self._mark)
+        key = self._run(writer.append, batch, self._mark)
+        if batch.key_ends:
+            self._end_keys(key, batch)
         if batch.feed:
             self._run(feed.add, batch.agent_id, batch.feed)
-        self._marked = True
-
-    def compact(self, batch: Batch) -> None:
-        self._run(writer.compact, batch, self._mark)
         self._marked = True
 
     def release(self, owned: Owned) -> bool:
         return self._run(writer.release, owned)
 
     def delete(self, agent_id: str) -> bool:
-        existed = self._run(writer.delete, agent_id, self._mark)
-        self._marked |= existed
-        return existed
+        key = self._run(writer.delete, agent_id, self._mark)
+        if key is None:
+            return False
+        self._forget(key)
+        self._marked = True
+        return True
 
     def turn_feed(self, on: bool) -> None:
         self._run(feed.turn, on)
@@ -250,23 +250,11 @@ class SqliteBackend(SqliteReader):
     def trim_feed(self, before: datetime, keep: int) -> None:
         self._run(feed.trim, before, keep)
 
-    def write_checkpoint(self, owned: Owned, checkpoint: Checkpoint) -> None:
-        self._run(checkpoints.write, owned, checkpoint)
-
-    def key_uses(self, key_hash: str, at: datetime) -> list[KeyUse]:
-        return self._run(call_keys.uses, key_hash, at)
-
-    def take_key(self, owned: Owned, taking: KeyTaking) -> list[KeyUse]:
-        return self._run(call_keys.take, owned, taking)
-
-    def free_key(self, key_hash: str, use: KeyUse) -> None:
-        self._run(call_keys.free, key_hash, use)
-
-    def delete_old_keys(self, before: datetime) -> None:
-        self._run(call_keys.delete_old, before)
-
     def is_committed(self, batch: Batch) -> bool:
         return self._run(writer.is_committed, batch)
+
+    def _fetch(self, query: str, values: Values = ()) -> Rows:
+        return self._run(_rows, query, values)
 
     def _run(
         self, change: Callable[Concatenate[sqlite3.Connection, P], T], *args: P.args, **kw: P.kwargs
@@ -295,3 +283,7 @@ class SqliteBackend(SqliteReader):
         if self._final_error is not None:
             raise self._final_error
         self._lock.check_held()
+
+
+def _rows(db: sqlite3.Connection, query: str, values: Values) -> Rows:
+    return db.execute(sqlite_query(query), values).fetchall()

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from understudy.journal.contracts import FeedRow, time_number
-from understudy.journal.feed import DELETED, FeedKey, FeedPage, stored_feed_row
+from understudy.journal.feed import DELETED
 
 _ADD = """
     INSERT INTO feed (agent_id, definition, seq, at, kind, version, payload)
@@ -15,18 +15,9 @@ _ADD = """
 """
 _DELETED = f"""
     INSERT INTO feed (agent_id, definition, seq, at, kind, version, payload)
-    SELECT id, definition, 0, ?, '{DELETED}', 1, x'' FROM agents WHERE id = ?
+    SELECT agent_id, definition, 0, ?, '{DELETED}', 1, x'' FROM agents WHERE agent_id = ?
 """  # noqa: S608 - of a constant
-_READ = """
-    SELECT 0, no, agent_id, definition, seq, at, kind, version, payload FROM feed
-    WHERE no > ? ORDER BY no LIMIT ?
-"""
-_NAMED = """
-    SELECT 0, no, agent_id, definition, seq, at, kind, version, x'' FROM feed WHERE no = ?
-"""
-_STATE = """
-    SELECT feed, feed_floor, coalesce((SELECT max(no) FROM feed), 0) FROM meta WHERE feed_on
-"""
+STATE = "SELECT feed, 0, feed_floor, 0, 0 FROM meta WHERE feed_on"
 # The last row to go: before a time, or behind the newest ones.
 _LAST = """
     SELECT max(
@@ -80,21 +71,3 @@ def trim(db: sqlite3.Connection, before: datetime, keep: int) -> None:
     last = min(last, newest - 1)
     if db.execute("DELETE FROM feed WHERE no <= ?", (last,)).rowcount:
         db.execute("UPDATE meta SET feed_floor = ?", (last,))
-
-
-def read(db: sqlite3.Connection, after: FeedKey | None, limit: int) -> FeedPage | None:
-    """See `Backend.read_feed`. Inside a read transaction."""
-    state = db.execute(_STATE).fetchone()
-    if state is None:
-        return None
-    feed, floor, newest = state
-    rows = db.execute(_READ, (after[1], limit)).fetchall() if after is not None else []
-    end = (0, newest) if after is None else after
-    named = db.execute(_NAMED, (end[1],)).fetchone()
-    return FeedPage(
-        feed=feed,
-        floor=(0, floor),
-        end=end,
-        mark="" if named is None else stored_feed_row(named).mark,
-        rows=[stored_feed_row(row) for row in rows],
-    )
