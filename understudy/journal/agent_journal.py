@@ -141,7 +141,7 @@ class AgentJournal(OwnedJournal):
                 self._note_told(buffer, record, kept)
 
     def _new_buffer(self) -> Batch:
-        self.loop.call_soon(self._push)
+        self.loop.call_soon(self.push)
         buffer = self._buffer = self._new_batch()
         return buffer
 
@@ -199,10 +199,6 @@ class AgentJournal(OwnedJournal):
         """The threads of the store."""
         return self._environment.threads
 
-    def push(self) -> None:
-        """Have the committer take what was appended so far, in its next transaction."""
-        self._push()
-
     def check_failure(self) -> None:
         """Raise the error by which it has failed, if it has."""
         if self._failure is not None:
@@ -220,7 +216,7 @@ class AgentJournal(OwnedJournal):
         # Registered before the records are handed over. `settle` runs on this loop, so it cannot
         # come between the check above and this line.
         self._waiters += ((self._appended, done),)
-        self._push(flush=True)
+        self.push(flush=True)
         await done
         # The store may have been away for longer than the lease: a tool whose start was committed
         # just now is not entered before the lease is renewed, so its caller waits for that here
@@ -233,7 +229,7 @@ class AgentJournal(OwnedJournal):
         noted = self.loop.create_future()
         # Told by whichever batch comes next: each has what the index says by then.
         self._waiters += ((self._appended, noted),)
-        self._push(note=True, flush=True)
+        self.push(note=True, flush=True)
         await noted
 
     def write_checkpoints(self, loaded: Loaded | None) -> None:
@@ -247,7 +243,7 @@ class AgentJournal(OwnedJournal):
             return
         job = self._checkpoints.last(self.owned, self._agent.ledger_state())
         if job is not None:
-            self._push()
+            self.push()
             committer = self._environment.committer
             with committer.lock:
                 committer.put(job)
@@ -294,7 +290,14 @@ class AgentJournal(OwnedJournal):
         """Write no more: the lease is lost. Its waiters get `Fenced`."""
         self._fail(Fenced(agent_id=self._owned.agent_id, why=why))
 
-    def _push(self, *, note: bool = False, flush: bool = False) -> None:
+    def push(self, *, note: bool = False, flush: bool = False) -> None:
+        """Have the committer take what was appended so far, in its next transaction.
+
+        Args:
+            note: also where nothing was appended: what the index says is to be told anew.
+            flush: whether a caller waits for it.
+
+        """
         buffer, committer = self._buffer, self._environment.committer
         if buffer is None:
             if not note:

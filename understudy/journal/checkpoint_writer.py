@@ -94,17 +94,13 @@ class CheckpointWriter:
         try:
             head = dump_head(state, after)
         except Exception:  # a hook or tool has put an object into what it was given to read
-            logger.exception(
-                "agent %r gets no checkpoint", owned.agent_id, extra=log_extra(owned.agent_id)
-            )
+            _log_failure(owned.agent_id)
             self.stop()
             return None
         if len(head) > MAX_HEAD_BYTES:
-            logger.warning(
-                "agent %r gets no checkpoint: its state is too large",
-                owned.agent_id,
-                extra=log_extra(owned.agent_id),
-            )
+            id = owned.agent_id
+            why = "its state is too large"
+            logger.warning("agent %r gets no checkpoint: %s", id, why, extra=log_extra(id))
             self.stop()
             return None
         self._kept, self._seq = after, owned.last_seq
@@ -133,6 +129,10 @@ class CheckpointWriter:
     def stop(self) -> None:
         """Write none any more."""
         self._seq = self.due = sys.maxsize
+
+
+def _log_failure(agent_id: str) -> None:
+    logger.exception("agent %r gets no checkpoint", agent_id, extra=log_extra(agent_id))
 
 
 class CheckpointJob:
@@ -180,11 +180,7 @@ class CheckpointJob:
                 self._messages,
             )
         except Exception:  # as of the head
-            logger.exception(
-                "agent %r gets no checkpoint",
-                self._owned.agent_id,
-                extra=log_extra(self._owned.agent_id),
-            )
+            _log_failure(self._owned.agent_id)
             self._failed = True
             return
         if sum(len(each.payload) for each in made.segments) > MAX_SEGMENTS_BYTES:

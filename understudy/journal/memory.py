@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -152,12 +153,7 @@ class MemoryStore(Store):
             self.feed_hint.tell()
 
     async def load(self, agent_id: str, after: int = 0) -> Loaded | None:
-        kept = self._kept.get(agent_id)
-        if kept is None or kept.deleted:
-            return None
-        from_ = max(after - kept.floor, 0)
-        first = kept.floor + from_ + 1
-        return Loaded(_stored(agent_id, kept), first, tuple(kept.records[from_:]))
+        return await self.load_part(agent_id, after, sys.maxsize)
 
     async def load_part(self, agent_id: str, after: int, limit: int) -> Loaded | None:
         kept = self._kept.get(agent_id)

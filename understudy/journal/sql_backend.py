@@ -29,7 +29,7 @@ from understudy.journal.contracts import (
     stored_agent,
     time_number,
 )
-from understudy.journal.feed import FeedKey, FeedPage, stored_feed_row
+from understudy.journal.feed import DELETED, FeedKey, FeedPage, stored_feed_row
 from understudy.journal.lists import (
     NEVER,
     AgentKey,
@@ -84,6 +84,9 @@ _ASKS = """
 SELECT k.no, a.agent_id, k.definition, k.kind, k.tool, k.asked_at, k.expires_at, k.reminders,
     k.escalations, k.version, k.payload
 FROM asks k CROSS JOIN agents a WHERE a.key = k.agent AND NOT a.deleted AND """
+_ADD_DELETION_TO_FEED = """
+INSERT INTO feed (agent_id, definition, seq, at, kind, version, payload)
+SELECT agent_id, definition, 0, %s::int8, %s::text, 1, %s::bytea FROM agents WHERE agent_id = %s"""
 _MESSAGE_RUNS = """
 SELECT m.message_id, m.run_id FROM message_runs m JOIN agents a ON a.key = m.agent
 WHERE a.agent_id = %s AND NOT a.deleted"""
@@ -298,6 +301,9 @@ class SqlBackend(Backend):
         for query in _among("DELETE FROM blobs WHERE agent = %s", [key], "hash", gone):
             self._fetch(*query)
 
+    def add_deletion(self, agent_id: str, at: datetime) -> None:
+        self._fetch(_ADD_DELETION_TO_FEED, [time_number(at), DELETED, b"", agent_id])
+
     def _forget(self, key: int) -> None:
         """Delete what is kept of an agent beside its row."""
         self._fetch(self.delete_records, {"key": key, "below": NEWEST})
@@ -405,6 +411,18 @@ def _feed_page(after: FeedKey | None, states: Rows, named: Rows, rows: Rows) -> 
         rows=[stored_feed_row(row) for row in rows],
         is_held_up=bool(is_held_up),
     )
+
+
+def feed_rows(batch: Batch) -> Rows:
+    """What a batch adds to the feed: all columns but those that the database fills in."""
+    return [
+        (
+            *(batch.agent_id, row.agent, row.seq),
+            None if row.at is None else time_number(row.at),
+            *(row.record.kind, row.record.version, row.record.payload),
+        )
+        for row in batch.feed
+    ]
 
 
 def changed_asks(stored: Rows, asks: Mapping[int, Sequence[Ask]]) -> tuple[Rows, ...]:

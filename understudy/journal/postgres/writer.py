@@ -269,9 +269,6 @@ class PostgresWriter(PostgresHosts):
             self._fetch(feed_sql.EMPTY_FEED)
         self.keeps_feed = on
 
-    def add_deletion(self, agent_id: str, at: datetime) -> None:
-        self._fetch(feed_sql.ADD_DELETION_TO_FEED, [time_number(at), agent_id])
-
     def trim_feed(self, before: datetime, keep: int) -> None:
         self._fetch(feed_sql.TRIM_FEED, [time_number(before), keep])
 

@@ -26,9 +26,10 @@ from understudy.journal.contracts import (
     Durability,
     Owned,
     check_durability,
+    time_number,
 )
-from understudy.journal.sql_backend import Rows, Values, sqlite_query
-from understudy.journal.sqlite import feed, writer
+from understudy.journal.sql_backend import Rows, Values, feed_rows, sqlite_query
+from understudy.journal.sqlite import writer
 from understudy.journal.sqlite.connection import connect_writer
 from understudy.journal.sqlite.errors import UNREADABLE, damaged, is_io_error, store_error
 from understudy.journal.sqlite.lock import Watermark
@@ -38,6 +39,23 @@ from understudy.journal.sqlite.schema import make_tables
 P = ParamSpec("P")
 T = TypeVar("T")
 _logger = logging.getLogger(__name__)
+
+
+_ADD_TO_FEED = """
+    INSERT INTO feed (agent_id, definition, seq, at, kind, version, payload)
+    VALUES (?, ?, ?, ?, ?, ?, ?)
+"""
+# The last row to go: before a time, or behind the newest ones. The newest one stays: it has the
+# number behind which the next rows come.
+_LAST_TO_GO = """
+    SELECT min(
+        max(
+            coalesce((SELECT no FROM feed WHERE at < ? ORDER BY no DESC LIMIT 1), 0),
+            coalesce((SELECT no FROM feed ORDER BY no DESC LIMIT 1 OFFSET ?), 0)
+        ),
+        coalesce((SELECT max(no) FROM feed), 0) - 1
+    )
+"""
 
 
 class SqliteBackend(SqliteReader):
@@ -123,7 +141,7 @@ class SqliteBackend(SqliteReader):
         db.execute("BEGIN IMMEDIATE")
         make_tables(db)
         tenure = writer.begin_tenure(db, self._host, watermark)
-        self.keeps_feed = feed.is_on(db)
+        self.keeps_feed = bool(db.execute("SELECT feed_on FROM meta").fetchone()[0])
         db.execute("COMMIT")
         if tenure.was_older:
             _logger.warning(
@@ -226,7 +244,7 @@ class SqliteBackend(SqliteReader):
         if batch.key_ends:
             self._end_keys(key, batch)
         if batch.feed:
-            self._run(feed.add, batch.agent_id, batch.feed)
+            self._run(sqlite3.Connection.executemany, _ADD_TO_FEED, feed_rows(batch))
         self._marked = True
 
     def release(self, owned: Owned) -> bool:
@@ -241,14 +259,18 @@ class SqliteBackend(SqliteReader):
         return True
 
     def turn_feed(self, on: bool) -> None:
-        self._run(feed.turn, on)
+        if on:
+            self._fetch("UPDATE meta SET feed_on = 1")
+        else:
+            self._fetch("DELETE FROM feed")
+            self._fetch("UPDATE meta SET feed_on = 0, feed_floor = 0")
+            self._fetch(writer.RENAME_FEED)
         self.keeps_feed = on
 
-    def add_deletion(self, agent_id: str, at: datetime) -> None:
-        self._run(feed.add_deletion, agent_id, at)
-
     def trim_feed(self, before: datetime, keep: int) -> None:
-        self._run(feed.trim, before, keep)
+        ((last,),) = self._fetch(_LAST_TO_GO, [time_number(before), keep])
+        if self._fetch("DELETE FROM feed WHERE no <= ? RETURNING no", [last]):
+            self._fetch("UPDATE meta SET feed_floor = ?", [last])
 
     def is_committed(self, batch: Batch) -> bool:
         return self._run(writer.is_committed, batch)

@@ -11,7 +11,6 @@ from typing import TypeVar
 from understudy.errors import StoreBroken
 from understudy.journal.sql_backend import Query, agents_query, sqlite_query
 from understudy.journal.sql_keys import SqlKeys
-from understudy.journal.sqlite import feed
 from understudy.journal.sqlite.connection import connect_reader
 from understudy.journal.sqlite.errors import UNREADABLE, damaged, is_undecodable, store_error
 from understudy.journal.sqlite.lock import SidecarLock
@@ -43,7 +42,8 @@ class SqliteReader(SqlKeys):
         f" AND id < (%(key)s << {SEQ_BITS}) + min(%(below)s, 1 << {SEQ_BITS})"
     )
     feed_xid = "0"
-    feed_state = feed.STATE
+    # Commits come in the order of its rows: one runtime writes.
+    feed_state = "SELECT feed, 0, feed_floor, 0, 0 FROM meta WHERE feed_on"
     feed_rows = "FROM feed WHERE no > %(no)s ORDER BY no"
     feed_row = "FROM feed WHERE no = %(no)s"
     last_feed_row = "FROM feed ORDER BY no DESC LIMIT 1"

@@ -17,7 +17,6 @@ from sys import intern
 from understudy.errors import StoreDamaged
 from understudy.journal.contracts import Batch, Owned, Refusal
 from understudy.journal.sql_backend import changed_asks, refusal
-from understudy.journal.sqlite import feed
 from understudy.journal.sqlite.lock import Watermark
 from understudy.journal.sqlite.schema import SEQ_BITS
 
@@ -58,6 +57,8 @@ _PUT_ASKS = (
 )
 """What is done with the rows of `changed_asks`."""
 _ADD_BLOB = "INSERT OR IGNORE INTO blobs (agent, hash, payload) VALUES (?, ?, ?)"
+RENAME_FEED = "UPDATE meta SET feed = lower(hex(randomblob(8)))"
+"""Makes it another feed: the cursors of before are answered by a gap."""
 _RECORD = "INSERT INTO records (id, epoch, version, kind, payload) VALUES (?, ?, ?, ?, ?)"
 
 
@@ -209,7 +210,7 @@ def begin_tenure(db: sqlite3.Connection, host: str, watermark: Watermark | None)
         # history counts as older too
         # (test_a_copy_from_a_history_that_was_left_behind_is_restored_too).
         restored_mark, mark, was_older = newest, watermark.mark, True
-        feed.rename(db)
+        db.execute(RENAME_FEED)
     db.execute(
         "UPDATE meta SET tenure = ?, host = ?, restored_mark = ?", (last + 1, host, restored_mark)
     )
