@@ -11,8 +11,6 @@ from functools import partial
 
 from understudy.errors import (
     Fenced,
-    SchemaVersionError,
-    StoreDamaged,
     StoreError,
     StoreUnavailable,
 )
@@ -20,15 +18,14 @@ from understudy.journal.backend import Backend
 from understudy.journal.call_keys import CallKeys, KeyTaking, KeyUse, key_ends, key_hash, open_keys
 from understudy.journal.checkpoint_writer import CheckpointJob, CheckpointWriter
 from understudy.journal.codec import MAX_RECORD_BYTES, EncodedRecord, encode
-from understudy.journal.committer import Committer
+from understudy.journal.committer import Committer, Job
 from understudy.journal.contracts import Batch, IndexEntry, IndexStatus, Owned
 from understudy.journal.database_threads import DatabaseThreads
 from understudy.journal.feed import MAY_BE_TOLD, feed_row
 from understudy.journal.lease import Lease
 from understudy.journal.loaded import Loaded
-from understudy.journal.owned_journal import JournalledAgent, OwnedJournal
+from understudy.journal.owned_journal import JournalledAgent, KeysOfJournal, OwnedJournal
 from understudy.journal.taken_states import TakenState
-from understudy.state.agent_state import AgentState
 from understudy.state.records import MessagesArchived, Record, StatusNoted
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.002, 0.1
@@ -53,7 +50,7 @@ class JournalEnvironment:
     """So many records lie between two checkpoints; 0 = write none."""
 
 
-class AgentJournal(OwnedJournal):
+class AgentJournal(OwnedJournal, Job):
     """A write-behind journal. Its methods are called on one event loop.
 
     It hands appended records to the committer in the next iteration of the loop, or when a caller
@@ -210,7 +207,7 @@ class AgentJournal(OwnedJournal):
 
     async def durable(self) -> None:
         self.check_failure()
-        if not self.has_unflushed:
+        if self._durable >= self._appended:
             return
         done = self.loop.create_future()
         # Registered before the records are handed over. `settle` runs on this loop, so it cannot
@@ -333,9 +330,6 @@ class AgentJournal(OwnedJournal):
         assert batch is not None, "a journal in the queue has records, or an entry to note"
         return batch
 
-    def execute(self, backend: Backend) -> None:
-        raise AssertionError("the records of a batch are appended together with those of others")
-
     def is_committed(self, backend: Backend, batch: Batch | None) -> bool:
         assert batch is not None, "a journal in the queue has records"
         return backend.is_committed(batch)
@@ -369,18 +363,15 @@ class AgentJournal(OwnedJournal):
                 done.set_exception(self._failure)
 
 
-class _StoredKeys(CallKeys):
+class _StoredKeys(KeysOfJournal):
     """The keys of calls in a database, for the calls of the agent of a journal."""
 
+    _journal: AgentJournal
+
     def __init__(self, journal: AgentJournal) -> None:
-        self._journal = journal
+        super().__init__(journal, journal.threads)
         self._threads = journal.threads
         self._backend = journal.threads.backend
-
-    @property
-    def of(self) -> tuple[str, int]:
-        owned = self._journal.owned
-        return owned.agent_id, owned.incarnation
 
     async def key_hash(self, key: str) -> str:
         return key_hash(key, await self._threads.key_secret())
@@ -412,12 +403,3 @@ class _StoredKeys(CallKeys):
     async def free_key(self, key_hash: str, use: KeyUse) -> None:
         self._journal.push()
         await self._threads.change(partial(self._backend.free_key, key_hash, use))
-
-    async def state_of_use(self, use: KeyUse) -> AgentState | None:
-        try:
-            loaded = await self._threads.load_latest(use.agent_id)
-            if loaded is None or loaded.agent.incarnation != use.incarnation:
-                return None
-            return loaded.folded()
-        except (SchemaVersionError, StoreDamaged):
-            return None

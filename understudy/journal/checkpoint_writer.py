@@ -24,6 +24,7 @@ from understudy.journal.checkpoints import (
     dump_head,
     make_checkpoint,
 )
+from understudy.journal.committer import Job
 from understudy.journal.contracts import Batch, Owned
 from understudy.journal.loaded import Loaded
 from understudy.state.agent_state import AgentState
@@ -135,8 +136,8 @@ def _log_failure(agent_id: str) -> None:
     logger.exception("agent %r gets no checkpoint", agent_id, extra=log_extra(agent_id))
 
 
-class CheckpointJob:
-    """A checkpoint to be written in the next transaction. See `committer.Job`.
+class CheckpointJob(Job):
+    """A checkpoint to be written in the next transaction. To write it twice does no harm.
 
     Its own failures are not those of the records next to it.
     """
@@ -161,9 +162,6 @@ class CheckpointJob:
 
     # ------------------------------------------------------ in the committer's thread
 
-    def take_batch(self) -> Batch | None:
-        return None
-
     def execute(self, backend: Backend) -> None:
         if self._checkpoint is None and not self._failed:
             self._make()
@@ -187,9 +185,6 @@ class CheckpointJob:
             self._failed = True
         else:
             self._checkpoint = made
-
-    def is_committed(self, backend: Backend, batch: Batch | None) -> bool:
-        return False  # to write it twice does no harm
 
     # ------------------------------------------------------------------- on the loop
 

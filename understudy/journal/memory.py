@@ -14,7 +14,6 @@ from understudy.journal.call_keys import CallKeys, KeyTaking, KeyUse, key_ends, 
 from understudy.journal.checkpoint_writer import CHECKPOINT_EVERY
 from understudy.journal.checkpoints import KeptMessages, WokenState
 from understudy.journal.contracts import (
-    AGENT_STATUS,
     IndexEntry,
     IndexStatus,
     LostAttempt,
@@ -26,7 +25,7 @@ from understudy.journal.loaded import Loaded
 from understudy.journal.memory_feed import MemoryFeed
 from understudy.journal.memory_index import MemoryIndex
 from understudy.journal.memory_keys import MemoryKeys
-from understudy.journal.owned_journal import JournalledAgent, OwnedJournal
+from understudy.journal.owned_journal import JournalledAgent, KeysOfJournal, OwnedJournal
 from understudy.journal.store import Store, hashes_of
 from understudy.state.agent_state import AgentState
 from understudy.state.blobs import in_use
@@ -83,6 +82,10 @@ class _AgentRecords:
     @property
     def last_seq(self) -> int:
         return self.floor + len(self.records)
+
+    @property
+    def entry_now(self) -> IndexEntry:
+        return self.entry if self.owner is None else self.owner.index_entry()
 
 
 class MemoryStore(Store):
@@ -167,23 +170,13 @@ class MemoryStore(Store):
         self, agent_id: str, hashes: Collection[str] | None = None
     ) -> Mapping[str, bytes]:
         kept = self._kept.get(agent_id)
-        if kept is None:
-            return {}
-        wanted = kept.blobs if hashes is None else hashes
-        return {hash: kept.blobs[hash] for hash in wanted if hash in kept.blobs}
+        return {} if kept is None else _of_these(kept.blobs, hashes)
 
     async def message_runs(
         self, agent_id: str, message_ids: Collection[str] | None = None
     ) -> Mapping[str, str]:
         kept = self._kept.get(agent_id)
-        if kept is None:
-            return {}
-        runs = kept.message_runs
-        return (
-            dict(runs)
-            if message_ids is None
-            else {id: runs[id] for id in message_ids if id in runs}
-        )
+        return {} if kept is None else _of_these(kept.message_runs, message_ids)
 
     async def load_latest(self, agent_id: str) -> Loaded | None:
         kept = self._kept.get(agent_id)
@@ -274,7 +267,7 @@ class MemoryStore(Store):
             if kept.deleted:
                 index.remove(agent_id)
                 continue
-            entry = kept.entry if kept.owner is None else kept.owner.index_entry()
+            entry = kept.entry_now
             stored, before = _stored(agent_id, kept, entry), index.get(agent_id)
             is_other = before is None or before.agent_status != stored.agent_status
             if kept.status_at is None and is_other and kept.records:
@@ -290,9 +283,13 @@ class MemoryStore(Store):
             self._due.pop(agent_id, None)
 
 
+def _of_these(kept: Mapping[str, T], wanted: Collection[str] | None) -> dict[str, T]:
+    """What is kept under these keys; None = all of it."""
+    return {key: kept[key] for key in (kept if wanted is None else wanted) if key in kept}
+
+
 def _stored(agent_id: str, kept: _AgentRecords, entry: IndexEntry | None = None) -> StoredAgent:
-    if entry is None:
-        entry = kept.entry if kept.owner is None else kept.owner.index_entry()
+    entry = entry or kept.entry_now
     return StoredAgent(
         agent_id=agent_id,
         agent=kept.agent,
@@ -303,7 +300,7 @@ def _stored(agent_id: str, kept: _AgentRecords, entry: IndexEntry | None = None)
         index_status=entry.status,
         host=None,
         due=entry.due,
-        agent_status=entry.agent_status or AGENT_STATUS[entry.status],
+        agent_status=entry.status_word,
         status_at=kept.status_at,
         run_version=entry.run_version,
     )
@@ -371,8 +368,7 @@ class MemoryAgentJournal(OwnedJournal):
         self._kept.blobs.update(blobs)
 
     async def load_blobs(self, hashes: Collection[str]) -> Mapping[str, bytes]:
-        kept = self._kept.blobs
-        return {hash: kept[hash] for hash in hashes if hash in kept}
+        return _of_these(self._kept.blobs, hashes)
 
     async def durable(self) -> None:
         return
@@ -390,18 +386,12 @@ class MemoryAgentJournal(OwnedJournal):
         return
 
 
-class _MemoryCallKeys(CallKeys):
+class _MemoryCallKeys(KeysOfJournal):
     """The keys of a `MemoryStore`, for the calls of the agent of a journal."""
 
     def __init__(self, journal: MemoryAgentJournal, store: MemoryStore) -> None:
-        self._journal = journal
-        self._store = store
+        super().__init__(journal, store)
         self._keys = store.keys
-
-    @property
-    def of(self) -> tuple[str, int]:
-        owned = self._journal.owned
-        return owned.agent_id, owned.incarnation
 
     async def key_hash(self, key: str) -> str:
         return key_hash(key, self._keys.secret)
@@ -415,9 +405,3 @@ class _MemoryCallKeys(CallKeys):
 
     async def free_key(self, key_hash: str, use: KeyUse) -> None:
         self._keys.free(key_hash, use)
-
-    async def state_of_use(self, use: KeyUse) -> AgentState | None:
-        loaded = await self._store.load_latest(use.agent_id)
-        if loaded is None or loaded.agent.incarnation != use.incarnation:
-            return None
-        return loaded.folded()

@@ -254,7 +254,9 @@ class PostgresWriter(PostgresHosts):
             for key, _ in self._fetch(sql.DELETE_AGENT, found):
                 self._keys.pop(agent_id, None)
                 inbox.tell_askers(self._fetch, agent_id)
-                self._fetch(inbox.REPLY_TO_DELETED, self._replies_to_deleted(agent_id, key))
+                deleted, unknown = answers_of_deleted(agent_id)
+                replies = {"key": key, "deleted": deleted, "unknown": unknown}
+                self._fetch(inbox.REPLY_TO_DELETED, replies)
                 self._fetch(sql.DELETE_LOST_ATTEMPTS, [key])
                 self._forget(key)
                 return True
@@ -325,10 +327,6 @@ class PostgresWriter(PostgresHosts):
             if getattr(error.__cause__, "sqlstate", None) == _LOCK_NOT_AVAILABLE:
                 self._waited_for_a_lock = True
             raise
-
-    def _replies_to_deleted(self, agent_id: str, key: int) -> dict[str, Any]:
-        deleted, unknown = answers_of_deleted(agent_id)
-        return {"key": key, "deleted": deleted, "unknown": unknown}
 
     def _claimable(self, agent_id: str, *, take: bool) -> dict[str, Any] | None:
         """The agent's row, if this host may claim it; None if there is none.

@@ -58,6 +58,17 @@ _LAST_TO_GO = """
 """
 
 
+_RELEASE = f"""
+    UPDATE agents AS a SET tenure = NULL WHERE {SqliteReader.owned_where} RETURNING key
+"""  # noqa: S608 - of a constant
+# The row stays, as the tombstone.
+_DELETE = """
+    UPDATE agents SET deleted = 1, tenure = NULL, mark = ?, due = NULL, ask_count = 0,
+        run_version = NULL
+    WHERE agent_id = ? AND NOT deleted RETURNING key
+"""
+
+
 class SqliteBackend(SqliteReader):
     """A `Backend` on one SQLite file, for one runtime at a time.
 
@@ -248,15 +259,14 @@ class SqliteBackend(SqliteReader):
         self._marked = True
 
     def release(self, owned: Owned) -> bool:
-        return self._run(writer.release, owned)
+        return bool(self._fetch(_RELEASE, self._claim_values(owned)))
 
     def delete(self, agent_id: str) -> bool:
-        key = self._run(writer.delete, agent_id, self._mark)
-        if key is None:
-            return False
-        self._forget(key)
-        self._marked = True
-        return True
+        deleted = self._fetch(_DELETE, [self._mark, agent_id])
+        for (key,) in deleted:
+            self._forget(key)
+            self._marked = True
+        return bool(deleted)
 
     def turn_feed(self, on: bool) -> None:
         if on:

@@ -105,8 +105,8 @@ def append(db: sqlite3.Connection, batch: Batch, mark: int) -> int:
     first, epoch = (key << SEQ_BITS) + batch.first_seq, batch.epoch
     # A bytearray: `sqlite3` looks for an adapter of each other object of bytes, ten times as long.
     rows = [
-        (first + n, epoch, record.version, record.kind, bytearray(record.payload))
-        for n, record in enumerate(batch.records)
+        (id, epoch, version, kind, bytearray(payload))
+        for id, (kind, version, payload) in enumerate(batch.records, first)
     ]
     db.executemany(_RECORD, rows)
     if ask_count or batch.entry.asks:
@@ -127,26 +127,6 @@ def _refusal(db: sqlite3.Connection, batch: Batch) -> Refusal:
     """Why `_FIND` found no row: the error to raise."""
     query = "SELECT deleted, incarnation, epoch, last_seq FROM agents WHERE agent_id = ?"
     return refusal(batch, db.execute(query, (batch.agent_id,)).fetchone())
-
-
-def release(db: sqlite3.Connection, owned: Owned) -> bool:
-    """See `Backend.release`."""
-    released = db.execute(
-        "UPDATE agents SET tenure = NULL WHERE agent_id = ? AND epoch = ? AND incarnation = ? "
-        "AND NOT deleted",
-        (owned.agent_id, owned.epoch, owned.incarnation),
-    )
-    return released.rowcount > 0
-
-
-def delete(db: sqlite3.Connection, agent_id: str, mark: int) -> int | None:
-    """Make the row of an agent its tombstone. Returns its key; None if there is no such agent."""
-    row = db.execute(
-        "UPDATE agents SET deleted = 1, tenure = NULL, mark = ?, due = NULL, ask_count = 0, "
-        "run_version = NULL WHERE agent_id = ? AND NOT deleted RETURNING key",
-        (mark, agent_id),
-    ).fetchone()
-    return None if row is None else int(row[0])
 
 
 def is_committed(db: sqlite3.Connection, batch: Batch) -> bool:
