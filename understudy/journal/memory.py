@@ -95,8 +95,6 @@ class MemoryStore(Store):
 
     def __init__(self) -> None:
         self._kept: dict[str, _AgentRecords] = {}
-        self._due: dict[str, datetime] = {}
-        """When agents are due that are released. The others are known by their owner."""
         self._index = MemoryIndex()
         self._feed: MemoryFeed | None = None
         self.keys: MemoryKeys = MemoryKeys()
@@ -107,11 +105,7 @@ class MemoryStore(Store):
         return
 
     async def close(self) -> None:
-        # Agents that are in memory when their runtime ends are not released: nobody knows any more
-        # when they are due (test_what_is_due_wakes_an_agent_that_is_made).
-        for agent_id, kept in self._kept.items():
-            if kept.owner is not None:
-                self._note_due(agent_id, kept.owner.index_entry().due)
+        return
 
     async def claim(self, agent_id: str, agent: str | None) -> Owned | None:
         kept = self._kept.get(agent_id)
@@ -139,13 +133,12 @@ class MemoryStore(Store):
         kept = self._kept[owned.agent_id]
         if kept.owner is not None:
             kept.entry, kept.owner = kept.owner.index_entry(), None
-            self._note_due(owned.agent_id, kept.entry.due)
+            self._changed.add(owned.agent_id)
         return True
 
     def journal(self, owned: Owned, agent: JournalledAgent) -> MemoryAgentJournal:
         kept = self._kept[owned.agent_id]
         kept.owner = agent
-        self._note_due(owned.agent_id, None)
         return MemoryAgentJournal(kept, owned, agent, self)
 
     def appended(self, owned: Owned, seq: int, records: Sequence[Record]) -> None:
@@ -227,7 +220,6 @@ class MemoryStore(Store):
         kept.epoch += 1
         kept.entry, kept.owner, kept.status_at = _AT_REST, None, None
         self._changed.add(agent_id)
-        self._note_due(agent_id, None)
         if self._feed is not None:
             self._feed.add_deletion(agent_id, kept.agent, self.feed_clock.now())
             self.feed_hint.tell()
@@ -237,10 +229,8 @@ class MemoryStore(Store):
         self.keys.delete_old(before)
 
     async def due(self, until: datetime) -> AsyncIterator[StoredAgent]:
-        by_due = sorted((due, agent_id) for agent_id, due in self._due.items() if due <= until)
-        for _, agent_id in by_due:
-            if agent_id in self._due:
-                yield _stored(agent_id, self._kept[agent_id])
+        for stored in self._up_to_date().due(until):
+            yield stored
 
     async def ask_index(self, question: Callable[[Backend | MemoryIndex], T]) -> T:
         return question(self._up_to_date())
@@ -275,12 +265,6 @@ class MemoryStore(Store):
                 stored = replace(stored, status_at=kept.status_at)
             index.put(stored, entry.asks)
         return index
-
-    def _note_due(self, agent_id: str, due: datetime | None) -> None:
-        if due is not None:
-            self._due[agent_id] = due
-        else:
-            self._due.pop(agent_id, None)
 
 
 def _of_these(kept: Mapping[str, T], wanted: Collection[str] | None) -> dict[str, T]:

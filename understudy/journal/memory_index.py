@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from datetime import datetime
 
 from understudy._base.json_values import text_of
 from understudy._base.log_fields import log_extra
@@ -121,6 +122,12 @@ class MemoryIndex:
         ]
         wanted = sorted(key for key in changed if key > first)[:limit]
         return [self._agents[agent_id] for _, agent_id in wanted]
+
+    def due(self, until: datetime) -> list[StoredAgent]:
+        """The agents that are due by a time, by due time and id."""
+        rows = self._agents.values()
+        due = [(row.due, row.agent_id) for row in rows if row.due is not None and row.due <= until]
+        return [self._agents[agent_id] for _, agent_id in sorted(due)]
 
     def _by_id(self, query: AgentQuery, after: AgentKey | None) -> Iterator[StoredAgent]:
         ids, range_ = self._ids, ids_from(query.prefix)

@@ -114,12 +114,10 @@ class StoreReads(ABC):
 
     async def due(self, until: datetime) -> AsyncIterator[StoredAgent]:
         """The agents that are due by this time, by due time."""
-        found = [
-            (stored.due, stored.agent_id, stored)
-            async for stored in self.agents()
-            if stored.due is not None and stored.due <= until
-        ]
-        for _, _, stored in sorted(found, key=lambda each: each[:2]):
+        index = MemoryIndex()
+        async for stored in self.agents():
+            index.put(stored, ())
+        for stored in index.due(until):
             yield stored
 
     async def list_agents(
