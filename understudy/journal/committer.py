@@ -314,17 +314,16 @@ def _settle(group: Group, failed: dict[Job, StoreError], error: StoreError | Non
     The loops run the callbacks of this one thread in order, so each job is settled in the order of
     its commits.
     """
-    by_loop: dict[asyncio.AbstractEventLoop, list[tuple[Job, Batch | None, StoreError | None]]]
-    by_loop = defaultdict(list)
-    for job, batch in group:
-        by_loop[job.loop].append((job, batch, error or failed.get(job)))
-
-    def settle_all(settled: list[tuple[Job, Batch | None, StoreError | None]]) -> None:
-        for job, batch, its_error in settled:
-            job.settle(batch, its_error)
-
+    by_loop: defaultdict[asyncio.AbstractEventLoop, Group] = defaultdict(list)
+    for item in group:
+        by_loop[item[0].loop].append(item)
     for loop, settled in by_loop.items():
         try:
-            loop.call_soon_threadsafe(settle_all, settled)
+            loop.call_soon_threadsafe(_settle_all, settled, failed, error)
         except RuntimeError:
             logger.warning("records were committed for an event loop that is closed")
+
+
+def _settle_all(group: Group, failed: dict[Job, StoreError], error: StoreError | None) -> None:
+    for job, batch in group:
+        job.settle(batch, error or failed.get(job))

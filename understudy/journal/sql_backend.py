@@ -292,14 +292,14 @@ class SqlBackend(Backend):
     def compact(self, batch: Batch) -> None:
         self.append(batch)
         floor = "UPDATE agents SET floor = %s WHERE agent_id = %s RETURNING key"
-        ((key,),) = self._fetch(floor, [batch.first_seq - 1, batch.agent_id])
-        self._fetch(self.delete_records, {"key": key, "below": batch.first_seq})
-        self._delete_checkpoint(key)
         kept = {bytes.fromhex(hash) for hash in batch.blobs_in_use}
-        there = self._fetch("SELECT hash FROM blobs WHERE agent = %s", [key])
-        gone = [hash for (hash,) in there if hash not in kept]
-        for query in _among("DELETE FROM blobs WHERE agent = %s", [key], "hash", gone):
-            self._fetch(*query)
+        for (key,) in self._fetch(floor, [batch.first_seq - 1, batch.agent_id]):
+            self._fetch(self.delete_records, {"key": key, "below": batch.first_seq})
+            self._delete_checkpoint(key)
+            there = self._fetch("SELECT hash FROM blobs WHERE agent = %s", [key])
+            gone = [hash for (hash,) in there if hash not in kept]
+            for query in _among("DELETE FROM blobs WHERE agent = %s", [key], "hash", gone):
+                self._fetch(*query)
 
     def add_deletion(self, agent_id: str, at: datetime) -> None:
         self._fetch(_ADD_DELETION_TO_FEED, [time_number(at), DELETED, b"", agent_id])

@@ -86,8 +86,7 @@ class SqlKeys(SqlBackend):
         self._fetch("DELETE FROM call_keys WHERE kept_until <= %s", [time_number(before)])
 
     def key_secret(self) -> bytes:
-        ((found,),) = self._look(Rows, ("SELECT key_secret FROM meta", ()))
-        return bytes(found)
+        return self._look(_only, ("SELECT key_secret FROM meta", ()))
 
     def has_old_keys(self, before: datetime) -> bool:
         query = "SELECT 1 FROM call_keys WHERE kept_until <= %s LIMIT 1"
@@ -105,3 +104,8 @@ class SqlKeys(SqlBackend):
     def _forget(self, key: int) -> None:
         super()._forget(key)
         self._fetch(LEAVE, [key])  # nobody will know what its open calls did
+
+
+def _only(rows: Rows) -> bytes:
+    ((found,),) = rows
+    return bytes(found)

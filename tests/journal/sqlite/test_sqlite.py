@@ -731,6 +731,7 @@ def _read_and_write_all(path: Path) -> Iterator[Callable[[], object]]:
     yield load
     yield lambda: looking.agents(None, "", 9)
     yield lambda: looking.agents(set(IndexStatus), "", 9)
+    yield looking.key_secret
     yield looking.close
     backend = SqliteBackend(str(path), host="here", durability="off")
     yield backend.open
