@@ -796,6 +796,22 @@ def test_a_damaged_row_is_told_as_damage_wherever_it_is_read(path: Path, damage:
     assert [error for error in raised if not isinstance(error, StoreDamaged)] == []
 
 
+def test_a_damaged_key_of_an_agent_leads_to_the_records_of_no_other_one(path: Path) -> None:
+    """J16: also where its bits above the number of a record are those of another agent."""
+    _decodable(path)
+    with closing(sqlite3.connect(path)) as other, other:
+        other.execute("UPDATE agents SET key = (1 << 32) + 1 WHERE agent_id = 'b'")
+    with opened(path) as backend:
+        with pytest.raises(StoreDamaged, match="'b'"):
+            backend.load("b", 0)
+        with pytest.raises(StoreDamaged, match="'b'"):
+            backend.load_latest("b")
+        assert not backend.has_text("b", ["once"], "x")
+        with commit(backend):
+            assert backend.delete("b")
+        assert texts(backend, "a") == ["x" * 40] * 3
+
+
 @pytest.mark.parametrize("suffix", ["", "-wal"])
 @pytest.mark.parametrize("replaced", [False, True], ids=["deleted", "replaced"])
 def test_a_database_that_is_deleted_or_replaced_while_it_is_open_is_not_written_any_more(
