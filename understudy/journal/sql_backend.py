@@ -51,17 +51,18 @@ MOST_VALUES = 500
 """Values of one list in a statement. Some builds of SQLite take 999 in all."""
 
 
-def agents_query(host: str, tables: str) -> str:
+def agents_query(host: str, tables: str, *, more: str = "") -> str:
     """Brings the columns of `stored_agent`; conditions follow.
 
     Args:
         host: the name of the owner, in SQL.
-        tables: `agents`, named `a`, and what that name needs.
+        tables: `agents`, named `a`, and what the columns need besides.
+        more: further columns.
 
     """
     return (
         "SELECT a.agent_id, a.definition, a.incarnation, a.epoch, a.last_seq, a.floor,"  # noqa: S608
-        f" a.index_status, {host}, a.due, a.status, a.status_at, a.run_version"
+        f" a.index_status, {host}, a.due, a.status, a.status_at, a.run_version{more}"
         f" FROM {tables} WHERE NOT a.deleted"
     )
 

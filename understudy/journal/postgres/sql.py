@@ -164,17 +164,15 @@ SELECT r.seq, r.incarnation, r.epoch, r.kind, r.version, r.payload
 FROM records r JOIN agents a ON a.key = r.agent
 WHERE a.agent_id = %s AND r.seq BETWEEN %s AND %s ORDER BY r.seq"""
 
-AGENTS = agents_query(
-    "CASE WHEN h.lease_until > clock_timestamp() THEN h.name END",
-    "agents a LEFT JOIN hosts h ON h.id = a.owner",
+_HOST = "CASE WHEN h.lease_until > clock_timestamp() THEN h.name END"
+_WITH_HOSTS = "agents a LEFT JOIN hosts h ON h.id = a.owner"
+AGENTS = agents_query(_HOST, _WITH_HOSTS)
+_BEHIND = agents_query(
+    _HOST,
+    f"{_WITH_HOSTS} LEFT {JOIN_CHECKPOINT} LEFT JOIN records r ON r.agent = a.key AND r.seq > %s",
+    more=", coalesce(c.seq, 0), r.kind, r.version, r.payload",
 )
-_COLUMNS, _, _TABLES = AGENTS.partition(" FROM ")
-_TABLES, _, _THERE = _TABLES.partition(" WHERE ")
-BEHIND = f"""
-{_COLUMNS}, coalesce(c.seq, 0), r.kind, r.version, r.payload
-FROM {_TABLES} LEFT {JOIN_CHECKPOINT}
-LEFT JOIN records r ON r.agent = a.key AND r.seq > %s
-WHERE {_THERE} AND a.agent_id = %s ORDER BY r.seq"""
+BEHIND = f"{_BEHIND} AND a.agent_id = %s ORDER BY r.seq"
 """An agent and the number of its checkpoint, with each of its records above a number: one
 statement, and so of one moment."""
 
