@@ -134,6 +134,13 @@ class SqlBackend(Backend):
     """Whether an agent `a` is still claimed so, by the values of `_claim_values`."""
     locks: str = ""
     """Ends a statement that locks the row of an agent."""
+    settled_agent: str
+    """Brings incarnation, epoch, last number, index status and `takeable` of an agent, behind all
+    that this host has sent. `takeable` is a value of its own: what a database does not keep, it
+    gives back."""
+    written_records: str
+    """Brings epoch, kind, version and payload of the records of an incarnation from the number
+    `first` to `last`."""
     delete_records: str
     """Deletes the records of the agent `key` with numbers less than `below`."""
     feed_state: str
@@ -289,6 +296,21 @@ class SqlBackend(Backend):
         )
 
     # ------------------------------------------------------------------- changes
+
+    def is_committed(self, batch: Batch) -> bool:
+        entry = batch.entry
+        of = {
+            "agent_id": batch.agent_id,
+            "incarnation": batch.incarnation,
+            "first": batch.first_seq,
+            "last": batch.last_seq,
+            "takeable": entry.takeable,
+        }
+        agent, found = self._fetch(self.settled_agent, of), self._fetch(self.written_records, of)
+        if not batch.records:
+            stands = batch.last_seq, entry.status.value, entry.takeable
+            return agent == [(batch.incarnation, batch.epoch, *stands)]
+        return found == [(batch.epoch, *record) for record in batch.records]
 
     def compact(self, batch: Batch) -> None:
         self.append(batch)

@@ -39,6 +39,8 @@ class PostgresReader(SqlKeys, SharedBackend):
     owned_where = f"{SqlKeys.owned_where} AND a.owner = %(owner)s"
     # It waits for a takeover under way, as an append does, and finds the new epoch.
     locks = " FOR NO KEY UPDATE"
+    settled_agent = sql.SETTLED_AGENT
+    written_records = sql.WRITTEN_RECORDS
     delete_records = "DELETE FROM records WHERE agent = %(key)s AND seq < %(below)s"
     feed_xid = "xid"
     feed_state = feed_sql.FEED_STATE

@@ -282,9 +282,6 @@ class SqliteBackend(SqliteReader):
         if self._fetch("DELETE FROM feed WHERE no <= ? RETURNING no", [last]):
             self._fetch("UPDATE meta SET feed_floor = ?", [last])
 
-    def is_committed(self, batch: Batch) -> bool:
-        return self._run(writer.is_committed, batch)
-
     def _fetch(self, query: str, values: Values = ()) -> Rows:
         return self._run(_rows, query, values)
 

@@ -129,26 +129,6 @@ def _refusal(db: sqlite3.Connection, batch: Batch) -> Refusal:
     return refusal(batch, db.execute(query, (batch.agent_id,)).fetchone())
 
 
-def is_committed(db: sqlite3.Connection, batch: Batch) -> bool:
-    """See `Backend.is_committed`."""
-    row = db.execute(
-        "SELECT key, last_seq, index_status FROM agents WHERE agent_id = ? AND incarnation = ? "
-        "AND NOT deleted",
-        (batch.agent_id, batch.incarnation),
-    ).fetchone()
-    if row is None:
-        return False
-    key, last, index_status = row
-    if not batch.records:
-        return bool((last, index_status) == (batch.first_seq - 1, batch.entry.status.value))
-    first = (key << SEQ_BITS) + batch.first_seq
-    found = db.execute(
-        "SELECT epoch, version, kind, payload FROM records WHERE id BETWEEN ? AND ? ORDER BY id",
-        (first, first + len(batch.records) - 1),
-    ).fetchall()
-    return found == [(batch.epoch, r.version, r.kind, r.payload) for r in batch.records]
-
-
 # The newest mark of all agents, and the oldest of those with an open run or something due.
 _MARKS = """
     SELECT coalesce(max(mark), 0),
