@@ -392,7 +392,7 @@ async def test_a_damaged_agent_is_told_and_the_others_go_on(
         for id in ("bad", "good", "worse"):
             asked[id] = interrupted(await soon(runtime.spawn("desk", id).run("go")))
     db = sqlite3.connect(sqlite.path)
-    number = "(SELECT no FROM agents WHERE id = ?) << 32"
+    number = "(SELECT key FROM agents WHERE agent_id = ?) << 32"
     db.execute(f"UPDATE records SET payload = x'7b' WHERE id = ({number}) + 2", ("bad",))
     db.execute(f"DELETE FROM records WHERE id = ({number}) + 2", ("worse",))
     db.commit()
@@ -425,7 +425,7 @@ async def test_an_agent_with_a_damaged_row_is_listed_as_such_and_the_others_as_e
         for id in ("bad", "good"):
             interrupted(await soon(runtime.spawn("desk", id).run("go")))
     db = sqlite3.connect(sqlite.path)
-    db.execute(f"UPDATE agents SET {damage} WHERE id = 'bad'")
+    db.execute(f"UPDATE agents SET {damage} WHERE agent_id = 'bad'")
     db.commit()
     db.close()
     async with opened(sqlite.store(), agent()) as runtime:
@@ -459,7 +459,7 @@ async def test_a_damaged_row_keeps_no_other_agent_from_being_recovered(
         await soon(held.entered.wait())
     held.release.set()
     db = sqlite3.connect(sqlite.path)
-    db.execute("UPDATE agents SET epoch = -1 WHERE id = 'bad'")
+    db.execute("UPDATE agents SET epoch = -1 WHERE agent_id = 'bad'")
     db.commit()
     db.close()
     async with opened(sqlite.store(), agent) as runtime:
@@ -753,7 +753,9 @@ async def test_a_restored_store_with_a_damaged_agent_begins_all_the_same(
         completed(await soon(runtime.get("good").resume(asked.decide(approve()))))
     older.replace(sqlite.path)
     db = sqlite3.connect(sqlite.path)
-    db.execute("DELETE FROM records WHERE id = ((SELECT no FROM agents WHERE id='bad') << 32) + 2")
+    db.execute(
+        "DELETE FROM records WHERE id = ((SELECT key FROM agents WHERE agent_id = 'bad') << 32) + 2"
+    )
     db.commit()
     db.close()
     async with opened(sqlite.store(), agent()) as runtime:
@@ -790,8 +792,10 @@ async def test_one_agent_that_cannot_be_read_keeps_no_other_from_being_recovered
             runtime.spawn("desk", id).run("go")
         await soon(held.entered.wait())
     db = sqlite3.connect(sqlite.path)
-    db.execute("DELETE FROM records WHERE id = ((SELECT no FROM agents WHERE id='a') << 32) + 2")
-    db.execute("UPDATE agents SET index_status = 'suspect' WHERE id = 'c'")
+    db.execute(
+        "DELETE FROM records WHERE id = ((SELECT key FROM agents WHERE agent_id = 'a') << 32) + 2"
+    )
+    db.execute("UPDATE agents SET index_status = 'suspect' WHERE agent_id = 'c'")
     db.commit()
     db.close()
     held.release.set()

@@ -11,8 +11,6 @@ from functools import partial
 
 from understudy.errors import (
     Fenced,
-    SchemaVersionError,
-    StoreDamaged,
     StoreError,
     StoreUnavailable,
 )
@@ -20,15 +18,14 @@ from understudy.journal.backend import Backend
 from understudy.journal.call_keys import CallKeys, KeyTaking, KeyUse, key_ends, key_hash, open_keys
 from understudy.journal.checkpoint_writer import CheckpointJob, CheckpointWriter
 from understudy.journal.codec import MAX_RECORD_BYTES, EncodedRecord, encode
-from understudy.journal.committer import Committer
+from understudy.journal.committer import Committer, Job
 from understudy.journal.contracts import Batch, IndexEntry, IndexStatus, Owned
 from understudy.journal.database_threads import DatabaseThreads
 from understudy.journal.feed import MAY_BE_TOLD, feed_row
 from understudy.journal.lease import Lease
 from understudy.journal.loaded import Loaded
-from understudy.journal.owned_journal import JournalledAgent, OwnedJournal
+from understudy.journal.owned_journal import JournalledAgent, KeysOfJournal, OwnedJournal
 from understudy.journal.taken_states import TakenState
-from understudy.state.agent_state import AgentState
 from understudy.state.records import MessagesArchived, Record, StatusNoted
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.002, 0.1
@@ -53,7 +50,7 @@ class JournalEnvironment:
     """So many records lie between two checkpoints; 0 = write none."""
 
 
-class AgentJournal(OwnedJournal):
+class AgentJournal(OwnedJournal, Job):
     """A write-behind journal. Its methods are called on one event loop.
 
     It hands appended records to the committer in the next iteration of the loop, or when a caller
@@ -141,7 +138,7 @@ class AgentJournal(OwnedJournal):
                 self._note_told(buffer, record, kept)
 
     def _new_buffer(self) -> Batch:
-        self.loop.call_soon(self._push)
+        self.loop.call_soon(self.push)
         buffer = self._buffer = self._new_batch()
         return buffer
 
@@ -199,10 +196,6 @@ class AgentJournal(OwnedJournal):
         """The threads of the store."""
         return self._environment.threads
 
-    def push(self) -> None:
-        """Have the committer take what was appended so far, in its next transaction."""
-        self._push()
-
     def check_failure(self) -> None:
         """Raise the error by which it has failed, if it has."""
         if self._failure is not None:
@@ -214,13 +207,13 @@ class AgentJournal(OwnedJournal):
 
     async def durable(self) -> None:
         self.check_failure()
-        if not self.has_unflushed:
+        if self._durable >= self._appended:
             return
         done = self.loop.create_future()
         # Registered before the records are handed over. `settle` runs on this loop, so it cannot
         # come between the check above and this line.
         self._waiters += ((self._appended, done),)
-        self._push(flush=True)
+        self.push(flush=True)
         await done
         # The store may have been away for longer than the lease: a tool whose start was committed
         # just now is not entered before the lease is renewed, so its caller waits for that here
@@ -233,7 +226,7 @@ class AgentJournal(OwnedJournal):
         noted = self.loop.create_future()
         # Told by whichever batch comes next: each has what the index says by then.
         self._waiters += ((self._appended, noted),)
-        self._push(note=True, flush=True)
+        self.push(note=True, flush=True)
         await noted
 
     def write_checkpoints(self, loaded: Loaded | None) -> None:
@@ -247,7 +240,7 @@ class AgentJournal(OwnedJournal):
             return
         job = self._checkpoints.last(self.owned, self._agent.ledger_state())
         if job is not None:
-            self._push()
+            self.push()
             committer = self._environment.committer
             with committer.lock:
                 committer.put(job)
@@ -294,7 +287,14 @@ class AgentJournal(OwnedJournal):
         """Write no more: the lease is lost. Its waiters get `Fenced`."""
         self._fail(Fenced(agent_id=self._owned.agent_id, why=why))
 
-    def _push(self, *, note: bool = False, flush: bool = False) -> None:
+    def push(self, *, note: bool = False, flush: bool = False) -> None:
+        """Have the committer take what was appended so far, in its next transaction.
+
+        Args:
+            note: also where nothing was appended: what the index says is to be told anew.
+            flush: whether a caller waits for it.
+
+        """
         buffer, committer = self._buffer, self._environment.committer
         if buffer is None:
             if not note:
@@ -330,9 +330,6 @@ class AgentJournal(OwnedJournal):
         assert batch is not None, "a journal in the queue has records, or an entry to note"
         return batch
 
-    def execute(self, backend: Backend) -> None:
-        raise AssertionError("the records of a batch are appended together with those of others")
-
     def is_committed(self, backend: Backend, batch: Batch | None) -> bool:
         assert batch is not None, "a journal in the queue has records"
         return backend.is_committed(batch)
@@ -366,18 +363,15 @@ class AgentJournal(OwnedJournal):
                 done.set_exception(self._failure)
 
 
-class _StoredKeys(CallKeys):
+class _StoredKeys(KeysOfJournal):
     """The keys of calls in a database, for the calls of the agent of a journal."""
 
+    _journal: AgentJournal
+
     def __init__(self, journal: AgentJournal) -> None:
-        self._journal = journal
+        super().__init__(journal, journal.threads)
         self._threads = journal.threads
         self._backend = journal.threads.backend
-
-    @property
-    def of(self) -> tuple[str, int]:
-        owned = self._journal.owned
-        return owned.agent_id, owned.incarnation
 
     async def key_hash(self, key: str) -> str:
         return key_hash(key, await self._threads.key_secret())
@@ -409,12 +403,3 @@ class _StoredKeys(CallKeys):
     async def free_key(self, key_hash: str, use: KeyUse) -> None:
         self._journal.push()
         await self._threads.change(partial(self._backend.free_key, key_hash, use))
-
-    async def state_of_use(self, use: KeyUse) -> AgentState | None:
-        try:
-            loaded = await self._threads.load_latest(use.agent_id)
-            if loaded is None or loaded.agent.incarnation != use.incarnation:
-                return None
-            return loaded.folded()
-        except (SchemaVersionError, StoreDamaged):
-            return None

@@ -273,12 +273,8 @@ class Backend(ABC):
             limit: how many at most.
 
         """
-        due = {
-            (agent.due, agent.agent_id): agent
-            for agent in self._all_agents()
-            if agent.due is not None and agent.due <= until
-        }
-        return [due[key] for key in sorted(due) if after is None or key > after][:limit]
+        due = self._index_of_rows().due(until)
+        return [each for each in due if after is None or (each.due, each.agent_id) > after][:limit]
 
     def list_agents(
         self, query: AgentQuery, after: AgentKey | None, limit: int

@@ -24,6 +24,7 @@ from understudy.journal.checkpoints import (
     dump_head,
     make_checkpoint,
 )
+from understudy.journal.committer import Job
 from understudy.journal.contracts import Batch, Owned
 from understudy.journal.loaded import Loaded
 from understudy.state.agent_state import AgentState
@@ -94,17 +95,13 @@ class CheckpointWriter:
         try:
             head = dump_head(state, after)
         except Exception:  # a hook or tool has put an object into what it was given to read
-            logger.exception(
-                "agent %r gets no checkpoint", owned.agent_id, extra=log_extra(owned.agent_id)
-            )
+            _log_failure(owned.agent_id)
             self.stop()
             return None
         if len(head) > MAX_HEAD_BYTES:
-            logger.warning(
-                "agent %r gets no checkpoint: its state is too large",
-                owned.agent_id,
-                extra=log_extra(owned.agent_id),
-            )
+            id = owned.agent_id
+            why = "its state is too large"
+            logger.warning("agent %r gets no checkpoint: %s", id, why, extra=log_extra(id))
             self.stop()
             return None
         self._kept, self._seq = after, owned.last_seq
@@ -135,8 +132,12 @@ class CheckpointWriter:
         self._seq = self.due = sys.maxsize
 
 
-class CheckpointJob:
-    """A checkpoint to be written in the next transaction. See `committer.Job`.
+def _log_failure(agent_id: str) -> None:
+    logger.exception("agent %r gets no checkpoint", agent_id, extra=log_extra(agent_id))
+
+
+class CheckpointJob(Job):
+    """A checkpoint to be written in the next transaction. To write it twice does no harm.
 
     Its own failures are not those of the records next to it.
     """
@@ -161,9 +162,6 @@ class CheckpointJob:
 
     # ------------------------------------------------------ in the committer's thread
 
-    def take_batch(self) -> Batch | None:
-        return None
-
     def execute(self, backend: Backend) -> None:
         if self._checkpoint is None and not self._failed:
             self._make()
@@ -180,20 +178,13 @@ class CheckpointJob:
                 self._messages,
             )
         except Exception:  # as of the head
-            logger.exception(
-                "agent %r gets no checkpoint",
-                self._owned.agent_id,
-                extra=log_extra(self._owned.agent_id),
-            )
+            _log_failure(self._owned.agent_id)
             self._failed = True
             return
         if sum(len(each.payload) for each in made.segments) > MAX_SEGMENTS_BYTES:
             self._failed = True
         else:
             self._checkpoint = made
-
-    def is_committed(self, backend: Backend, batch: Batch | None) -> bool:
-        return False  # to write it twice does no harm
 
     # ------------------------------------------------------------------- on the loop
 

@@ -11,10 +11,11 @@ import asyncio
 import logging
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Callable
 from itertools import groupby
-from typing import Generic, Protocol, TypeAlias, TypeVar
+from typing import Generic, TypeAlias, TypeVar
 
 from tenacity import (
     Retrying,
@@ -40,8 +41,10 @@ LINGER = 0.0003
 tool's result to the start of the next tool, takes less if the model answers at once."""
 
 
-class Job(Protocol):
+class Job(ABC):
     """Something to be done in the next transaction."""
+
+    __slots__ = ()
 
     loop: asyncio.AbstractEventLoop
 
@@ -52,13 +55,20 @@ class Job(Protocol):
             The records to append; None if `execute` does the job.
 
         """
+        return None
 
     def execute(self, backend: Backend) -> None:
         """Do it. A `StoreError` that leaves the transaction whole fails this job alone."""
+        raise AssertionError("a batch is appended together with those of others")
 
     def is_committed(self, backend: Backend, batch: Batch | None) -> bool:
-        """After a commit with unknown outcome: whether this job was done, with that batch."""
+        """After a commit with unknown outcome: whether this job was done, with that batch.
 
+        False where it may be done twice.
+        """
+        return False
+
+    @abstractmethod
     def settle(self, batch: Batch | None, error: StoreError | None) -> None:
         """On the job's loop: it is durable, with that batch, or it failed by this error.
 
@@ -74,7 +84,7 @@ CommitListener: TypeAlias = Callable[[float, StoreError | None], None]
 """Gets the seconds that a transaction took, its retries included, and the error that ended it."""
 
 
-class Change(Generic[T]):
+class Change(Job, Generic[T]):
     """A job that is a function, which changes the backend, with its result."""
 
     def __init__(
@@ -87,9 +97,6 @@ class Change(Generic[T]):
         self._function = function
         self._batch = batch
         self._value: T
-
-    def take_batch(self) -> Batch | None:
-        return None
 
     def execute(self, backend: Backend) -> None:
         self._value = self._function()
@@ -307,17 +314,16 @@ def _settle(group: Group, failed: dict[Job, StoreError], error: StoreError | Non
     The loops run the callbacks of this one thread in order, so each job is settled in the order of
     its commits.
     """
-    by_loop: dict[asyncio.AbstractEventLoop, list[tuple[Job, Batch | None, StoreError | None]]]
-    by_loop = defaultdict(list)
-    for job, batch in group:
-        by_loop[job.loop].append((job, batch, error or failed.get(job)))
-
-    def settle_all(settled: list[tuple[Job, Batch | None, StoreError | None]]) -> None:
-        for job, batch, its_error in settled:
-            job.settle(batch, its_error)
-
+    by_loop: defaultdict[asyncio.AbstractEventLoop, Group] = defaultdict(list)
+    for item in group:
+        by_loop[item[0].loop].append(item)
     for loop, settled in by_loop.items():
         try:
-            loop.call_soon_threadsafe(settle_all, settled)
+            loop.call_soon_threadsafe(_settle_all, settled, failed, error)
         except RuntimeError:
             logger.warning("records were committed for an event loop that is closed")
+
+
+def _settle_all(group: Group, failed: dict[Job, StoreError], error: StoreError | None) -> None:
+    for job, batch in group:
+        job.settle(batch, error or failed.get(job))

@@ -82,61 +82,53 @@ def ids_from(prefix: str) -> IdRange:
     return IdRange(prefix, None)
 
 
-def agents_where(
-    query: AgentQuery, after: AgentKey | None, limit: int, *, table: str, id: str, mark: str
-) -> tuple[str, list[Any]]:
-    """The condition, the order and the limit of a page of agents in SQL, and their values.
+def agents_where(query: AgentQuery, after: AgentKey | None, limit: int) -> tuple[str, list[Any]]:
+    """The condition, the order and the limit of a page of the agents `a` in SQL, and their values.
 
     Args:
         query: which agents.
         after: the key of the last agent of the page before; None for the first page.
         limit: how many at most.
-        table: the name of the agents' table in the statement.
-        id: the column of the ids.
-        mark: stands for a value.
 
     """
     ids = ids_from(query.prefix)
-    where, values = [f"{table}.{id} >= {mark}"], list[Any]([ids.first])
+    where, values = ["a.agent_id >= %s"], list[Any]([ids.first])
     for column, sign, value in (
-        (id, "<", ids.end),
+        ("agent_id", "<", ids.end),
         ("status", "=", query.status),
         ("definition", "=", query.agent),
         ("run_version", "=", query.version),
     ):
         if value is not None:
-            where.append(f"{table}.{column} {sign} {mark}")
+            where.append(f"a.{column} {sign} %s")
             values.append(value)
     if query.version is not None or query.not_versions is not None:
-        where.append(f"{table}.run_version IS NOT NULL")
+        where.append("a.run_version IS NOT NULL")
     if query.not_versions:
-        marks = ", ".join(mark for _ in query.not_versions)
-        where.append(f"{table}.run_version NOT IN ({marks})")
+        where.append(f"a.run_version NOT IN ({', '.join(['%s'] * len(query.not_versions))})")
         values += query.not_versions
-    order = f"{table}.{id}"
+    order = "a.agent_id"
     if query.updated_since is not None:
-        order = f"{table}.status_at, {order}"
-        where.append(f"{table}.status_at IS NOT NULL AND ({order}) > ({mark}, {mark})")
+        order = f"a.status_at, {order}"
+        where.append(f"a.status_at IS NOT NULL AND ({order}) > (%s, %s)")
         values += after or (time_number(query.updated_since), "")
     elif after is not None:
-        where.append(f"{order} > {mark}")
+        where.append(f"{order} > %s")
         values.append(after[1])
-    return f"{' AND '.join(where)} ORDER BY {order} LIMIT {mark}", [*values, limit]
+    return f"{' AND '.join(where)} ORDER BY {order} LIMIT %s", [*values, limit]
 
 
-def asks_where(
-    query: AskQuery, after: AskKey | None, limit: int, *, mark: str
-) -> tuple[str, list[Any]]:
-    """As `agents_where`, of a page of asks: of the table `k`."""
-    where, values = [f"k.kind = {mark}"], list[Any]([query.kind])
+def asks_where(query: AskQuery, after: AskKey | None, limit: int) -> tuple[str, list[Any]]:
+    """As `agents_where`, of a page of the asks `k`."""
+    where, values = ["k.kind = %s"], list[Any]([query.kind])
     for column, value in (("tool", query.tool), ("definition", query.agent)):
         if value is not None:
-            where.append(f"k.{column} = {mark}")
+            where.append(f"k.{column} = %s")
             values.append(value)
     order = "k.asked_at, k.no" if query.order == "oldest" else "k.expires_at, k.no"
-    where.append(f"({order}) > ({mark}, {mark})")
+    where.append(f"({order}) > (%s, %s)")
     values += [*(after or (NO_TIME, 0)), limit]
-    return f"{' AND '.join(where)} ORDER BY {order} LIMIT {mark}", values
+    return f"{' AND '.join(where)} ORDER BY {order} LIMIT %s", values
 
 
 def listed_ask(row: tuple[Any, ...]) -> StoredAsk:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -13,7 +14,6 @@ from understudy.journal.call_keys import CallKeys, KeyTaking, KeyUse, key_ends, 
 from understudy.journal.checkpoint_writer import CHECKPOINT_EVERY
 from understudy.journal.checkpoints import KeptMessages, WokenState
 from understudy.journal.contracts import (
-    AGENT_STATUS,
     IndexEntry,
     IndexStatus,
     LostAttempt,
@@ -25,7 +25,7 @@ from understudy.journal.loaded import Loaded
 from understudy.journal.memory_feed import MemoryFeed
 from understudy.journal.memory_index import MemoryIndex
 from understudy.journal.memory_keys import MemoryKeys
-from understudy.journal.owned_journal import JournalledAgent, OwnedJournal
+from understudy.journal.owned_journal import JournalledAgent, KeysOfJournal, OwnedJournal
 from understudy.journal.store import Store, hashes_of
 from understudy.state.agent_state import AgentState
 from understudy.state.blobs import in_use
@@ -83,6 +83,10 @@ class _AgentRecords:
     def last_seq(self) -> int:
         return self.floor + len(self.records)
 
+    @property
+    def entry_now(self) -> IndexEntry:
+        return self.entry if self.owner is None else self.owner.index_entry()
+
 
 class MemoryStore(Store):
     """Keeps the records of agents while the process lives. Nothing waits, nothing fails."""
@@ -91,8 +95,6 @@ class MemoryStore(Store):
 
     def __init__(self) -> None:
         self._kept: dict[str, _AgentRecords] = {}
-        self._due: dict[str, datetime] = {}
-        """When agents are due that are released. The others are known by their owner."""
         self._index = MemoryIndex()
         self._feed: MemoryFeed | None = None
         self.keys: MemoryKeys = MemoryKeys()
@@ -103,11 +105,7 @@ class MemoryStore(Store):
         return
 
     async def close(self) -> None:
-        # Agents that are in memory when their runtime ends are not released: nobody knows any more
-        # when they are due (test_what_is_due_wakes_an_agent_that_is_made).
-        for agent_id, kept in self._kept.items():
-            if kept.owner is not None:
-                self._note_due(agent_id, kept.owner.index_entry().due)
+        return
 
     async def claim(self, agent_id: str, agent: str | None) -> Owned | None:
         kept = self._kept.get(agent_id)
@@ -135,13 +133,12 @@ class MemoryStore(Store):
         kept = self._kept[owned.agent_id]
         if kept.owner is not None:
             kept.entry, kept.owner = kept.owner.index_entry(), None
-            self._note_due(owned.agent_id, kept.entry.due)
+            self._changed.add(owned.agent_id)
         return True
 
     def journal(self, owned: Owned, agent: JournalledAgent) -> MemoryAgentJournal:
         kept = self._kept[owned.agent_id]
         kept.owner = agent
-        self._note_due(owned.agent_id, None)
         return MemoryAgentJournal(kept, owned, agent, self)
 
     def appended(self, owned: Owned, seq: int, records: Sequence[Record]) -> None:
@@ -152,12 +149,7 @@ class MemoryStore(Store):
             self.feed_hint.tell()
 
     async def load(self, agent_id: str, after: int = 0) -> Loaded | None:
-        kept = self._kept.get(agent_id)
-        if kept is None or kept.deleted:
-            return None
-        from_ = max(after - kept.floor, 0)
-        first = kept.floor + from_ + 1
-        return Loaded(_stored(agent_id, kept), first, tuple(kept.records[from_:]))
+        return await self.load_part(agent_id, after, sys.maxsize)
 
     async def load_part(self, agent_id: str, after: int, limit: int) -> Loaded | None:
         kept = self._kept.get(agent_id)
@@ -171,23 +163,13 @@ class MemoryStore(Store):
         self, agent_id: str, hashes: Collection[str] | None = None
     ) -> Mapping[str, bytes]:
         kept = self._kept.get(agent_id)
-        if kept is None:
-            return {}
-        wanted = kept.blobs if hashes is None else hashes
-        return {hash: kept.blobs[hash] for hash in wanted if hash in kept.blobs}
+        return {} if kept is None else _of_these(kept.blobs, hashes)
 
     async def message_runs(
         self, agent_id: str, message_ids: Collection[str] | None = None
     ) -> Mapping[str, str]:
         kept = self._kept.get(agent_id)
-        if kept is None:
-            return {}
-        runs = kept.message_runs
-        return (
-            dict(runs)
-            if message_ids is None
-            else {id: runs[id] for id in message_ids if id in runs}
-        )
+        return {} if kept is None else _of_these(kept.message_runs, message_ids)
 
     async def load_latest(self, agent_id: str) -> Loaded | None:
         kept = self._kept.get(agent_id)
@@ -238,7 +220,6 @@ class MemoryStore(Store):
         kept.epoch += 1
         kept.entry, kept.owner, kept.status_at = _AT_REST, None, None
         self._changed.add(agent_id)
-        self._note_due(agent_id, None)
         if self._feed is not None:
             self._feed.add_deletion(agent_id, kept.agent, self.feed_clock.now())
             self.feed_hint.tell()
@@ -248,10 +229,8 @@ class MemoryStore(Store):
         self.keys.delete_old(before)
 
     async def due(self, until: datetime) -> AsyncIterator[StoredAgent]:
-        by_due = sorted((due, agent_id) for agent_id, due in self._due.items() if due <= until)
-        for _, agent_id in by_due:
-            if agent_id in self._due:
-                yield _stored(agent_id, self._kept[agent_id])
+        for stored in self._up_to_date().due(until):
+            yield stored
 
     async def ask_index(self, question: Callable[[Backend | MemoryIndex], T]) -> T:
         return question(self._up_to_date())
@@ -278,7 +257,7 @@ class MemoryStore(Store):
             if kept.deleted:
                 index.remove(agent_id)
                 continue
-            entry = kept.entry if kept.owner is None else kept.owner.index_entry()
+            entry = kept.entry_now
             stored, before = _stored(agent_id, kept, entry), index.get(agent_id)
             is_other = before is None or before.agent_status != stored.agent_status
             if kept.status_at is None and is_other and kept.records:
@@ -287,16 +266,14 @@ class MemoryStore(Store):
             index.put(stored, entry.asks)
         return index
 
-    def _note_due(self, agent_id: str, due: datetime | None) -> None:
-        if due is not None:
-            self._due[agent_id] = due
-        else:
-            self._due.pop(agent_id, None)
+
+def _of_these(kept: Mapping[str, T], wanted: Collection[str] | None) -> dict[str, T]:
+    """What is kept under these keys; None = all of it."""
+    return {key: kept[key] for key in (kept if wanted is None else wanted) if key in kept}
 
 
 def _stored(agent_id: str, kept: _AgentRecords, entry: IndexEntry | None = None) -> StoredAgent:
-    if entry is None:
-        entry = kept.entry if kept.owner is None else kept.owner.index_entry()
+    entry = entry or kept.entry_now
     return StoredAgent(
         agent_id=agent_id,
         agent=kept.agent,
@@ -307,7 +284,7 @@ def _stored(agent_id: str, kept: _AgentRecords, entry: IndexEntry | None = None)
         index_status=entry.status,
         host=None,
         due=entry.due,
-        agent_status=entry.agent_status or AGENT_STATUS[entry.status],
+        agent_status=entry.status_word,
         status_at=kept.status_at,
         run_version=entry.run_version,
     )
@@ -375,8 +352,7 @@ class MemoryAgentJournal(OwnedJournal):
         self._kept.blobs.update(blobs)
 
     async def load_blobs(self, hashes: Collection[str]) -> Mapping[str, bytes]:
-        kept = self._kept.blobs
-        return {hash: kept[hash] for hash in hashes if hash in kept}
+        return _of_these(self._kept.blobs, hashes)
 
     async def durable(self) -> None:
         return
@@ -394,18 +370,12 @@ class MemoryAgentJournal(OwnedJournal):
         return
 
 
-class _MemoryCallKeys(CallKeys):
+class _MemoryCallKeys(KeysOfJournal):
     """The keys of a `MemoryStore`, for the calls of the agent of a journal."""
 
     def __init__(self, journal: MemoryAgentJournal, store: MemoryStore) -> None:
-        self._journal = journal
-        self._store = store
+        super().__init__(journal, store)
         self._keys = store.keys
-
-    @property
-    def of(self) -> tuple[str, int]:
-        owned = self._journal.owned
-        return owned.agent_id, owned.incarnation
 
     async def key_hash(self, key: str) -> str:
         return key_hash(key, self._keys.secret)
@@ -419,9 +389,3 @@ class _MemoryCallKeys(CallKeys):
 
     async def free_key(self, key_hash: str, use: KeyUse) -> None:
         self._keys.free(key_hash, use)
-
-    async def state_of_use(self, use: KeyUse) -> AgentState | None:
-        loaded = await self._store.load_latest(use.agent_id)
-        if loaded is None or loaded.agent.incarnation != use.incarnation:
-            return None
-        return loaded.folded()

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import itertools
 import logging
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left, bisect_right, insort
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Generic, TypeVar
+from datetime import datetime
 
 from understudy._base.json_values import text_of
 from understudy._base.log_fields import log_extra
@@ -32,42 +32,18 @@ from understudy.state.records import Requested
 
 logger: logging.Logger = logging.getLogger(__name__)
 
-K = TypeVar("K", str, AskKey)
-
-
-class _Keys(Generic[K]):
-    """Keys in order. Many that come at once are sorted once, when they are looked at."""
-
-    def __init__(self) -> None:
-        self._keys: list[K] = []
-        self._is_sorted = True
-
-    def add(self, key: K) -> None:
-        self._is_sorted &= not self._keys or key > self._keys[-1]
-        self._keys.append(key)
-
-    def remove(self, key: K) -> None:
-        keys = self.sorted()
-        del keys[bisect_left(keys, key)]
-
-    def sorted(self) -> list[K]:
-        if not self._is_sorted:
-            self._keys.sort()
-            self._is_sorted = True
-        return self._keys
-
 
 class MemoryIndex:
     """The rows that a database keeps for its lists, as plain objects. Not thread-safe."""
 
     def __init__(self) -> None:
         self._agents: dict[str, StoredAgent] = {}
-        self._ids: _Keys[str] = _Keys()
+        self._ids: list[str] = []
+        """In order, as the keys of asks. Who puts many agents puts them by id: that is cheap."""
         self._asks: dict[str, dict[str, StoredAsk]] = {}
         """By the id of the agent, and that of the ask. An agent that asks nothing is not in it."""
         self._by_no: dict[int, StoredAsk] = {}
-        self._orders: dict[AskOrder, _Keys[AskKey]] = {"oldest": _Keys(), "expiring": _Keys()}
-        self._count: Counter[str] = Counter()
+        self._orders: dict[AskOrder, list[AskKey]] = {"oldest": [], "expiring": []}
         self._numbers = itertools.count(1)
 
     def get(self, agent_id: str) -> StoredAgent | None:
@@ -76,12 +52,8 @@ class MemoryIndex:
 
     def put(self, agent: StoredAgent, asks: Sequence[Ask]) -> None:
         """Set the row of an agent, and what it asks."""
-        before = self._agents.get(agent.agent_id)
-        if before is None:
-            self._ids.add(agent.agent_id)
-        else:
-            self._count[before.agent_status] -= 1
-        self._count[agent.agent_status] += 1
+        if agent.agent_id not in self._agents:
+            insort(self._ids, agent.agent_id)
         self._agents[agent.agent_id] = agent
         if asks or agent.agent_id in self._asks:
             self._put_asks(agent, asks)
@@ -100,8 +72,7 @@ class MemoryIndex:
         """Remove an agent, if it is there."""
         agent = self._agents.pop(agent_id, None)
         if agent is not None:
-            self._count[agent.agent_status] -= 1
-            self._ids.remove(agent_id)
+            del self._ids[bisect_left(self._ids, agent_id)]
             self._put_asks(agent, ())
 
     def _put_asks(self, agent: StoredAgent, asks: Sequence[Ask]) -> None:
@@ -112,7 +83,7 @@ class MemoryIndex:
             row = rows.pop(id)
             del self._by_no[row.no]
             for order, keys in self._orders.items():
-                keys.remove(_key(row, order))
+                del keys[bisect_left(keys, _key(row, order))]
         for ask in (*changed.new, *changed.told):
             known = rows.get(ask.id)
             row = rows[ask.id] = StoredAsk(
@@ -131,7 +102,7 @@ class MemoryIndex:
             self._by_no[row.no] = row
             if known is None:
                 for order, keys in self._orders.items():
-                    keys.add(_key(row, order))
+                    insort(keys, _key(row, order))
         if not rows:
             del self._asks[agent.agent_id]
 
@@ -152,8 +123,14 @@ class MemoryIndex:
         wanted = sorted(key for key in changed if key > first)[:limit]
         return [self._agents[agent_id] for _, agent_id in wanted]
 
+    def due(self, until: datetime) -> list[StoredAgent]:
+        """The agents that are due by a time, by due time and id."""
+        rows = self._agents.values()
+        due = [(row.due, row.agent_id) for row in rows if row.due is not None and row.due <= until]
+        return [self._agents[agent_id] for _, agent_id in sorted(due)]
+
     def _by_id(self, query: AgentQuery, after: AgentKey | None) -> Iterator[StoredAgent]:
-        ids, range_ = self._ids.sorted(), ids_from(query.prefix)
+        ids, range_ = self._ids, ids_from(query.prefix)
         start = bisect_left(ids, range_.first)
         if after is not None:
             start = max(start, bisect_right(ids, after[1]))
@@ -169,7 +146,7 @@ class MemoryIndex:
 
     def list_asks(self, query: AskQuery, after: AskKey | None, limit: int) -> list[StoredAsk]:
         """As `Backend.list_asks`."""
-        keys = self._orders[query.order].sorted()
+        keys = self._orders[query.order]
         start = 0 if after is None else bisect_right(keys, after)
         found = (self._by_no[keys[place][1]] for place in range(start, len(keys)))
         wanted = (
@@ -183,7 +160,7 @@ class MemoryIndex:
 
     def count_agents(self) -> Mapping[str, int]:
         """As `Backend.count_agents`."""
-        return +self._count
+        return Counter(agent.agent_status for agent in self._agents.values())
 
 
 @contextmanager

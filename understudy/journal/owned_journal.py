@@ -5,11 +5,12 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
 
-from understudy.errors import UsageError
-from understudy.journal.call_keys import CallKeys
+from understudy.errors import SchemaVersionError, StoreDamaged, UsageError
+from understudy.journal.call_keys import CallKeys, KeyUse
 from understudy.journal.contracts import IndexEntry, Owned
 from understudy.journal.index_status import index_entry_of
 from understudy.journal.loaded import Loaded
+from understudy.journal.reads import StoreReads
 from understudy.journal.taken_states import TakenState
 from understudy.state.agent_state import AgentState
 from understudy.state.records import Record
@@ -137,3 +138,25 @@ class OwnedJournal(ABC):
         It is called where an agent wakes that has keys, and follows from the first key.
         """
         return
+
+
+class KeysOfJournal(CallKeys):
+    """The keys of calls of the agent of a journal, in a store."""
+
+    def __init__(self, journal: OwnedJournal, store: StoreReads) -> None:
+        self._journal = journal
+        self._store = store
+
+    @property
+    def of(self) -> tuple[str, int]:
+        owned = self._journal.owned
+        return owned.agent_id, owned.incarnation
+
+    async def state_of_use(self, use: KeyUse) -> AgentState | None:
+        try:
+            loaded = await self._store.load_latest(use.agent_id)
+            if loaded is None or loaded.agent.incarnation != use.incarnation:
+                return None
+            return loaded.folded()
+        except (SchemaVersionError, StoreDamaged):
+            return None

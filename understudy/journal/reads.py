@@ -17,7 +17,7 @@ from understudy.journal.asks import StoredAsk
 from understudy.journal.backend import PAGE, Backend, Kept
 from understudy.journal.checkpoints import Checkpoint, read_checkpoint
 from understudy.journal.committer import BACKOFF, WHILE_UNAVAILABLE
-from understudy.journal.contracts import IndexStatus, StoredAgent
+from understudy.journal.contracts import IndexStatus, StoredAgent, StoredRecords
 from understudy.journal.feed import FeedHint, FeedKey, FeedPage
 from understudy.journal.lists import AgentKey, AgentQuery, AskKey, AskQuery
 from understudy.journal.loaded import NEWEST, Loaded, decoded
@@ -114,12 +114,10 @@ class StoreReads(ABC):
 
     async def due(self, until: datetime) -> AsyncIterator[StoredAgent]:
         """The agents that are due by this time, by due time."""
-        found = [
-            (stored.due, stored.agent_id, stored)
-            async for stored in self.agents()
-            if stored.due is not None and stored.due <= until
-        ]
-        for _, _, stored in sorted(found, key=lambda each: each[:2]):
+        index = MemoryIndex()
+        async for stored in self.agents():
+            index.put(stored, ())
+        for stored in index.due(until):
             yield stored
 
     async def list_agents(
@@ -202,18 +200,14 @@ class DatabaseReads(StoreReads):
         return self.backend.time_offset
 
     async def load(self, agent_id: str, after: int = 0) -> Loaded | None:
-        def load() -> Loaded | None:
-            stored = self.backend.load(agent_id, min(after, NEWEST))
-            return None if stored is None else decoded(stored)
-
-        return await self.read_records(load)
+        return await self.read_records(
+            lambda: _decoded(self.backend.load(agent_id, min(after, NEWEST)))
+        )
 
     async def load_part(self, agent_id: str, after: int, limit: int) -> Loaded | None:
-        def load() -> Loaded | None:
-            stored = self.backend.load_part(agent_id, after, limit)
-            return None if stored is None else decoded(stored)
-
-        return await self.read_records(load)
+        return await self.read_records(
+            lambda: _decoded(self.backend.load_part(agent_id, after, limit))
+        )
 
     async def load_latest(self, agent_id: str) -> Loaded | None:
         def load() -> Loaded | None:
@@ -228,7 +222,7 @@ class DatabaseReads(StoreReads):
                 if state is not None and stored.first_seq == state.seq + 1:
                     return decoded(stored, state)
                 stored = self.backend.load(agent_id, 0)
-            return None if stored is None else decoded(stored)
+            return _decoded(stored)
 
         return await self.read_records(load)
 
@@ -305,3 +299,7 @@ class DatabaseReads(StoreReads):
             return await self._reader.run(function)
 
         return await retry(attempt)
+
+
+def _decoded(stored: StoredRecords | None) -> Loaded | None:
+    return None if stored is None else decoded(stored)

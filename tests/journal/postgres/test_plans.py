@@ -13,8 +13,8 @@ from tests.support.postgres import Hosts
 from understudy.journal.contracts import IndexStatus, time_number
 from understudy.journal.postgres import sql
 from understudy.journal.postgres.sharing import lease
+from understudy.journal.sql_backend import DUE, page_of
 
-OPEN, QUEUED = IndexStatus.OPEN, IndexStatus.QUEUED
 MANY = 20_000
 NOW = datetime(2026, 6, 1, tzinfo=timezone.utc)
 FAR = NOW + timedelta(days=365)
@@ -48,8 +48,9 @@ def test_a_sweep_looks_at_no_agent_that_is_due_later(hosts: Hosts, mode: str) ->
     """J2: also where the server keeps one plan for all values, as it may after some calls."""
     hosts.open("a")
     asked: dict[str, tuple[str, list[Any], set[str]]] = {
-        "due": (sql.DUE, [time_number(NOW), -1, "", 100], {"far-0000777"}),
-        "open": (sql.agents_of(frozenset({OPEN, QUEUED})), ["", 100], {"far-0000778"}),
+        "due": (f"{sql.AGENTS}{DUE}", [time_number(NOW), -1, "", 100], {"far-0000777"}),
+        "open": (f"{sql.AGENTS}{page_of(IndexStatus.OPEN)}", ["", 100], {"far-0000778"}),
+        "queued": (f"{sql.AGENTS}{page_of(IndexStatus.QUEUED)}", ["", 100], set()),
     }
     with psycopg.connect(hosts.url, autocommit=True) as db:
         db.execute(f"SET search_path TO {hosts.schema}".encode())

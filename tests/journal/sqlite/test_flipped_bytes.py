@@ -257,7 +257,7 @@ DAMAGED = [
     ("agents", "last_seq = 9223372036854775807", "'asks'"),
     ("agents", "last_seq = 99", "'asks'"),
     ("agents", "floor = 99", "'asks'"),
-    ("agents", "no = 99", "'asks'"),
+    ("agents", "key = 99", "'asks'"),
     ("agents", "index_status = 'rexx'", "'asks'"),
     ("agents", "definition = CAST(x'ff' AS TEXT)", "'asks'"),
     ("agents", "due = -9223372036854775807", "'asks'"),
@@ -277,7 +277,7 @@ async def test_damage_names_the_agent_and_the_record_wherever_an_agent_is_read(
     whole: bytes, tmp_path: Path, table: str, damage: str, named: str
 ) -> None:
     path = laid(tmp_path, whole)
-    where = "id = 'asks'" if table == "agents" else "id & 4294967295 = 1"
+    where = "agent_id = 'asks'" if table == "agents" else "id & 4294967295 = 1"
     with closing(sqlite3.connect(path)) as other, other:
         other.execute(f"UPDATE {table} SET {damage} WHERE {where}")
         other.execute("DELETE FROM checkpoints")  # else a state is read without its records

@@ -731,6 +731,7 @@ def _read_and_write_all(path: Path) -> Iterator[Callable[[], object]]:
     yield load
     yield lambda: looking.agents(None, "", 9)
     yield lambda: looking.agents(set(IndexStatus), "", 9)
+    yield looking.key_secret
     yield looking.close
     backend = SqliteBackend(str(path), host="here", durability="off")
     yield backend.open
@@ -771,25 +772,44 @@ def _decodable(path: Path) -> None:
 @pytest.mark.parametrize(
     "damage",
     [
-        "UPDATE agents SET index_status = 'rexx' WHERE id = 'a'",
+        "UPDATE agents SET index_status = 'rexx' WHERE agent_id = 'a'",
         "UPDATE agents SET definition = CAST(x'ff' AS TEXT)",
         "UPDATE agents SET last_seq = 4000000000000000000, floor = 3999999999999999997",
-        "UPDATE agents SET no = 9000000000000000000 WHERE id = 'a'",
+        "UPDATE agents SET key = 9000000000000000000 WHERE agent_id = 'a'",
         "UPDATE records SET payload = CAST('[]' AS BLOB)",
         "UPDATE records SET payload = x'ff'",
         "UPDATE records SET version = 0",
         "UPDATE records SET kind = 'rexx'",
         "UPDATE records SET kind = CAST(x'ff' AS TEXT)",
         "DELETE FROM meta",
+        """INSERT INTO meta SELECT 2, version, library, format, database, tenure, host,
+            restored_mark, feed_on, feed, feed_floor, key_secret FROM meta""",
     ],
 )
 def test_a_damaged_row_is_told_as_damage_wherever_it_is_read(path: Path, damage: str) -> None:
     _decodable(path)
     with closing(sqlite3.connect(path)) as other, other:
+        other.execute("PRAGMA ignore_check_constraints = ON")
         other.execute(damage)
     raised = _raised(path)
     assert raised
     assert [error for error in raised if not isinstance(error, StoreDamaged)] == []
+
+
+def test_a_damaged_key_of_an_agent_leads_to_the_records_of_no_other_one(path: Path) -> None:
+    """J16: also where its bits above the number of a record are those of another agent."""
+    _decodable(path)
+    with closing(sqlite3.connect(path)) as other, other:
+        other.execute("UPDATE agents SET key = (1 << 32) + 1 WHERE agent_id = 'b'")
+    with opened(path) as backend:
+        with pytest.raises(StoreDamaged, match="'b'"):
+            backend.load("b", 0)
+        with pytest.raises(StoreDamaged, match="'b'"):
+            backend.load_latest("b")
+        assert not backend.has_text("b", ["once"], "x")
+        with commit(backend):
+            assert backend.delete("b")
+        assert texts(backend, "a") == ["x" * 40] * 3
 
 
 @pytest.mark.parametrize("suffix", ["", "-wal"])
@@ -845,7 +865,7 @@ def test_a_damaged_row_of_the_index_of_dues_is_told_and_hides_no_other(
         append(backend, claim(backend, "a"), "one", due=first)
         append(backend, claim(backend, "b"), "one", due=second)
     with closing(sqlite3.connect(path)) as other, other:
-        other.execute(f"UPDATE agents SET {damage} WHERE id = 'a'")
+        other.execute(f"UPDATE agents SET {damage} WHERE agent_id = 'a'")
     with opened(path) as backend:
         a, b = backend.due(second, None, 9)
         assert isinstance(a.damage, StoreDamaged)
@@ -858,7 +878,7 @@ def test_a_due_time_that_is_none_is_told_as_damage_of_its_row(path: Path) -> Non
         append(backend, claim(backend, "a"), "one", due=datetime(2026, 1, 1, tzinfo=timezone.utc))
         append(backend, claim(backend, "b"), "one")
     with closing(sqlite3.connect(path)) as other, other:
-        other.execute("UPDATE agents SET due = 1 << 61 WHERE id = 'a'")
+        other.execute("UPDATE agents SET due = 1 << 61 WHERE agent_id = 'a'")
     with opened(path) as backend:
         a, b = backend.agents(None, "", 9)
         assert isinstance(a.damage, StoreDamaged)
@@ -972,9 +992,9 @@ def test_what_is_due_is_found_at_the_same_cost_among_many_far_dues(path: Path) -
     columns = "definition, incarnation, epoch, last_seq, floor, index_status, mark, deleted"
     fill = f"""
         WITH RECURSIVE n(i) AS (SELECT ? UNION ALL SELECT i + 1 FROM n WHERE i < ?)
-        INSERT INTO agents (id, due, status, {columns})
+        INSERT INTO agents (agent_id, due, status, {columns})
         SELECT 'agent-' || i, due + i * {first}, status, {columns}
-        FROM n, (SELECT * FROM agents WHERE id = 'model')"""
+        FROM n, (SELECT * FROM agents WHERE agent_id = 'model')"""
     steps: list[int] = []
     for few, many in ((1, 1_000), (1_001, 100_000)):
         with closing(sqlite3.connect(path)) as connection, connection:

@@ -19,9 +19,9 @@ from tests.support.durability.broken_hosts import replaced
 from tests.support.loops import SECONDS, soon
 from tests.support.postgres import Hosts
 from understudy import Agent, Completed, Interrupted, Outcome, Runtime, call, tool
-from understudy.journal import agent_journal
+from understudy.journal import agent_journal, sql_keys
 from understudy.journal.database_store import DatabaseStore
-from understudy.journal.postgres import call_keys
+from understudy.journal.postgres import writer
 from understudy.journal.postgres.backend import PostgresBackend
 from understudy.state import fold
 from understudy.state import records as r
@@ -178,11 +178,11 @@ def _violations(story: _Story, outcomes: dict[str, Outcome | None]) -> list[str]
 
 
 def _not_taken(patch: pytest.MonkeyPatch, _: Hosts) -> None:
-    patch.setattr(call_keys, "TAKE", f"{call_keys.TAKE.partition('ON CONFLICT')[0]} LIMIT 0")
+    patch.setattr(sql_keys, "TAKE", f"{sql_keys.TAKE.partition('ON CONFLICT')[0]} LIMIT 0")
 
 
 def _without_order(patch: pytest.MonkeyPatch, hosts: Hosts) -> None:
-    patch.setattr(call_keys, "LOCK", "SELECT %s::int8 IS NOT NULL")
+    patch.setattr(writer, "LOCK_KEY", "SELECT %s::int8 IS NOT NULL")
     hosts.open("maker of tables")
     hosts.sql("ALTER TABLE call_keys DROP CONSTRAINT call_keys_pkey")
 

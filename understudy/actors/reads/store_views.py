@@ -332,9 +332,13 @@ class StoreViews(ABC):
         """A page of the agents of the store, with agents that are only spawned here so far."""
         found = await self._store().list_agents(query, after, limit)
         spawned = MemoryIndex()
-        for slot in self._directory.slots():
-            if slot.agent is not None and slot.activation is None:
-                spawned.put(spawned_agent(slot.id, slot.agent.name), ())
+        rows = (
+            spawned_agent(slot.id, slot.agent.name)
+            for slot in self._directory.slots()
+            if slot.agent is not None and slot.activation is None
+        )
+        for row in sorted(rows, key=lambda row: row.agent_id):
+            spawned.put(row, ())
         listed = {stored.agent_id for stored in found}
         last = found[-1].agent_id if len(found) == limit else None
         here = {

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
-from understudy.journal.asks import Ask, changes
-from understudy.journal.contracts import time_number
-from understudy.journal.lists import NEVER
-from understudy.journal.postgres.sql import Fetch, Rows
+from understudy.journal.asks import Ask
+from understudy.journal.postgres.sql import Fetch
+from understudy.journal.sql_backend import changed_asks
 
 ASKS = "SELECT agent, id, reminders, escalations FROM asks WHERE agent = ANY(%s)"
 
@@ -41,34 +39,8 @@ def put_asks(fetch: Fetch, asks: Mapping[int, Sequence[Ask]]) -> None:
 
     The rows of the agents are locked by this transaction, so nobody else changes their asks.
     """
-    stored: dict[int, dict[str, tuple[int, int]]] = {key: {} for key in asks}
-    for key, id, reminders, escalations in fetch(ASKS, [list(asks)]):
-        stored[key][id] = (reminders, escalations)
-    gone: Rows = []
-    new: Rows = []
-    told: Rows = []
-    counts: Rows = []
-    for key, now in asks.items():
-        changed = changes(stored[key], now)
-        gone += [(key, id) for id in changed.gone]
-        new += [(key, *_columns(ask)) for ask in changed.new]
-        told += [(key, ask.id, ask.told.reminders, ask.told.escalations) for ask in changed.told]
-        if changed.gone or changed.new:
-            counts.append((key, len(now)))
-    for query, rows in (
-        (DELETE_ANSWERED, gone),
-        (INSERT_ASKS, new),
-        (UPDATE_ASKS, told),
-        (SET_ASK_COUNT, counts),
-    ):
+    changed = changed_asks(fetch(ASKS, [list(asks)]), asks)
+    queries = (DELETE_ANSWERED, INSERT_ASKS, UPDATE_ASKS, SET_ASK_COUNT)
+    for query, rows in zip(queries, changed, strict=True):
         if rows:
             fetch(query, [list(column) for column in zip(*rows, strict=True)])
-
-
-def _columns(ask: Ask) -> tuple[Any, ...]:
-    record, expires_at = ask.encode(), ask.expires_at
-    return (
-        *(ask.id, ask.kind, ask.tool, time_number(ask.asked_at)),
-        NEVER if expires_at is None else time_number(expires_at),
-        *(ask.told.reminders, ask.told.escalations, record.version, record.payload),
-    )

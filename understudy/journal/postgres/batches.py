@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, TypeVar
 
-from understudy.errors import Fenced, StoreConflict
-from understudy.journal.contracts import NO_TIME, Batch, Refusal, time_number
-from understudy.journal.postgres import call_keys, feed_sql, sql
+from understudy.journal.contracts import NO_TIME, Batch, Refusal
+from understudy.journal.postgres import feed_sql, sql
 from understudy.journal.postgres.asks import put_asks
 from understudy.journal.postgres.sql import Fetch
+from understudy.journal.sql_backend import feed_rows, refusal
+
+T = TypeVar("T")
 
 MAX_STATEMENT_BYTES = 32 * 1024 * 1024
 """No further batch is added to a statement that is larger already; the protocol's limit is 1 GB."""
@@ -27,18 +29,23 @@ def split(batches: Sequence[Batch]) -> list[list[int]]:
         if nth == len(parts):
             parts.append([])
         parts[nth].append(index)
-    return [piece for part in parts for piece in _split_by_size(batches, part)]
+
+    def size(index: int) -> int:
+        return sum(len(record.payload) for record in batches[index].records)
+
+    return [piece for part in parts for piece in _pieces(part, size)]
 
 
-def _split_by_size(batches: Sequence[Batch], indexes: Sequence[int]) -> Iterator[list[int]]:
-    piece: list[int] = []
-    size = 0
-    for index in indexes:
-        piece.append(index)
-        size += sum(len(record.payload) for record in batches[index].records)
-        if size > MAX_STATEMENT_BYTES:
+def _pieces(items: Iterable[T], size: Callable[[T], int]) -> Iterator[list[T]]:
+    """The items in lists that are not much larger than `MAX_STATEMENT_BYTES`."""
+    piece: list[T] = []
+    total = 0
+    for item in items:
+        piece.append(item)
+        total += size(item)
+        if total > MAX_STATEMENT_BYTES:
             yield piece
-            piece, size = [], 0
+            piece, total = [], 0
     if piece:
         yield piece
 
@@ -74,11 +81,9 @@ def add_batches(
         runs = batches[place - 1].message_runs
         if runs is not None:
             fetch(sql.ADD_MESSAGE_RUNS, [keys[place - 1], [*runs], [*runs.values()]])
-        if batches[place - 1].key_ends:
-            call_keys.end(fetch, keys[place - 1], batches[place - 1])
-    told = [batches[place - 1] for place in sorted(accepted) if batches[place - 1].feed]
+    told = [row for place in sorted(accepted) for row in feed_rows(batches[place - 1])]
     if told:
-        fetch(feed_sql.ADD_TO_FEED, _feed_columns(told))
+        fetch(feed_sql.ADD_TO_FEED, [list(column) for column in zip(*told, strict=True)])
     if len(accepted) == len(batches):
         return [None] * len(batches)
     rest = [n for n in range(len(batches)) if n + 1 in accepted]
@@ -94,18 +99,9 @@ def add_batches(
 
 
 def _add_blobs(fetch: Fetch, key: int, blobs: Mapping[str, bytes]) -> None:
-    hashes: list[bytes] = []
-    payloads: list[bytes] = []
-    size = 0
-    for hash, payload in blobs.items():
-        hashes.append(bytes.fromhex(hash))
-        payloads.append(payload)
-        size += len(payload)
-        if size > MAX_STATEMENT_BYTES:
-            fetch(sql.ADD_BLOBS, [key, hashes, payloads])
-            hashes, payloads, size = [], [], 0
-    if hashes:
-        fetch(sql.ADD_BLOBS, [key, hashes, payloads])
+    for piece in _pieces(blobs.items(), lambda item: len(item[1])):
+        hashes = [bytes.fromhex(hash) for hash, _ in piece]
+        fetch(sql.ADD_BLOBS, [key, hashes, [payload for _, payload in piece]])
 
 
 def columns_of(batches: Sequence[Batch], keys: Sequence[int], own_id: int) -> dict[str, Any]:
@@ -138,35 +134,9 @@ def columns_of(batches: Sequence[Batch], keys: Sequence[int], own_id: int) -> di
     }
 
 
-def _feed_columns(batches: Sequence[Batch]) -> list[list[Any]]:
-    rows = [
-        (
-            batch.agent_id,
-            row.agent,
-            row.seq,
-            NO_TIME if row.at is None else time_number(row.at),
-            *(row.record.kind, row.record.version, row.record.payload),
-        )
-        for batch in batches
-        for row in batch.feed
-    ]
-    return [list(column) for column in zip(*rows, strict=True)]
-
-
 def _refusal(batch: Batch, row: tuple[Any, ...] | None, *, own_id: int) -> Refusal:
     """Why a batch was not added, by the agent's row of `sql.REFUSED_AGENTS`."""
     if row is None:
-        return Fenced(agent_id=batch.agent_id, why="the store has no such agent")
-    _, incarnation, epoch, last_seq, deleted, owner, host = row
-    if deleted:
-        return Fenced(agent_id=batch.agent_id, why="it was deleted")
-    if incarnation != batch.incarnation:
-        why = f"its incarnation is {incarnation} by now, not {batch.incarnation}"
-        return Fenced(agent_id=batch.agent_id, why=why)
-    if epoch != batch.epoch:
-        by = "" if host is None else f" by {host!r}"
-        why = f"it was claimed{by} in epoch {epoch}, after epoch {batch.epoch}"
-        return Fenced(agent_id=batch.agent_id, why=why)
-    if owner != own_id:
-        return Fenced(agent_id=batch.agent_id, why="this runtime has released or lost it")
-    return StoreConflict(agent_id=batch.agent_id, expected=last_seq + 1, got=batch.first_seq)
+        return refusal(batch, None)
+    _, *there, owner, host = row
+    return refusal(batch, there, claimer=host, is_own=owner == own_id)

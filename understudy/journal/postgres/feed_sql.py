@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-from understudy.journal.contracts import NO_TIME
-
 _XMIN = "pg_snapshot_xmin(pg_current_snapshot())::text::bigint"
 """Every transaction below it has ended. Of the rows below it none can be added any more."""
 
-ADD_TO_FEED = f"""
+ADD_TO_FEED = """
 INSERT INTO feed (agent_id, definition, seq, at, kind, version, payload)
-SELECT n.agent_id, n.definition, n.seq, nullif(n.at, {NO_TIME}), n.kind, n.version, n.payload
+SELECT n.agent_id, n.definition, n.seq, n.at, n.kind, n.version, n.payload
 FROM unnest(%s::text[], %s::text[], %s::int8[], %s::int8[], %s::text[], %s::int4[], %s::bytea[])
     WITH ORDINALITY AS n (agent_id, definition, seq, at, kind, version, payload, place)
-ORDER BY n.place"""  # noqa: S608 - of a constant
-
-ADD_DELETION_TO_FEED = """
-INSERT INTO feed (agent_id, definition, seq, at, kind, version, payload)
-SELECT agent_id, definition, 0, %s, 'deleted', 1, '' FROM agents WHERE agent_id = %s"""
+ORDER BY n.place"""
 
 _NEWEST = """greatest(pg_current_xact_id()::text::bigint,
     pg_snapshot_xmax(pg_current_snapshot())::text::bigint - 1)"""
@@ -63,10 +57,5 @@ FEED_STATE = f"""
 SELECT feed, floor_xid, floor, {_XMIN}, coalesce((SELECT max(xid) FROM feed) >= {_XMIN}, false)
 FROM feed_state WHERE is_on"""  # noqa: S608
 
-_NAMED = "SELECT xid, no, agent_id, definition, seq, at, kind, version, ''::bytea FROM feed"
-NAMED_ROW = f"{_NAMED} WHERE xid = %s AND no = %s"
-LAST_ROW = f"{_NAMED} WHERE xid < {_XMIN} ORDER BY xid DESC, no DESC LIMIT 1"
-
-READ_FEED = f"""
-SELECT xid, no, agent_id, definition, seq, at, kind, version, payload FROM feed
-WHERE (xid, no) > (%s, %s) AND xid < {_XMIN} ORDER BY xid, no LIMIT %s"""  # noqa: S608
+LAST_ROW = f"FROM feed WHERE xid < {_XMIN} ORDER BY xid DESC, no DESC LIMIT 1"
+FEED_ROWS = f"FROM feed WHERE (xid, no) > (%(xid)s, %(no)s) AND xid < {_XMIN} ORDER BY xid, no"

@@ -10,6 +10,13 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from understudy.errors import StoreBroken
+from understudy.journal.sql_tables import (
+    AGENTS_TABLE,
+    NEXT_FORMAT,
+    SAID,
+    TABLES_OF_AGENTS,
+    columns_by_table,
+)
 from understudy.journal.store_format import Columns, Tables
 from understudy.state.record_format import FORMAT_VERSION
 
@@ -58,35 +65,11 @@ TABLES = Tables(
         continues_older boolean NOT NULL,
         UNIQUE (name, fingerprint)
     )""",
-    # Ids are compared by their bytes, as in the other stores, whatever the database's language.
-    # `definition` is the name of the agent's. An owner without a row in `hosts` owns nothing: so a
-    # host releases all agents at once. There are `ask_count` rows of the agent in `asks`.
+    # An owner without a row in `hosts` owns nothing: so a host releases all agents at once.
     # `takeable`: nothing of it goes on, so another host may take it from a living owner.
-    # `run_version` is the fingerprint under which the open run was begun; null: none is open.
-    """CREATE TABLE agents (
-        key bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
-        agent_id text COLLATE "C" NOT NULL UNIQUE,
-        definition text NOT NULL,
-        incarnation bigint NOT NULL DEFAULT 1,
-        epoch bigint NOT NULL DEFAULT 1,
-        last_seq bigint NOT NULL DEFAULT 0,
-        floor bigint NOT NULL DEFAULT 0,
-        index_status text NOT NULL DEFAULT 'rest',
-        deleted boolean NOT NULL DEFAULT false,
-        owner bigint,
-        due bigint,
-        status text NOT NULL DEFAULT 'idle',
-        status_at bigint,
-        ask_count integer NOT NULL DEFAULT 0,
-        takeable boolean NOT NULL DEFAULT false,
-        run_version text
-    ) WITH (fillfactor = 70)""",
-    "CREATE INDEX agents_by_index_status ON agents (index_status, agent_id) WHERE NOT deleted",
-    "CREATE INDEX agents_by_due ON agents (due, agent_id) WHERE due IS NOT NULL AND NOT deleted",
-    "CREATE INDEX agents_by_status ON agents (status, agent_id) WHERE NOT deleted",
-    "CREATE INDEX agents_by_definition ON agents (definition, agent_id) WHERE NOT deleted",
-    """CREATE INDEX agents_by_change ON agents (status_at, agent_id)
-        WHERE status_at IS NOT NULL AND NOT deleted""",
+    AGENTS_TABLE.format(own="owner bigint,\n        takeable boolean NOT NULL DEFAULT false")
+    + " WITH (fillfactor = 70)",
+    *TABLES_OF_AGENTS,
     """CREATE INDEX agents_with_open_run ON agents (agent_id)
         WHERE run_version IS NOT NULL AND NOT deleted""",
     """CREATE TABLE records (
@@ -99,27 +82,6 @@ TABLES = Tables(
         payload bytea NOT NULL,
         PRIMARY KEY (agent, seq)
     )""",
-    # What agents ask. `expires_at` is the largest number for what does not expire. `version` and
-    # `payload` are those of the record that asks.
-    """CREATE TABLE asks (
-        no bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
-        agent bigint NOT NULL,
-        id text COLLATE "C" NOT NULL,
-        definition text NOT NULL,
-        kind text NOT NULL,
-        tool text NOT NULL,
-        asked_at bigint NOT NULL,
-        expires_at bigint NOT NULL,
-        reminders integer NOT NULL,
-        escalations integer NOT NULL,
-        version integer NOT NULL,
-        payload bytea NOT NULL,
-        UNIQUE (agent, id)
-    )""",
-    "CREATE INDEX asks_by_age ON asks (kind, asked_at, no)",
-    "CREATE INDEX asks_by_expiry ON asks (kind, expires_at, no)",
-    "CREATE INDEX asks_by_tool ON asks (kind, tool, asked_at, no)",
-    "CREATE INDEX asks_by_definition ON asks (kind, definition, asked_at, no)",
     # The order of numbers is not the order of commits: rows are read in the order of their
     # transactions, below the oldest one that is open. `seq` is 0 for a deletion.
     """CREATE TABLE feed (
@@ -149,22 +111,6 @@ TABLES = Tables(
         run text NOT NULL,
         numbers integer[] NOT NULL
     )""",
-    # One of each agent.
-    """CREATE TABLE checkpoints (
-        agent bigint PRIMARY KEY,
-        incarnation bigint NOT NULL,
-        seq bigint NOT NULL,
-        head bytea NOT NULL,
-        crc bigint NOT NULL
-    )""",
-    """CREATE TABLE checkpoint_segments (
-        agent bigint NOT NULL,
-        number integer NOT NULL,
-        messages integer NOT NULL,
-        payload bytea NOT NULL,
-        crc bigint NOT NULL,
-        PRIMARY KEY (agent, number)
-    )""",
     # Calls of one host to an agent that runs at another one. `id` is the order in which those of
     # one agent are done. `nonce` tells a call that is posted again because the answer to the commit
     # was lost. `reply` is null until it is done. `begun`: it is done once at most, and this attempt
@@ -182,40 +128,6 @@ TABLES = Tables(
         reply bytea
     )""",
     "CREATE INDEX inbox_by_agent ON inbox (agent, id) WHERE reply IS NULL",
-    # The bytes of files.
-    """CREATE TABLE blobs (
-        agent bigint NOT NULL,
-        hash bytea NOT NULL,
-        payload bytea NOT NULL,
-        PRIMARY KEY (agent, hash)
-    )""",
-    # The ids of old messages of each agent, with the runs that took them.
-    """CREATE TABLE message_runs (
-        agent bigint NOT NULL,
-        message_id text NOT NULL,
-        run_id text NOT NULL,
-        PRIMARY KEY (agent, message_id)
-    )""",
-    # Which calls have a key (`@tool(key=)`), by its hash. `place` is the order in which the calls
-    # took it: the second one by a person's word, or behind one that is done. `done_at` is null
-    # until a call is done. `kept_until` is null while it is open or in doubt; with a null `done_at`
-    # its agent was deleted meanwhile.
-    """CREATE TABLE call_keys (
-        hash bytea NOT NULL,
-        place integer NOT NULL,
-        agent bigint NOT NULL,
-        incarnation bigint NOT NULL,
-        call_key text NOT NULL,
-        tool text NOT NULL,
-        tool_call_id text NOT NULL,
-        taken_at bigint NOT NULL,
-        kept bigint NOT NULL,
-        done_at bigint,
-        kept_until bigint,
-        PRIMARY KEY (hash, place),
-        UNIQUE (agent, incarnation, call_key)
-    )""",
-    "CREATE INDEX call_keys_by_end ON call_keys (kept_until) WHERE kept_until IS NOT NULL",
     upgrades=UPGRADES,
 )
 
@@ -232,12 +144,10 @@ WHERE n.nspname = %s AND t.relkind IN ('r', 'p') AND c.attnum > 0 AND NOT c.atti
 """From the catalogue itself: `to_regclass` and its like read a cache, which lacks what another host
 made while we waited for its lock (test_several_hosts_may_open_a_new_store_at_once)."""
 
-SAID = "SELECT version, library, format FROM meta"
 FIRST_ROW = """
 INSERT INTO meta (version, library, format, key_secret)
 VALUES (%s, %s, %s, uuid_send(gen_random_uuid()) || uuid_send(gen_random_uuid()))"""
 """A uuid of the server has 122 random bits."""
-NEXT_FORMAT = "UPDATE meta SET version = %s, library = %s, format = %s"
 
 
 def check_server(connection: PostgresConnection, *, durable: bool) -> None:
@@ -313,10 +223,7 @@ def _checked(server: PsycopgConnection, schema: str) -> int | None:
 
 
 def _columns(server: PsycopgConnection, schema: str) -> Columns:
-    found: dict[str, list[str]] = {}
-    for table, column in server.execute(COLUMNS, [schema]).fetchall():
-        found.setdefault(table, []).append(column)
-    return found
+    return columns_by_table(server.execute(COLUMNS, [schema]).fetchall())
 
 
 def _said(server: PsycopgConnection) -> tuple[Any, ...] | None:

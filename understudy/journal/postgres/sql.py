@@ -7,14 +7,13 @@ makes a claim, a renewal and an append a compare-and-set.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import cache
-from typing import Any, TypeAlias
+from collections.abc import Callable
+from typing import TypeAlias
 
-from understudy.journal.contracts import NO_TIME, IndexStatus
+from understudy.journal.contracts import NO_TIME
+from understudy.journal.sql_backend import JOIN_CHECKPOINT, Rows, Values, agents_query
 
-Rows: TypeAlias = list[tuple[Any, ...]]
-Fetch: TypeAlias = Callable[[str, Sequence[Any] | dict[str, Any]], Rows]
+Fetch: TypeAlias = Callable[[str, Values], Rows]
 """The rows of a statement, in the writer's transaction or on the reader's connection."""
 
 MAX_ID_BYTES = 2000
@@ -72,33 +71,21 @@ UPDATE agents SET owner = NULL, deleted = true, last_seq = 0, floor = 0,
 WHERE agent_id = %(agent_id)s AND epoch = %(epoch)s AND incarnation = %(incarnation)s
     AND owner IS NOT DISTINCT FROM %(owner)s AND NOT deleted{_TAKEABLE}
 RETURNING key,{_TELL_LOSER}"""  # noqa: S608 - of constants
-"""The row stays as the tombstone. `DELETE_RECORDS` deletes the records: a statement of its own,
+"""The row stays as the tombstone. `delete_records` deletes the records: a statement of its own,
 which sees what was added while this one waited for the row
 (test_a_deletion_takes_what_was_committed_while_it_waited)."""
 
-DELETE_RECORDS = "DELETE FROM records WHERE agent = %s"
-DELETE_ASKS = "DELETE FROM asks WHERE agent = %s"
 DELETE_LOST_ATTEMPTS = "DELETE FROM lost_attempts WHERE agent = %s"
 
-DELETE_BLOBS = "DELETE FROM blobs WHERE agent = %s AND NOT hash = ANY(%s::bytea[])"
 ADD_BLOBS = """
 INSERT INTO blobs (agent, hash, payload)
 SELECT %s, b.hash, b.payload FROM unnest(%s::bytea[], %s::bytea[]) AS b (hash, payload)
 ON CONFLICT DO NOTHING"""
-READ_BLOBS = """
-SELECT b.hash, b.payload FROM blobs b JOIN agents a ON a.key = b.agent
-WHERE a.agent_id = %(agent_id)s AND NOT a.deleted
-    AND (%(hashes)s::bytea[] IS NULL OR b.hash = ANY(%(hashes)s::bytea[]))"""
 
 ADD_MESSAGE_RUNS = """
 INSERT INTO message_runs (agent, message_id, run_id)
 SELECT %s, m.message_id, m.run_id FROM unnest(%s::text[], %s::text[]) AS m (message_id, run_id)
 ON CONFLICT DO NOTHING"""
-DELETE_MESSAGE_RUNS = "DELETE FROM message_runs WHERE agent = %s"
-MESSAGE_RUNS = """
-SELECT m.message_id, m.run_id FROM message_runs m JOIN agents a ON a.key = m.agent
-WHERE a.agent_id = %(agent_id)s AND NOT a.deleted
-    AND (%(ids)s::text[] IS NULL OR m.message_id = ANY(%(ids)s::text[]))"""
 
 KEYS = "SELECT agent_id, key FROM agents WHERE agent_id = ANY(%s)"
 
@@ -145,12 +132,9 @@ ADD_RECORDS = _INSERT
 """The records of the batches that may be added, if not all may."""
 
 REFUSED_AGENTS = """
-SELECT a.agent_id, a.incarnation, a.epoch, a.last_seq, a.deleted, a.owner, h.name
+SELECT a.agent_id, a.deleted, a.incarnation, a.epoch, a.last_seq, a.owner, h.name
 FROM agents a LEFT JOIN hosts h ON h.id = a.owner WHERE a.agent_id = ANY(%s)"""
 """From these rows follows why a batch was not added."""
-
-SET_FLOOR = "UPDATE agents SET floor = %s WHERE agent_id = %s RETURNING key"
-DELETE_RECORDS_BELOW = "DELETE FROM records WHERE agent = %s AND seq < %s"
 
 RELEASE = """
 UPDATE agents SET owner = NULL
@@ -171,46 +155,26 @@ SELECT l.numbers FROM lost_attempts l JOIN agents a ON a.key = l.agent
 WHERE a.agent_id = %s AND l.run = %s"""
 
 SETTLED_AGENT = """
-SELECT incarnation, epoch, last_seq, index_status, takeable FROM agents WHERE agent_id = %s
-FOR SHARE"""
+SELECT incarnation, epoch, last_seq, index_status, takeable FROM agents
+WHERE agent_id = %(agent_id)s FOR SHARE"""
 """Waits until a transaction of ours, left behind by a lost connection, is settled."""
 
-READ_BACK = """
-SELECT r.seq, r.incarnation, r.epoch, r.kind, r.version, r.payload
-FROM records r JOIN agents a ON a.key = r.agent
-WHERE a.agent_id = %s AND r.seq BETWEEN %s AND %s ORDER BY r.seq"""
+WRITTEN_RECORDS = """
+SELECT r.epoch, r.kind, r.version, r.payload FROM records r JOIN agents a ON a.key = r.agent
+WHERE a.agent_id = %(agent_id)s AND r.incarnation = %(incarnation)s
+    AND r.seq BETWEEN %(first)s AND %(last)s ORDER BY r.seq"""
 
-AGENT_COLUMNS = """
-SELECT a.agent_id, a.definition, a.incarnation, a.epoch, a.last_seq, a.floor, a.index_status,
-    CASE WHEN h.lease_until > clock_timestamp() THEN h.name END, a.due, a.status, a.status_at,
-    a.run_version"""
-_COLUMNS = f"""{AGENT_COLUMNS}
-FROM agents a LEFT JOIN hosts h ON h.id = a.owner WHERE NOT a.deleted"""
-
-AGENT = f"{_COLUMNS} AND a.agent_id = %s"
-FOUND_AGENTS = f"{_COLUMNS} AND a.agent_id = ANY(%s)"
-
-AGENTS = f"{_COLUMNS} AND a.agent_id > %s ORDER BY a.agent_id LIMIT %s"
-
-
-@cache
-def agents_of(statuses: frozenset[IndexStatus]) -> str:
-    """As `AGENTS`, those of these index statuses.
-
-    They are in the text, and no parameter: with one plan for all values, the server may look at all
-    agents, while those that are not at rest are few.
-    """
-    words = ", ".join(sorted(f"'{status.value}'" for status in statuses))
-    return (
-        f"{_COLUMNS} AND a.index_status IN ({words}) AND a.agent_id > %s"
-        " ORDER BY a.agent_id LIMIT %s"
-    )
-
-
-DUE = (
-    f"{_COLUMNS} AND a.due IS NOT NULL AND a.due <= %s AND (a.due, a.agent_id) > (%s, %s)"
-    " ORDER BY a.due, a.agent_id LIMIT %s"
+_HOST = "CASE WHEN h.lease_until > clock_timestamp() THEN h.name END"
+_WITH_HOSTS = "agents a LEFT JOIN hosts h ON h.id = a.owner"
+AGENTS = agents_query(_HOST, _WITH_HOSTS)
+_BEHIND = agents_query(
+    _HOST,
+    f"{_WITH_HOSTS} LEFT {JOIN_CHECKPOINT} LEFT JOIN records r ON r.agent = a.key AND r.seq > %s",
+    more=", coalesce(c.seq, 0), r.kind, r.version, r.payload",
 )
+BEHIND = f"{_BEHIND} AND a.agent_id = %s ORDER BY r.seq"
+"""An agent and the number of its checkpoint, with each of its records above a number: one
+statement, and so of one moment."""
 
 FIND_IN_ORDER = """
 SELECT set_config(name, 'off', true)
@@ -218,27 +182,3 @@ FROM unnest(ARRAY['enable_sort', 'enable_seqscan', 'enable_bitmapscan', 'enable_
     'enable_mergejoin']) AS name"""
 """For the rest of the transaction. Else a planner that believes that few rows fit finds all of them
 and sorts them, for each page: 100 of 30,000 took 80 ms, along the index 6 ms."""
-LISTED_AGENTS = _COLUMNS
-"""Conditions, an order and a limit follow."""
-COUNTED_AGENTS = "SELECT status, count(*) FROM agents WHERE NOT deleted GROUP BY status"
-LISTED_ASKS = """
-SELECT k.no, a.agent_id, k.definition, k.kind, k.tool, k.asked_at, k.expires_at, k.reminders,
-    k.escalations, k.version, k.payload
-FROM asks k JOIN agents a ON a.key = k.agent
-WHERE NOT a.deleted"""
-"""Conditions, an order and a limit follow."""
-
-RECORDS = """
-SELECT r.kind, r.version, r.payload FROM records r JOIN agents a ON a.key = r.agent
-WHERE a.agent_id = %s AND NOT a.deleted AND r.seq > %s ORDER BY r.seq"""
-PART_OF_RECORDS = f"{RECORDS} LIMIT %s"
-
-HAS_TEXT = """
-SELECT EXISTS (
-    SELECT FROM records r JOIN agents a ON a.key = r.agent
-    WHERE a.agent_id = %s AND NOT a.deleted AND r.kind = ANY(%s)
-    AND position(%s::bytea IN r.payload) > 0)"""
-
-HAS_OLD_KEYS = "SELECT EXISTS (SELECT FROM call_keys WHERE kept_until <= %s)"
-OF_STORE = "SELECT key_secret FROM meta"
-"""The secret that the hashes of keys are made with."""

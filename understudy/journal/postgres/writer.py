@@ -15,7 +15,6 @@ from understudy.errors import (
     StoreError,
     StoreUnavailable,
 )
-from understudy.journal.checkpoints import Checkpoint
 from understudy.journal.codec import EncodedRecord
 from understudy.journal.contracts import (
     Batch,
@@ -27,13 +26,14 @@ from understudy.journal.contracts import (
     StoredRecords,
     time_number,
 )
-from understudy.journal.postgres import checkpoint_sql, feed_sql, sql
+from understudy.journal.postgres import feed_sql, sql
 from understudy.journal.postgres.batches import add_batches, columns_of, split
-from understudy.journal.postgres.call_keys import LEAVE, PostgresKeys
 from understudy.journal.postgres.reader import load_behind
 from understudy.journal.postgres.sharing import inbox, lease
-from understudy.journal.postgres.sql import MAX_ID_BYTES, Rows, is_storable_id
+from understudy.journal.postgres.sharing.hosts import PostgresHosts
+from understudy.journal.postgres.sql import MAX_ID_BYTES, is_storable_id
 from understudy.journal.shared import Hint, answers_of_deleted
+from understudy.journal.sql_backend import Rows, Values
 
 if TYPE_CHECKING:
     from understudy.journal.postgres.connection import PostgresConnection
@@ -44,7 +44,13 @@ _LOCK_NOT_AVAILABLE = "55P03"
 _log = logging.getLogger(__name__)
 
 
-class PostgresWriter(PostgresKeys):
+# Not by the unique index alone: an insertion waits for a transaction that has inserted the same
+# key, and so for the host that makes it, which may be suspended
+# (test_a_host_that_stands_still_while_it_takes_a_key_stops_no_other).
+LOCK_KEY = "SELECT pg_try_advisory_xact_lock(%s::int8)"
+
+
+class PostgresWriter(PostgresHosts):
     """Writes on a connection of its own, and knows the keys of the agents that its host owns.
 
     Args:
@@ -220,8 +226,10 @@ class PostgresWriter(PostgresKeys):
             part = [batches[index] for index in indexes]
             keys = self._keys_of([batch.agent_id for batch in part])
             refusals = add_batches(self._fetch, part, keys, self._own_id)
-            for index, refused in zip(indexes, refusals, strict=True):
+            for index, key, refused in zip(indexes, keys, refusals, strict=True):
                 answers[index] = refused
+                if refused is None and batches[index].key_ends:
+                    self._end_keys(key, batches[index])
         return answers
 
     def release(self, owned: Owned) -> bool:
@@ -236,15 +244,6 @@ class PostgresWriter(PostgresKeys):
         values = {"agent_id": agent_id, "run": lost.run_id, "number": lost.number}
         self._fetch(sql.NOTE_LOST_ATTEMPT, values)
 
-    def compact(self, batch: Batch) -> None:
-        if len(batch.records) != 1:
-            raise ValueError(f"A snapshot must be one record, got {len(batch.records)}")
-        self.append(batch)
-        ((key,),) = self._fetch(sql.SET_FLOOR, [batch.first_seq - 1, batch.agent_id])
-        self._fetch(sql.DELETE_RECORDS_BELOW, [key, batch.first_seq])
-        self._fetch(sql.DELETE_BLOBS, [key, [bytes.fromhex(hash) for hash in batch.blobs_in_use]])
-        self._delete_checkpoint(key)
-
     def delete(self, agent_id: str, *, at_rest: bool = False) -> bool:
         if not is_storable_id(agent_id):
             return False
@@ -255,14 +254,11 @@ class PostgresWriter(PostgresKeys):
             for key, _ in self._fetch(sql.DELETE_AGENT, found):
                 self._keys.pop(agent_id, None)
                 inbox.tell_askers(self._fetch, agent_id)
-                self._fetch(inbox.REPLY_TO_DELETED, self._replies_to_deleted(agent_id, key))
-                self._fetch(sql.DELETE_RECORDS, [key])
+                deleted, unknown = answers_of_deleted(agent_id)
+                replies = {"key": key, "deleted": deleted, "unknown": unknown}
+                self._fetch(inbox.REPLY_TO_DELETED, replies)
                 self._fetch(sql.DELETE_LOST_ATTEMPTS, [key])
-                self._fetch(sql.DELETE_ASKS, [key])
-                self._fetch(sql.DELETE_BLOBS, [key, []])
-                self._fetch(sql.DELETE_MESSAGE_RUNS, [key])
-                self._fetch(LEAVE, [key])
-                self._delete_checkpoint(key)
+                self._forget(key)
                 return True
         raise _contended(agent_id)
 
@@ -275,63 +271,29 @@ class PostgresWriter(PostgresKeys):
             self._fetch(feed_sql.EMPTY_FEED)
         self.keeps_feed = on
 
-    def add_deletion(self, agent_id: str, at: datetime) -> None:
-        self._fetch(feed_sql.ADD_DELETION_TO_FEED, [time_number(at), agent_id])
-
     def trim_feed(self, before: datetime, keep: int) -> None:
         self._fetch(feed_sql.TRIM_FEED, [time_number(before), keep])
 
-    def write_checkpoint(self, owned: Owned, checkpoint: Checkpoint) -> None:
-        values = {
-            "agent_id": owned.agent_id,
-            "incarnation": owned.incarnation,
-            "epoch": owned.epoch,
-            "owner": self._own_id,
-            "seq": checkpoint.seq,
-            "head": checkpoint.head,
-            "crc": checkpoint.crc,
-        }
-        segments = checkpoint.segments
-        for (key,) in self._fetch(checkpoint_sql.WRITE_CHECKPOINT, values):
-            self._fetch(checkpoint_sql.DELETE_SEGMENTS, [key, checkpoint.first_segment])
-            columns = {
-                "agent": key,
-                "numbers": [segment.number for segment in segments],
-                "messages": [segment.messages for segment in segments],
-                "payloads": [segment.payload for segment in segments],
-                "crcs": [segment.crc for segment in segments],
-            }
-            self._fetch(checkpoint_sql.WRITE_SEGMENTS, columns)
-
-    def _delete_checkpoint(self, key: int) -> None:
-        self._fetch(checkpoint_sql.DELETE_CHECKPOINT, [key])
-        self._fetch(checkpoint_sql.DELETE_SEGMENTS, [key, 0])
-
     def is_committed(self, batch: Batch) -> bool:
-        first, last = batch.first_seq, batch.last_seq
-        alone = not self._in_transaction
-        if alone:
-            self.begin()
+        # Race: this against the server, which may still work on the commit whose answer was lost.
+        # The first statement waits until that is settled
+        # (test_reading_back_waits_for_a_transaction_that_is_not_settled).
+        if self._in_transaction:
+            return super().is_committed(batch)
+        self.begin()
         try:
-            # Race: this against the server, which may still work on the commit whose answer was
-            # lost. The first statement waits until that is settled
-            # (test_reading_back_waits_for_a_transaction_that_is_not_settled).
-            agent = self._fetch(sql.SETTLED_AGENT, [batch.agent_id])
-            found = self._fetch(sql.READ_BACK, [batch.agent_id, first, last])
+            return super().is_committed(batch)
         finally:
-            if alone:
-                self.rollback()
-        if not batch.records:
-            stands = batch.entry.status.value, batch.entry.takeable
-            return agent == [(batch.incarnation, batch.epoch, last, *stands)]
-        return found == [
-            (seq, batch.incarnation, batch.epoch, record.kind, record.version, record.payload)
-            for seq, record in enumerate(batch.records, first)
-        ]
+            self.rollback()
 
     # ------------------------------------------------------------------- internals
 
-    def _fetch(self, query: str, values: Sequence[Any] | dict[str, Any] | None = None) -> Rows:
+    def _lock_key(self, hash: bytes) -> bool:
+        # Race: this against another host. Until the commit of this transaction no other one looks
+        # who has the key (test_of_two_hosts_that_take_a_key_at_once_one_gets_it).
+        return self._fetch(LOCK_KEY, [int.from_bytes(hash[:8], signed=True)]) == [(True,)]
+
+    def _fetch(self, query: str, values: Values = ()) -> Rows:
         try:
             with self._writing.use() as connection:
                 if self._sent_begin:
@@ -355,10 +317,6 @@ class PostgresWriter(PostgresKeys):
             if getattr(error.__cause__, "sqlstate", None) == _LOCK_NOT_AVAILABLE:
                 self._waited_for_a_lock = True
             raise
-
-    def _replies_to_deleted(self, agent_id: str, key: int) -> dict[str, Any]:
-        deleted, unknown = answers_of_deleted(agent_id)
-        return {"key": key, "deleted": deleted, "unknown": unknown}
 
     def _claimable(self, agent_id: str, *, take: bool) -> dict[str, Any] | None:
         """The agent's row, if this host may claim it; None if there is none.

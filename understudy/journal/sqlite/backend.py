@@ -21,15 +21,15 @@ from understudy.errors import (
     UsageError,
 )
 from understudy.journal.backend import ALL_KEPT, Kept
-from understudy.journal.call_keys import KeyTaking, KeyUse
-from understudy.journal.checkpoints import Checkpoint
 from understudy.journal.contracts import (
     Batch,
     Durability,
     Owned,
     check_durability,
+    time_number,
 )
-from understudy.journal.sqlite import call_keys, checkpoints, feed, writer
+from understudy.journal.sql_backend import Rows, Values, feed_rows, sqlite_query
+from understudy.journal.sqlite import writer
 from understudy.journal.sqlite.connection import connect_writer
 from understudy.journal.sqlite.errors import UNREADABLE, damaged, is_io_error, store_error
 from understudy.journal.sqlite.lock import Watermark
@@ -39,6 +39,34 @@ from understudy.journal.sqlite.schema import make_tables
 P = ParamSpec("P")
 T = TypeVar("T")
 _logger = logging.getLogger(__name__)
+
+
+_ADD_TO_FEED = """
+    INSERT INTO feed (agent_id, definition, seq, at, kind, version, payload)
+    VALUES (?, ?, ?, ?, ?, ?, ?)
+"""
+# The last row to go: before a time, or behind the newest ones. The newest one stays: it has the
+# number behind which the next rows come.
+_LAST_TO_GO = """
+    SELECT min(
+        max(
+            coalesce((SELECT no FROM feed WHERE at < ? ORDER BY no DESC LIMIT 1), 0),
+            coalesce((SELECT no FROM feed ORDER BY no DESC LIMIT 1 OFFSET ?), 0)
+        ),
+        coalesce((SELECT max(no) FROM feed), 0) - 1
+    )
+"""
+
+
+_RELEASE = f"""
+    UPDATE agents AS a SET tenure = NULL WHERE {SqliteReader.owned_where} RETURNING key
+"""  # noqa: S608 - of a constant
+# The row stays, as the tombstone.
+_DELETE = """
+    UPDATE agents SET deleted = 1, tenure = NULL, mark = ?, due = NULL, ask_count = 0,
+        run_version = NULL
+    WHERE agent_id = ? AND NOT deleted RETURNING key
+"""
 
 
 class SqliteBackend(SqliteReader):
@@ -124,7 +152,7 @@ class SqliteBackend(SqliteReader):
         db.execute("BEGIN IMMEDIATE")
         make_tables(db)
         tenure = writer.begin_tenure(db, self._host, watermark)
-        self.keeps_feed = feed.is_on(db)
+        self.keeps_feed = bool(db.execute("SELECT feed_on FROM meta").fetchone()[0])
         db.execute("COMMIT")
         if tenure.was_older:
             _logger.warning(
@@ -223,50 +251,39 @@ class SqliteBackend(SqliteReader):
         return owned
 
     def append(self, batch: Batch) -> None:
-        self._run(writer.append, batch, self._mark)
+        key = self._run(writer.append, batch, self._mark)
+        if batch.key_ends:
+            self._end_keys(key, batch)
         if batch.feed:
-            self._run(feed.add, batch.agent_id, batch.feed)
-        self._marked = True
-
-    def compact(self, batch: Batch) -> None:
-        self._run(writer.compact, batch, self._mark)
+            self._run(sqlite3.Connection.executemany, _ADD_TO_FEED, feed_rows(batch))
         self._marked = True
 
     def release(self, owned: Owned) -> bool:
-        return self._run(writer.release, owned)
+        return bool(self._fetch(_RELEASE, self._claim_values(owned)))
 
     def delete(self, agent_id: str) -> bool:
-        existed = self._run(writer.delete, agent_id, self._mark)
-        self._marked |= existed
-        return existed
+        deleted = self._fetch(_DELETE, [self._mark, agent_id])
+        for (key,) in deleted:
+            self._forget(key)
+            self._marked = True
+        return bool(deleted)
 
     def turn_feed(self, on: bool) -> None:
-        self._run(feed.turn, on)
+        if on:
+            self._fetch("UPDATE meta SET feed_on = 1")
+        else:
+            self._fetch("DELETE FROM feed")
+            self._fetch("UPDATE meta SET feed_on = 0, feed_floor = 0")
+            self._fetch(writer.RENAME_FEED)
         self.keeps_feed = on
 
-    def add_deletion(self, agent_id: str, at: datetime) -> None:
-        self._run(feed.add_deletion, agent_id, at)
-
     def trim_feed(self, before: datetime, keep: int) -> None:
-        self._run(feed.trim, before, keep)
+        ((last,),) = self._fetch(_LAST_TO_GO, [time_number(before), keep])
+        if self._fetch("DELETE FROM feed WHERE no <= ? RETURNING no", [last]):
+            self._fetch("UPDATE meta SET feed_floor = ?", [last])
 
-    def write_checkpoint(self, owned: Owned, checkpoint: Checkpoint) -> None:
-        self._run(checkpoints.write, owned, checkpoint)
-
-    def key_uses(self, key_hash: str, at: datetime) -> list[KeyUse]:
-        return self._run(call_keys.uses, key_hash, at)
-
-    def take_key(self, owned: Owned, taking: KeyTaking) -> list[KeyUse]:
-        return self._run(call_keys.take, owned, taking)
-
-    def free_key(self, key_hash: str, use: KeyUse) -> None:
-        self._run(call_keys.free, key_hash, use)
-
-    def delete_old_keys(self, before: datetime) -> None:
-        self._run(call_keys.delete_old, before)
-
-    def is_committed(self, batch: Batch) -> bool:
-        return self._run(writer.is_committed, batch)
+    def _fetch(self, query: str, values: Values = ()) -> Rows:
+        return self._run(_rows, query, values)
 
     def _run(
         self, change: Callable[Concatenate[sqlite3.Connection, P], T], *args: P.args, **kw: P.kwargs
@@ -295,3 +312,7 @@ class SqliteBackend(SqliteReader):
         if self._final_error is not None:
             raise self._final_error
         self._lock.check_held()
+
+
+def _rows(db: sqlite3.Connection, query: str, values: Values) -> Rows:
+    return db.execute(sqlite_query(query), values).fetchall()

@@ -11,49 +11,55 @@ all claims at once, however many agents there are and however the last host ende
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Sequence
 from dataclasses import dataclass
 from sys import intern
 
-from understudy.errors import Fenced, StoreConflict, StoreDamaged, StoreError
-from understudy.journal.asks import Ask, changes
-from understudy.journal.contracts import Batch, Owned, time_number
-from understudy.journal.lists import NEVER
-from understudy.journal.sqlite import blobs, call_keys, checkpoints, feed
+from understudy.errors import StoreDamaged
+from understudy.journal.contracts import Batch, Owned, Refusal
+from understudy.journal.sql_backend import changed_asks, refusal
 from understudy.journal.sqlite.lock import Watermark
 from understudy.journal.sqlite.schema import SEQ_BITS
 
 _CLAIM_EXISTING = """
-    UPDATE agents SET epoch = epoch + 1, tenure = ? WHERE id = ? AND NOT deleted
+    UPDATE agents SET epoch = epoch + 1, tenure = ? WHERE agent_id = ? AND NOT deleted
     RETURNING definition, incarnation, epoch, last_seq
 """
 _CLAIM_NEW = """
-    INSERT INTO agents (id, definition, tenure, mark) VALUES (?, ?, ?, ?)
-    ON CONFLICT (id) DO UPDATE SET definition = excluded.definition, incarnation = incarnation + 1,
-        epoch = epoch + 1, last_seq = 0, floor = 0, index_status = 'rest', tenure = excluded.tenure,
-        mark = excluded.mark, deleted = 0, due = NULL, status = 'idle', status_at = NULL,
-        run_version = NULL
+    INSERT INTO agents (agent_id, definition, tenure, mark) VALUES (?, ?, ?, ?)
+    ON CONFLICT (agent_id) DO UPDATE SET definition = excluded.definition,
+        incarnation = incarnation + 1, epoch = epoch + 1, last_seq = 0, floor = 0,
+        index_status = 'rest', tenure = excluded.tenure, mark = excluded.mark, deleted = 0,
+        due = NULL, status = 'idle', status_at = NULL, run_version = NULL
     RETURNING definition, incarnation, epoch, last_seq
 """
 _FIND = """
-    SELECT no, ask_count, index_status, due, status, run_version FROM agents
-    WHERE id = ? AND epoch = ? AND incarnation = ? AND last_seq = ? AND NOT deleted
+    SELECT key, ask_count, index_status, due, status, run_version FROM agents
+    WHERE agent_id = ? AND epoch = ? AND incarnation = ? AND last_seq = ? AND NOT deleted
 """
 # Most batches change neither status nor due time: then their indexes are not written.
-_ADD = "UPDATE agents SET last_seq = ?1, mark = ?2 WHERE no = ?3"
+_ADD = "UPDATE agents SET last_seq = ?1, mark = ?2 WHERE key = ?3"
 _ADD_WITH_ENTRY = """
     UPDATE agents SET last_seq = ?1, mark = ?2, index_status = ?4, due = ?5, status = ?6,
         run_version = ?7,
         status_at = CASE WHEN ?8 OR status <> ?6 OR last_seq = 0 THEN ?9 ELSE status_at END
-    WHERE no = ?3
+    WHERE key = ?3
 """
-_NEW_ASK = """
+_ASKS = "SELECT agent, id, reminders, escalations FROM asks WHERE agent = ?"
+_PUT_ASKS = (
+    "DELETE FROM asks WHERE agent = ? AND id = ?",
+    """
     INSERT INTO asks (agent, id, definition, kind, tool, asked_at, expires_at, reminders,
         escalations, version, payload)
-    SELECT ?, ?, definition, ?, ?, ?, ?, ?, ?, ?, ? FROM agents WHERE no = ?
-"""
+    SELECT ?1, ?2, definition, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10 FROM agents WHERE key = ?1
+    """,
+    "UPDATE asks SET reminders = ?3, escalations = ?4 WHERE agent = ?1 AND id = ?2",
+    "UPDATE agents SET ask_count = ?2 WHERE key = ?1",
+)
+"""What is done with the rows of `changed_asks`."""
+_ADD_BLOB = "INSERT OR IGNORE INTO blobs (agent, hash, payload) VALUES (?, ?, ?)"
+RENAME_FEED = "UPDATE meta SET feed = lower(hex(randomblob(8)))"
+"""Makes it another feed: the cursors of before are answered by a gap."""
 _RECORD = "INSERT INTO records (id, epoch, version, kind, payload) VALUES (?, ?, ?, ?, ?)"
-_DELETE_RECORDS = "DELETE FROM records WHERE id BETWEEN ? AND ?"
 
 
 def claim_existing(db: sqlite3.Connection, agent_id: str, tenure: int) -> Owned | None:
@@ -81,142 +87,46 @@ def _owned(agent_id: str, row: tuple[str, int, int, int]) -> Owned:
 
 
 def append(db: sqlite3.Connection, batch: Batch, mark: int) -> int:
-    """See `Backend.append`. Returns the agent's number."""
+    """See `Backend.append`. Returns the key of the agent's row."""
     last = batch.first_seq - 1
     # Found first, and changed by its number: `UPDATE ... RETURNING` costs more than both.
     agent_is = (batch.agent_id, batch.epoch, batch.incarnation, last)
     row = db.execute(_FIND, agent_is).fetchone()
     if row is None:
         raise _refusal(db, batch)
-    no, ask_count, *stored = row
+    key, ask_count, *stored = row
     said = batch.entry
     entry = [said.status.value, said.due_number, said.status_word, said.run_version]
-    numbers = (last + len(batch.records), mark, no)
+    numbers = (last + len(batch.records), mark, key)
     if last and not batch.status_noted and stored == entry:
         db.execute(_ADD, numbers)
     else:
         db.execute(_ADD_WITH_ENTRY, (*numbers, *entry, batch.status_noted, batch.at_number))
-    first, epoch = (no << SEQ_BITS) + batch.first_seq, batch.epoch
+    first, epoch = (key << SEQ_BITS) + batch.first_seq, batch.epoch
     # A bytearray: `sqlite3` looks for an adapter of each other object of bytes, ten times as long.
     rows = [
-        (first + n, epoch, record.version, record.kind, bytearray(record.payload))
-        for n, record in enumerate(batch.records)
+        (id, epoch, version, kind, bytearray(payload))
+        for id, (kind, version, payload) in enumerate(batch.records, first)
     ]
     db.executemany(_RECORD, rows)
     if ask_count or batch.entry.asks:
-        _put_asks(db, no, batch.entry.asks)
+        stored = db.execute(_ASKS, (key,)).fetchall()
+        changed = changed_asks(stored, {key: batch.entry.asks})
+        for query, rows in zip(_PUT_ASKS, changed, strict=True):
+            db.executemany(query, rows)
     if batch.blobs:
-        blobs.add(db, no, batch.blobs)
+        blobs = [(key, bytes.fromhex(hash), kept) for hash, kept in batch.blobs.items()]
+        db.executemany(_ADD_BLOB, blobs)
     if batch.message_runs:
-        taken = [(no, *run) for run in batch.message_runs.items()]
+        taken = [(key, *run) for run in batch.message_runs.items()]
         db.executemany("INSERT OR IGNORE INTO message_runs VALUES (?, ?, ?)", taken)
-    if batch.key_ends:
-        call_keys.end(db, no, batch)
-    return int(no)
+    return int(key)
 
 
-def _put_asks(db: sqlite3.Connection, no: int, asks: Sequence[Ask]) -> None:
-    """Make these the asks of an agent: what differs is written."""
-    stored = {
-        id: (reminders, escalations)
-        for id, reminders, escalations in db.execute(
-            "SELECT id, reminders, escalations FROM asks WHERE agent = ?", (no,)
-        )
-    }
-    gone, new, told = changes(stored, asks)
-    db.executemany("DELETE FROM asks WHERE agent = ? AND id = ?", [(no, id) for id in gone])
-    db.executemany(_NEW_ASK, [(no, *_columns(ask), no) for ask in new])
-    db.executemany(
-        "UPDATE asks SET reminders = ?, escalations = ? WHERE agent = ? AND id = ?",
-        [(ask.told.reminders, ask.told.escalations, no, ask.id) for ask in told],
-    )
-    if gone or new:
-        db.execute("UPDATE agents SET ask_count = ? WHERE no = ?", (len(asks), no))
-
-
-def _columns(ask: Ask) -> tuple[object, ...]:
-    record, expires_at = ask.encode(), ask.expires_at
-    return (
-        *(ask.id, ask.kind, ask.tool, time_number(ask.asked_at)),
-        NEVER if expires_at is None else time_number(expires_at),
-        *(ask.told.reminders, ask.told.escalations, record.version, record.payload),
-    )
-
-
-def _refusal(db: sqlite3.Connection, batch: Batch) -> StoreError:
+def _refusal(db: sqlite3.Connection, batch: Batch) -> Refusal:
     """Why `_FIND` found no row: the error to raise."""
-    row = db.execute(
-        "SELECT incarnation, epoch, last_seq FROM agents WHERE id = ? AND NOT deleted",
-        (batch.agent_id,),
-    ).fetchone()
-    if row is None:
-        return Fenced(agent_id=batch.agent_id, why="it was deleted")
-    incarnation, epoch, last = row
-    if incarnation != batch.incarnation:
-        why = f"its incarnation is {incarnation} by now, not {batch.incarnation}"
-        return Fenced(agent_id=batch.agent_id, why=why)
-    if epoch != batch.epoch:
-        why = f"its epoch is {epoch} by now, not {batch.epoch}"
-        return Fenced(agent_id=batch.agent_id, why=why)
-    return StoreConflict(agent_id=batch.agent_id, expected=last + 1, got=batch.first_seq)
-
-
-def compact(db: sqlite3.Connection, batch: Batch, mark: int) -> None:
-    """See `Backend.compact`."""
-    first, floor = append(db, batch, mark) << SEQ_BITS, batch.first_seq - 1
-    db.execute(_DELETE_RECORDS, (first, first + floor))
-    checkpoints.delete(db, first >> SEQ_BITS)
-    blobs.delete(db, first >> SEQ_BITS, but=batch.blobs_in_use)
-    db.execute("UPDATE agents SET floor = ? WHERE id = ?", (floor, batch.agent_id))
-
-
-def release(db: sqlite3.Connection, owned: Owned) -> bool:
-    """See `Backend.release`."""
-    released = db.execute(
-        "UPDATE agents SET tenure = NULL WHERE id = ? AND epoch = ? AND incarnation = ? "
-        "AND NOT deleted",
-        (owned.agent_id, owned.epoch, owned.incarnation),
-    )
-    return released.rowcount > 0
-
-
-def delete(db: sqlite3.Connection, agent_id: str, mark: int) -> bool:
-    """See `Backend.delete`. The row stays, as the tombstone."""
-    row = db.execute(
-        "UPDATE agents SET deleted = 1, tenure = NULL, mark = ?, due = NULL, ask_count = 0, "
-        "run_version = NULL WHERE id = ? AND NOT deleted RETURNING no",
-        (mark, agent_id),
-    ).fetchone()
-    if row is None:
-        return False
-    first = row[0] << SEQ_BITS
-    db.execute(_DELETE_RECORDS, (first, first + (1 << SEQ_BITS) - 1))
-    db.execute("DELETE FROM asks WHERE agent = ?", row)
-    checkpoints.delete(db, row[0])
-    blobs.delete(db, row[0])
-    db.execute("DELETE FROM message_runs WHERE agent = ?", (row[0],))
-    call_keys.leave(db, row[0])
-    return True
-
-
-def is_committed(db: sqlite3.Connection, batch: Batch) -> bool:
-    """See `Backend.is_committed`."""
-    row = db.execute(
-        "SELECT no, last_seq, index_status FROM agents WHERE id = ? AND incarnation = ? "
-        "AND NOT deleted",
-        (batch.agent_id, batch.incarnation),
-    ).fetchone()
-    if row is None:
-        return False
-    no, last, index_status = row
-    if not batch.records:
-        return bool((last, index_status) == (batch.first_seq - 1, batch.entry.status.value))
-    first = (no << SEQ_BITS) + batch.first_seq
-    found = db.execute(
-        "SELECT epoch, version, kind, payload FROM records WHERE id BETWEEN ? AND ? ORDER BY id",
-        (first, first + len(batch.records) - 1),
-    ).fetchall()
-    return found == [(batch.epoch, r.version, r.kind, r.payload) for r in batch.records]
+    query = "SELECT deleted, incarnation, epoch, last_seq FROM agents WHERE agent_id = ?"
+    return refusal(batch, db.execute(query, (batch.agent_id,)).fetchone())
 
 
 # The newest mark of all agents, and the oldest of those with an open run or something due.
@@ -260,7 +170,7 @@ def begin_tenure(db: sqlite3.Connection, host: str, watermark: Watermark | None)
         # history counts as older too
         # (test_a_copy_from_a_history_that_was_left_behind_is_restored_too).
         restored_mark, mark, was_older = newest, watermark.mark, True
-        feed.rename(db)
+        db.execute(RENAME_FEED)
     db.execute(
         "UPDATE meta SET tenure = ?, host = ?, restored_mark = ?", (last + 1, host, restored_mark)
     )

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Sequence
-from typing import TYPE_CHECKING, Any
+from dataclasses import asdict
+from typing import TYPE_CHECKING
 
 from understudy.errors import UnfitHost
 from understudy.journal.postgres.sharing.inbox import PostgresInbox
@@ -146,13 +147,7 @@ class PostgresHosts(PostgresInbox):
 
     def register(self, definitions: Sequence[HostedDefinition]) -> None:
         for definition in definitions:
-            values: dict[str, Any] = {
-                "agent": definition.agent,
-                "fingerprint": definition.fingerprint,
-                "version": definition.version,
-                "needs": sorted(definition.needs),
-                "continues_older": definition.continues_older,
-            }
+            values = {**asdict(definition), "needs": sorted(definition.needs)}
             rows = self._fetch(REGISTERED, values)
             if not rows:
                 self._fetch(LOCK_DEFINITIONS)

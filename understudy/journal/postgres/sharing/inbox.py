@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Sequence
-from typing import Any
 
-from understudy.errors import StoreUnavailable
 from understudy.journal.postgres.reader import PostgresReader
-from understudy.journal.postgres.sql import Fetch, Rows
+from understudy.journal.postgres.sql import Fetch
 from understudy.journal.shared import (
     Hint,
     Place,
@@ -144,17 +141,6 @@ def tell_askers(fetch: Fetch, agent_id: str) -> None:
 
 class PostgresInbox(PostgresReader):
     """The calls of hosts to agents of each other."""
-
-    @property
-    def _own_id(self) -> int:
-        """As `host_id`, of a host that is open."""
-        if self._host_id is None:
-            raise StoreUnavailable(cause="the store is not open")
-        return self._host_id
-
-    @abstractmethod
-    def _fetch(self, query: str, values: Sequence[Any] | dict[str, Any] | None = None) -> Rows:
-        """The rows of a statement in the writer's transaction."""
 
     def post(self, agent_id: str, incarnation: int, posts: Sequence[Post]) -> list[int]:
         values = {

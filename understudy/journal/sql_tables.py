@@ -1,0 +1,138 @@
+"""The tables that every store in an SQL database has: made at the first opening, checked at each.
+
+They are written as PostgreSQL takes them; `sqlite_form` is what SQLite takes. A database adds
+columns and tables of its own, and has its own way to keep records.
+"""
+
+from __future__ import annotations
+
+AGENTS_TABLE = """CREATE TABLE agents (
+        key bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+        agent_id text COLLATE "C" NOT NULL UNIQUE,
+        definition text NOT NULL,
+        incarnation bigint NOT NULL DEFAULT 1,
+        epoch bigint NOT NULL DEFAULT 1,
+        last_seq bigint NOT NULL DEFAULT 0,
+        floor bigint NOT NULL DEFAULT 0,
+        index_status text NOT NULL DEFAULT 'rest',
+        deleted boolean NOT NULL DEFAULT false,
+        due bigint,
+        status text NOT NULL DEFAULT 'idle',
+        status_at bigint,
+        ask_count integer NOT NULL DEFAULT 0,
+        {own},
+        run_version text
+    )"""
+"""A row is never deleted: after a deletion it is the tombstone, which keeps the epoch. Ids are
+compared by their bytes, whatever the database's language. `definition` is the name of the agent's.
+There are `ask_count` rows of the agent in `asks`. `run_version` is the fingerprint under which the
+open run was begun; null: none is open. `own` is what one database adds."""
+
+TABLES_OF_AGENTS = (
+    "CREATE INDEX agents_by_index_status ON agents (index_status, agent_id) WHERE NOT deleted",
+    "CREATE INDEX agents_by_due ON agents (due, agent_id) WHERE due IS NOT NULL AND NOT deleted",
+    "CREATE INDEX agents_by_status ON agents (status, agent_id) WHERE NOT deleted",
+    "CREATE INDEX agents_by_definition ON agents (definition, agent_id) WHERE NOT deleted",
+    """CREATE INDEX agents_by_change ON agents (status_at, agent_id)
+        WHERE status_at IS NOT NULL AND NOT deleted""",
+    # What agents ask. `expires_at` is the largest number for what does not expire. `version` and
+    # `payload` are those of the record that asks.
+    """CREATE TABLE asks (
+        no bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+        agent bigint NOT NULL,
+        id text COLLATE "C" NOT NULL,
+        definition text NOT NULL,
+        kind text NOT NULL,
+        tool text NOT NULL,
+        asked_at bigint NOT NULL,
+        expires_at bigint NOT NULL,
+        reminders integer NOT NULL,
+        escalations integer NOT NULL,
+        version integer NOT NULL,
+        payload bytea NOT NULL,
+        UNIQUE (agent, id)
+    )""",
+    "CREATE INDEX asks_by_age ON asks (kind, asked_at, no)",
+    "CREATE INDEX asks_by_expiry ON asks (kind, expires_at, no)",
+    "CREATE INDEX asks_by_tool ON asks (kind, tool, asked_at, no)",
+    "CREATE INDEX asks_by_definition ON asks (kind, definition, asked_at, no)",
+    # One of each agent. No column is text: one that is damaged must not keep a row from being read.
+    """CREATE TABLE checkpoints (
+        agent bigint PRIMARY KEY,
+        incarnation bigint NOT NULL,
+        seq bigint NOT NULL,
+        head bytea NOT NULL,
+        crc bigint NOT NULL
+    )""",
+    """CREATE TABLE checkpoint_segments (
+        agent bigint NOT NULL,
+        number integer NOT NULL,
+        messages integer NOT NULL,
+        payload bytea NOT NULL,
+        crc bigint NOT NULL,
+        PRIMARY KEY (agent, number)
+    )""",
+    # The bytes of files.
+    """CREATE TABLE blobs (
+        agent bigint NOT NULL,
+        hash bytea NOT NULL,
+        payload bytea NOT NULL,
+        PRIMARY KEY (agent, hash)
+    )""",
+    # The ids of old messages of each agent, with the runs that took them.
+    """CREATE TABLE message_runs (
+        agent bigint NOT NULL,
+        message_id text NOT NULL,
+        run_id text NOT NULL,
+        PRIMARY KEY (agent, message_id)
+    )""",
+    # Which calls have a key (`@tool(key=)`), by its hash. `place` is the order in which the calls
+    # took it: the second one by a person's word, or behind one that is done. `done_at` is null
+    # until a call is done. `kept_until` is null while it is open or in doubt; with a null `done_at`
+    # its agent was deleted meanwhile.
+    """CREATE TABLE call_keys (
+        hash bytea NOT NULL,
+        place integer NOT NULL,
+        agent bigint NOT NULL,
+        incarnation bigint NOT NULL,
+        call_key text NOT NULL,
+        tool text NOT NULL,
+        tool_call_id text NOT NULL,
+        taken_at bigint NOT NULL,
+        kept bigint NOT NULL,
+        done_at bigint,
+        kept_until bigint,
+        PRIMARY KEY (hash, place),
+        UNIQUE (agent, incarnation, call_key)
+    )""",
+    "CREATE INDEX call_keys_by_end ON call_keys (kept_until) WHERE kept_until IS NOT NULL",
+)
+"""All but `AGENTS_TABLE`; `agent` is the `key` of the agent."""
+
+SAID = "SELECT version, library, format FROM meta"
+NEXT_FORMAT = "UPDATE meta SET version = %s, library = %s, format = %s"
+
+_SQLITE_WORDS = {
+    "bigint GENERATED ALWAYS AS IDENTITY": "INTEGER",
+    "bigint PRIMARY": "INTEGER PRIMARY",
+    **dict.fromkeys(("bigint", "integer", "boolean"), "INT"),
+    "bytea": "BLOB",
+    ' COLLATE "C"': "",
+}
+
+
+def sqlite_form(statement: str) -> str:
+    """The statement that makes a table, as SQLite takes it."""
+    for ours, its in _SQLITE_WORDS.items():
+        statement = statement.replace(ours, its)
+    if not statement.startswith("CREATE TABLE"):
+        return statement
+    return f"{statement} STRICT{', WITHOUT ROWID' if '  PRIMARY KEY (' in statement else ''}"
+
+
+def columns_by_table(rows: list[tuple[str, str]]) -> dict[str, list[str]]:
+    """The columns of each table, from rows with a table and a column."""
+    found: dict[str, list[str]] = {}
+    for table, column in rows:
+        found.setdefault(table, []).append(column)
+    return found
