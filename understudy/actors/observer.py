@@ -5,9 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Coroutine, Sequence
 from functools import partial
-from typing import Any, Self, TypeVar, overload
+from typing import Any, TypeVar, overload
 
-from understudy._base import forks
 from understudy._base.clock import Clock, SharedClock
 from understudy.actors.agent.directory import Directory, checked_id
 from understudy.actors.agent.events import AgentEvent
@@ -19,24 +18,24 @@ from understudy.actors.agent.stored_agents import (
     stored_state,
 )
 from understudy.actors.displays import DisplaySubscription, recorded, stored_display
+from understudy.actors.opened import Opened
 from understudy.actors.reads.feed import Feed, Start
 from understudy.actors.reads.recorded_events import RecordedEvents
-from understudy.actors.reads.store_views import OTHER, StoreViews
+from understudy.actors.reads.store_views import OTHER
 from understudy.display import DisplayUpdate
-from understudy.errors import ForkedRuntime, UnknownAgent, UsageError
+from understudy.errors import UnknownAgent, UsageError
 from understudy.history import HistoryPage, check_page
 from understudy.journal import DatabaseStore, StoredAgent
 from understudy.journal.opening import open_reader
 from understudy.journal.reads import DatabaseReads
 from understudy.loop_actors.future import Future
-from understudy.loop_actors.loop_thread import LoopThread
 from understudy.state.agent_state import AgentState
 from understudy.state.blobs import checked_hashes
 
 T = TypeVar("T")
 
 
-class Observer(StoreViews):
+class Observer(Opened):
     """Reads a store beside the runtimes that use it. It takes no lock, and owns no agent.
 
     What it tells is what is durable. Its methods are those of a `Runtime` or a ref and return
@@ -56,53 +55,21 @@ class Observer(StoreViews):
     _closed_too_soon = "the Observer was closed before it answered"
 
     def __init__(self, store: str | DatabaseStore) -> None:
+        super().__init__()
         self._reader = open_reader(store)
         self._directory = Directory([])
         self._histories = Histories(self._reader)
-        self._thread = LoopThread("understudy-observer")
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._forks = forks.count
         self._tasks: set[asyncio.Task[None]] = set()
 
-    def __enter__(self) -> Self:
-        self._refuse_twice()
-        loop = self._thread.start()
-        try:
-            asyncio.run_coroutine_threadsafe(self._reader.open_to_read(), loop).result()
-        except BaseException:
-            self._thread.stop()
-            raise
-        self._loop = loop
-        return self
-
-    def __exit__(self, *exc_info: object) -> None:
-        loop, self._loop = self._loop, None
-        if self._forks != forks.count:
-            return  # the loop's thread is the parent's
-        if loop is not None:
-            asyncio.run_coroutine_threadsafe(self._close(), loop).result()
-        self._thread.stop()
-
-    async def __aenter__(self) -> Self:
-        self._refuse_twice()
+    async def _open(self, loop: asyncio.AbstractEventLoop) -> None:
         await self._reader.open_to_read()
-        self._loop = asyncio.get_running_loop()
-        return self
 
-    async def __aexit__(self, *exc_info: object) -> None:
-        self._loop = None
-        await self._close()
-
-    async def _close(self) -> None:
+    async def _close(self, timeout: float | None) -> None:
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         await self._reader.disconnect()
-
-    def _refuse_twice(self) -> None:
-        if self._loop is not None:
-            raise UsageError("this Observer is open already")
 
     # ------------------------------------------------------------------- looking
 
@@ -199,13 +166,6 @@ class Observer(StoreViews):
         if row is None:
             raise UnknownAgent(agent_id=id)
         return row
-
-    def _running_loop(self) -> asyncio.AbstractEventLoop:
-        if self._forks != forks.count:
-            raise ForkedRuntime
-        if self._loop is None:
-            raise UsageError("this Observer is not open: use it in `with` or `async with`")
-        return self._loop
 
     def _store(self) -> DatabaseReads:
         return self._reader

@@ -1,73 +1,66 @@
-"""`RuntimeLoop`: the event loop of a runtime, in a thread of its own or the application's."""
+"""`Opened`: a `Runtime` or an `Observer` is open on a loop: of its own, or of the application."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine
-from typing import Any
+from abc import abstractmethod
+from collections.abc import Coroutine
+from typing import Any, Self
 
 from understudy._base import forks
-from understudy.actors.agent.slot import running_agents
-from understudy.actors.agent_host import AgentHost
-from understudy.errors import ForkedRuntime, UsageError, WouldDeadlock
+from understudy.actors.reads.store_views import StoreViews
+from understudy.errors import ForkedRuntime, UsageError
 from understudy.loop_actors.future import refuse_on_its_loop
 from understudy.loop_actors.loop_thread import LoopThread
 
 logger: logging.Logger = logging.getLogger(__name__)
 
 
-class RuntimeLoop:
-    """Opens a runtime on a loop, once, and closes it there. Says whether it can be called.
+class Opened(StoreViews):
+    """Opens on a loop, and closes there. `with` makes the loop, in a thread of its own.
 
     Args:
-        host: of the runtime's agents.
-        open: called on the loop: it opens the runtime.
-        close: called on the loop, with the seconds that steps in progress may take.
-        stop_timeout: these seconds by default; None = no limit.
+        stop_timeout: seconds that steps in progress may take when it closes; None = no limit.
         cancel_timeout: seconds that code of the application may keep the loop of a thread from
-            ending.
+            ending; None = no limit.
 
     """
 
     def __init__(
-        self,
-        host: AgentHost,
-        open: Callable[[asyncio.AbstractEventLoop], Awaitable[None]],
-        close: Callable[[float | None], Awaitable[None]],
-        *,
-        stop_timeout: float | None,
-        cancel_timeout: float,
+        self, *, stop_timeout: float | None = None, cancel_timeout: float | None = None
     ) -> None:
-        self._host = host
-        self._open_runtime = open
-        self._close_runtime = close
         self._stop_timeout = stop_timeout
         self._cancel_timeout = cancel_timeout
         self._thread: LoopThread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
+        """Set while it is open."""
         self._forks = forks.count
 
     # -------------------------------------------------------- in a thread of its own
 
-    def start(self) -> None:
-        """Open on a loop in a thread of its own, and wait for that.
-
-        Raises:
-            UsageError: if it was opened before.
-
-        """
+    def __enter__(self) -> Self:
         self._refuse_twice()
-        self._thread = LoopThread("understudy-runtime")
+        self._thread = LoopThread(f"understudy-{type(self).__name__.lower()}")
         loop = self._thread.start()
         try:
-            _on(loop, self._open()).result()
+            _on(loop, self._enter()).result()
         except BaseException:
             self._end_thread(self._thread)
             raise
+        return self
 
-    def stop(self, timeout: float | None) -> None:
-        """Close it and end the thread. As `Runtime.stop`, which raises what this raises."""
+    def __exit__(self, *exc_info: object) -> None:
+        self._leave(self._stop_timeout)
+
+    def _leave(self, timeout: float | None) -> None:
+        """Close it and end the thread. It may be called twice.
+
+        Raises:
+            UsageError: inside `async with`.
+            WouldDeadlock: on its loop.
+
+        """
         thread, loop = self._thread, self._loop
         if thread is None:
             if loop is not None:
@@ -78,12 +71,10 @@ class RuntimeLoop:
         if self._forks != forks.count:
             return  # the loop's thread is the parent's
         if loop is not None:
-            self.refuse_inside_run("stop", "a run cannot stop the runtime it runs in")
             refuse_on_its_loop(loop, "stop", "call it from another thread")
         try:
             if loop is not None:
-                seconds = self._stop_timeout if timeout is None else timeout
-                _on(loop, self._close(seconds)).result()
+                _on(loop, self._close_here(timeout)).result()
         finally:
             # Also where Ctrl-C interrupts the wait: what is left is cut off, and the store is
             # closed (test_a_second_interrupt_cuts_off_what_the_first_waits_for).
@@ -105,63 +96,64 @@ class RuntimeLoop:
 
     # ------------------------------------------------------ on the application's loop
 
-    async def enter(self) -> None:
-        """Open on the loop that runs.
-
-        Raises:
-            UsageError: if it was opened before.
-
-        """
+    async def __aenter__(self) -> Self:
         self._refuse_twice()
-        await self._open()
+        await self._enter()
+        return self
 
-    async def leave(self) -> None:
-        """Close it there."""
-        await self._close(self._stop_timeout)
+    async def __aexit__(self, *exc_info: object) -> None:
+        await self._close_here(self._stop_timeout)
 
     # ----------------------------------------------------------------------- of both
 
-    async def _open(self) -> None:
+    async def _enter(self) -> None:
         loop = asyncio.get_running_loop()
-        await self._open_runtime(loop)
+        await self._open(loop)
         self._loop = loop
 
-    async def _close(self, timeout: float | None) -> None:
+    async def _close_here(self, timeout: float | None) -> None:
         try:
-            await self._close_runtime(timeout)
+            await self._close(timeout)
         finally:
             self._loop = None
 
-    def _refuse_twice(self) -> None:
-        if self._loop is not None or self._host.lifetime.is_set():
-            raise UsageError("a Runtime is entered once: create another one")
+    @abstractmethod
+    async def _open(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Open it. Called on the loop."""
+
+    @abstractmethod
+    async def _close(self, timeout: float | None) -> None:
+        """Close it. Called on the loop, with the seconds that steps in progress may take."""
 
     # ------------------------------------------------------------ may it be called now?
 
-    def running(self) -> asyncio.AbstractEventLoop:
-        """The loop, while the runtime runs on it.
+    def _running_loop(self) -> asyncio.AbstractEventLoop:
+        """The loop, while it is open.
 
         Raises:
             ForkedRuntime: in a child process.
             UsageError: if it is not open yet, or closed.
 
         """
-        self.refuse_in_fork()
-        if self._host.lifetime.is_set():
-            raise UsageError("this runtime has stopped: create another one")
+        self._refuse_in_fork()
+        self._refuse_ended()
         if self._loop is None:
-            raise UsageError("this runtime is not started: use it in `with` or `async with`")
+            what = type(self).__name__
+            raise UsageError(f"this {what} is not open: use it in `with` or `async with`")
         return self._loop
 
-    def refuse_in_fork(self) -> None:
+    def _refuse_twice(self) -> None:
+        if self._loop is not None:
+            raise UsageError(f"this {type(self).__name__} is open already")
+        self._refuse_ended()
+
+    def _refuse_in_fork(self) -> None:
         """Raise a `ForkedRuntime` in a child process."""
         if self._forks != forks.count:
             raise ForkedRuntime
 
-    def refuse_inside_run(self, what: str, remedy: str) -> None:
-        """Raise a `WouldDeadlock` in code of a run of this runtime."""
-        if any(services is self._host.services for services, _ in running_agents.get()):
-            raise WouldDeadlock(what=what, remedy=remedy)
+    def _refuse_ended(self) -> None:
+        """Raise a `UsageError` if it has ended for good."""
 
 
 def _on(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, None]) -> Any:
