@@ -7,7 +7,6 @@ import contextlib
 import logging
 from collections.abc import Callable, Collection, Coroutine, Iterable, Sequence
 from dataclasses import replace
-from datetime import datetime
 from functools import partial
 from typing import Any
 
@@ -16,15 +15,15 @@ from understudy.actors.activator import Activator
 from understudy.actors.agent.activation import Activation
 from understudy.actors.agent.directory import Directory
 from understudy.actors.agent.events import LoopBlocked
+from understudy.actors.agent.factory import MadeAtActivation
 from understudy.actors.agent.messages import AnswerWait, GivenToken, Passivate
 from understudy.actors.agent.phase import Phase
 from understudy.actors.agent.placement import Placement
 from understudy.actors.agent.replies import runtime_stopped
 from understudy.actors.agent.services import RuntimeServices, RuntimeTelemetry
 from understudy.actors.agent.slot import AgentSlot
-from understudy.actors.agent_ref import AgentRefs
+from understudy.actors.agent_ref import AgentRef
 from understudy.actors.due_clock import DueClock
-from understudy.actors.hosts.live_events import LiveEvents
 from understudy.actors.hosts.outgoing import Outgoing
 from understudy.actors.loop_monitor import LoopMonitor
 from understudy.actors.reads.export import mark_restored
@@ -41,8 +40,6 @@ from understudy.errors import (
     UsageError,
 )
 from understudy.journal import IndexStatus, Store
-from understudy.journal.chunks import CHUNKED
-from understudy.journal.shared import hint_of
 from understudy.loop_actors.future import Future
 from understudy.loop_actors.monitor import Lifetime
 from understudy.loop_actors.supervisor import SupervisorTree
@@ -86,7 +83,6 @@ class AgentHost:
         telemetry: RuntimeTelemetry | None,
     ) -> None:
         self.lifetime: Lifetime = Lifetime()
-        self.refs: AgentRefs = AgentRefs(self.lifetime)
         self.directory: Directory = Directory(agents, has_factory=has_factory)
         self.activator: Activator = Activator(self.directory)
         self.placement: Placement = Placement(
@@ -96,7 +92,6 @@ class AgentHost:
         self._telemetry = telemetry
         self._loop_monitor: LoopMonitor | None = None
         self._outgoing: Outgoing | None = None
-        self._live: LiveEvents | None = None
         self._draining: asyncio.Task[None] | None = None
 
     # -------------------------------------------------------------------- life cycle
@@ -111,24 +106,23 @@ class AgentHost:
             look_at_inbox=self.activator.look_at_inbox,
             release=self.activator.release,
             settle_definition=self.directory.settle_definition,
-            ref_of=self.refs.of,
-            tell_due=self._tell_due,
+            ref_of=self.ref,
+            tell_due=lambda agent_id, due: self.dues.tell(agent_id, due),
         )
         self.services = self.directory.services = self.activator.services = services
         services.looks = StoredQueries(services, self.directory)
         self.placement.introduce()
         shared = services.shared_store
         if shared is not None and self.placement.any_host:
-            self._outgoing = services.calls = Outgoing(services, self.directory, shared)
-            self._live = services.live = LiveEvents(services, self.directory, shared)
-            shared.listen(self._notified)
+            self._outgoing = services.calls = Outgoing(self.directory, shared)
+            shared.listen(self._outgoing.hear)
         services.store.feed_clock = services.clock
         await services.store.open(self._lost_lease)
         try:
             await self.placement.register(self.directory.definitions())
             await self.placement.register_factory()
             await mark_restored(services.store, services.clock)
-            self.dues = DueClock(services, self.directory)
+            self.dues = DueClock(self.directory)
             await self.dues.refresh()
             if self._telemetry is not None:
                 services.instrument = self._telemetry.watch(services)
@@ -141,19 +135,6 @@ class AgentHost:
             self._outgoing.open()
         self._loop_monitor = LoopMonitor(loop, services.clock, self._loop_blocked)
         self._loop_monitor.start()
-
-    def _notified(self, text: str | None) -> None:
-        """Handle the notification of another host. None: some may have been lost."""
-        assert self._outgoing is not None, "it listens"
-        assert self._live is not None, "it listens"
-        hint = hint_of(text) if text is not None else None
-        if hint is not None and hint.kind in CHUNKED:
-            self._live.notified(hint)
-        elif text is None or hint is not None:
-            self._outgoing.notified(hint)
-
-    def _tell_due(self, agent_id: str, due: datetime | None) -> None:
-        self.dues.tell(agent_id, due)
 
     def _loop_blocked(self, seconds: float, where: str) -> None:
         for slot in self.directory.slots():
@@ -169,33 +150,18 @@ class AgentHost:
         self.dues.close()
         if self._outgoing is not None:
             self._outgoing.close()
-        if self._live is not None:
-            self._live.close()
-        try:
+        # Whatever interrupts the waiting: no agent outlives its runtime.
+        async with contextlib.AsyncExitStack() as last:
+            last.push_async_callback(self.services.store.close)
+            last.push_async_callback(self.services.shared.close)
+            last.push_async_callback(self._end_all)
             await self._passivate_all(timeout)
-        finally:
-            # Whatever interrupts the waiting: no agent outlives its runtime.
-            try:
-                await self._end_all()
-            finally:
-                try:
-                    await self.services.shared.close()
-                finally:
-                    await self.services.store.close()
 
     async def _passivate_all(self, timeout: float | None) -> None:
         self.services.closing = True
-        passive: list[Future[bool]] = []
-        for slot in self.directory.slots():
-            if slot.phase is not Phase.PASSIVE:
-                future: Future[bool] = Future()
-                slot.post(Passivate(future))
-                passive.append(future)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(timeout):
-                for future in passive:
-                    with contextlib.suppress(Exception):  # it could not be read: it is passive
-                        await future
+                await asyncio.gather(*map(self._passivate, self.directory.slots()))
                 if self.services.telling:
                     await asyncio.wait(self.services.telling)
 
@@ -210,7 +176,7 @@ class AgentHost:
     async def drain(self, timeout: float | None) -> bool:
         """As `Runtime.drain`."""
         if self._draining is None or self._draining.done():
-            self._draining = self.activator.start_task(self._drain())
+            self._draining = self.services.start_task(self._drain())
         # What ends its step later is handed over, too: the task goes on
         # (test_what_ends_its_step_after_the_time_of_a_drain_goes_on_elsewhere_too).
         done, _ = await asyncio.wait([self._draining], timeout=timeout)
@@ -276,6 +242,10 @@ class AgentHost:
 
     # ------------------------------------------------------------------- agents
 
+    def ref(self, slot: AgentSlot, expected: Agent | MadeAtActivation | None = None) -> AgentRef:
+        """A ref of an agent. Its calls check that the agent has the expected definition, if any."""
+        return AgentRef(slot, self.lifetime, expected)
+
     def answer_wait(self, token: str, answer: Answer) -> Callable[[], Coroutine[Any, Any, bool]]:
         """As `Runtime.resolve` and `Runtime.reject`; the result waits for what comes of it.
 
@@ -337,7 +307,7 @@ class AgentHost:
 
     def tree(self) -> SupervisorTree:
         """As `Runtime.tree`."""
-        tree = self.activator.tree()
+        tree = self.activator.supervisor.tree()
         actors = (agent_tree(child, self.directory.find(child.id)) for child in tree.children)
         return replace(tree, children=tuple(actors))
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import threading
-import weakref
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Generic, Literal, TypeVar, Unpack, overload
@@ -778,34 +776,6 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
         if expectation is not None and not expectation.is_met:
             return Expecting(expectation, message)
         return message
-
-
-class AgentRefs:
-    """The refs of a runtime's agents. Thread-safe.
-
-    Args:
-        alive: the runtime's lifetime: its refs refuse calls once it has stopped.
-
-    """
-
-    def __init__(self, alive: Lifetime) -> None:
-        self._alive = alive
-        self._lock = threading.Lock()
-        self._refs: weakref.WeakValueDictionary[str, AgentRef] = weakref.WeakValueDictionary()
-
-    def of(self, slot: AgentSlot) -> AgentRef:
-        """The ref of an agent; there is one at a time, besides those of spawns."""
-        with self._lock:
-            ref = self._refs.get(slot.id)
-            if ref is None or ref._slot is not slot:
-                ref = self._refs[slot.id] = AgentRef(slot, self._alive)
-            return ref
-
-    def of_spawn(self, slot: AgentSlot, expected: Agent | MadeAtActivation | None) -> AgentRef:
-        """The ref that a spawn gives: its calls check that the agent has this definition."""
-        if expected is None:
-            return self.of(slot)
-        return AgentRef(slot, self._alive, expected)
 
 
 def _queue_of(state: AgentState) -> list[QueuedMessage]:

@@ -19,11 +19,8 @@ from understudy._base.clock import TimerClock, jittered
 from understudy._base.event_loops import call_on
 from understudy._base.json_values import text_of
 from understudy._base.log_fields import log_extra
-from understudy.actors.agent.activation import Activation
 from understudy.actors.agent.directory import Directory
 from understudy.actors.agent.messages import CheckDue
-from understudy.actors.agent.services import RuntimeServices
-from understudy.actors.agent.slot import AgentSlot
 from understudy.errors import Fenced, OwnedElsewhere, UnfitHost, UnknownAgent
 from understudy.journal import StoredAgent
 from understudy.loop_actors.future import Future
@@ -52,15 +49,12 @@ class DueClock:
     """Tells agents that they are due. Lives on the runtime's loop.
 
     Args:
-        services: of the runtime.
-        directory: its agents.
+        directory: of the agents of the runtime.
 
     """
 
-    def __init__(
-        self, services: RuntimeServices[AgentSlot, Activation], directory: Directory
-    ) -> None:
-        self._services = services
+    def __init__(self, directory: Directory) -> None:
+        self._services = directory.services
         self._directory = directory
         self._known: dict[str, datetime] = {}
         """The next dues of the store and of agents in memory, by agent id."""

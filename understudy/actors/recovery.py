@@ -78,7 +78,7 @@ async def recover(host: AgentHost, at_once: int) -> Recovery:
             (suspects if stored.index_status is IndexStatus.SUSPECT else others).append(slot)
     slots = [*others, *suspects]
     progress = Progress([slot.id for slot in slots], left)
-    recovery = Recovery([host.refs.of(slot) for slot in slots], progress)
+    recovery = Recovery([host.ref(slot) for slot in slots], progress)
 
     async def run() -> None:
         try:

@@ -357,7 +357,7 @@ class Runtime(Opened):
         """
         self._running_loop()
         host = self._agent_host
-        return host.refs.of_spawn(*host.directory.spawn(agent, id, deps=deps, values=values))
+        return host.ref(*host.directory.spawn(agent, id, deps=deps, values=values))
 
     def get(self, id: str) -> AgentRef:
         """The ref of the agent of this id, in memory or stored. Never waits, and does no I/O.
@@ -369,7 +369,7 @@ class Runtime(Opened):
 
         """
         self._running_loop()
-        return self._agent_host.refs.of(self._agent_host.directory.get(id))
+        return self._agent_host.ref(self._agent_host.directory.get(id))
 
     def events(self, after: str | None = None, *, start: Start = "now") -> Feed:
         """What happens to all agents of the store, on other hosts too, in the order of its commits.
@@ -647,7 +647,7 @@ class Runtime(Opened):
         return self._agent_host.lifetime.is_set()
 
     def _start_task(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        return self._agent_host.activator.start_task(work)
+        return self._agent_host.services.start_task(work)
 
 
 async def _turn_feed(store: Store, feed: FeedOptions | Literal[False]) -> None:

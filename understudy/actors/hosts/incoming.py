@@ -13,11 +13,9 @@ import pykka
 
 from understudy._base.event_loops import call_on
 from understudy._base.json_values import text_of
-from understudy.actors.agent.activation import Activation
 from understudy.actors.agent.directory import Directory
 from understudy.actors.agent.messages import FromHost, RunRequest
 from understudy.actors.agent.replies import answer_when_durable, as_stored
-from understudy.actors.agent.services import RuntimeServices
 from understudy.actors.agent.slot import AgentSlot
 from understudy.actors.hosts.wire import message_of, reply_value
 from understudy.actors.verbs import ROWS, Lasts, Repeat
@@ -45,21 +43,15 @@ class Incoming:
     """Has the agents of this runtime do what was posted for them. Lives on the runtime's loop.
 
     Args:
-        services: of the runtime.
-        directory: of its agents.
-        store: what hosts share of its store.
+        directory: of the agents of the runtime.
+        shared: what hosts share of its store.
 
     """
 
-    def __init__(
-        self,
-        services: RuntimeServices[AgentSlot, Activation],
-        directory: Directory,
-        store: SharedStore,
-    ) -> None:
-        self._services = services
+    def __init__(self, directory: Directory, shared: SharedStore) -> None:
+        self._services = directory.services
         self._directory = directory
-        self._shared = store
+        self._shared = shared
         self._reading = asyncio.Lock()
         self._all_wanted = False
         self._wanted: set[str] = set()

@@ -22,7 +22,6 @@ from pydantic import Discriminator, TypeAdapter, ValidationError
 
 from understudy._base.json_values import jsonable, text_of
 from understudy._base.lookout import Lookout
-from understudy.actors.agent.activation import Activation
 from understudy.actors.agent.directory import Directory
 from understudy.actors.agent.events import (
     MAX_DELTAS,
@@ -32,7 +31,7 @@ from understudy.actors.agent.events import (
     EventsDropped,
     EventSink,
 )
-from understudy.actors.agent.services import Live, RuntimeServices
+from understudy.actors.agent.services import Live
 from understudy.actors.agent.slot import AgentSlot
 from understudy.errors import JournalFailed
 from understudy.events import (
@@ -206,19 +205,13 @@ class LiveEvents(Live):
     """The live events of one runtime that hosts share. Lives on its loop.
 
     Args:
-        services: of the runtime.
-        directory: of its agents.
+        directory: of the agents of the runtime.
         shared: what hosts share of its store.
 
     """
 
-    def __init__(
-        self,
-        services: RuntimeServices[AgentSlot, Activation],
-        directory: Directory,
-        shared: SharedStore,
-    ) -> None:
-        self._services = services
+    def __init__(self, directory: Directory, shared: SharedStore) -> None:
+        services = self._services = directory.services
         self._directory = directory
         self._shared = shared
         self._relays: dict[str, _Relay] = {}

@@ -24,7 +24,7 @@ from understudy._base.event_loops import call_on
 from understudy._base.json_values import text_of
 from understudy._base.log_fields import log_extra
 from understudy._base.lookout import Lookout
-from understudy.actors.agent.activation import Activation, RunAbandoned
+from understudy.actors.agent.activation import RunAbandoned
 from understudy.actors.agent.directory import Directory
 from understudy.actors.agent.message_ids import RecordedRuns, recorded_runs
 from understudy.actors.agent.messages import (
@@ -45,10 +45,11 @@ from understudy.actors.agent.messages import (
 )
 from understudy.actors.agent.replies import runtime_stopped
 from understudy.actors.agent.run_outcomes import Moment, has_outcome, refusal
-from understudy.actors.agent.services import Calls, RuntimeServices
+from understudy.actors.agent.services import Calls
 from understudy.actors.agent.slot import AgentSlot
 from understudy.actors.hosts.already_done import latest_state, run_of_call, run_of_decisions
 from understudy.actors.hosts.incoming import NOBODY_KNOWS, Incoming
+from understudy.actors.hosts.live_events import LiveEvents
 from understudy.actors.hosts.recovery import continue_one
 from understudy.actors.hosts.ref_call import CallPhase, RefCall
 from understudy.actors.hosts.wire import body_of, moment_of_reply, value_of_reply
@@ -61,7 +62,8 @@ from understudy.errors import (
     UnknownAgent,
     error_from_dict,
 )
-from understudy.journal.shared import Hint, Place, Post, PostState
+from understudy.journal.chunks import CHUNKED
+from understudy.journal.shared import Hint, Place, Post, PostState, hint_of
 from understudy.journal.shared_store import SharedStore
 from understudy.loop_actors.future import Future, refuse
 from understudy.state.agent_state import AgentState
@@ -91,22 +93,17 @@ class Outgoing(Calls[AgentSlot]):
     it. `RefCall.phase` says where it is.
 
     Args:
-        services: of the runtime.
-        directory: of its agents.
-        store: what hosts share of its store.
+        directory: of the agents of the runtime.
+        shared: what hosts share of its store.
 
     """
 
-    def __init__(
-        self,
-        services: RuntimeServices[AgentSlot, Activation],
-        directory: Directory,
-        store: SharedStore,
-    ) -> None:
-        self._services = services
+    def __init__(self, directory: Directory, shared: SharedStore) -> None:
+        services = self._services = directory.services
         self._directory = directory
-        self._shared = store
-        self._incoming = Incoming(services, directory, store)
+        self._shared = shared
+        self._incoming = Incoming(directory, shared)
+        self._live = services.live = LiveEvents(directory, shared)
         self._numbers = itertools.count(1)
         self._lock = threading.RLock()
         """Guards what follows, and which calls are put here in which order."""
@@ -121,8 +118,7 @@ class Outgoing(Calls[AgentSlot]):
         self._by_agent: dict[str, dict[int, RefCall]] = {}
         """The posted calls by their rows, by agent."""
         self._to_look_at: set[int] = set()
-        """The rows of which the owner has said that there is a reply."""
-        self._look_at_all = False
+        """The rows to look at after the next hint."""
         self._lookout = Lookout(
             "what became of calls",
             lambda: POLL if self._posted else None,
@@ -141,6 +137,7 @@ class Outgoing(Calls[AgentSlot]):
     def close(self) -> None:
         """Look for nothing any more. Calls that are posted stay so: their owners do them."""
         self._beats.close()
+        self._live.close()
 
     def abandon(self) -> None:
         """The runtime has stopped: give all callers what is known by now, or an error."""
@@ -635,17 +632,12 @@ class Outgoing(Calls[AgentSlot]):
 
     def _look(self, id: int | None = None) -> None:
         """Look at a call that this host has posted, or at all of them, at once."""
-        if id is None:
-            self._look_at_all = True
-        else:
-            self._to_look_at.add(id)
+        self._to_look_at.update(self._posted if id is None else (id,))
         self._lookout.hint()
 
     async def _look_at_posted(self, is_hinted: bool) -> None:
         # A reply tells which call it is for: thousands are not read again for each of them.
-        looks_at_all = self._look_at_all or not is_hinted
-        ids = list(self._posted) if looks_at_all else [*self._to_look_at & self._posted.keys()]
-        self._look_at_all = False
+        ids = sorted(self._to_look_at & self._posted.keys()) if is_hinted else list(self._posted)
         self._to_look_at.clear()
         states = await self._shared.post_states(ids) if ids else {}
         replied = [id for id, state in states.items() if state.reply is not None]
@@ -715,8 +707,16 @@ class Outgoing(Calls[AgentSlot]):
         self._incoming.collect()
         await self._look_for_taken(filter(_has_waiters, self._directory.slots()))
 
-    def notified(self, hint: Hint | None) -> None:
+    def hear(self, text: str | None) -> None:
         """Handle the notification of another host. None: some may have been lost."""
+        hint = None if text is None else hint_of(text)
+        if hint is not None and hint.kind in CHUNKED:
+            self._live.notified(hint)
+        elif text is None or hint is not None:
+            self.notified(hint)
+
+    def notified(self, hint: Hint | None) -> None:
+        """Handle a hint. None: some may have been lost."""
         if self._services.closing:
             return
         if hint is None:
