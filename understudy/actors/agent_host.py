@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Collection, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Collection, Coroutine, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -18,7 +18,6 @@ from understudy.actors.agent.events import LoopBlocked
 from understudy.actors.agent.factory import MadeAtActivation
 from understudy.actors.agent.messages import AnswerWait, GivenToken, Passivate
 from understudy.actors.agent.phase import Phase
-from understudy.actors.agent.placement import Placement
 from understudy.actors.agent.replies import runtime_stopped
 from understudy.actors.agent.services import RuntimeServices, RuntimeTelemetry
 from understudy.actors.agent.slot import AgentSlot
@@ -39,7 +38,7 @@ from understudy.errors import (
     UnknownToken,
     UsageError,
 )
-from understudy.journal import IndexStatus, Store
+from understudy.journal import IndexStatus
 from understudy.loop_actors.future import Future
 from understudy.loop_actors.monitor import Lifetime
 from understudy.loop_actors.supervisor import SupervisorTree
@@ -56,12 +55,8 @@ class AgentHost:
     """The agents of one runtime. `services` is what they use of it.
 
     Args:
-        agents: definitions that can be spawned by name.
+        directory: where they are found, by name and by id.
         make_services: makes the services, with what the host gives to them.
-        store: of the runtime.
-        labels: what its host has.
-        any_host: as of `Runtime`.
-        has_factory: whether definitions that are not declared are made at activation.
         telemetry: as of `Runtime`.
 
     """
@@ -73,21 +68,13 @@ class AgentHost:
 
     def __init__(
         self,
-        agents: Iterable[Agent],
+        directory: Directory,
         make_services: Callable[..., RuntimeServices[AgentSlot, Activation]],
-        *,
-        store: Store,
-        labels: frozenset[str],
-        any_host: bool,
-        has_factory: bool,
         telemetry: RuntimeTelemetry | None,
     ) -> None:
         self.lifetime: Lifetime = Lifetime()
-        self.directory: Directory = Directory(agents, has_factory=has_factory)
-        self.activator: Activator = Activator(self.directory)
-        self.placement: Placement = Placement(
-            store, labels, any_host=any_host, has_factory=has_factory
-        )
+        self.directory: Directory = directory
+        self.activator: Activator = Activator(directory)
         self._make_services = make_services
         self._telemetry = telemetry
         self._loop_monitor: LoopMonitor | None = None
@@ -100,7 +87,6 @@ class AgentHost:
         """Open the store and start the supervisor."""
         services = self._make_services(
             loop=loop,
-            placement=self.placement,
             definition=self.directory.named,
             check_inbox=self.activator.check_inbox,
             look_at_inbox=self.activator.look_at_inbox,
@@ -111,16 +97,16 @@ class AgentHost:
         )
         self.services = self.directory.services = self.activator.services = services
         services.looks = StoredQueries(services, self.directory)
-        self.placement.introduce()
+        services.placement.introduce()
         shared = services.shared_store
-        if shared is not None and self.placement.any_host:
+        if shared is not None and services.placement.any_host:
             self._outgoing = services.calls = Outgoing(self.directory, shared)
             shared.listen(self._outgoing.hear)
         services.store.feed_clock = services.clock
         await services.store.open(self._lost_lease)
         try:
-            await self.placement.register(self.directory.definitions())
-            await self.placement.register_factory()
+            await services.placement.register(self.directory.definitions())
+            await services.placement.register_factory()
             await mark_restored(services.store, services.clock)
             self.dues = DueClock(self.directory)
             await self.dues.refresh()
@@ -185,7 +171,7 @@ class AgentHost:
         return bool(done)
 
     async def _drain(self) -> None:
-        await asyncio.gather(self.placement.drain(), self._give_up_active())
+        await asyncio.gather(self.services.placement.drain(), self._give_up_active())
         # Race: this against an agent that was being activated when the draining began
         # (test_an_agent_that_is_being_activated_is_passivated_too).
         while await self._give_up_active():
@@ -213,26 +199,32 @@ class AgentHost:
 
     async def _hand_over(self, agent_ids: Collection[str]) -> None:
         """Have other hosts go on with the runs of these agents at once, if they can be reached."""
-        if not (agent_ids and self.placement.is_shared):
+        if not (agent_ids and self.services.placement.is_shared):
             return
         for stored in await self.services.store.find_agents(agent_ids):
             if stored.host is None and stored.index_status in TO_GO_ON:
                 id, agent = stored.agent_id, stored.agent
                 unfit = UnfitHost(agent_id=id, agent=agent, draining=True)
                 needs = None if self.directory.knows(agent) else ()
-                await self.placement.elsewhere(id, agent, unfit, needs=needs)
+                await self.services.placement.elsewhere(id, agent, unfit, needs=needs)
 
-    async def _passivate(self, slot: AgentSlot) -> None:
-        """Passivate an agent, and wait until the store has it."""
+    def _passivate(self, slot: AgentSlot) -> Coroutine[Any, Any, None]:
+        """Passivate an agent. The result waits until the store has it."""
+        passive: Future[bool] = Future()
         # By now it may be passive, and a message would activate it again and again
         # (test_an_agent_that_is_being_activated_is_passivated_too).
-        if slot.phase not in (Phase.PASSIVE, Phase.RELEASING):
-            future: Future[bool] = Future()
-            slot.post(Passivate(future))
+        if slot.phase in (Phase.PASSIVE, Phase.RELEASING):
+            passive.set(False)
+        else:  # at once: it must not begin another step meanwhile
+            slot.post(Passivate(passive))
+
+        async def left() -> None:
             with contextlib.suppress(Exception):  # it could not be read: it is passive
-                await future
-        if slot.change is not None:
-            await asyncio.wait([slot.change])
+                await passive
+            if slot.change is not None:
+                await asyncio.wait([slot.change])
+
+        return left()
 
     def _lost_lease(self) -> None:
         """Other runtimes may own the agents by now: write nothing more of any of them."""

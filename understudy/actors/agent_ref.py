@@ -571,10 +571,7 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
 
         """
         self._refuse_in_fork()
-        if not isinstance(after, int) or isinstance(after, bool) or after < 0:
-            raise UsageError(
-                f"`after` must be the number of an event, or 0 for all of them, got {after!r}"
-            )
+        check_page(after, 1)
         return self._slot.subscribe(after)
 
     def revoke(self, tool: str) -> Future[None]:

@@ -13,7 +13,6 @@ import heapq
 import logging
 from collections.abc import Callable
 from datetime import datetime, timezone
-from typing import Any
 
 from understudy._base.clock import TimerClock, jittered
 from understudy._base.event_loops import call_on
@@ -79,7 +78,7 @@ class DueClock:
     def open(self) -> None:
         """Begin to tell, after the first `refresh`. What is due already is told at once."""
         self._is_open = True
-        self._start_task(self.refresh())
+        self._services.start_task(self.refresh(), "dues")
         self._arm()
 
     def close(self) -> None:
@@ -236,13 +235,11 @@ class DueClock:
 
     def _begin(self) -> None:
         if self._working is None and self._is_open:
-            self._working = self._start_task(self._work())
-
-    def _start_task(self, work: Any) -> asyncio.Task[None]:
-        return self._services.start_task(work, "dues")
+            self._working = self._services.start_task(self._work(), "dues")
 
     async def _work(self) -> None:
         telling: set[asyncio.Task[None]] = set()
+        start_task = self._services.start_task
         # Who advances a clock waits until all are told. By any other clock time goes on meanwhile,
         # and one agent that does not answer makes no other one late
         # (test_an_agent_that_does_not_answer_keeps_no_other_waiting).
@@ -250,7 +247,7 @@ class DueClock:
         try:
             while self._is_open and (now := self._now()) is not None:
                 taken = self._take_due(now, AT_ONCE - len(telling))
-                telling.update(self._start_task(self._tell(id, now)) for id in taken)
+                telling.update(start_task(self._tell(id, now), "dues") for id in taken)
                 if taken:
                     _, telling = await asyncio.wait(telling, timeout=waits)
                 # Where there is no place, what is read can't be told, and those that have answered

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal, TypedDict, Unpack, overload
+from typing import Any, TypedDict, Unpack, overload
 
 from understudy._base.clock import Clock, NewId, SharedClock, SystemClock, new_random_id
 from understudy._base.context_codecs import ContextCodec
@@ -23,9 +23,10 @@ from understudy._base.type_variables import DepsT, OutputT
 from understudy._base.worker_threads import WorkerThreads
 from understudy.actors.agent.abandoned_tasks import AbandonedTasks
 from understudy.actors.agent.activation import Activation
-from understudy.actors.agent.directory import checked_id
+from understudy.actors.agent.directory import Directory, checked_id
 from understudy.actors.agent.events import Status
 from understudy.actors.agent.factory import AgentFactory
+from understudy.actors.agent.placement import Placement
 from understudy.actors.agent.services import (
     RuntimeServices,
     RuntimeTelemetry,
@@ -245,8 +246,12 @@ class Runtime(Opened):
         self._store_name = store if isinstance(store, str) else None
         self._threads = WorkerThreads(max_threads)
         self._abandoned = AbandonedTasks(cancel_timeout)
+        has_factory = factory is not None
+        self._directory = Directory(agents, has_factory=has_factory)
+        labels = checked_labels(labels, what="`labels`")
         make_services = partial(
             RuntimeServices[AgentSlot, Activation],
+            placement=Placement(opened, labels, any_host=any_host, has_factory=has_factory),
             store=opened,
             clock=clock or _clock_of(opened),
             new_id=new_id or new_random_id,
@@ -260,16 +265,7 @@ class Runtime(Opened):
             effect_defaults=self.effect_defaults,
             doubt_ends=doubt_ends,
         )
-        self._agent_host = AgentHost(
-            agents,
-            make_services,
-            store=opened,
-            labels=checked_labels(labels, what="`labels`"),
-            any_host=any_host,
-            has_factory=factory is not None,
-            telemetry=telemetry,
-        )
-        self._directory = self._agent_host.directory
+        self._agent_host = AgentHost(self._directory, make_services, telemetry)
         self._feed_options = checked_feed(feed)
         if self._feed_options is not None and "feed" not in opened.keeps:
             raise UsageError(f"`feed` cannot be used with {opened!r}: it keeps no feed")
@@ -300,12 +296,11 @@ class Runtime(Opened):
         feed = FeedOptions() if self._feed_options is True else self._feed_options
         if feed is not None:
             try:
-                await _turn_feed(self._agent_host.services.store, feed)
+                await self._agent_host.services.store.turn_feed(feed is not False)
             except BaseException:
                 await self._agent_host.close(0)
                 raise
-        kept = feed if isinstance(feed, FeedOptions) else None
-        self._sweep = Sweep(self._agent_host, self._sweep_seconds, feed=kept)
+        self._sweep = Sweep(self._agent_host, self._sweep_seconds, feed=feed or None)
         self._sweep.open()
 
     async def _close(self, timeout: float | None) -> None:
@@ -622,7 +617,7 @@ class Runtime(Opened):
             running=sum(slot.status is Status.RUNNING for slot in slots),
             abandoned_threads=self._threads.abandoned,
             abandoned_tasks=len(self._abandoned),
-            draining=self._agent_host.placement.draining,
+            draining=self._agent_host.services.placement.draining,
         )
 
     # -------------------------------------------------------------------- inside
@@ -648,10 +643,6 @@ class Runtime(Opened):
 
     def _start_task(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         return self._agent_host.services.start_task(work)
-
-
-async def _turn_feed(store: Store, feed: FeedOptions | Literal[False]) -> None:
-    await store.turn_feed(feed is not False)
 
 
 def _clock_of(store: Store) -> Clock:

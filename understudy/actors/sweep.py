@@ -91,19 +91,11 @@ class Sweep:
         await self._host.dues.refresh()
         if self._seconds is not None:
             await self._continue_what_is_left()
-        await self.trim_feed()
-        await self._delete_old_keys()
-
-    async def trim_feed(self) -> None:
-        """Remove the events that the feed need not keep any longer."""
         services = self._host.services
         if self._feed is not None:
             before = self._feed.before(services.clock.now())
             await services.store.trim_feed(before, self._feed.events)
-
-    async def _delete_old_keys(self) -> None:
-        """Delete the keys of calls that were done so long ago that they count no longer."""
-        services = self._host.services
+        # The keys of calls that were done so long ago that they count no longer.
         await services.store.delete_old_keys(services.clock.now())
 
     async def _continue_what_is_left(self) -> None:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-from collections import Counter, defaultdict
+from collections import defaultdict
+from collections.abc import Coroutine
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import pykka
 
@@ -18,8 +19,8 @@ from understudy.actors.agent.messages import FromHost, RunRequest
 from understudy.actors.agent.replies import answer_when_durable, as_stored
 from understudy.actors.agent.slot import AgentSlot
 from understudy.actors.hosts.wire import message_of, reply_value
-from understudy.actors.verbs import ROWS, Lasts, Repeat
-from understudy.errors import Fenced, JournalFailed, RecordRefused
+from understudy.actors.verbs import ROWS, Lasts, Repeat, Verb
+from understudy.errors import Fenced, JournalFailed, RecordRefused, UsageError
 from understudy.journal.shared import Hint, Posted, Wanted, error_reply, to_reply
 from understudy.journal.shared_store import SharedStore
 from understudy.loop_actors.future import Future, refuse
@@ -32,11 +33,12 @@ table."""
 NOBODY_KNOWS = "its owner went away while it did this call: nobody knows what came of it"
 
 
-class Queued(NamedTuple):
-    """That a posted `run` is recorded, and waits for its turn."""
-
-    id: str
-    """The id of its message."""
+async def unless_away(work: Coroutine[Any, Any, None], what: str) -> None:
+    """Do what some other way makes good where the store is away; `what` says what is not done."""
+    try:
+        await work
+    except JournalFailed as error:
+        logger.info("%s: %s", what, text_of(error))
 
 
 class Incoming:
@@ -57,8 +59,8 @@ class Incoming:
         self._wanted: set[str] = set()
         """The agents whose calls are to be read."""
         self._reader: asyncio.Task[None] | None = None
-        self._in_hand: defaultdict[str, dict[int, str]] = defaultdict(dict)
-        """The kinds of the calls that are under way here, by agent and by row."""
+        self._in_hand: defaultdict[str, dict[int, Verb]] = defaultdict(dict)
+        """The verbs of the calls that are under way here, by agent and by row."""
         self._left_out: set[str] = set()
         """Agents for which more may be posted than is in hand."""
         self._replied: set[int] = set()
@@ -104,25 +106,20 @@ class Incoming:
 
     def answered(self, slot: AgentSlot) -> None:
         """The run of an agent has an outcome: tell the hosts that wait for a run of the agent."""
-        for host_id in self._followers.get(slot.id, ()):
-            self._services.start_task(self._tell(host_id, Hint("ended", 0, slot.id)), "telling")
+        for host_id in self._followers.get(slot.id, ()):  # a host that is not told looks for itself
+            telling = self._shared.tell(host_id, Hint("ended", 0, slot.id))
+            self._services.start_task(unless_away(telling, "a host is not told"), "telling")
         # The run that a host waits for may be in the queue still
         # (test_a_host_that_waits_for_a_queued_run_is_told_of_the_end_of_that_run).
         if not slot.state.queue:
             self._followers.pop(slot.id, None)
 
-    async def _tell(self, host_id: int, hint: Hint) -> None:
-        try:
-            await self._shared.tell(host_id, hint)
-        except JournalFailed as error:  # it looks for itself
-            logger.info("a host is not told: %s", text_of(error))
-
     # ------------------------------------------------------------------------- taking
 
     async def _taken(self, agent_ids: list[str] | None) -> list[tuple[AgentSlot, FromHost]]:
         """The messages of calls that are to be done now, those of each agent in their order."""
-        counts = {id: Counter(map(_lasts, kinds.values())) for id, kinds in self._in_hand.items()}
-        busy = [id for id, each in counts.items() if each[Lasts.MOMENT] >= PAGE]
+        lasts = {id: [verb.lasts for verb in verbs.values()] for id, verbs in self._in_hand.items()}
+        busy = [id for id, each in lasts.items() if each.count(Lasts.MOMENT) >= PAGE]
         if agent_ids is None:
             self._left_out.update(busy)
         else:
@@ -130,7 +127,7 @@ class Incoming:
             agent_ids = [id for id in agent_ids if id not in busy]
             if not agent_ids:
                 return []
-        in_hand = [id for kinds in self._in_hand.values() for id in kinds]
+        in_hand = [id for verbs in self._in_hand.values() for id in verbs]
         self._replied.clear()
         rows = await self._shared.posted(Wanted(agent_ids, in_hand, busy, PAGE))
         if len(rows) == PAGE:  # there may be more: it is read behind what is asked for meanwhile
@@ -146,11 +143,16 @@ class Incoming:
         slot = self._directory.get(row.agent_id)
         if row.id in self._in_hand[row.agent_id] or row.id in self._replied:
             return slot, None
-        self._in_hand[row.agent_id][row.id] = row.kind
-        if _is_done_once(row) and not await self._begins(row):
+        verb = ROWS.get(row.kind)
+        if verb is None:
+            what = f"a call {row.kind!r} is not known to the version of this library that is there"
+            await self._reply(row, error_reply(UsageError(what)))
+            return slot, None
+        self._in_hand[row.agent_id][row.id] = verb
+        if verb.repeat is Repeat.NEVER and not await self._begins(row):
             return slot, None
         accepted: Future[Any] = Future(self._services.loop)
-        done = Future[Any](self._services.loop) if _is_of_run(row) else accepted
+        done = Future[Any](self._services.loop) if verb.of_run else accepted
 
         def on_run(run_id: str) -> None:
             if row.kind in ("run", "retry") and slot.activation is not None:
@@ -158,7 +160,7 @@ class Incoming:
 
         def on_queued() -> None:
             assert isinstance(call.message, RunRequest), "only a `run` is queued"
-            answer_when_durable(slot, accepted, Queued(call.message.message_id))
+            answer_when_durable(slot, accepted, {"message": call.message.message_id})
 
         # What comes first is told: that it is recorded, or its answer.
         for each in {accepted, done}:
@@ -177,7 +179,8 @@ class Incoming:
             return True
         if row.begun:
             await self._reply(row, error_reply(Fenced(agent_id=row.agent_id, why=NOBODY_KNOWS)))
-        self._let_go(row)
+        else:
+            self._let_go(row)
         return False
 
     def _settled(self, row: Posted, first: Future[Any], both: tuple[Future[Any], ...]) -> None:
@@ -188,13 +191,7 @@ class Incoming:
             # At once: the host that claims the agent next does it before those that came later.
             self._let_go(row)
         else:
-            self._services.start_task(self._answer(row, reply), f"answering {row.kind}")
-
-    async def _answer(self, row: Posted, reply: bytes) -> None:
-        try:
-            await self._reply(row, reply)
-        finally:
-            self._let_go(row)
+            self._services.start_task(self._reply(row, reply), f"answering {row.kind}")
 
     def _reply_to(self, row: Posted, settled: Future[Any]) -> bytes | None:
         """The reply; None where the call stays posted, for the next owner or for this one."""
@@ -202,12 +199,13 @@ class Incoming:
             value = settled.get()
         except Exception as error:
             lost = isinstance(error, JournalFailed) and not isinstance(error, RecordRefused)
-            if (lost or isinstance(error, pykka.ActorDeadError)) and not _is_done_once(row):
+            is_dead = lost or isinstance(error, pykka.ActorDeadError)
+            if is_dead and ROWS[row.kind].repeat is not Repeat.NEVER:
                 return None
             return error_reply(as_stored(error))
-        if _is_of_run(row) and isinstance(value, str | Queued):
+        if ROWS[row.kind].of_run and isinstance(value, str | dict):  # its run, or its message
             self._followers[row.agent_id].add(row.asker)
-            return to_reply({"run": value} if isinstance(value, str) else {"message": value.id})
+            return to_reply({"run": value} if isinstance(value, str) else value)
         return to_reply(reply_value(row.kind, value))
 
     async def _reply(self, row: Posted, reply: bytes) -> None:
@@ -216,6 +214,8 @@ class Incoming:
             self._replied.add(row.id)
         except JournalFailed as error:  # it stays posted, and is done again by its ids
             logger.warning("a call of another host is not answered yet: %s", text_of(error))
+        finally:
+            self._let_go(row)
 
     def _let_go(self, row: Posted) -> None:
         in_hand = self._in_hand[row.agent_id]
@@ -225,16 +225,3 @@ class Incoming:
         if row.agent_id in self._left_out and len(in_hand) <= PAGE // 2:
             self._left_out.discard(row.agent_id)
             self.collect(row.agent_id)
-
-
-def _lasts(kind: str) -> Lasts:
-    return ROWS[kind].lasts if kind in ROWS else Lasts.MOMENT
-
-
-def _is_done_once(row: Posted) -> bool:
-    """Whether it is done once at most."""
-    return row.kind in ROWS and ROWS[row.kind].repeat is Repeat.NEVER
-
-
-def _is_of_run(row: Posted) -> bool:
-    return row.kind in ROWS and ROWS[row.kind].of_run

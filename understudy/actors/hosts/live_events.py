@@ -20,7 +20,7 @@ from typing import Annotated, Any
 
 from pydantic import Discriminator, TypeAdapter, ValidationError
 
-from understudy._base.json_values import jsonable, text_of
+from understudy._base.json_values import jsonable
 from understudy._base.lookout import Lookout
 from understudy.actors.agent.directory import Directory
 from understudy.actors.agent.events import (
@@ -33,7 +33,7 @@ from understudy.actors.agent.events import (
 )
 from understudy.actors.agent.services import Live
 from understudy.actors.agent.slot import AgentSlot
-from understudy.errors import JournalFailed
+from understudy.actors.hosts.incoming import unless_away
 from understudy.events import (
     ReplyStarted,
     TextDelta,
@@ -407,7 +407,5 @@ class LiveEvents(Live):
             for host_id, kind, content in hints
             for text in chunks_of(kind, own_id, next(self._numbers), content)
         ]
-        try:
-            await self._shared.send(sent)
-        except JournalFailed as error:  # it is away: who follows gets the records later
-            logger.info("live events are not sent: %s", text_of(error))
+        # Who follows gets the records later.
+        await unless_away(self._shared.send(sent), "live events are not sent")

@@ -117,13 +117,7 @@ def message_of(
         on_run: gets the id of the run that it begins, or is for.
         on_queued: called when it waits for its turn, and is recorded.
 
-    Raises:
-        UsageError: if a later version of this library has posted it.
-
     """
-    if kind not in ROWS:
-        what = f"a call {kind!r} is not known to the version of this library that is there"
-        raise UsageError(what)
     message: Any = ROWS[kind].message
     data = _adapter(kind).validate_json(body)
     expects, needs_deps = data.pop("expects"), data.pop("needs_deps")
