@@ -133,11 +133,8 @@ class Activator:
                 raise
             except BaseException as error:  # a SystemExit of a store would end the loop
                 has_result = False
-                logger.exception(
-                    "agent %r could not be activated, or released",
-                    slot.id,
-                    extra=log_extra(slot.id),
-                )
+                what = "agent %r could not be activated, or released"
+                logger.exception(what, slot.id, extra=log_extra(slot.id))
                 slot.refuse_all(as_exception(slot.id, error))
                 slot.actor_ref = None  # it is dead, and the supervisor starts no other
                 if slot.phase is Phase.ACTIVATING:
@@ -209,12 +206,8 @@ class Activator:
                 if not is_own:
                     failure = Fenced(agent_id=owned.agent_id, why="another runtime has taken it")
         except JournalFailed as error:  # given to the callers; the store has the agent anyway
-            logger.warning(
-                "agent %r was not released: %s",
-                owned.agent_id,
-                error,
-                extra=log_extra(owned.agent_id),
-            )
+            what = "agent %r was not released: %s"
+            logger.warning(what, slot.id, error, extra=log_extra(slot.id))
             failure = error
         except BaseException:
             failure = runtime_stopped(slot.id)

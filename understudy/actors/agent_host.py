@@ -77,7 +77,6 @@ class AgentHost:
         self.activator: Activator = Activator(directory)
         self._make_services = make_services
         self._telemetry = telemetry
-        self._loop_monitor: LoopMonitor | None = None
         self._outgoing: Outgoing | None = None
         self._draining: asyncio.Task[None] | None = None
 
@@ -131,8 +130,7 @@ class AgentHost:
         self.lifetime.set()
         if self._telemetry is not None:
             self._telemetry.leave(self.services)
-        if self._loop_monitor is not None:
-            self._loop_monitor.stop()
+        self._loop_monitor.stop()
         self.dues.close()
         if self._outgoing is not None:
             self._outgoing.close()

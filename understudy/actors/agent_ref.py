@@ -516,11 +516,7 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
 
         """
         slot, wanted = self._slot, checked_hashes(hashes)
-
-        async def load() -> dict[str, bytes]:
-            return dict(await slot.services.store.load_blobs(slot.id, wanted))
-
-        return self._from_store(load)
+        return self._from_store(lambda: slot.services.store.load_blobs(slot.id, wanted)).map(dict)
 
     def on_loop(self, work: Callable[[], Coroutine[Any, Any, T]]) -> Future[T]:
         """Run `work` on the loop of the runtime; the future gets what it returns or raises."""

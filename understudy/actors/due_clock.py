@@ -280,9 +280,8 @@ class DueClock:
             async with asyncio.timeout(PATIENCE):
                 await done
         except TimeoutError:
-            logger.warning(
-                "agent %r is due, and does not answer yet", agent_id, extra=log_extra(agent_id)
-            )
+            what = "agent %r is due, and does not answer yet"
+            logger.warning(what, agent_id, extra=log_extra(agent_id))
         except (OwnedElsewhere, UnfitHost, UnknownAgent):
             pass  # its owner, or a host that fits, tells it; or it is deleted
         except (asyncio.CancelledError, GeneratorExit):
@@ -307,13 +306,9 @@ class DueClock:
         """
         tries = self._tries[agent_id] = self._tries.get(agent_id, 0) + 1
         if tries == 1:
-            logger.log(
-                logging.INFO if isinstance(error, Fenced) else logging.ERROR,
-                "agent %r is due, and could not be told: %s",
-                agent_id,
-                text_of(error),
-                extra=log_extra(agent_id),
-            )
+            level = logging.INFO if isinstance(error, Fenced) else logging.ERROR
+            what = "agent %r is due, and could not be told: %s"
+            logger.log(level, what, agent_id, text_of(error), extra=log_extra(agent_id))
         seconds = jittered(min(2.0**tries, LONGEST_BACKOFF))
         self._services.loop.call_later(seconds, self._note_again, agent_id)
 

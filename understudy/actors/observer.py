@@ -7,7 +7,7 @@ from collections.abc import Coroutine, Sequence
 from functools import partial
 from typing import Any, TypeVar, overload
 
-from understudy._base.clock import Clock, SharedClock
+from understudy._base.clock import SharedClock
 from understudy.actors.agent.directory import Directory, checked_id
 from understudy.actors.agent.events import AgentEvent
 from understudy.actors.agent.histories import Histories
@@ -56,37 +56,33 @@ class Observer(Opened):
 
     def __init__(self, store: str | DatabaseStore) -> None:
         super().__init__()
-        self._reader = open_reader(store)
+        self._store: DatabaseReads = open_reader(store)
+        self._clock = SharedClock(lambda: self._store.time_offset)
         self._directory = Directory([])
-        self._histories = Histories(self._reader)
+        self._histories = Histories(self._store)
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def _open(self, loop: asyncio.AbstractEventLoop) -> None:
-        await self._reader.open_to_read()
+        await self._store.open_to_read()
 
     async def _close(self, timeout: float | None) -> None:
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        await self._reader.disconnect()
+        await self._store.disconnect()
 
     # ------------------------------------------------------------------- looking
 
     def state(self, id: str) -> Future[AgentState]:
         """The state of an agent; the future raises `UnknownAgent` if there is none."""
         checked_id(id)
-
-        return self._call(lambda: stored_state(self._reader, id))
+        return self._call(lambda: stored_state(self._store, id))
 
     def info(self, id: str) -> Future[AgentInfo]:
         """The agent as `agents()` lists it; the future raises `UnknownAgent` if there is none."""
         checked_id(id)
-
-        async def info() -> AgentInfo:
-            return info_of(await self._row(id))
-
-        return self._call(info)
+        return self._call(lambda: self._row(id)).map(info_of)
 
     def history(
         self, id: str, *, after: int = 0, limit: int = 100, before: int | None = None
@@ -112,7 +108,7 @@ class Observer(Opened):
         """
         checked_id(id)
         check_page(after, 1 if limit is None else limit)
-        return self._call(lambda: stored_display(self._reader, id, after, limit))
+        return self._call(lambda: stored_display(self._store, id, after, limit))
 
     def load_blobs(self, id: str, hashes: Sequence[str]) -> Future[dict[str, bytes]]:
         """The bytes that the store keeps of an agent's files, as `ref.load_blobs`.
@@ -123,11 +119,7 @@ class Observer(Opened):
         """
         checked_id(id)
         wanted = checked_hashes(hashes)
-
-        async def load() -> dict[str, bytes]:
-            return dict(await self._reader.load_blobs(id, wanted))
-
-        return self._call(load)
+        return self._call(lambda: self._store.load_blobs(id, wanted)).map(dict)
 
     @overload
     def events(self, id: str, after: int = 0) -> Future[list[AgentEvent]]: ...
@@ -155,23 +147,17 @@ class Observer(Opened):
 
         async def events() -> list[AgentEvent]:
             await self._row(id)
-            return (await stored_events(self._reader, id, number)).events
+            return (await stored_events(self._store, id, number)).events
 
         return self._call(events)
 
     # -------------------------------------------------------------------- inside
 
     async def _row(self, id: str) -> StoredAgent:
-        row = await self._reader.find_agent(id)
+        row = await self._store.find_agent(id)
         if row is None:
             raise UnknownAgent(agent_id=id)
         return row
-
-    def _store(self) -> DatabaseReads:
-        return self._reader
-
-    def _clock(self) -> Clock:
-        return SharedClock(lambda: self._reader.time_offset)
 
     def _versions(self) -> tuple[str, ...]:
         raise UsageError(f"`version` must be a fingerprint here: {OTHER!r} is of a runtime alone")
@@ -201,7 +187,7 @@ class ObservedAgent:
         self.history: partial[Future[HistoryPage]] = partial(observer.history, id)
         self.load_blobs: partial[Future[dict[str, bytes]]] = partial(observer.load_blobs, id)
         self.display: partial[Future[DisplayUpdate]] = partial(observer.display, id)
-        self._recorded = partial(RecordedEvents, observer._call, observer._reader, id)
+        self._recorded = partial(RecordedEvents, observer._call, observer._store, id)
 
     def display_events(self, after: int = 0) -> DisplaySubscription:
         """The recorded rows that change, as `AgentRef.display_events`."""

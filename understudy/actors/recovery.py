@@ -63,18 +63,15 @@ async def recover(host: AgentHost, at_once: int) -> Recovery:
     async for stored in services.store.agents(
         {IndexStatus.OPEN, IndexStatus.QUEUED, IndexStatus.SUSPECT}
     ):
+        id = stored.agent_id
         if stored.damage is not None:
-            left[stored.agent_id] = stored.damage
-            logger.error(
-                "agent %r was not recovered: %s",
-                stored.agent_id,
-                stored.damage,
-                extra=log_extra(stored.agent_id),
-            )
+            left[id] = stored.damage
+            what = "agent %r was not recovered: %s"
+            logger.error(what, id, stored.damage, extra=log_extra(id))
         elif stored.host not in (None, services.host):
-            left[stored.agent_id] = OwnedElsewhere(agent_id=stored.agent_id, host=stored.host)
-        elif stored.host is None or not directory.is_active(stored.agent_id):
-            slot = directory.get(stored.agent_id)
+            left[id] = OwnedElsewhere(agent_id=id, host=stored.host)
+        elif stored.host is None or not directory.is_active(id):
+            slot = directory.get(id)
             (suspects if stored.index_status is IndexStatus.SUSPECT else others).append(slot)
     slots = [*others, *suspects]
     progress = Progress([slot.id for slot in slots], left)

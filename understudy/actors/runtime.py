@@ -12,6 +12,7 @@ from understudy._base.clock import Clock, NewId, SharedClock, SystemClock, new_r
 from understudy._base.context_codecs import ContextCodec
 from understudy._base.json_values import (
     checked_callable,
+    checked_count,
     checked_flag,
     checked_limit_seconds,
     checked_seconds,
@@ -242,7 +243,8 @@ class Runtime(Opened):
             undeclared, unknown_after, what="Runtime"
         )
         """The effects of tools that neither they nor their agents declare."""
-        opened = open_store(store, durability=durability, lease=lease, host=host)
+        opened = self._store = open_store(store, durability=durability, lease=lease, host=host)
+        self._clock = clock or _clock_of(opened)
         self._store_name = store if isinstance(store, str) else None
         self._threads = WorkerThreads(max_threads)
         self._abandoned = AbandonedTasks(cancel_timeout)
@@ -253,7 +255,7 @@ class Runtime(Opened):
             RuntimeServices[AgentSlot, Activation],
             placement=Placement(opened, labels, any_host=any_host, has_factory=has_factory),
             store=opened,
-            clock=clock or _clock_of(opened),
+            clock=self._clock,
             new_id=new_id or new_random_id,
             threads=self._threads,
             abandoned=self._abandoned,
@@ -383,9 +385,8 @@ class Runtime(Opened):
 
         """
         self._running_loop()
-        store = self._agent_host.services.store
-        if "feed" not in store.keeps:
-            raise UsageError(f"{store!r} keeps no feed")
+        if "feed" not in self._store.keeps:
+            raise UsageError(f"{self._store!r} keeps no feed")
         return self._feed(after, start)
 
     def resolve(self, token: str, value: Any) -> Future[bool]:
@@ -455,8 +456,7 @@ class Runtime(Opened):
             StoreUnavailable: by the future, if the list cannot be read. Nothing is continued then.
 
         """
-        if not isinstance(at_once, int) or isinstance(at_once, bool) or at_once < 1:
-            raise UsageError(f"`at_once` must be at least 1, got {at_once!r}")
+        checked_count(at_once, what="`at_once`")
         host = self._agent_host
         return self._call(lambda: recover(host, at_once))
 
@@ -631,12 +631,6 @@ class Runtime(Opened):
         services = None if self._loop is None else self._agent_host.services
         if any(each is services for each, _ in running_agents.get()):
             raise WouldDeadlock(what=what, remedy=remedy)
-
-    def _store(self) -> Store:
-        return self._agent_host.services.store
-
-    def _clock(self) -> Clock:
-        return self._agent_host.services.clock
 
     def _has_ended(self) -> bool:
         return self._agent_host.lifetime.is_set()

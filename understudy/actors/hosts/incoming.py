@@ -6,7 +6,7 @@ import asyncio
 import logging
 import secrets
 from collections import defaultdict
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any
 
@@ -47,10 +47,11 @@ class Incoming:
     Args:
         directory: of the agents of the runtime.
         shared: what hosts share of its store.
+        hint: has `read` called soon.
 
     """
 
-    def __init__(self, directory: Directory, shared: SharedStore) -> None:
+    def __init__(self, directory: Directory, shared: SharedStore, hint: Callable[[], None]) -> None:
         self._services = directory.services
         self._directory = directory
         self._shared = shared
@@ -58,7 +59,7 @@ class Incoming:
         self._all_wanted = False
         self._wanted: set[str] = set()
         """The agents whose calls are to be read."""
-        self._reader: asyncio.Task[None] | None = None
+        self._hint = hint
         self._in_hand: defaultdict[str, dict[int, Verb]] = defaultdict(dict)
         """The verbs of the calls that are under way here, by agent and by row."""
         self._left_out: set[str] = set()
@@ -69,7 +70,7 @@ class Incoming:
         """The hosts that wait for the outcome of a run, by its agent."""
 
     def collect(self, agent_id: str | None = None) -> None:
-        """Read what was posted for an agent, or for all; once more if that is under way.
+        """Have read what was posted for an agent, or for all; once more if that is under way.
 
         Each agent is read for itself, some calls at a time: thousands for one keep no other waiting
         (test_calls_of_other_agents_do_not_wait_behind_a_thousand_of_one).
@@ -78,22 +79,23 @@ class Incoming:
             self._all_wanted = True
         else:
             self._wanted.add(agent_id)
-        if self._reader is None and not self._services.closing:
-            self._reader = self._services.start_task(self._read(), "reading what was posted")
+        self._hint()
 
-    async def _read(self) -> None:
-        try:
-            while self._all_wanted or self._wanted:
-                agent_ids = None if self._all_wanted else sorted(self._wanted)
-                self._all_wanted = False
-                self._wanted.clear()
-                async with self._reading:
-                    for slot, message in await self._taken(agent_ids):
-                        slot.post(message)
-        except JournalFailed as error:  # it is away: the next look tries again
-            logger.warning("what other hosts have posted is not known: %s", text_of(error))
-        finally:
-            self._reader = None
+    async def read(self, *, everything: bool) -> None:
+        """Read what is wanted, or everything, and have the agents do it.
+
+        Raises:
+            JournalFailed: if the store is away. The next read of everything tries again.
+
+        """
+        self._all_wanted |= everything
+        while self._all_wanted or self._wanted:
+            agent_ids = None if self._all_wanted else sorted(self._wanted)
+            self._all_wanted = False
+            self._wanted.clear()
+            async with self._reading:
+                for slot, message in await self._taken(agent_ids):
+                    slot.post(message)
 
     async def claimed(self, slot: AgentSlot) -> None:
         """Put what was posted for an agent that is claimed now before what is asked for here."""

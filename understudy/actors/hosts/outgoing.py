@@ -102,7 +102,6 @@ class Outgoing(Calls[AgentSlot]):
         services = self._services = directory.services
         self._directory = directory
         self._shared = shared
-        self._incoming = Incoming(directory, shared)
         self._live = services.live = LiveEvents(directory, shared)
         self._numbers = itertools.count(1)
         self._lock = threading.RLock()
@@ -128,6 +127,7 @@ class Outgoing(Calls[AgentSlot]):
         self._beats = Lookout(
             "what other hosts have posted", lambda: jittered(BEAT), self._beat, services.start_task
         )
+        self._incoming = Incoming(directory, shared, self._beats.hint)
 
     def open(self) -> None:
         """Begin to look for what other hosts have posted."""
@@ -405,11 +405,7 @@ class Outgoing(Calls[AgentSlot]):
         it has made itself.
         """
         in_doubt = list(filter(_is_in_doubt, line))
-        asks = any(
-            isinstance(call.message, RunRequest | CancelMessage | Resume | Decide)
-            for call in in_doubt
-        )
-        state = await latest_state(self._services.store, slot.id) if asks else None
+        state = await latest_state(self._services.store, slot.id) if in_doubt else None
         recorded: RecordedRuns | None = None
         for call in in_doubt:
             call.phase = CallPhase.LINE
@@ -687,10 +683,11 @@ class Outgoing(Calls[AgentSlot]):
 
     # ------------------------------------------------------------------- telling
 
-    async def _beat(self, _: bool) -> None:
-        """Look for what no hint told, or what a hint that was lost should have told."""
-        self._incoming.collect()
-        await self._look_for_taken(awaited=True)
+    async def _beat(self, is_hinted: bool) -> None:
+        """Read what was posted; now and then also what a hint that was lost should have told."""
+        await self._incoming.read(everything=not is_hinted)
+        if not is_hinted:
+            await self._look_for_taken(awaited=True)
 
     def hear(self, text: str | None) -> None:
         """Handle the notification of another host. None: some may have been lost."""
