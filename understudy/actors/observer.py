@@ -66,6 +66,7 @@ class Observer(Opened):
         await self._store.open_to_read()
 
     async def _close(self, timeout: float | None) -> None:
+        self._loop = None  # from now on calls are refused
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()

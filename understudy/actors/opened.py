@@ -65,7 +65,8 @@ class Opened(StoreViews):
         if thread is None:
             if loop is not None:
                 raise UsageError(
-                    "this runtime uses the application's event loop: leave its `async with` instead"
+                    f"this {type(self).__name__} uses the application's event loop: leave its "
+                    "`async with` instead"
                 )
             return
         if self._forks != forks.count:

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Sequence
 
 from understudy._base.log_fields import log_extra
+from understudy.actors.agent.run_outcomes import GOES_ON
 from understudy.actors.agent.slot import AgentSlot
 from understudy.actors.agent_host import AgentHost
 from understudy.actors.agent_ref import AgentRef
@@ -60,9 +61,7 @@ async def recover(host: AgentHost, at_once: int) -> Recovery:
     others: list[AgentSlot] = []
     suspects: list[AgentSlot] = []
     left: dict[str, Exception] = {}
-    async for stored in services.store.agents(
-        {IndexStatus.OPEN, IndexStatus.QUEUED, IndexStatus.SUSPECT}
-    ):
+    async for stored in services.store.agents(GOES_ON):
         id = stored.agent_id
         if stored.damage is not None:
             left[id] = stored.damage

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import secrets
 from collections import defaultdict
 from collections.abc import Callable, Coroutine
@@ -15,7 +16,7 @@ import pykka
 from understudy._base.event_loops import call_on
 from understudy._base.json_values import text_of
 from understudy.actors.agent.directory import Directory
-from understudy.actors.agent.messages import FromHost, RunRequest
+from understudy.actors.agent.messages import AgentMessage, FromHost, RunRequest
 from understudy.actors.agent.replies import answer_when_durable, as_stored
 from understudy.actors.agent.slot import AgentSlot
 from understudy.actors.hosts.wire import message_of, reply_value
@@ -102,9 +103,7 @@ class Incoming:
         async with self._reading:
             new = [message for _, message in await self._taken([slot.id])]
             # Those in hand may wait in the inbox already: all are done in the order of their ids.
-            posted = [message for message in slot.inbox if isinstance(message, FromHost)]
-            others = [message for message in slot.inbox if not isinstance(message, FromHost)]
-            slot.inbox[:] = [*sorted([*posted, *new], key=lambda each: each.number), *others]
+            slot.inbox[:] = sorted([*new, *slot.inbox], key=_number)
 
     def answered(self, slot: AgentSlot) -> None:
         """The run of an agent has an outcome: tell the hosts that wait for a run of the agent."""
@@ -161,19 +160,19 @@ class Incoming:
                 answer_when_durable(slot, accepted, run_id)
 
         def on_queued() -> None:
-            assert isinstance(call.message, RunRequest), "only a `run` is queued"
-            answer_when_durable(slot, accepted, {"message": call.message.message_id})
+            assert isinstance(message, RunRequest), "only a `run` is queued"
+            answer_when_durable(slot, accepted, {"message": message.message_id})
 
         # What comes first is told: that it is recorded, or its answer.
         for each in {accepted, done}:
             settled = partial(self._settled, row, each, (accepted, done))
             each._when_settled(self, partial(call_on, self._services.loop, settled))
         try:
-            call = message_of(row.kind, row.body, done, on_run, on_queued)
+            message, expects, needs_deps = message_of(row.kind, row.body, done, on_run, on_queued)
         except Exception as error:  # its asker must not wait for ever
             refuse(accepted, error)
             return slot, None
-        return slot, FromHost(call.message, accepted, call.expects, row.id, call.needs_deps)
+        return slot, FromHost(message, accepted, expects, row.id, needs_deps)
 
     async def _begins(self, row: Posted) -> bool:
         """Whether a call that is done once at most begins now."""
@@ -227,3 +226,7 @@ class Incoming:
         if row.agent_id in self._left_out and len(in_hand) <= PAGE // 2:
             self._left_out.discard(row.agent_id)
             self.collect(row.agent_id)
+
+
+def _number(message: AgentMessage) -> float:
+    return message.number if isinstance(message, FromHost) else math.inf

@@ -653,8 +653,7 @@ class Outgoing(Calls[AgentSlot]):
         """
         age = self._services.loop.time() - call.posted_at
         is_late = age > PATIENCE
-        takes = state.is_takeable and not state.begun and is_late and _can_be_taken(call)
-        if state.is_free or takes:
+        if state.is_free or (state.is_takeable and is_late and _can_be_taken(call)):
             self._take_back(call.slot, [], is_free=state.is_free)
             return False
         if not is_late and state.epoch == call.epoch:
@@ -665,12 +664,7 @@ class Outgoing(Calls[AgentSlot]):
     def _take_reply(self, call: RefCall, reply: dict[str, Any]) -> None:
         try:
             if "error" in reply:
-                error = error_from_dict(reply["error"])
-                if isinstance(error, OtherRun):
-                    self._of_other_run(call, error)
-                else:
-                    self._refuse(call, error)
-                return
+                raise error_from_dict(reply["error"])
             if call.expectation is not None:
                 call.expectation.is_met = True
             if "run" in reply or "message" in reply:
@@ -678,6 +672,8 @@ class Outgoing(Calls[AgentSlot]):
                 self._follow(call, run_id, message_id, moment_of_reply(reply))
             else:
                 self._answer(call, value_of_reply(call.message, reply))
+        except OtherRun as error:
+            self._of_other_run(call, error)
         except Exception as error:
             self._refuse(call, error)
 
