@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from abc import abstractmethod
-from collections.abc import Coroutine
-from typing import Any, Self
+from typing import Self
 
 from understudy._base import forks
 from understudy.actors.reads.store_views import StoreViews
@@ -44,7 +43,7 @@ class Opened(StoreViews):
         self._thread = LoopThread(f"understudy-{type(self).__name__.lower()}")
         loop = self._thread.start()
         try:
-            _on(loop, self._enter()).result()
+            asyncio.run_coroutine_threadsafe(self._enter(), loop).result()
         except BaseException:
             self._end_thread(self._thread)
             raise
@@ -75,7 +74,7 @@ class Opened(StoreViews):
             refuse_on_its_loop(loop, "stop", "call it from another thread")
         try:
             if loop is not None:
-                _on(loop, self._close_here(timeout)).result()
+                asyncio.run_coroutine_threadsafe(self._close_here(timeout), loop).result()
         finally:
             # Also where Ctrl-C interrupts the wait: what is left is cut off, and the store is
             # closed (test_a_second_interrupt_cuts_off_what_the_first_waits_for).
@@ -155,7 +154,3 @@ class Opened(StoreViews):
 
     def _refuse_ended(self) -> None:
         """Raise a `UsageError` if it has ended for good."""
-
-
-def _on(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, None]) -> Any:
-    return asyncio.run_coroutine_threadsafe(work, loop)

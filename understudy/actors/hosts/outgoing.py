@@ -50,7 +50,7 @@ from understudy.actors.agent.slot import AgentSlot
 from understudy.actors.hosts.already_done import latest_state, run_of_call, run_of_decisions
 from understudy.actors.hosts.incoming import NOBODY_KNOWS, Incoming, unless_away
 from understudy.actors.hosts.live_events import LiveEvents
-from understudy.actors.hosts.recovery import continue_one
+from understudy.actors.hosts.recovery import Progress, Recovering
 from understudy.actors.hosts.ref_call import CallPhase, RefCall
 from understudy.actors.hosts.wire import body_of, moment_of_reply, value_of_reply
 from understudy.errors import (
@@ -717,7 +717,7 @@ class Outgoing(Calls[AgentSlot]):
             # has gone on from (test_a_run_that_is_given_to_a_host_with_a_stale_copy_goes_on_there).
             slot = self._directory.get(hint.agent_id)
             if slot.drop_if_older(hint.number) or slot.activation is None:
-                self._start(continue_one(slot))
+                self._start(Recovering(Progress(), at_once=1).run([slot]))
 
     async def _look_for_taken(self, *, awaited: bool = False) -> None:
         """Drop the copies of agents that other hosts have taken; or of those that are awaited."""

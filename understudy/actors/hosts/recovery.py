@@ -167,8 +167,3 @@ class Recovering:
             return result
         finally:
             ended.cancel()
-
-
-async def continue_one(slot: AgentSlot) -> None:
-    """Continue one agent, and wait until its run makes progress or ends."""
-    await Recovering(Progress([slot.id]), at_once=1).run([slot])
