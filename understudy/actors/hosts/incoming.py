@@ -34,10 +34,13 @@ table."""
 NOBODY_KNOWS = "its owner went away while it did this call: nobody knows what came of it"
 
 
-async def unless_away(work: Coroutine[Any, Any, None], what: str) -> None:
-    """Do what some other way makes good where the store is away; `what` says what is not done."""
+async def unless_away(work: Callable[[], Coroutine[Any, Any, None]], what: str) -> None:
+    """Do it. Where the store is away, log `what`: that it is not done, which a later look makes up.
+
+    It gets a function: a task that is cancelled before it begins leaves no coroutine behind.
+    """
     try:
-        await work
+        await work()
     except JournalFailed as error:
         logger.info("%s: %s", what, text_of(error))
 
@@ -108,8 +111,8 @@ class Incoming:
     def answered(self, slot: AgentSlot) -> None:
         """The run of an agent has an outcome: tell the hosts that wait for a run of the agent."""
         for host_id in self._followers.get(slot.id, ()):  # a host that is not told looks for itself
-            telling = self._shared.tell(host_id, Hint("ended", 0, slot.id))
-            self._services.start_task(unless_away(telling, "a host is not told"), "telling")
+            tell = partial(self._shared.tell, host_id, Hint("ended", 0, slot.id))
+            self._services.start_task(unless_away(tell, "a host is not told"), "telling")
         # The run that a host waits for may be in the queue still
         # (test_a_host_that_waits_for_a_queued_run_is_told_of_the_end_of_that_run).
         if not slot.state.queue:

@@ -16,6 +16,7 @@ import math
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
+from functools import partial
 from typing import Annotated, Any
 
 from pydantic import Discriminator, TypeAdapter, ValidationError
@@ -386,4 +387,4 @@ class LiveEvents(Live):
             for text in chunks_of(kind, own_id, next(self._numbers), content)
         ]
         # Who follows gets the records later.
-        await unless_away(self._shared.send(sent), "live events are not sent")
+        await unless_away(partial(self._shared.send, sent), "live events are not sent")

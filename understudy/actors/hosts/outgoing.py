@@ -640,7 +640,7 @@ class Outgoing(Calls[AgentSlot]):
                 untold[call.slot.id] = id
         if replied:  # else a later sweep removes them
             what = "replies that were read are not removed yet"
-            self._start(unless_away(self._shared.remove_posts(replied), what))
+            self._start(unless_away(partial(self._shared.remove_posts, replied), what))
         # Who is told of one call reads all that are posted to its agent: told of each, as often
         # (test_the_owner_of_an_agent_is_told_again_once_for_all_that_is_posted_to_it).
         for id in untold.values():
@@ -700,7 +700,7 @@ class Outgoing(Calls[AgentSlot]):
         if hint is None:
             self._incoming.collect()
             self._look()
-            self._start(unless_away(self._look_for_taken(), "which agents are taken is not known"))
+            self._start(unless_away(self._look_for_taken, "which agents are taken is not known"))
         elif hint.kind == "taken":
             slot = self._directory.find(hint.agent_id)
             if slot is not None:
