@@ -417,7 +417,7 @@ async def test_a_timeout_of_a_drain_is_seconds(timeout: Any) -> None:
 
 
 def test_a_drain_needs_a_runtime_that_runs() -> None:
-    with pytest.raises(UsageError, match="not started"):
+    with pytest.raises(UsageError, match="not open"):
         Runtime().drain()
 
 

@@ -339,8 +339,9 @@ async def test_text_of_a_host_that_has_lost_the_agent_does_not_mix_with_that_of_
         stale = TextDelta(agent_path=("desk",), turn=0, attempt=2, n=9, text="stale ")
         data = {"kind": stale.kind, **asdict(stale)}
         ((last,),) = hosts.sql("SELECT last_seq FROM agents")
-        batch = {"incarnation": 1, "epoch": 1, "relay": 1, "events": [[9, last, data]]}
-        for text in chunks_of("live", 1, 999, [["t", batch]]):
+        incarnation = epoch = relay = 1
+        sent = ["t", incarnation, epoch, relay, 9, last, data]
+        for text in chunks_of("live", 1, 999, [sent]):
             hosts.sql("SELECT pg_notify(channel, %s) FROM hosts WHERE name = 'second'", text)
         new.release.set()
         assert completed(await soon(run)).text == "new end"  # type: ignore[arg-type]

@@ -57,7 +57,7 @@ class Said:
 def test_an_answer_of_null_is_read_as_it_was_posted() -> None:
     answer = Decide({"r": respond(None)}, None, Future())
     kind, body = body_of(answer, owner="owner", expects=None)
-    read = message_of(kind, body, Future(), lambda _: None, lambda: None).message
+    read, *_ = message_of(kind, body, Future(), lambda _: None, lambda: None)
     assert isinstance(read, Decide)
     assert read.decisions == {"r": {"type": "respond", "value": None}}
 

@@ -405,7 +405,7 @@ def test_a_clock_without_a_time_zone_is_refused_before_anything_runs() -> None:
 
 
 def test_a_runtime_that_does_not_run_spawns_nothing() -> None:
-    with pytest.raises(UsageError, match="is not started"):
+    with pytest.raises(UsageError, match="is not open"):
         Runtime([echo()]).spawn("echo")
 
 
@@ -437,10 +437,10 @@ async def test_a_stopped_runtime_spawns_nothing_and_its_refs_are_dead() -> None:
 async def test_a_runtime_is_entered_once() -> None:
     runtime = Runtime([echo()])
     async with runtime:
-        with pytest.raises(UsageError, match="entered once"):
+        with pytest.raises(UsageError, match="open already"):
             await runtime.__aenter__()
         assert isinstance(await soon(runtime.spawn("echo").run("hello")), Completed)
-    with pytest.raises(UsageError, match="entered once"):
+    with pytest.raises(UsageError, match="has stopped"):
         await runtime.__aenter__()
 
 

@@ -355,6 +355,18 @@ def checked_limit_seconds(given: object, *, what: str, may_be_zero: bool = False
     raise UsageError(f"{what} must be a number of seconds {least}, or None, got {shown(given)}")
 
 
+def checked_count(given: object, *, what: str) -> int:
+    """`given`, if it is a whole number from 1 on.
+
+    Raises:
+        UsageError: for anything else.
+
+    """
+    if not isinstance(given, int) or isinstance(given, bool) or given < 1:
+        raise UsageError(f"{what} must be at least 1, got {shown(given)}")
+    return given
+
+
 def checked_flag(given: object, *, what: str) -> bool:
     """`given`, if it is True or False. A text such as "no", of a file of settings, would mean yes.
 

@@ -65,6 +65,7 @@ class Lookout:
             asked before each wait.
         look: looks. It gets whether a hint led to the look.
         start_task: starts a task that ends with the runtime at the latest.
+        hints: that others give. Each that was given before the first look leads to it at once.
 
     """
 
@@ -74,12 +75,13 @@ class Lookout:
         period: Callable[[], float | None],
         look: Callable[[bool], Coroutine[Any, Any, None]],
         start_task: Callable[[Coroutine[Any, Any, None], str], asyncio.Task[None]],
+        hints: Hints | None = None,
     ) -> None:
         self._what = what
         self._period = period
         self._look = look
         self._start_task = start_task
-        self._hints = Hints()
+        self._hints = hints or Hints()
         self._seen = 0
         self._task: asyncio.Task[None] | None = None
 

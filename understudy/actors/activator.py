@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any
 
@@ -30,7 +30,6 @@ from understudy.loop_actors.supervisor import (
     ChildStartFailed,
     Supervisor,
     SupervisorRef,
-    SupervisorTree,
 )
 from understudy.state.records import Snapshot
 from understudy.stopping import StopReason, StopSignal
@@ -45,11 +44,11 @@ class Activator:
 
     services: RuntimeServices[AgentSlot, Activation]
     """Set when the runtime opens."""
+    supervisor: SupervisorRef
+    """Of the actors. Set when the runtime opens."""
 
     def __init__(self, directory: Directory) -> None:
         self._directory = directory
-        self._supervisor: SupervisorRef | None = None
-        self._tasks: set[asyncio.Task[None]] = set()
 
     # -------------------------------------------------------------------- life cycle
 
@@ -58,13 +57,13 @@ class Activator:
         token = loop_for_start.set(self.services.loop)
         try:
             # A run that crashes again and again is quarantined: the limit is never what stops it.
-            self._supervisor = Supervisor.start(name="agents", max_restarts=1_000_000)
+            self.supervisor = Supervisor.start(name="agents", max_restarts=1_000_000)
         finally:
             loop_for_start.reset(token)
 
     async def close(self) -> None:
         """Cancel every task and stop every actor. What goes on all the same is abandoned."""
-        tasks: list[asyncio.Task[Any]] = [*self._tasks, *self.services.tasks]
+        tasks: list[asyncio.Task[Any]] = [*self.services.tasks]
         for slot in self._directory.slots():
             if slot.activation is not None and slot.activation.task is not None:
                 tasks.append(slot.activation.task)
@@ -78,29 +77,12 @@ class Activator:
                 slot.abandon_run(slot.activation, slot.activation.task)
         for task in going_on:
             abandoned.add(task, f"the task {task.get_name()!r}")
-        if self._supervisor is not None:
-            stopped = self._supervisor.stop(block=False)
-            try:
-                async with asyncio.timeout(abandoned.seconds):
-                    await stopped
-            except TimeoutError:
-                await self._supervisor.stop_now()
-
-    def tree(self) -> SupervisorTree:
-        """The supervisor and the actors, as they are now."""
-        return self._running_supervisor.tree()
-
-    @property
-    def _running_supervisor(self) -> SupervisorRef:
-        assert self._supervisor is not None, "a runtime that is open has a supervisor"
-        return self._supervisor
-
-    def start_task(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        """Run something in a task that ends with the runtime at the latest. On the loop."""
-        task = asyncio.ensure_future(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        return task
+        stopped = self.supervisor.stop(block=False)
+        try:
+            async with asyncio.timeout(abandoned.seconds):
+                await stopped
+        except TimeoutError:
+            await self.supervisor.stop_now()
 
     # ------------------------------------------------------------------- activating
 
@@ -132,7 +114,7 @@ class Activator:
             self._change(slot, partial(self._start_actor, slot))
         elif slot.phase.is_in_memory:
             # Its actor was stopped from outside while a run task was under way: start another.
-            restart = partial(self._running_supervisor.restart_child, slot.id)
+            restart = partial(self.supervisor.restart_child, slot.id)
             self._change(slot, partial(_started, restart))
         # else its cancelled run task has to end before it is released, or it is being deleted
         # (test_messages_that_come_while_an_agent_is_deleted_wait_in_the_inbox)
@@ -151,11 +133,8 @@ class Activator:
                 raise
             except BaseException as error:  # a SystemExit of a store would end the loop
                 has_result = False
-                logger.exception(
-                    "agent %r could not be activated, or released",
-                    slot.id,
-                    extra=log_extra(slot.id),
-                )
+                what = "agent %r could not be activated, or released"
+                logger.exception(what, slot.id, extra=log_extra(slot.id))
                 slot.refuse_all(as_exception(slot.id, error))
                 slot.actor_ref = None  # it is dead, and the supervisor starts no other
                 if slot.phase is Phase.ACTIVATING:
@@ -171,11 +150,11 @@ class Activator:
             if slot.inbox or has_result:
                 self.check_inbox_here(slot)
 
-        task = slot.change = self.start_task(change())
+        task = slot.change = self.services.start_task(change())
 
     async def _start_actor(self, slot: AgentSlot) -> None:
         spec = ChildSpec(slot.id, _StartActor(slot), restart="transient", shutdown=None)
-        await _started(partial(self._running_supervisor.start_child, spec))
+        await _started(partial(self.supervisor.start_child, spec))
 
     # ------------------------------------------------------------------- releasing
 
@@ -195,8 +174,8 @@ class Activator:
         finally:
             try:
                 # The supervisor may not have noticed yet that the actor has ended.
-                await self._running_supervisor.terminate_child(slot.id)
-                await self._running_supervisor.delete_child(slot.id)
+                await self.supervisor.terminate_child(slot.id)
+                await self.supervisor.delete_child(slot.id)
             finally:
                 slot.enter(Phase.PASSIVE)
         self._directory.drop_unless_needed(slot)
@@ -227,12 +206,8 @@ class Activator:
                 if not is_own:
                     failure = Fenced(agent_id=owned.agent_id, why="another runtime has taken it")
         except JournalFailed as error:  # given to the callers; the store has the agent anyway
-            logger.warning(
-                "agent %r was not released: %s",
-                owned.agent_id,
-                error,
-                extra=log_extra(owned.agent_id),
-            )
+            what = "agent %r was not released: %s"
+            logger.warning(what, slot.id, error, extra=log_extra(slot.id))
             failure = error
         except BaseException:
             failure = runtime_stopped(slot.id)

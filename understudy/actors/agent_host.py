@@ -5,9 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Collection, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Collection, Coroutine, Sequence
 from dataclasses import replace
-from datetime import datetime
 from functools import partial
 from typing import Any
 
@@ -16,15 +15,14 @@ from understudy.actors.activator import Activator
 from understudy.actors.agent.activation import Activation
 from understudy.actors.agent.directory import Directory
 from understudy.actors.agent.events import LoopBlocked
+from understudy.actors.agent.factory import MadeAtActivation
 from understudy.actors.agent.messages import AnswerWait, GivenToken, Passivate
 from understudy.actors.agent.phase import Phase
-from understudy.actors.agent.placement import Placement
 from understudy.actors.agent.replies import runtime_stopped
 from understudy.actors.agent.services import RuntimeServices, RuntimeTelemetry
 from understudy.actors.agent.slot import AgentSlot
-from understudy.actors.agent_ref import AgentRefs
+from understudy.actors.agent_ref import AgentRef
 from understudy.actors.due_clock import DueClock
-from understudy.actors.hosts.live_events import LiveEvents
 from understudy.actors.hosts.outgoing import Outgoing
 from understudy.actors.loop_monitor import LoopMonitor
 from understudy.actors.reads.export import mark_restored
@@ -40,9 +38,7 @@ from understudy.errors import (
     UnknownToken,
     UsageError,
 )
-from understudy.journal import IndexStatus, Store
-from understudy.journal.chunks import CHUNKED
-from understudy.journal.shared import hint_of
+from understudy.journal import IndexStatus
 from understudy.loop_actors.future import Future
 from understudy.loop_actors.monitor import Lifetime
 from understudy.loop_actors.supervisor import SupervisorTree
@@ -59,12 +55,8 @@ class AgentHost:
     """The agents of one runtime. `services` is what they use of it.
 
     Args:
-        agents: definitions that can be spawned by name.
+        directory: where they are found, by name and by id.
         make_services: makes the services, with what the host gives to them.
-        store: of the runtime.
-        labels: what its host has.
-        any_host: as of `Runtime`.
-        has_factory: whether definitions that are not declared are made at activation.
         telemetry: as of `Runtime`.
 
     """
@@ -76,27 +68,16 @@ class AgentHost:
 
     def __init__(
         self,
-        agents: Iterable[Agent],
+        directory: Directory,
         make_services: Callable[..., RuntimeServices[AgentSlot, Activation]],
-        *,
-        store: Store,
-        labels: frozenset[str],
-        any_host: bool,
-        has_factory: bool,
         telemetry: RuntimeTelemetry | None,
     ) -> None:
         self.lifetime: Lifetime = Lifetime()
-        self.refs: AgentRefs = AgentRefs(self.lifetime)
-        self.directory: Directory = Directory(agents, has_factory=has_factory)
-        self.activator: Activator = Activator(self.directory)
-        self.placement: Placement = Placement(
-            store, labels, any_host=any_host, has_factory=has_factory
-        )
+        self.directory: Directory = directory
+        self.activator: Activator = Activator(directory)
         self._make_services = make_services
         self._telemetry = telemetry
-        self._loop_monitor: LoopMonitor | None = None
         self._outgoing: Outgoing | None = None
-        self._live: LiveEvents | None = None
         self._draining: asyncio.Task[None] | None = None
 
     # -------------------------------------------------------------------- life cycle
@@ -105,30 +86,28 @@ class AgentHost:
         """Open the store and start the supervisor."""
         services = self._make_services(
             loop=loop,
-            placement=self.placement,
             definition=self.directory.named,
             check_inbox=self.activator.check_inbox,
             look_at_inbox=self.activator.look_at_inbox,
             release=self.activator.release,
             settle_definition=self.directory.settle_definition,
-            ref_of=self.refs.of,
-            tell_due=self._tell_due,
+            ref_of=self.ref,
+            tell_due=lambda agent_id, due: self.dues.tell(agent_id, due),
         )
         self.services = self.directory.services = self.activator.services = services
         services.looks = StoredQueries(services, self.directory)
-        self.placement.introduce()
+        services.placement.introduce()
         shared = services.shared_store
-        if shared is not None and self.placement.any_host:
-            self._outgoing = services.calls = Outgoing(services, self.directory, shared)
-            self._live = services.live = LiveEvents(services, self.directory, shared)
-            shared.listen(self._notified)
+        if shared is not None and services.placement.any_host:
+            self._outgoing = services.calls = Outgoing(self.directory, shared)
+            shared.listen(self._outgoing.hear)
         services.store.feed_clock = services.clock
         await services.store.open(self._lost_lease)
         try:
-            await self.placement.register(self.directory.definitions())
-            await self.placement.register_factory()
+            await services.placement.register(self.directory.definitions())
+            await services.placement.register_factory()
             await mark_restored(services.store, services.clock)
-            self.dues = DueClock(services, self.directory)
+            self.dues = DueClock(self.directory)
             await self.dues.refresh()
             if self._telemetry is not None:
                 services.instrument = self._telemetry.watch(services)
@@ -142,19 +121,6 @@ class AgentHost:
         self._loop_monitor = LoopMonitor(loop, services.clock, self._loop_blocked)
         self._loop_monitor.start()
 
-    def _notified(self, text: str | None) -> None:
-        """Handle the notification of another host. None: some may have been lost."""
-        assert self._outgoing is not None, "it listens"
-        assert self._live is not None, "it listens"
-        hint = hint_of(text) if text is not None else None
-        if hint is not None and hint.kind in CHUNKED:
-            self._live.notified(hint)
-        elif text is None or hint is not None:
-            self._outgoing.notified(hint)
-
-    def _tell_due(self, agent_id: str, due: datetime | None) -> None:
-        self.dues.tell(agent_id, due)
-
     def _loop_blocked(self, seconds: float, where: str) -> None:
         for slot in self.directory.slots():
             slot.log.emit(LoopBlocked(seconds=seconds, where=where))
@@ -164,38 +130,22 @@ class AgentHost:
         self.lifetime.set()
         if self._telemetry is not None:
             self._telemetry.leave(self.services)
-        if self._loop_monitor is not None:
-            self._loop_monitor.stop()
+        self._loop_monitor.stop()
         self.dues.close()
         if self._outgoing is not None:
             self._outgoing.close()
-        if self._live is not None:
-            self._live.close()
-        try:
+        # Whatever interrupts the waiting: no agent outlives its runtime.
+        async with contextlib.AsyncExitStack() as last:
+            last.push_async_callback(self.services.store.close)
+            last.push_async_callback(self.services.shared.close)
+            last.push_async_callback(self._end_all)
             await self._passivate_all(timeout)
-        finally:
-            # Whatever interrupts the waiting: no agent outlives its runtime.
-            try:
-                await self._end_all()
-            finally:
-                try:
-                    await self.services.shared.close()
-                finally:
-                    await self.services.store.close()
 
     async def _passivate_all(self, timeout: float | None) -> None:
         self.services.closing = True
-        passive: list[Future[bool]] = []
-        for slot in self.directory.slots():
-            if slot.phase is not Phase.PASSIVE:
-                future: Future[bool] = Future()
-                slot.post(Passivate(future))
-                passive.append(future)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(timeout):
-                for future in passive:
-                    with contextlib.suppress(Exception):  # it could not be read: it is passive
-                        await future
+                await asyncio.gather(*map(self._passivate, self.directory.slots()))
                 if self.services.telling:
                     await asyncio.wait(self.services.telling)
 
@@ -210,7 +160,7 @@ class AgentHost:
     async def drain(self, timeout: float | None) -> bool:
         """As `Runtime.drain`."""
         if self._draining is None or self._draining.done():
-            self._draining = self.activator.start_task(self._drain())
+            self._draining = self.services.start_task(self._drain())
         # What ends its step later is handed over, too: the task goes on
         # (test_what_ends_its_step_after_the_time_of_a_drain_goes_on_elsewhere_too).
         done, _ = await asyncio.wait([self._draining], timeout=timeout)
@@ -219,7 +169,7 @@ class AgentHost:
         return bool(done)
 
     async def _drain(self) -> None:
-        await asyncio.gather(self.placement.drain(), self._give_up_active())
+        await asyncio.gather(self.services.placement.drain(), self._give_up_active())
         # Race: this against an agent that was being activated when the draining began
         # (test_an_agent_that_is_being_activated_is_passivated_too).
         while await self._give_up_active():
@@ -247,26 +197,32 @@ class AgentHost:
 
     async def _hand_over(self, agent_ids: Collection[str]) -> None:
         """Have other hosts go on with the runs of these agents at once, if they can be reached."""
-        if not (agent_ids and self.placement.is_shared):
+        if not (agent_ids and self.services.placement.is_shared):
             return
         for stored in await self.services.store.find_agents(agent_ids):
             if stored.host is None and stored.index_status in TO_GO_ON:
                 id, agent = stored.agent_id, stored.agent
                 unfit = UnfitHost(agent_id=id, agent=agent, draining=True)
                 needs = None if self.directory.knows(agent) else ()
-                await self.placement.elsewhere(id, agent, unfit, needs=needs)
+                await self.services.placement.elsewhere(id, agent, unfit, needs=needs)
 
-    async def _passivate(self, slot: AgentSlot) -> None:
-        """Passivate an agent, and wait until the store has it."""
+    def _passivate(self, slot: AgentSlot) -> Coroutine[Any, Any, None]:
+        """Passivate an agent. The result waits until the store has it."""
+        passive: Future[bool] = Future()
         # By now it may be passive, and a message would activate it again and again
         # (test_an_agent_that_is_being_activated_is_passivated_too).
-        if slot.phase not in (Phase.PASSIVE, Phase.RELEASING):
-            future: Future[bool] = Future()
-            slot.post(Passivate(future))
+        if slot.phase in (Phase.PASSIVE, Phase.RELEASING):
+            passive.set(False)
+        else:  # at once: it must not begin another step meanwhile
+            slot.post(Passivate(passive))
+
+        async def left() -> None:
             with contextlib.suppress(Exception):  # it could not be read: it is passive
-                await future
-        if slot.change is not None:
-            await asyncio.wait([slot.change])
+                await passive
+            if slot.change is not None:
+                await asyncio.wait([slot.change])
+
+        return left()
 
     def _lost_lease(self) -> None:
         """Other runtimes may own the agents by now: write nothing more of any of them."""
@@ -275,6 +231,10 @@ class AgentHost:
                 slot.lose("this runtime's lease has ended")
 
     # ------------------------------------------------------------------- agents
+
+    def ref(self, slot: AgentSlot, expected: Agent | MadeAtActivation | None = None) -> AgentRef:
+        """A ref of an agent. Its calls check that the agent has the expected definition, if any."""
+        return AgentRef(slot, self.lifetime, expected)
 
     def answer_wait(self, token: str, answer: Answer) -> Callable[[], Coroutine[Any, Any, bool]]:
         """As `Runtime.resolve` and `Runtime.reject`; the result waits for what comes of it.
@@ -339,7 +299,7 @@ class AgentHost:
 
     def tree(self) -> SupervisorTree:
         """As `Runtime.tree`."""
-        tree = self.activator.tree()
+        tree = self.activator.supervisor.tree()
         actors = (agent_tree(child, self.directory.find(child.id)) for child in tree.children)
         return replace(tree, children=tuple(actors))
 

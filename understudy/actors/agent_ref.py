@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import threading
-import weakref
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Generic, Literal, TypeVar, Unpack, overload
@@ -518,11 +516,7 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
 
         """
         slot, wanted = self._slot, checked_hashes(hashes)
-
-        async def load() -> dict[str, bytes]:
-            return dict(await slot.services.store.load_blobs(slot.id, wanted))
-
-        return self._from_store(load)
+        return self._from_store(lambda: slot.services.store.load_blobs(slot.id, wanted)).map(dict)
 
     def on_loop(self, work: Callable[[], Coroutine[Any, Any, T]]) -> Future[T]:
         """Run `work` on the loop of the runtime; the future gets what it returns or raises."""
@@ -573,10 +567,7 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
 
         """
         self._refuse_in_fork()
-        if not isinstance(after, int) or isinstance(after, bool) or after < 0:
-            raise UsageError(
-                f"`after` must be the number of an event, or 0 for all of them, got {after!r}"
-            )
+        check_page(after, 1)
         return self._slot.subscribe(after)
 
     def revoke(self, tool: str) -> Future[None]:
@@ -778,34 +769,6 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
         if expectation is not None and not expectation.is_met:
             return Expecting(expectation, message)
         return message
-
-
-class AgentRefs:
-    """The refs of a runtime's agents. Thread-safe.
-
-    Args:
-        alive: the runtime's lifetime: its refs refuse calls once it has stopped.
-
-    """
-
-    def __init__(self, alive: Lifetime) -> None:
-        self._alive = alive
-        self._lock = threading.Lock()
-        self._refs: weakref.WeakValueDictionary[str, AgentRef] = weakref.WeakValueDictionary()
-
-    def of(self, slot: AgentSlot) -> AgentRef:
-        """The ref of an agent; there is one at a time, besides those of spawns."""
-        with self._lock:
-            ref = self._refs.get(slot.id)
-            if ref is None or ref._slot is not slot:
-                ref = self._refs[slot.id] = AgentRef(slot, self._alive)
-            return ref
-
-    def of_spawn(self, slot: AgentSlot, expected: Agent | MadeAtActivation | None) -> AgentRef:
-        """The ref that a spawn gives: its calls check that the agent has this definition."""
-        if expected is None:
-            return self.of(slot)
-        return AgentRef(slot, self._alive, expected)
 
 
 def _queue_of(state: AgentState) -> list[QueuedMessage]:

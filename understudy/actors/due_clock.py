@@ -13,17 +13,13 @@ import heapq
 import logging
 from collections.abc import Callable
 from datetime import datetime, timezone
-from typing import Any
 
 from understudy._base.clock import TimerClock, jittered
 from understudy._base.event_loops import call_on
 from understudy._base.json_values import text_of
 from understudy._base.log_fields import log_extra
-from understudy.actors.agent.activation import Activation
 from understudy.actors.agent.directory import Directory
 from understudy.actors.agent.messages import CheckDue
-from understudy.actors.agent.services import RuntimeServices
-from understudy.actors.agent.slot import AgentSlot
 from understudy.errors import Fenced, OwnedElsewhere, UnfitHost, UnknownAgent
 from understudy.journal import StoredAgent
 from understudy.loop_actors.future import Future
@@ -52,15 +48,12 @@ class DueClock:
     """Tells agents that they are due. Lives on the runtime's loop.
 
     Args:
-        services: of the runtime.
-        directory: its agents.
+        directory: of the agents of the runtime.
 
     """
 
-    def __init__(
-        self, services: RuntimeServices[AgentSlot, Activation], directory: Directory
-    ) -> None:
-        self._services = services
+    def __init__(self, directory: Directory) -> None:
+        self._services = directory.services
         self._directory = directory
         self._known: dict[str, datetime] = {}
         """The next dues of the store and of agents in memory, by agent id."""
@@ -85,7 +78,7 @@ class DueClock:
     def open(self) -> None:
         """Begin to tell, after the first `refresh`. What is due already is told at once."""
         self._is_open = True
-        self._start_task(self.refresh())
+        self._services.start_task(self.refresh(), "dues")
         self._arm()
 
     def close(self) -> None:
@@ -242,13 +235,11 @@ class DueClock:
 
     def _begin(self) -> None:
         if self._working is None and self._is_open:
-            self._working = self._start_task(self._work())
-
-    def _start_task(self, work: Any) -> asyncio.Task[None]:
-        return self._services.start_task(work, "dues")
+            self._working = self._services.start_task(self._work(), "dues")
 
     async def _work(self) -> None:
         telling: set[asyncio.Task[None]] = set()
+        start_task = self._services.start_task
         # Who advances a clock waits until all are told. By any other clock time goes on meanwhile,
         # and one agent that does not answer makes no other one late
         # (test_an_agent_that_does_not_answer_keeps_no_other_waiting).
@@ -256,7 +247,7 @@ class DueClock:
         try:
             while self._is_open and (now := self._now()) is not None:
                 taken = self._take_due(now, AT_ONCE - len(telling))
-                telling.update(self._start_task(self._tell(id, now)) for id in taken)
+                telling.update(start_task(self._tell(id, now), "dues") for id in taken)
                 if taken:
                     _, telling = await asyncio.wait(telling, timeout=waits)
                 # Where there is no place, what is read can't be told, and those that have answered
@@ -289,9 +280,8 @@ class DueClock:
             async with asyncio.timeout(PATIENCE):
                 await done
         except TimeoutError:
-            logger.warning(
-                "agent %r is due, and does not answer yet", agent_id, extra=log_extra(agent_id)
-            )
+            what = "agent %r is due, and does not answer yet"
+            logger.warning(what, agent_id, extra=log_extra(agent_id))
         except (OwnedElsewhere, UnfitHost, UnknownAgent):
             pass  # its owner, or a host that fits, tells it; or it is deleted
         except (asyncio.CancelledError, GeneratorExit):
@@ -316,13 +306,9 @@ class DueClock:
         """
         tries = self._tries[agent_id] = self._tries.get(agent_id, 0) + 1
         if tries == 1:
-            logger.log(
-                logging.INFO if isinstance(error, Fenced) else logging.ERROR,
-                "agent %r is due, and could not be told: %s",
-                agent_id,
-                text_of(error),
-                extra=log_extra(agent_id),
-            )
+            level = logging.INFO if isinstance(error, Fenced) else logging.ERROR
+            what = "agent %r is due, and could not be told: %s"
+            logger.log(level, what, agent_id, text_of(error), extra=log_extra(agent_id))
         seconds = jittered(min(2.0**tries, LONGEST_BACKOFF))
         self._services.loop.call_later(seconds, self._note_again, agent_id)
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Coroutine, Sequence
 from functools import partial
-from typing import Any, Self, TypeVar, overload
+from typing import Any, TypeVar, overload
 
-from understudy._base import forks
-from understudy._base.clock import Clock, SharedClock
+from understudy._base.clock import SharedClock
 from understudy.actors.agent.directory import Directory, checked_id
 from understudy.actors.agent.events import AgentEvent
 from understudy.actors.agent.histories import Histories
@@ -19,24 +18,24 @@ from understudy.actors.agent.stored_agents import (
     stored_state,
 )
 from understudy.actors.displays import DisplaySubscription, recorded, stored_display
+from understudy.actors.opened import Opened
 from understudy.actors.reads.feed import Feed, Start
 from understudy.actors.reads.recorded_events import RecordedEvents
-from understudy.actors.reads.store_views import OTHER, StoreViews
+from understudy.actors.reads.store_views import OTHER
 from understudy.display import DisplayUpdate
-from understudy.errors import ForkedRuntime, UnknownAgent, UsageError
+from understudy.errors import UnknownAgent, UsageError
 from understudy.history import HistoryPage, check_page
 from understudy.journal import DatabaseStore, StoredAgent
 from understudy.journal.opening import open_reader
 from understudy.journal.reads import DatabaseReads
 from understudy.loop_actors.future import Future
-from understudy.loop_actors.loop_thread import LoopThread
 from understudy.state.agent_state import AgentState
 from understudy.state.blobs import checked_hashes
 
 T = TypeVar("T")
 
 
-class Observer(StoreViews):
+class Observer(Opened):
     """Reads a store beside the runtimes that use it. It takes no lock, and owns no agent.
 
     What it tells is what is durable. Its methods are those of a `Runtime` or a ref and return
@@ -56,70 +55,35 @@ class Observer(StoreViews):
     _closed_too_soon = "the Observer was closed before it answered"
 
     def __init__(self, store: str | DatabaseStore) -> None:
-        self._reader = open_reader(store)
+        super().__init__()
+        self._store: DatabaseReads = open_reader(store)
+        self._clock = SharedClock(lambda: self._store.time_offset)
         self._directory = Directory([])
-        self._histories = Histories(self._reader)
-        self._thread = LoopThread("understudy-observer")
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._forks = forks.count
+        self._histories = Histories(self._store)
         self._tasks: set[asyncio.Task[None]] = set()
 
-    def __enter__(self) -> Self:
-        self._refuse_twice()
-        loop = self._thread.start()
-        try:
-            asyncio.run_coroutine_threadsafe(self._reader.open_to_read(), loop).result()
-        except BaseException:
-            self._thread.stop()
-            raise
-        self._loop = loop
-        return self
+    async def _open(self, loop: asyncio.AbstractEventLoop) -> None:
+        await self._store.open_to_read()
 
-    def __exit__(self, *exc_info: object) -> None:
-        loop, self._loop = self._loop, None
-        if self._forks != forks.count:
-            return  # the loop's thread is the parent's
-        if loop is not None:
-            asyncio.run_coroutine_threadsafe(self._close(), loop).result()
-        self._thread.stop()
-
-    async def __aenter__(self) -> Self:
-        self._refuse_twice()
-        await self._reader.open_to_read()
-        self._loop = asyncio.get_running_loop()
-        return self
-
-    async def __aexit__(self, *exc_info: object) -> None:
-        self._loop = None
-        await self._close()
-
-    async def _close(self) -> None:
+    async def _close(self, timeout: float | None) -> None:
+        self._loop = None  # from now on calls are refused
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        await self._reader.disconnect()
-
-    def _refuse_twice(self) -> None:
-        if self._loop is not None:
-            raise UsageError("this Observer is open already")
+        await self._store.disconnect()
 
     # ------------------------------------------------------------------- looking
 
     def state(self, id: str) -> Future[AgentState]:
         """The state of an agent; the future raises `UnknownAgent` if there is none."""
         checked_id(id)
-
-        return self._call(lambda: stored_state(self._reader, id))
+        return self._call(lambda: stored_state(self._store, id))
 
     def info(self, id: str) -> Future[AgentInfo]:
         """The agent as `agents()` lists it; the future raises `UnknownAgent` if there is none."""
         checked_id(id)
-
-        async def info() -> AgentInfo:
-            return info_of(await self._row(id))
-
-        return self._call(info)
+        return self._call(lambda: self._row(id)).map(info_of)
 
     def history(
         self, id: str, *, after: int = 0, limit: int = 100, before: int | None = None
@@ -145,7 +109,7 @@ class Observer(StoreViews):
         """
         checked_id(id)
         check_page(after, 1 if limit is None else limit)
-        return self._call(lambda: stored_display(self._reader, id, after, limit))
+        return self._call(lambda: stored_display(self._store, id, after, limit))
 
     def load_blobs(self, id: str, hashes: Sequence[str]) -> Future[dict[str, bytes]]:
         """The bytes that the store keeps of an agent's files, as `ref.load_blobs`.
@@ -156,11 +120,7 @@ class Observer(StoreViews):
         """
         checked_id(id)
         wanted = checked_hashes(hashes)
-
-        async def load() -> dict[str, bytes]:
-            return dict(await self._reader.load_blobs(id, wanted))
-
-        return self._call(load)
+        return self._call(lambda: self._store.load_blobs(id, wanted)).map(dict)
 
     @overload
     def events(self, id: str, after: int = 0) -> Future[list[AgentEvent]]: ...
@@ -188,30 +148,17 @@ class Observer(StoreViews):
 
         async def events() -> list[AgentEvent]:
             await self._row(id)
-            return (await stored_events(self._reader, id, number)).events
+            return (await stored_events(self._store, id, number)).events
 
         return self._call(events)
 
     # -------------------------------------------------------------------- inside
 
     async def _row(self, id: str) -> StoredAgent:
-        row = await self._reader.find_agent(id)
+        row = await self._store.find_agent(id)
         if row is None:
             raise UnknownAgent(agent_id=id)
         return row
-
-    def _running_loop(self) -> asyncio.AbstractEventLoop:
-        if self._forks != forks.count:
-            raise ForkedRuntime
-        if self._loop is None:
-            raise UsageError("this Observer is not open: use it in `with` or `async with`")
-        return self._loop
-
-    def _store(self) -> DatabaseReads:
-        return self._reader
-
-    def _clock(self) -> Clock:
-        return SharedClock(lambda: self._reader.time_offset)
 
     def _versions(self) -> tuple[str, ...]:
         raise UsageError(f"`version` must be a fingerprint here: {OTHER!r} is of a runtime alone")
@@ -241,7 +188,7 @@ class ObservedAgent:
         self.history: partial[Future[HistoryPage]] = partial(observer.history, id)
         self.load_blobs: partial[Future[dict[str, bytes]]] = partial(observer.load_blobs, id)
         self.display: partial[Future[DisplayUpdate]] = partial(observer.display, id)
-        self._recorded = partial(RecordedEvents, observer._call, observer._reader, id)
+        self._recorded = partial(RecordedEvents, observer._call, observer._store, id)
 
     def display_events(self, after: int = 0) -> DisplaySubscription:
         """The recorded rows that change, as `AgentRef.display_events`."""

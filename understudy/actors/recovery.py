@@ -6,6 +6,7 @@ import logging
 from collections.abc import Sequence
 
 from understudy._base.log_fields import log_extra
+from understudy.actors.agent.run_outcomes import GOES_ON
 from understudy.actors.agent.slot import AgentSlot
 from understudy.actors.agent_host import AgentHost
 from understudy.actors.agent_ref import AgentRef
@@ -60,25 +61,20 @@ async def recover(host: AgentHost, at_once: int) -> Recovery:
     others: list[AgentSlot] = []
     suspects: list[AgentSlot] = []
     left: dict[str, Exception] = {}
-    async for stored in services.store.agents(
-        {IndexStatus.OPEN, IndexStatus.QUEUED, IndexStatus.SUSPECT}
-    ):
+    async for stored in services.store.agents(GOES_ON):
+        id = stored.agent_id
         if stored.damage is not None:
-            left[stored.agent_id] = stored.damage
-            logger.error(
-                "agent %r was not recovered: %s",
-                stored.agent_id,
-                stored.damage,
-                extra=log_extra(stored.agent_id),
-            )
+            left[id] = stored.damage
+            what = "agent %r was not recovered: %s"
+            logger.error(what, id, stored.damage, extra=log_extra(id))
         elif stored.host not in (None, services.host):
-            left[stored.agent_id] = OwnedElsewhere(agent_id=stored.agent_id, host=stored.host)
-        elif stored.host is None or not directory.is_active(stored.agent_id):
-            slot = directory.get(stored.agent_id)
+            left[id] = OwnedElsewhere(agent_id=id, host=stored.host)
+        elif stored.host is None or not directory.is_active(id):
+            slot = directory.get(id)
             (suspects if stored.index_status is IndexStatus.SUSPECT else others).append(slot)
     slots = [*others, *suspects]
     progress = Progress([slot.id for slot in slots], left)
-    recovery = Recovery([host.refs.of(slot) for slot in slots], progress)
+    recovery = Recovery([host.ref(slot) for slot in slots], progress)
 
     async def run() -> None:
         try:

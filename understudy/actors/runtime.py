@@ -6,13 +6,13 @@ import asyncio
 from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from types import TracebackType
-from typing import Any, Literal, Self, overload
+from typing import Any, TypedDict, Unpack, overload
 
 from understudy._base.clock import Clock, NewId, SharedClock, SystemClock, new_random_id
 from understudy._base.context_codecs import ContextCodec
 from understudy._base.json_values import (
     checked_callable,
+    checked_count,
     checked_flag,
     checked_limit_seconds,
     checked_seconds,
@@ -24,28 +24,28 @@ from understudy._base.type_variables import DepsT, OutputT
 from understudy._base.worker_threads import WorkerThreads
 from understudy.actors.agent.abandoned_tasks import AbandonedTasks
 from understudy.actors.agent.activation import Activation
-from understudy.actors.agent.directory import checked_id
+from understudy.actors.agent.directory import Directory, checked_id
 from understudy.actors.agent.events import Status
 from understudy.actors.agent.factory import AgentFactory
+from understudy.actors.agent.placement import Placement
 from understudy.actors.agent.services import (
     RuntimeServices,
     RuntimeTelemetry,
     checked_runtime_telemetry,
     codecs_with,
 )
-from understudy.actors.agent.slot import AgentSlot
+from understudy.actors.agent.slot import AgentSlot, running_agents
 from understudy.actors.agent_host import AgentHost
 from understudy.actors.agent_ref import AgentRef
+from understudy.actors.opened import Opened
 from understudy.actors.reads.export import import_
 from understudy.actors.reads.feed import Feed, FeedOptions, Start, checked_feed
-from understudy.actors.reads.store_views import StoreViews
 from understudy.actors.recovery import Recovery, recover
-from understudy.actors.runtime_loop import RuntimeLoop
 from understudy.actors.schedules import Schedules, own_ref
 from understudy.actors.sweep import Sweep
 from understudy.agent.agent import Agent
 from understudy.agent.build_definition import checked_labels
-from understudy.errors import UsageError
+from understudy.errors import UsageError, WouldDeadlock
 from understudy.interrupts import DOUBT_ENDS
 from understudy.journal import Store
 from understudy.journal.contracts import Durability
@@ -85,7 +85,33 @@ class RuntimeStatus:
         return not self.draining
 
 
-class Runtime(StoreViews):
+class RuntimeSettings(TypedDict, total=False):
+    """The options of `Runtime` but `deps_for`, whose type goes with that of the agents."""
+
+    store: str | Store
+    durability: Durability
+    factory: AgentFactory | None
+    idle_timeout: float | None
+    sweep: float | None
+    max_threads: int
+    stop_timeout: float | None
+    cancel_timeout: float
+    feed: FeedOptions | bool | None
+    lease: float | None
+    host: str | None
+    labels: Collection[str]
+    any_host: bool
+    context: Iterable[ContextCodec]
+    telemetry: RuntimeTelemetry | None
+    pricing: Pricing | None
+    undeclared: Undeclared | None
+    unknown_after: Errors
+    doubt_ends: float | None
+    clock: Clock | None
+    new_id: NewId | None
+
+
+class Runtime(Opened):
     """Spawns agents, supervises them, and finds them by id.
 
     `with Runtime(...)` starts an event loop in a thread of its own; `async with Runtime(...)` uses
@@ -154,56 +180,16 @@ class Runtime(StoreViews):
         self,
         agents: Iterable[Agent] = (),
         *,
-        store: str | Store = "memory:",
-        durability: Durability = "full",
         deps_for: None = None,
-        factory: AgentFactory | None = None,
-        idle_timeout: float | None = IDLE_TIMEOUT,
-        sweep: float | None = SWEEP_SECONDS,
-        max_threads: int = 64,
-        stop_timeout: float | None = None,
-        cancel_timeout: float = CANCEL_TIMEOUT,
-        feed: FeedOptions | bool | None = None,
-        lease: float | None = None,
-        host: str | None = None,
-        labels: Collection[str] = frozenset(),
-        any_host: bool = True,
-        context: Iterable[ContextCodec] = (),
-        telemetry: RuntimeTelemetry | None = None,
-        pricing: Pricing | None = None,
-        undeclared: Undeclared | None = None,
-        unknown_after: Errors = (),
-        doubt_ends: float | None = DOUBT_ENDS,
-        clock: Clock | None = None,
-        new_id: NewId | None = None,
+        **options: Unpack[RuntimeSettings],
     ) -> None: ...
     @overload
     def __init__(
         self,
         agents: Iterable[Agent[DepsT, Any]] = (),
         *,
-        store: str | Store = "memory:",
-        durability: Durability = "full",
         deps_for: Callable[[str], DepsT | None],
-        factory: AgentFactory | None = None,
-        idle_timeout: float | None = IDLE_TIMEOUT,
-        sweep: float | None = SWEEP_SECONDS,
-        max_threads: int = 64,
-        stop_timeout: float | None = None,
-        cancel_timeout: float = CANCEL_TIMEOUT,
-        feed: FeedOptions | bool | None = None,
-        lease: float | None = None,
-        host: str | None = None,
-        labels: Collection[str] = frozenset(),
-        any_host: bool = True,
-        context: Iterable[ContextCodec] = (),
-        telemetry: RuntimeTelemetry | None = None,
-        pricing: Pricing | None = None,
-        undeclared: Undeclared | None = None,
-        unknown_after: Errors = (),
-        doubt_ends: float | None = DOUBT_ENDS,
-        clock: Clock | None = None,
-        new_id: NewId | None = None,
+        **options: Unpack[RuntimeSettings],
     ) -> None: ...
     def __init__(
         self,
@@ -234,8 +220,11 @@ class Runtime(StoreViews):
     ) -> None:
         idle_timeout = checked_limit_seconds(idle_timeout, what="`idle_timeout`")
         self._sweep_seconds = checked_limit_seconds(sweep, what="`sweep`")
-        stop_timeout = _checked_timeout(stop_timeout, "`stop_timeout`")
         checked_seconds(cancel_timeout, what="`cancel_timeout`")
+        super().__init__(
+            stop_timeout=_checked_timeout(stop_timeout, "`stop_timeout`"),
+            cancel_timeout=cancel_timeout,
+        )
         checked_callable(deps_for, what="`deps_for`", takes="of an agent's id")
         checked_callable(factory, what="`factory`", takes="of an agent's name, id and values")
         checked_callable(new_id, what="`new_id`", takes="without arguments")
@@ -254,14 +243,19 @@ class Runtime(StoreViews):
             undeclared, unknown_after, what="Runtime"
         )
         """The effects of tools that neither they nor their agents declare."""
-        opened = open_store(store, durability=durability, lease=lease, host=host)
+        opened = self._store = open_store(store, durability=durability, lease=lease, host=host)
+        self._clock = clock or _clock_of(opened)
         self._store_name = store if isinstance(store, str) else None
         self._threads = WorkerThreads(max_threads)
         self._abandoned = AbandonedTasks(cancel_timeout)
+        has_factory = factory is not None
+        self._directory = Directory(agents, has_factory=has_factory)
+        labels = checked_labels(labels, what="`labels`")
         make_services = partial(
             RuntimeServices[AgentSlot, Activation],
+            placement=Placement(opened, labels, any_host=any_host, has_factory=has_factory),
             store=opened,
-            clock=clock or _clock_of(opened),
+            clock=self._clock,
             new_id=new_id or new_random_id,
             threads=self._threads,
             abandoned=self._abandoned,
@@ -273,52 +267,12 @@ class Runtime(StoreViews):
             effect_defaults=self.effect_defaults,
             doubt_ends=doubt_ends,
         )
-        self._agent_host = AgentHost(
-            agents,
-            make_services,
-            store=opened,
-            labels=checked_labels(labels, what="`labels`"),
-            any_host=any_host,
-            has_factory=factory is not None,
-            telemetry=telemetry,
-        )
-        self._directory = self._agent_host.directory
+        self._agent_host = AgentHost(self._directory, make_services, telemetry)
         self._feed_options = checked_feed(feed)
         if self._feed_options is not None and "feed" not in opened.keeps:
             raise UsageError(f"`feed` cannot be used with {opened!r}: it keeps no feed")
-        self._loop = RuntimeLoop(
-            self._agent_host,
-            self._open,
-            self._close,
-            stop_timeout=stop_timeout,
-            cancel_timeout=cancel_timeout,
-        )
 
     # -------------------------------------------------------------------- life cycle
-
-    def __enter__(self) -> Self:
-        self._loop.start()
-        return self
-
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc_value: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.stop()
-
-    async def __aenter__(self) -> Self:
-        await self._loop.enter()
-        return self
-
-    async def __aexit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc_value: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        await self._loop.leave()
 
     def stop(self, timeout: float | None = None) -> None:
         """Passivate all agents, each after the step in progress is recorded, then end the loop.
@@ -334,19 +288,21 @@ class Runtime(StoreViews):
             UsageError: inside `async with`, or for a timeout that is no number of seconds.
 
         """
-        self._loop.stop(_checked_timeout(timeout, "`timeout`"))
+        seconds = _checked_timeout(timeout, "`timeout`")
+        if self._thread is not None:
+            self._refuse_inside_run("stop", "a run cannot stop the runtime it runs in")
+        self._leave(self._stop_timeout if seconds is None else seconds)
 
     async def _open(self, loop: asyncio.AbstractEventLoop) -> None:
         await self._agent_host.open(loop)
         feed = FeedOptions() if self._feed_options is True else self._feed_options
         if feed is not None:
             try:
-                await _turn_feed(self._agent_host.services.store, feed)
+                await self._agent_host.services.store.turn_feed(feed is not False)
             except BaseException:
                 await self._agent_host.close(0)
                 raise
-        kept = feed if isinstance(feed, FeedOptions) else None
-        self._sweep = Sweep(self._agent_host, self._sweep_seconds, feed=kept)
+        self._sweep = Sweep(self._agent_host, self._sweep_seconds, feed=feed or None)
         self._sweep.open()
 
     async def _close(self, timeout: float | None) -> None:
@@ -396,9 +352,9 @@ class Runtime(StoreViews):
                 futures of the ref raise it.
 
         """
-        self._loop.running()
+        self._running_loop()
         host = self._agent_host
-        return host.refs.of_spawn(*host.directory.spawn(agent, id, deps=deps, values=values))
+        return host.ref(*host.directory.spawn(agent, id, deps=deps, values=values))
 
     def get(self, id: str) -> AgentRef:
         """The ref of the agent of this id, in memory or stored. Never waits, and does no I/O.
@@ -409,8 +365,8 @@ class Runtime(StoreViews):
             UsageError: for a bad id.
 
         """
-        self._loop.running()
-        return self._agent_host.refs.of(self._agent_host.directory.get(id))
+        self._running_loop()
+        return self._agent_host.ref(self._agent_host.directory.get(id))
 
     def events(self, after: str | None = None, *, start: Start = "now") -> Feed:
         """What happens to all agents of the store, on other hosts too, in the order of its commits.
@@ -428,10 +384,9 @@ class Runtime(StoreViews):
                 where the feed is off: see `Runtime(feed=...)`.
 
         """
-        self._loop.running()
-        store = self._agent_host.services.store
-        if "feed" not in store.keeps:
-            raise UsageError(f"{store!r} keeps no feed")
+        self._running_loop()
+        if "feed" not in self._store.keeps:
+            raise UsageError(f"{self._store!r} keeps no feed")
         return self._feed(after, start)
 
     def resolve(self, token: str, value: Any) -> Future[bool]:
@@ -474,7 +429,7 @@ class Runtime(StoreViews):
         return self._answer_wait(token, rejected(reason))
 
     def _answer_wait(self, token: str, answer: Answer) -> Future[bool]:
-        self._loop.running()
+        self._running_loop()
         return self._call(self._agent_host.answer_wait(token, answer))
 
     def recover(self, *, at_once: int = 32) -> Future[Recovery]:
@@ -501,8 +456,7 @@ class Runtime(StoreViews):
             StoreUnavailable: by the future, if the list cannot be read. Nothing is continued then.
 
         """
-        if not isinstance(at_once, int) or isinstance(at_once, bool) or at_once < 1:
-            raise UsageError(f"`at_once` must be at least 1, got {at_once!r}")
+        checked_count(at_once, what="`at_once`")
         host = self._agent_host
         return self._call(lambda: recover(host, at_once))
 
@@ -607,7 +561,7 @@ class Runtime(StoreViews):
             UsageError: for what is neither a ref of this runtime nor the id of an agent.
 
         """
-        self._loop.running()
+        self._running_loop()
         return Schedules(own_ref(agent, self.get, self._agent_host.lifetime))
 
     def drain(self, timeout: float | None = None) -> Future[bool]:
@@ -632,13 +586,13 @@ class Runtime(StoreViews):
         """
         if timeout is not None:
             checked_seconds(timeout, what="`timeout`")
-        self._loop.running()
-        self._loop.refuse_inside_run("drain", "a run cannot drain the runtime it runs in")
+        self._running_loop()
+        self._refuse_inside_run("drain", "a run cannot drain the runtime it runs in")
         return self._call(lambda: self._agent_host.drain(timeout))
 
     def tree(self) -> SupervisorTree:
         """The supervisor and the actors as they are now, with the nested runs; `print` it."""
-        self._loop.running()
+        self._running_loop()
         return self._agent_host.tree()
 
     @property
@@ -656,36 +610,33 @@ class Runtime(StoreViews):
 
     def status(self) -> RuntimeStatus:
         """How many agents are in memory, and how many of them run, now."""
-        self._loop.refuse_in_fork()
+        self._refuse_in_fork()
         slots = self._agent_host.directory.slots()
         return RuntimeStatus(
             agents=len(slots),
             running=sum(slot.status is Status.RUNNING for slot in slots),
             abandoned_threads=self._threads.abandoned,
             abandoned_tasks=len(self._abandoned),
-            draining=self._agent_host.placement.draining,
+            draining=self._agent_host.services.placement.draining,
         )
 
     # -------------------------------------------------------------------- inside
 
-    def _running_loop(self) -> asyncio.AbstractEventLoop:
-        return self._loop.running()
+    def _refuse_ended(self) -> None:
+        if self._has_ended():
+            raise UsageError("this runtime has stopped: create another one")
 
-    def _store(self) -> Store:
-        return self._agent_host.services.store
-
-    def _clock(self) -> Clock:
-        return self._agent_host.services.clock
+    def _refuse_inside_run(self, what: str, remedy: str) -> None:
+        """Raise a `WouldDeadlock` in code of a run of this runtime."""
+        services = None if self._loop is None else self._agent_host.services
+        if any(each is services for each, _ in running_agents.get()):
+            raise WouldDeadlock(what=what, remedy=remedy)
 
     def _has_ended(self) -> bool:
         return self._agent_host.lifetime.is_set()
 
     def _start_task(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        return self._agent_host.activator.start_task(work)
-
-
-async def _turn_feed(store: Store, feed: FeedOptions | Literal[False]) -> None:
-    await store.turn_feed(feed is not False)
+        return self._agent_host.services.start_task(work)
 
 
 def _clock_of(store: Store) -> Clock:

@@ -87,12 +87,10 @@ class Schedules:
 
     def pause(self, id: str) -> Future[Schedule]:
         """Let no occurrence come until `resume`. Those that wait for their runs get them."""
-        _check_id(id)
         return self._change(PlanChange("pause", id))
 
     def resume(self, id: str) -> Future[Schedule]:
         """Let occurrences come again. Those of the time of the pause are left out."""
-        _check_id(id)
         return self._change(PlanChange("resume", id))
 
     def trigger(self, id: str) -> Future[Occurrence]:
@@ -101,17 +99,16 @@ class Schedules:
         The future resolves to the occurrence. It is skipped where another one is under way, if the
         schedule has `overlap="skip"`.
         """
-        _check_id(id)
         services = self._ref._slot.services
         now = services.clock.now()
         return self._change(PlanChange("trigger", id, at=now, message_id=services.new_id()))
 
     def remove(self, id: str) -> Future[None]:
         """Remove it, and its occurrences that wait for their runs. A run under way goes on."""
-        _check_id(id)
         return self._change(PlanChange("remove", id))
 
     def _change(self, change: PlanChange) -> Future[Any]:
+        _check_id(change.id)
         return self._ref._ask(lambda future: ChangePlans(change, future))
 
 

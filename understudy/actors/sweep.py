@@ -20,7 +20,6 @@ from understudy.actors.hosts.recovery import Progress, Recovering
 from understudy.actors.reads.feed import FeedOptions
 from understudy.errors import OwnedElsewhere
 from understudy.journal import IndexStatus, StoredAgent, index_status_of
-from understudy.journal.shared_store import SharedStore
 from understudy.loop_actors.future import Future
 from understudy.outcomes import Outcome
 
@@ -54,10 +53,13 @@ class Sweep:
         self._feed = feed
         self._host = agent_host
         self._seconds = seconds
+        services = agent_host.services
+        hints = None
+        if seconds is not None and services.shared_store is not None:
+            hints = services.shared_store.dead_hosts  # by which it sweeps at once
         self._lookout = Lookout(
-            "which runs have no owner", self._period, self._look, agent_host.services.start_task
+            "which runs have no owner", self._period, self._look, services.start_task, hints
         )
-        self._hearing: asyncio.Task[None] | None = None
         self._recovering = Recovering(Progress(), at_once=AT_ONCE, on_end=self._ended)
         self._tries: dict[str, tuple[int, float]] = {}
         """How often in a row an agent was found, and when it is tried again, by agent id."""
@@ -65,25 +67,13 @@ class Sweep:
     def open(self) -> None:
         """Wait for the first sweep. By real time, whatever the clock of the runtime is."""
         self._lookout.begin()
-        services = self._host.services
-        shared = services.shared_store
-        if self._seconds is not None and shared is not None:
-            self._hearing = services.start_task(self._hear(shared), "hearing of dead hosts")
 
     def close(self) -> None:
         """Sweep no more."""
         self._lookout.close()
-        if self._hearing is not None:
-            self._hearing.cancel()
 
     def _period(self) -> float:
         return jittered(self._seconds or DUES_SECONDS)
-
-    async def _hear(self, shared: SharedStore) -> None:
-        """Sweep at once when the leases of hosts have ended, or were ended."""
-        while True:
-            await shared.wait_for_dead_hosts()
-            self._lookout.hint()
 
     async def _look(self, is_hinted: bool) -> None:
         if is_hinted:
@@ -91,19 +81,11 @@ class Sweep:
         await self._host.dues.refresh()
         if self._seconds is not None:
             await self._continue_what_is_left()
-        await self.trim_feed()
-        await self._delete_old_keys()
-
-    async def trim_feed(self) -> None:
-        """Remove the events that the feed need not keep any longer."""
         services = self._host.services
         if self._feed is not None:
             before = self._feed.before(services.clock.now())
             await services.store.trim_feed(before, self._feed.events)
-
-    async def _delete_old_keys(self) -> None:
-        """Delete the keys of calls that were done so long ago that they count no longer."""
-        services = self._host.services
+        # The keys of calls that were done so long ago that they count no longer.
         await services.store.delete_old_keys(services.clock.now())
 
     async def _continue_what_is_left(self) -> None:
@@ -114,14 +96,9 @@ class Sweep:
         services, directory = self._host.services, self._host.directory
         here = services.host
         found: dict[str, StoredAgent] = {}
-        async for stored in services.store.agents(
-            {IndexStatus.OPEN, IndexStatus.QUEUED, IndexStatus.SUSPECT}
-        ):
-            if (
-                stored.damage is None
-                and stored.host in (None, here)
-                and directory.may_run(stored.agent)
-            ):
+        async for stored in services.store.agents(GOES_ON):
+            is_readable = stored.damage is None
+            if is_readable and stored.host in (None, here) and directory.may_run(stored.agent):
                 found[stored.agent_id] = stored
         await self._do_what_was_posted()
         self._tries = {id: tried for id, tried in self._tries.items() if id in found}

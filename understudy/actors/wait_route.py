@@ -10,7 +10,7 @@ from typing import Any
 import pykka
 from pydantic_core import from_json
 
-from understudy._base.json_values import shown, text_of
+from understudy._base.json_values import checked_count, shown, text_of
 from understudy.actors.runtime import Runtime
 from understudy.errors import (
     Expired,
@@ -76,12 +76,10 @@ class WaitRoute:
             raise UsageError(
                 f"WaitRoute takes a Runtime, or a function that gives it, got {shown(runtime)}"
             )
-        if not isinstance(max_bytes, int) or isinstance(max_bytes, bool) or max_bytes < 1:
-            raise UsageError(f"WaitRoute: `max_bytes` must be at least 1, got {shown(max_bytes)}")
         self._runtime_of: Callable[[], Runtime] = (
             (lambda: runtime) if isinstance(runtime, Runtime) else runtime
         )
-        self._max_bytes = max_bytes
+        self._max_bytes = checked_count(max_bytes, what="WaitRoute: `max_bytes`")
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One request, as of ASGI 3."""

@@ -7,7 +7,6 @@ import functools
 import inspect
 import os
 from collections.abc import Callable, Collection, Iterable, Mapping
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self, TypedDict, Unpack, cast
 
 from understudy._base.context_codecs import ContextCodec, ContextCodecs
@@ -163,12 +162,7 @@ class Cluster(_RuntimeCalls):
             raise
         return self
 
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc_value: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exc_info: object) -> None:
         self.stop()
 
     async def __aenter__(self) -> Self:
@@ -180,12 +174,7 @@ class Cluster(_RuntimeCalls):
             raise
         return self
 
-    async def __aexit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc_value: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *exc_info: object) -> None:
         await asyncio.to_thread(self.stop)
 
     def _begin(self) -> Future[None]:

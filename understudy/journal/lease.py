@@ -18,6 +18,7 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from understudy._base.clock import suspend_aware_seconds
+from understudy._base.lookout import Hints
 from understudy.errors import Fenced, StoreError
 from understudy.journal.backend import Backend
 from understudy.journal.shared import SharedBackend
@@ -49,8 +50,8 @@ class Lease:
     ) -> None:
         self._backend = backend
         self._hosts = backend if isinstance(backend, SharedBackend) else None
-        self.dead_hosts: asyncio.Event = asyncio.Event()
-        """Set on the loop when leases of other hosts have ended, or were ended."""
+        self.dead_hosts: Hints = Hints()
+        """Given on the loop when leases of other hosts have ended, or were ended."""
         self._next_end = math.inf
         """Seconds after the last beat until the lease of another host ends."""
         self._patience = patience
@@ -176,7 +177,7 @@ class Lease:
             return
         ended, self._next_end = self._hosts.ended_leases()
         if self._hosts.end_dead_hosts() or ended:
-            _notify(loop, self.dead_hosts.set)
+            _notify(loop, self.dead_hosts.give)
 
     def _run_heartbeat(self, loop: asyncio.AbstractEventLoop, on_lost: Callable[[], None]) -> None:
         ticked = threading.Event()

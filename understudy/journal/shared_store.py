@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 
+from understudy._base.lookout import Hints
 from understudy.errors import StoreBroken
 from understudy.journal.codec import encode
 from understudy.journal.database_threads import DatabaseThreads
@@ -75,7 +76,7 @@ class SharedStore:
             with suppress(RuntimeError):  # the loop is closed, and its runtime with it
                 loop.call_soon_threadsafe(notified, text)
                 if text in (None, _LEFT):
-                    loop.call_soon_threadsafe(self._look_for_dead_hosts)
+                    loop.call_soon_threadsafe(lambda: self.dead_hosts.give())
 
         self._backend.listen(tell)
 
@@ -100,17 +101,15 @@ class SharedStore:
         first = None if created is None else encode(created, max_bytes=self._max_bytes)
         return await self._change(partial(self._backend.give, agent_id, agent, first, needs))
 
-    async def wait_for_dead_hosts(self) -> None:
-        """Wait until a host may have left something that this one was not told of.
+    @property
+    def dead_hosts(self) -> Hints:
+        """Hints that a host may have left something that this one was not told of.
 
         A lease has ended, or was ended here because its process has ended; a host has closed; or
-        an agent may have been given to this host while it did not hear the others.
+        an agent may have been given to this host while it did not hear the others. Each time that
+        the store opens they are others.
         """
-        await self._threads.lease.dead_hosts.wait()
-        self._threads.lease.dead_hosts.clear()
-
-    def _look_for_dead_hosts(self) -> None:
-        self._threads.lease.dead_hosts.set()  # each time that the store opens it has another lease
+        return self._threads.lease.dead_hosts
 
     # ------------------------------------------------------------------- agents
 

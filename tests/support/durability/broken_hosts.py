@@ -127,10 +127,14 @@ def _no_poll() -> None:
         if is_hinted:
             await look(calls, is_hinted)
 
-    async def no_beat(_: Outgoing, __: bool) -> None: ...
+    beat = Outgoing._beat
+
+    async def read_when_told(calls: Outgoing, is_hinted: bool) -> None:
+        if is_hinted:
+            await beat(calls, is_hinted)
 
     replaced(Outgoing, "_look_at_posted", look_when_told)
-    replaced(Outgoing, "_beat", no_beat)
+    replaced(Outgoing, "_beat", read_when_told)
 
 
 def _own_clocks() -> None:

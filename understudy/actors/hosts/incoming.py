@@ -4,24 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import secrets
-from collections import Counter, defaultdict
+from collections import defaultdict
+from collections.abc import Callable, Coroutine
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import pykka
 
 from understudy._base.event_loops import call_on
 from understudy._base.json_values import text_of
-from understudy.actors.agent.activation import Activation
 from understudy.actors.agent.directory import Directory
-from understudy.actors.agent.messages import FromHost, RunRequest
+from understudy.actors.agent.messages import AgentMessage, FromHost, RunRequest
 from understudy.actors.agent.replies import answer_when_durable, as_stored
-from understudy.actors.agent.services import RuntimeServices
 from understudy.actors.agent.slot import AgentSlot
 from understudy.actors.hosts.wire import message_of, reply_value
-from understudy.actors.verbs import ROWS, Lasts, Repeat
-from understudy.errors import Fenced, JournalFailed, RecordRefused
+from understudy.actors.verbs import ROWS, Lasts, Repeat, Verb
+from understudy.errors import Fenced, JournalFailed, RecordRefused, UsageError
 from understudy.journal.shared import Hint, Posted, Wanted, error_reply, to_reply
 from understudy.journal.shared_store import SharedStore
 from understudy.loop_actors.future import Future, refuse
@@ -34,39 +34,38 @@ table."""
 NOBODY_KNOWS = "its owner went away while it did this call: nobody knows what came of it"
 
 
-class Queued(NamedTuple):
-    """That a posted `run` is recorded, and waits for its turn."""
+async def unless_away(work: Callable[[], Coroutine[Any, Any, None]], what: str) -> None:
+    """Do it. Where the store is away, log `what`: that it is not done, which a later look makes up.
 
-    id: str
-    """The id of its message."""
+    It gets a function: a task that is cancelled before it begins leaves no coroutine behind.
+    """
+    try:
+        await work()
+    except JournalFailed as error:
+        logger.info("%s: %s", what, text_of(error))
 
 
 class Incoming:
     """Has the agents of this runtime do what was posted for them. Lives on the runtime's loop.
 
     Args:
-        services: of the runtime.
-        directory: of its agents.
-        store: what hosts share of its store.
+        directory: of the agents of the runtime.
+        shared: what hosts share of its store.
+        hint: has `read` called soon.
 
     """
 
-    def __init__(
-        self,
-        services: RuntimeServices[AgentSlot, Activation],
-        directory: Directory,
-        store: SharedStore,
-    ) -> None:
-        self._services = services
+    def __init__(self, directory: Directory, shared: SharedStore, hint: Callable[[], None]) -> None:
+        self._services = directory.services
         self._directory = directory
-        self._shared = store
+        self._shared = shared
         self._reading = asyncio.Lock()
         self._all_wanted = False
         self._wanted: set[str] = set()
         """The agents whose calls are to be read."""
-        self._reader: asyncio.Task[None] | None = None
-        self._in_hand: defaultdict[str, dict[int, str]] = defaultdict(dict)
-        """The kinds of the calls that are under way here, by agent and by row."""
+        self._hint = hint
+        self._in_hand: defaultdict[str, dict[int, Verb]] = defaultdict(dict)
+        """The verbs of the calls that are under way here, by agent and by row."""
         self._left_out: set[str] = set()
         """Agents for which more may be posted than is in hand."""
         self._replied: set[int] = set()
@@ -75,7 +74,7 @@ class Incoming:
         """The hosts that wait for the outcome of a run, by its agent."""
 
     def collect(self, agent_id: str | None = None) -> None:
-        """Read what was posted for an agent, or for all; once more if that is under way.
+        """Have read what was posted for an agent, or for all; once more if that is under way.
 
         Each agent is read for itself, some calls at a time: thousands for one keep no other waiting
         (test_calls_of_other_agents_do_not_wait_behind_a_thousand_of_one).
@@ -84,53 +83,47 @@ class Incoming:
             self._all_wanted = True
         else:
             self._wanted.add(agent_id)
-        if self._reader is None and not self._services.closing:
-            self._reader = self._services.start_task(self._read(), "reading what was posted")
+        self._hint()
 
-    async def _read(self) -> None:
-        try:
-            while self._all_wanted or self._wanted:
-                agent_ids = None if self._all_wanted else sorted(self._wanted)
-                self._all_wanted = False
-                self._wanted.clear()
-                async with self._reading:
-                    for slot, message in await self._taken(agent_ids):
-                        slot.post(message)
-        except JournalFailed as error:  # it is away: the next look tries again
-            logger.warning("what other hosts have posted is not known: %s", text_of(error))
-        finally:
-            self._reader = None
+    async def read(self, *, everything: bool) -> None:
+        """Read what is wanted, or everything, and have the agents do it.
+
+        Raises:
+            JournalFailed: if the store is away. The next read of everything tries again.
+
+        """
+        self._all_wanted |= everything
+        while self._all_wanted or self._wanted:
+            agent_ids = None if self._all_wanted else sorted(self._wanted)
+            self._all_wanted = False
+            self._wanted.clear()
+            async with self._reading:
+                for slot, message in await self._taken(agent_ids):
+                    slot.post(message)
 
     async def claimed(self, slot: AgentSlot) -> None:
         """Put what was posted for an agent that is claimed now before what is asked for here."""
         async with self._reading:
             new = [message for _, message in await self._taken([slot.id])]
             # Those in hand may wait in the inbox already: all are done in the order of their ids.
-            posted = [message for message in slot.inbox if isinstance(message, FromHost)]
-            others = [message for message in slot.inbox if not isinstance(message, FromHost)]
-            slot.inbox[:] = [*sorted([*posted, *new], key=lambda each: each.number), *others]
+            slot.inbox[:] = sorted([*new, *slot.inbox], key=_number)
 
     def answered(self, slot: AgentSlot) -> None:
         """The run of an agent has an outcome: tell the hosts that wait for a run of the agent."""
-        for host_id in self._followers.get(slot.id, ()):
-            self._services.start_task(self._tell(host_id, Hint("ended", 0, slot.id)), "telling")
+        for host_id in self._followers.get(slot.id, ()):  # a host that is not told looks for itself
+            tell = partial(self._shared.tell, host_id, Hint("ended", 0, slot.id))
+            self._services.start_task(unless_away(tell, "a host is not told"), "telling")
         # The run that a host waits for may be in the queue still
         # (test_a_host_that_waits_for_a_queued_run_is_told_of_the_end_of_that_run).
         if not slot.state.queue:
             self._followers.pop(slot.id, None)
 
-    async def _tell(self, host_id: int, hint: Hint) -> None:
-        try:
-            await self._shared.tell(host_id, hint)
-        except JournalFailed as error:  # it looks for itself
-            logger.info("a host is not told: %s", text_of(error))
-
     # ------------------------------------------------------------------------- taking
 
     async def _taken(self, agent_ids: list[str] | None) -> list[tuple[AgentSlot, FromHost]]:
         """The messages of calls that are to be done now, those of each agent in their order."""
-        counts = {id: Counter(map(_lasts, kinds.values())) for id, kinds in self._in_hand.items()}
-        busy = [id for id, each in counts.items() if each[Lasts.MOMENT] >= PAGE]
+        lasts = {id: [verb.lasts for verb in verbs.values()] for id, verbs in self._in_hand.items()}
+        busy = [id for id, each in lasts.items() if each.count(Lasts.MOMENT) >= PAGE]
         if agent_ids is None:
             self._left_out.update(busy)
         else:
@@ -138,7 +131,7 @@ class Incoming:
             agent_ids = [id for id in agent_ids if id not in busy]
             if not agent_ids:
                 return []
-        in_hand = [id for kinds in self._in_hand.values() for id in kinds]
+        in_hand = [id for verbs in self._in_hand.values() for id in verbs]
         self._replied.clear()
         rows = await self._shared.posted(Wanted(agent_ids, in_hand, busy, PAGE))
         if len(rows) == PAGE:  # there may be more: it is read behind what is asked for meanwhile
@@ -154,30 +147,35 @@ class Incoming:
         slot = self._directory.get(row.agent_id)
         if row.id in self._in_hand[row.agent_id] or row.id in self._replied:
             return slot, None
-        self._in_hand[row.agent_id][row.id] = row.kind
-        if _is_done_once(row) and not await self._begins(row):
+        verb = ROWS.get(row.kind)
+        if verb is None:
+            what = f"a call {row.kind!r} is not known to the version of this library that is there"
+            await self._reply(row, error_reply(UsageError(what)))
+            return slot, None
+        self._in_hand[row.agent_id][row.id] = verb
+        if verb.repeat is Repeat.NEVER and not await self._begins(row):
             return slot, None
         accepted: Future[Any] = Future(self._services.loop)
-        done = Future[Any](self._services.loop) if _is_of_run(row) else accepted
+        done = Future[Any](self._services.loop) if verb.of_run else accepted
 
         def on_run(run_id: str) -> None:
             if row.kind in ("run", "retry") and slot.activation is not None:
                 answer_when_durable(slot, accepted, run_id)
 
         def on_queued() -> None:
-            assert isinstance(call.message, RunRequest), "only a `run` is queued"
-            answer_when_durable(slot, accepted, Queued(call.message.message_id))
+            assert isinstance(message, RunRequest), "only a `run` is queued"
+            answer_when_durable(slot, accepted, {"message": message.message_id})
 
         # What comes first is told: that it is recorded, or its answer.
         for each in {accepted, done}:
             settled = partial(self._settled, row, each, (accepted, done))
             each._when_settled(self, partial(call_on, self._services.loop, settled))
         try:
-            call = message_of(row.kind, row.body, done, on_run, on_queued)
+            message, expects, needs_deps = message_of(row.kind, row.body, done, on_run, on_queued)
         except Exception as error:  # its asker must not wait for ever
             refuse(accepted, error)
             return slot, None
-        return slot, FromHost(call.message, accepted, call.expects, row.id, call.needs_deps)
+        return slot, FromHost(message, accepted, expects, row.id, needs_deps)
 
     async def _begins(self, row: Posted) -> bool:
         """Whether a call that is done once at most begins now."""
@@ -185,7 +183,8 @@ class Incoming:
             return True
         if row.begun:
             await self._reply(row, error_reply(Fenced(agent_id=row.agent_id, why=NOBODY_KNOWS)))
-        self._let_go(row)
+        else:
+            self._let_go(row)
         return False
 
     def _settled(self, row: Posted, first: Future[Any], both: tuple[Future[Any], ...]) -> None:
@@ -196,13 +195,7 @@ class Incoming:
             # At once: the host that claims the agent next does it before those that came later.
             self._let_go(row)
         else:
-            self._services.start_task(self._answer(row, reply), f"answering {row.kind}")
-
-    async def _answer(self, row: Posted, reply: bytes) -> None:
-        try:
-            await self._reply(row, reply)
-        finally:
-            self._let_go(row)
+            self._services.start_task(self._reply(row, reply), f"answering {row.kind}")
 
     def _reply_to(self, row: Posted, settled: Future[Any]) -> bytes | None:
         """The reply; None where the call stays posted, for the next owner or for this one."""
@@ -210,12 +203,13 @@ class Incoming:
             value = settled.get()
         except Exception as error:
             lost = isinstance(error, JournalFailed) and not isinstance(error, RecordRefused)
-            if (lost or isinstance(error, pykka.ActorDeadError)) and not _is_done_once(row):
+            is_dead = lost or isinstance(error, pykka.ActorDeadError)
+            if is_dead and ROWS[row.kind].repeat is not Repeat.NEVER:
                 return None
             return error_reply(as_stored(error))
-        if _is_of_run(row) and isinstance(value, str | Queued):
+        if ROWS[row.kind].of_run and isinstance(value, str | dict):  # its run, or its message
             self._followers[row.agent_id].add(row.asker)
-            return to_reply({"run": value} if isinstance(value, str) else {"message": value.id})
+            return to_reply({"run": value} if isinstance(value, str) else value)
         return to_reply(reply_value(row.kind, value))
 
     async def _reply(self, row: Posted, reply: bytes) -> None:
@@ -224,6 +218,8 @@ class Incoming:
             self._replied.add(row.id)
         except JournalFailed as error:  # it stays posted, and is done again by its ids
             logger.warning("a call of another host is not answered yet: %s", text_of(error))
+        finally:
+            self._let_go(row)
 
     def _let_go(self, row: Posted) -> None:
         in_hand = self._in_hand[row.agent_id]
@@ -235,14 +231,5 @@ class Incoming:
             self.collect(row.agent_id)
 
 
-def _lasts(kind: str) -> Lasts:
-    return ROWS[kind].lasts if kind in ROWS else Lasts.MOMENT
-
-
-def _is_done_once(row: Posted) -> bool:
-    """Whether it is done once at most."""
-    return row.kind in ROWS and ROWS[row.kind].repeat is Repeat.NEVER
-
-
-def _is_of_run(row: Posted) -> bool:
-    return row.kind in ROWS and ROWS[row.kind].of_run
+def _number(message: AgentMessage) -> float:
+    return message.number if isinstance(message, FromHost) else math.inf

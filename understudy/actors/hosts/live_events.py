@@ -16,25 +16,24 @@ import math
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
+from functools import partial
 from typing import Annotated, Any
 
 from pydantic import Discriminator, TypeAdapter, ValidationError
 
-from understudy._base.json_values import jsonable, text_of
+from understudy._base.json_values import jsonable
 from understudy._base.lookout import Lookout
-from understudy.actors.agent.activation import Activation
 from understudy.actors.agent.directory import Directory
 from understudy.actors.agent.events import (
     MAX_DELTAS,
-    AgentEvent,
     Emitted,
     EventLog,
     EventsDropped,
     EventSink,
 )
-from understudy.actors.agent.services import Live, RuntimeServices
+from understudy.actors.agent.services import Live
 from understudy.actors.agent.slot import AgentSlot
-from understudy.errors import JournalFailed
+from understudy.actors.hosts.incoming import unless_away
 from understudy.events import (
     ReplyStarted,
     TextDelta,
@@ -46,7 +45,6 @@ from understudy.journal.chunks import Chunks, chunks_of
 from understudy.journal.feed import FeedHint
 from understudy.journal.shared import Hint, Sent
 from understudy.journal.shared_store import SharedStore
-from understudy.state.records import Record
 
 logger: logging.Logger = logging.getLogger(__name__)
 
@@ -83,17 +81,10 @@ def _event_of(data: Any) -> _Sent | None:
         return None
 
 
-def _no_events(
-    seq: int, record: Record, agent_id: str, path: tuple[str, ...]
-) -> Iterator[AgentEvent]:
-    """The view of a relay: records come to the other hosts by the store."""
-    return iter(())
-
-
 class _Relay(EventSink):
     """Collects the events of an agent for the hosts that follow it."""
 
-    _view = staticmethod(_no_events)
+    _view = staticmethod(lambda *_: iter(()))  # records come to the other hosts by the store
 
     def __init__(self, slot: AgentSlot, number: int, has_some: Callable[[], None]) -> None:
         self.slot = slot
@@ -135,28 +126,11 @@ class _Relay(EventSink):
     def _end(self) -> None:
         self.is_over = True
 
-    def batches(self, now: float) -> Iterator[tuple[int, dict[str, Any]]]:
-        """What waits, in parts that can be sent, with their sizes. Nothing waits behind it."""
-        events: list[Any] = []
-        size = 0
+    def items(self, now: float) -> Iterator[list[Any]]:
+        """The events that wait, each as it is sent. Nothing waits behind it."""
         while self.waiting:
             number, behind, event = self.waiting.popleft()
-            sent = [number, behind, _data_of(event)]
-            length = len(json.dumps(sent))
-            if length > MOST_SENT:
-                continue  # its number will be missed
-            if size + length > MOST_SENT:
-                yield size, self._batch(events)
-                events, size = [], 0
-            events.append(sent)
-            size += length
-        if events:
-            yield size, self._batch(events)
-
-    def _batch(self, events: list[Any]) -> dict[str, Any]:
-        incarnation, epoch = self.owned
-        owned = {"incarnation": incarnation, "epoch": epoch}
-        return {**owned, "relay": self.number, "events": events}
+            yield [*self.owned, self.number, number, behind, _data_of(event)]
 
 
 class _FeedRelay:
@@ -194,31 +168,25 @@ class _FeedRelay:
         """When the hosts are to be told next."""
         return self._next_at if self._has_rows else math.inf
 
-    def batches(self, now: float) -> Iterator[tuple[int, dict[str, Any]]]:
-        """One empty batch, where it is due: the rows themselves are in the store."""
+    def items(self, now: float) -> Iterator[list[Any]]:
+        """One empty item, where it is due: the rows themselves are in the store."""
         if now >= self.due_at():
             self._has_rows = False
             self._next_at = now + self._pause
-            yield 0, {}
+            yield []
 
 
 class LiveEvents(Live):
     """The live events of one runtime that hosts share. Lives on its loop.
 
     Args:
-        services: of the runtime.
-        directory: of its agents.
+        directory: of the agents of the runtime.
         shared: what hosts share of its store.
 
     """
 
-    def __init__(
-        self,
-        services: RuntimeServices[AgentSlot, Activation],
-        directory: Directory,
-        shared: SharedStore,
-    ) -> None:
-        self._services = services
+    def __init__(self, directory: Directory, shared: SharedStore) -> None:
+        services = self._services = directory.services
         self._directory = directory
         self._shared = shared
         self._relays: dict[str, _Relay] = {}
@@ -292,12 +260,12 @@ class LiveEvents(Live):
             self._feed_relay.follow(hint.number, until, content)
             self._start()
         else:
-            for agent_id, batch in content:
+            for agent_id, *sent in content:
                 if agent_id == FEED:
                     self._feed_hosts.add(hint.number)
                     self._feed_hint.give()
                 else:
-                    self._take(hint.number, agent_id, batch)
+                    self._take(hint.number, agent_id, *sent)
 
     def _start(self) -> None:
         if not self._services.closing:
@@ -305,8 +273,9 @@ class LiveEvents(Live):
 
     # ------------------------------------------------------------- the host that follows
 
-    def _take(self, host_id: int, agent_id: str, batch: dict[str, Any]) -> None:
-        slot, epoch = self._directory.find(agent_id), int(batch["epoch"])
+    def _take(self, host_id: int, agent_id: str, *sent: Any) -> None:
+        incarnation, epoch, relay, number, behind, data = sent
+        slot = self._directory.find(agent_id)
         if slot is None or not slot.log.count():
             return
         own = slot.activation.journal.owned.epoch if slot.activation is not None else 0
@@ -315,18 +284,15 @@ class LiveEvents(Live):
         if epoch <= own or epoch < self._epochs.get(agent_id, 0):
             return
         self._epochs[agent_id] = epoch
-        self._incarnations[agent_id] = batch["incarnation"]
-        relay = host_id, epoch, batch["relay"]
+        self._incarnations[agent_id] = incarnation
+        source = host_id, epoch, relay
         before, expected = self._expected.get(agent_id, (None, 0))
-        for number, behind, data in batch["events"]:
-            if relay == before and number > expected:
-                dropped = EventsDropped(count=number - expected)
-                slot.log.emit_of_other_host(behind, dropped)
-            before, expected = relay, number + 1
-            event = _event_of(data)
-            if event is not None:
-                slot.log.emit_of_other_host(behind, event)
-        self._expected[agent_id] = relay, expected
+        self._expected[agent_id] = source, number + 1
+        if source == before and number > expected:
+            slot.log.emit_of_other_host(behind, EventsDropped(count=number - expected))
+        event = _event_of(data)
+        if event is not None:
+            slot.log.emit_of_other_host(behind, event)
 
     def _follows(self, now: float) -> Iterable[tuple[int | None, str, Any]]:
         if not self._wanted and not self._followed:
@@ -368,8 +334,10 @@ class LiveEvents(Live):
         self._start()
 
     def _batches(self, now: float) -> Iterable[tuple[int | None, str, Any]]:
-        batches: dict[int, list[tuple[int, list[Any]]]] = {}
-        """The hints for a host, each with its size and its content, by the host."""
+        hints: dict[int, list[list[Any]]] = {}
+        """The contents of the hints for a host, by the host."""
+        sizes: dict[int, int] = {}
+        """The size of the last of them, by the host."""
         relays: list[tuple[str, _Relay | _FeedRelay]] = [*self._relays.items()]
         for agent_id, relay in [*relays, (FEED, self._feed_relay)]:
             relay.until = {host: until for host, until in relay.until.items() if until > now}
@@ -377,15 +345,19 @@ class LiveEvents(Live):
                 relay.remove()
                 self._relays.pop(agent_id, None)
                 continue
-            for size, batch in relay.batches(now):
+            for item in relay.items(now):
+                sent = [agent_id, *item]
+                size = len(json.dumps(sent))
+                if size > MOST_SENT:
+                    continue  # its number will be missed
                 for host_id in relay.until:
-                    hints = batches.setdefault(host_id, [(0, [])])
-                    if hints[-1][0] + size > MOST_SENT:
-                        hints.append((0, []))
-                    before, content = hints[-1]
-                    hints[-1] = before + size, [*content, [agent_id, batch]]
-        for host_id, hints in batches.items():
-            for _, content in hints:
+                    sizes[host_id] = sizes.get(host_id, 0) + size
+                    if host_id not in hints or sizes[host_id] > MOST_SENT:
+                        hints.setdefault(host_id, []).append([])
+                        sizes[host_id] = size
+                    hints[host_id][-1].append(sent)
+        for host_id, contents in hints.items():
+            for content in contents:
                 yield host_id, "live", content
 
     # ------------------------------------------------------------------- sending
@@ -414,7 +386,5 @@ class LiveEvents(Live):
             for host_id, kind, content in hints
             for text in chunks_of(kind, own_id, next(self._numbers), content)
         ]
-        try:
-            await self._shared.send(sent)
-        except JournalFailed as error:  # it is away: who follows gets the records later
-            logger.info("live events are not sent: %s", text_of(error))
+        # Who follows gets the records later.
+        await unless_away(partial(self._shared.send, sent), "live events are not sent")

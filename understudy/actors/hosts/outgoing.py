@@ -18,14 +18,14 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+import pykka
 from pydantic_core import from_json
 
 from understudy._base.clock import jittered
 from understudy._base.event_loops import call_on
-from understudy._base.json_values import text_of
 from understudy._base.log_fields import log_extra
 from understudy._base.lookout import Lookout
-from understudy.actors.agent.activation import Activation, RunAbandoned
+from understudy.actors.agent.activation import RunAbandoned
 from understudy.actors.agent.directory import Directory
 from understudy.actors.agent.message_ids import RecordedRuns, recorded_runs
 from understudy.actors.agent.messages import (
@@ -46,11 +46,12 @@ from understudy.actors.agent.messages import (
 )
 from understudy.actors.agent.replies import runtime_stopped
 from understudy.actors.agent.run_outcomes import has_outcome, refusal
-from understudy.actors.agent.services import Calls, RuntimeServices
+from understudy.actors.agent.services import Calls
 from understudy.actors.agent.slot import AgentSlot
 from understudy.actors.hosts.already_done import latest_state, run_of_call, run_of_decisions
-from understudy.actors.hosts.incoming import NOBODY_KNOWS, Incoming
-from understudy.actors.hosts.recovery import continue_one
+from understudy.actors.hosts.incoming import NOBODY_KNOWS, Incoming, unless_away
+from understudy.actors.hosts.live_events import LiveEvents
+from understudy.actors.hosts.recovery import Progress, Recovering
 from understudy.actors.hosts.ref_call import CallPhase, RefCall
 from understudy.actors.hosts.wire import body_of, value_of_reply
 from understudy.errors import (
@@ -62,7 +63,8 @@ from understudy.errors import (
     UnknownAgent,
     error_from_dict,
 )
-from understudy.journal.shared import Hint, Place, Post, PostState
+from understudy.journal.chunks import CHUNKED
+from understudy.journal.shared import Hint, Place, Post, PostState, hint_of
 from understudy.journal.shared_store import SharedStore
 from understudy.loop_actors.future import Future, refuse
 from understudy.state.agent_state import AgentState
@@ -92,22 +94,16 @@ class Outgoing(Calls[AgentSlot]):
     it. `RefCall.phase` says where it is.
 
     Args:
-        services: of the runtime.
-        directory: of its agents.
-        store: what hosts share of its store.
+        directory: of the agents of the runtime.
+        shared: what hosts share of its store.
 
     """
 
-    def __init__(
-        self,
-        services: RuntimeServices[AgentSlot, Activation],
-        directory: Directory,
-        store: SharedStore,
-    ) -> None:
-        self._services = services
+    def __init__(self, directory: Directory, shared: SharedStore) -> None:
+        services = self._services = directory.services
         self._directory = directory
-        self._shared = store
-        self._incoming = Incoming(services, directory, store)
+        self._shared = shared
+        self._live = services.live = LiveEvents(directory, shared)
         self._numbers = itertools.count(1)
         self._lock = threading.RLock()
         """Guards what follows, and which calls are put here in which order."""
@@ -124,8 +120,7 @@ class Outgoing(Calls[AgentSlot]):
         self._looking: dict[str, ExitStack] = {}
         """Keeps what is read of the agents that have posted calls, by agent."""
         self._to_look_at: set[int] = set()
-        """The rows of which the owner has said that there is a reply."""
-        self._look_at_all = False
+        """The rows to look at after the next hint."""
         self._lookout = Lookout(
             "what became of calls",
             lambda: POLL if self._posted else None,
@@ -135,6 +130,7 @@ class Outgoing(Calls[AgentSlot]):
         self._beats = Lookout(
             "what other hosts have posted", lambda: jittered(BEAT), self._beat, services.start_task
         )
+        self._incoming = Incoming(directory, shared, self._beats.hint)
 
     def open(self) -> None:
         """Begin to look for what other hosts have posted."""
@@ -144,6 +140,7 @@ class Outgoing(Calls[AgentSlot]):
     def close(self) -> None:
         """Look for nothing any more. Calls that are posted stay so: their owners do them."""
         self._beats.close()
+        self._live.close()
 
     def abandon(self) -> None:
         """The runtime has stopped: give all callers what is known by now, or an error."""
@@ -237,21 +234,18 @@ class Outgoing(Calls[AgentSlot]):
             value = here.get()
         except RunAbandoned as error:
             self._refuse(call, error)
-        except (OwnedElsewhere, Fenced) as error:
+        except (OwnedElsewhere, Fenced, UnfitHost) as error:
             if error.agent_id not in (call.slot.id, "*"):
                 self._refuse(call, error)
                 return
             if isinstance(error, Fenced):
                 call.fences += 1
-            elif error.must_post:
+            elif isinstance(error, UnfitHost) or error.must_post:
                 call.not_here = error
             # Who waits for a run gets whatever error a later call meets, which the agent's next
             # owner refuses (test_a_run_that_goes_on_elsewhere_is_not_begun_again_by_a_later_call).
             in_doubt = isinstance(error, Fenced) or call.run_id is not None
             self._join(call.slot, [call], in_doubt=in_doubt)
-        except UnfitHost as error:
-            call.not_here = error
-            self._join(call.slot, [call], in_doubt=call.run_id is not None)
         except OtherRun as error:
             self._of_other_run(call, error)
         except Exception as error:
@@ -298,16 +292,17 @@ class Outgoing(Calls[AgentSlot]):
 
     # ------------------------------------------------------------------- the line of an agent
 
-    def _take_back(self, slot: AgentSlot, *, is_free: bool) -> None:
+    def _take_back(self, slot: AgentSlot, calls: list[RefCall], *, is_free: bool) -> None:
         """Have what this host has posted to an agent done by the host that can do it now.
 
         Args:
             slot: of the agent.
+            calls: that come behind it.
             is_free: whether no living host owns it: then also what its owner may have begun.
 
         """
         self._to_withdraw[slot.id] = is_free or self._to_withdraw.get(slot.id, False)
-        self._join(slot, [])
+        self._join(slot, calls)
 
     def _join(self, slot: AgentSlot, calls: list[RefCall], *, in_doubt: bool = False) -> None:
         """Have calls done by the host that can do them now, whichever it is."""
@@ -343,26 +338,25 @@ class Outgoing(Calls[AgentSlot]):
     async def _work_off(self, slot: AgentSlot) -> None:
         """Find out where the agent is, and have its calls done there, in their order."""
         line = self._lines[slot.id]
-        while self._lines.get(slot.id) is line:
-            if self._services.closing:
-                self._end_line(slot, runtime_stopped(slot.id))
-                return
-            # Hosts that asked together were refused together; two of them must not take in turn.
-            if fences := max((call.fences for call in line), default=0):
-                await asyncio.sleep(random.uniform(0, MOST_PAUSE) * fences)  # noqa: S311
-            with self._lock:
-                if not line and slot.id not in self._to_withdraw:
-                    del self._lines[slot.id]
-                    return
-            calls: list[RefCall] = []
-            try:
+        calls: list[RefCall] = []
+        try:
+            while self._lines.get(slot.id) is line:
+                calls.clear()
+                if self._services.closing:
+                    raise runtime_stopped(slot.id)
+                # Hosts that asked together were refused together: two must not take in turn.
+                if fences := max((call.fences for call in line), default=0):
+                    await asyncio.sleep(random.uniform(0, MOST_PAUSE) * fences)  # noqa: S311
+                with self._lock:
+                    if not line and slot.id not in self._to_withdraw:
+                        del self._lines[slot.id]
+                        return
                 await self._route(slot, line, calls)
-            except Exception as error:  # its callers must not wait for ever
-                if not isinstance(error, JournalFailed):
-                    logger.exception(
-                        "calls of agent %r cannot be done", slot.id, extra=log_extra(slot.id)
-                    )
-                self._end_line(slot, error, calls)
+        except Exception as error:  # its callers must not wait for ever
+            if not isinstance(error, (JournalFailed, pykka.ActorDeadError)):
+                extra = log_extra(slot.id)
+                logger.exception("calls of agent %r cannot be done", slot.id, extra=extra)
+            self._end_line(slot, error, calls)
 
     async def _route(self, slot: AgentSlot, line: list[RefCall], calls: list[RefCall]) -> None:
         """Have the calls of a line done, here or elsewhere; `calls` are those under way."""
@@ -395,10 +389,12 @@ class Outgoing(Calls[AgentSlot]):
             if slot.inbox:
                 self._services.check_inbox(slot)
         elif place is not None and place.host is None:
-            self._to_withdraw[slot.id] = True
-            self._join(slot, calls)
-        elif place is not None and calls:
-            await self._post_all(slot, place, calls)
+            self._take_back(slot, calls, is_free=True)
+        elif place is not None:
+            for first in range(0, len(calls), AT_ONCE):
+                if not await self._post(slot, place, calls[first : first + AT_ONCE]):
+                    self._join(slot, calls[first + AT_ONCE :])
+                    return
 
     async def _answer_known(self, slot: AgentSlot, line: list[RefCall]) -> None:
         """Answer the calls in doubt that are not to be made again.
@@ -408,11 +404,7 @@ class Outgoing(Calls[AgentSlot]):
         it has made itself.
         """
         in_doubt = list(filter(_is_in_doubt, line))
-        asks = any(
-            isinstance(call.message, RunRequest | CancelMessage | Resume | Decide)
-            for call in in_doubt
-        )
-        state = await latest_state(self._services.store, slot.id) if asks else None
+        state = await latest_state(self._services.store, slot.id) if in_doubt else None
         recorded: RecordedRuns | None = None
         for call in in_doubt:
             call.phase = CallPhase.LINE
@@ -474,18 +466,10 @@ class Outgoing(Calls[AgentSlot]):
 
     # ------------------------------------------------------------------- posting
 
-    async def _post_all(self, slot: AgentSlot, place: Place, calls: list[RefCall]) -> None:
-        """Have calls done by the host that owns their agent."""
-        for first in range(0, len(calls), AT_ONCE):
-            if not await self._post(slot, place, calls[first : first + AT_ONCE]):
-                self._join(slot, calls[first + AT_ONCE :])
-                return
-
     async def _post(self, slot: AgentSlot, place: Place, calls: list[RefCall]) -> bool:
         """Post calls; False if there was no owner to post to any more."""
         assert place.host is not None, "what has no owner is claimed"
-        posts: list[Post] = []
-        posted: list[RefCall] = []
+        posts: dict[RefCall, Post] = {}
         for call in calls:
             try:
                 message = await self._message_to_post(call)
@@ -497,25 +481,24 @@ class Outgoing(Calls[AgentSlot]):
             except Exception as error:  # told to its caller, before anything is kept
                 self._refuse(call, error)
                 continue
-            posts.append(Post(*row, nonce=self._services.new_id()))
-            posted.append(call)
+            posts[call] = Post(*row, nonce=self._services.new_id())
         if not posts:
             return True
-        ids = await self._shared.post(slot.id, place.incarnation, posts)
+        ids = await self._shared.post(slot.id, place.incarnation, list(posts.values()))
         if not ids:  # it has another owner by now
-            self._join(slot, posted)
+            self._join(slot, list(posts))
             return False
         if self._services.closing:
             # Their owner does them. It may be that no task looks for the replies any more
             # (test_a_call_on_its_way_to_another_host_is_told_at_once_that_its_runtime_stops).
-            for call in posted:
+            for call in posts:
                 self._refuse(call, runtime_stopped(slot.id))
             return True
         by_id = self._by_agent.setdefault(slot.id, {})
         if not by_id:  # who has posted runs looks for their outcomes, one after the other
             self._looking[slot.id] = ExitStack()
             self._looking[slot.id].enter_context(self._services.looks.looking(slot.id))
-        for id, call in zip(ids, posted, strict=True):
+        for id, call in zip(ids, posts, strict=True):
             call.phase = CallPhase.POSTED
             call.posted_at, call.epoch = self._services.loop.time(), place.epoch
             call.incarnation = place.incarnation
@@ -635,17 +618,12 @@ class Outgoing(Calls[AgentSlot]):
 
     def _look(self, id: int | None = None) -> None:
         """Look at a call that this host has posted, or at all of them, at once."""
-        if id is None:
-            self._look_at_all = True
-        else:
-            self._to_look_at.add(id)
+        self._to_look_at.update(self._posted if id is None else (id,))
         self._lookout.hint()
 
     async def _look_at_posted(self, is_hinted: bool) -> None:
         # A reply tells which call it is for: thousands are not read again for each of them.
-        looks_at_all = self._look_at_all or not is_hinted
-        ids = list(self._posted) if looks_at_all else [*self._to_look_at & self._posted.keys()]
-        self._look_at_all = False
+        ids = sorted(self._to_look_at & self._posted.keys()) if is_hinted else list(self._posted)
         self._to_look_at.clear()
         states = await self._shared.post_states(ids) if ids else {}
         replied = [id for id, state in states.items() if state.reply is not None]
@@ -660,18 +638,13 @@ class Outgoing(Calls[AgentSlot]):
                 self._take_reply(self._drop(id), from_json(state.reply))
             elif self._is_untold(call, state):
                 untold[call.slot.id] = id
-        if replied:
-            self._start(self._remove(replied))
+        if replied:  # else a later sweep removes them
+            what = "replies that were read are not removed yet"
+            self._start(unless_away(partial(self._shared.remove_posts, replied), what))
         # Who is told of one call reads all that are posted to its agent: told of each, as often
         # (test_the_owner_of_an_agent_is_told_again_once_for_all_that_is_posted_to_it).
         for id in untold.values():
             await self._shared.retell(id)
-
-    async def _remove(self, ids: list[int]) -> None:
-        try:
-            await self._shared.remove_posts(ids)
-        except JournalFailed as error:  # a later sweep removes them
-            logger.info("replies that were read are not removed yet: %s", text_of(error))
 
     def _is_untold(self, call: RefCall, state: PostState) -> bool:
         """Whether its owner may not have heard of a call.
@@ -680,9 +653,8 @@ class Outgoing(Calls[AgentSlot]):
         """
         age = self._services.loop.time() - call.posted_at
         is_late = age > PATIENCE
-        takes = state.is_takeable and not state.begun and is_late and _can_be_taken(call)
-        if state.is_free or takes:
-            self._take_back(call.slot, is_free=state.is_free)
+        if state.is_free or (state.is_takeable and is_late and _can_be_taken(call)):
+            self._take_back(call.slot, [], is_free=state.is_free)
             return False
         if not is_late and state.epoch == call.epoch:
             return False
@@ -692,36 +664,42 @@ class Outgoing(Calls[AgentSlot]):
     def _take_reply(self, call: RefCall, reply: dict[str, Any]) -> None:
         try:
             if "error" in reply:
-                error = error_from_dict(reply["error"])
-                if isinstance(error, OtherRun):
-                    self._of_other_run(call, error)
-                else:
-                    self._refuse(call, error)
-                return
+                raise error_from_dict(reply["error"])
             if call.expectation is not None:
                 call.expectation.is_met = True
             if "run" in reply or "message" in reply:
                 self._follow(call, reply.get("run"), reply.get("message"), reply.get("at"))
             else:
                 self._answer(call, value_of_reply(call.message, reply))
+        except OtherRun as error:
+            self._of_other_run(call, error)
         except Exception as error:
             self._refuse(call, error)
 
     # ------------------------------------------------------------------- telling
 
-    async def _beat(self, _: bool) -> None:
-        """Look for what no hint told, or what a hint that was lost should have told."""
-        self._incoming.collect()
-        await self._look_for_taken(filter(_has_waiters, self._directory.slots()))
+    async def _beat(self, is_hinted: bool) -> None:
+        """Read what was posted; now and then also what a hint that was lost should have told."""
+        await self._incoming.read(everything=not is_hinted)
+        if not is_hinted:
+            await self._look_for_taken(awaited=True)
+
+    def hear(self, text: str | None) -> None:
+        """Handle the notification of another host. None: some may have been lost."""
+        hint = None if text is None else hint_of(text)
+        if hint is not None and hint.kind in CHUNKED:
+            self._live.notified(hint)
+        elif text is None or hint is not None:
+            self.notified(hint)
 
     def notified(self, hint: Hint | None) -> None:
-        """Handle the notification of another host. None: some may have been lost."""
+        """Handle a hint. None: some may have been lost."""
         if self._services.closing:
             return
         if hint is None:
             self._incoming.collect()
             self._look()
-            self._start(self._look_for_taken(self._directory.slots()))
+            self._start(unless_away(self._look_for_taken, "which agents are taken is not known"))
         elif hint.kind == "taken":
             slot = self._directory.find(hint.agent_id)
             if slot is not None:
@@ -738,18 +716,14 @@ class Outgoing(Calls[AgentSlot]):
             # has gone on from (test_a_run_that_is_given_to_a_host_with_a_stale_copy_goes_on_there).
             slot = self._directory.get(hint.agent_id)
             if slot.drop_if_older(hint.number) or slot.activation is None:
-                self._start(continue_one(slot))
+                self._start(Recovering(Progress(), at_once=1).run([slot]))
 
-    async def _look_for_taken(self, slots: Iterable[AgentSlot]) -> None:
-        active = [slot for slot in slots if slot.activation is not None]
-        if not active:
-            return
-        try:
-            epochs = await self._shared.epochs([slot.id for slot in active])
-        except JournalFailed as error:  # it is away: the next beat looks again
-            logger.info("which agents are taken is not known: %s", text_of(error))
-            return
-        for slot in active:
+    async def _look_for_taken(self, *, awaited: bool = False) -> None:
+        """Drop the copies of agents that other hosts have taken; or of those that are awaited."""
+        slots = [slot for slot in self._directory.slots() if slot.activation is not None]
+        ids = [slot.id for slot in slots if slot.waits is not None or not awaited]
+        epochs = await self._shared.epochs(ids) if ids else {}
+        for slot in slots:
             if slot.id in epochs:
                 slot.drop_if_older(epochs[slot.id])
 
@@ -761,7 +735,3 @@ def _is_in_doubt(call: RefCall) -> bool:
 def _can_be_taken(call: RefCall) -> bool:
     """Whether a call can be taken from a living owner that has not done it."""
     return not (call.is_once_at_most or isinstance(call.message, Passivate))
-
-
-def _has_waiters(slot: AgentSlot) -> bool:
-    return slot.activation is not None and slot.waits is not None

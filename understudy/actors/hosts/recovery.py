@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TypeVar
 
 from tenacity import (
     AsyncRetrying,
@@ -23,7 +22,6 @@ from understudy.loop_actors.future import Future
 from understudy.outcomes import Outcome
 
 logger: logging.Logger = logging.getLogger(__name__)
-T = TypeVar("T")
 
 WHILE_AWAY = retry_if_exception_type((StoreUnavailable, Fenced))
 """Errors after which the store may have the agent for this runtime again."""
@@ -112,15 +110,14 @@ class Recovering:
 
         No caller waits for its run, who would have to be told that the store had cut it off.
         """
+        extra = log_extra(slot.id)
 
         def failed(state: RetryCallState) -> None:
             assert state.outcome is not None, "called after an attempt"
             error = state.outcome.exception()
             assert isinstance(error, Exception), "by which it failed"
             self._progress.failed(slot.id, error)
-            logger.warning(
-                "agent %r is not recovered yet: %s", slot.id, error, extra=log_extra(slot.id)
-            )
+            logger.warning("agent %r is not recovered yet: %s", slot.id, error, extra=extra)
 
         retry = AsyncRetrying(retry=WHILE_AWAY, wait=BACKOFF, before_sleep=failed)
         end: Outcome | Exception | None = None
@@ -128,18 +125,12 @@ class Recovering:
             end = await retry(self._attempt, slot, settled)
         except Exception as error:  # logged, and told: the others are recovered all the same
             if isinstance(error, OwnedElsewhere | UnfitHost):
-                logger.info("%s", error, extra=log_extra(slot.id))
+                logger.info("%s", error, extra=extra)
             elif settled.is_set():
-                logger.warning(
-                    "the run of agent %r, which was recovered, ended: %s",
-                    slot.id,
-                    error,
-                    extra=log_extra(slot.id),
-                )
+                what = "the run of agent %r, which was recovered, ended: %s"
+                logger.warning(what, slot.id, error, extra=extra)
             else:
-                logger.error(
-                    "agent %r was not recovered: %s", slot.id, error, extra=log_extra(slot.id)
-                )
+                logger.error("agent %r was not recovered: %s", slot.id, error, extra=extra)
             self._progress.settle(slot.id, error)
             end = error
         finally:
@@ -154,7 +145,7 @@ class Recovering:
     async def _attempt(self, slot: AgentSlot, settled: asyncio.Event) -> Outcome | None:
         """Activate it and wait for its outcome; a place is taken until its run makes progress."""
         outcome: Future[Outcome | None] = Future()
-        ended = asyncio.ensure_future(_result(outcome))
+        ended = asyncio.ensure_future(outcome)
         try:
             async with self._places:
                 progress = asyncio.Event()
@@ -176,12 +167,3 @@ class Recovering:
             return result
         finally:
             ended.cancel()
-
-
-async def continue_one(slot: AgentSlot) -> None:
-    """Continue one agent, and wait until its run makes progress or ends."""
-    await Recovering(Progress([slot.id]), at_once=1).run([slot])
-
-
-async def _result(outcome: Future[T]) -> T:
-    return await outcome

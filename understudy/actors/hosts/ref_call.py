@@ -63,12 +63,14 @@ class RefCall:
     def on_run(self, run_id: str) -> None:
         """Note which run it begins, or is for."""
         self.run_id = run_id
-        if self.slot.activation is not None:
-            self.incarnation = self.slot.activation.journal.owned.incarnation
+        self._note_incarnation()
 
     def on_queued(self) -> None:
         """Note that it waits in the queue of its agent."""
         self.is_queued = True
+        self._note_incarnation()
+
+    def _note_incarnation(self) -> None:
         if self.slot.activation is not None:
             self.incarnation = self.slot.activation.journal.owned.incarnation
 

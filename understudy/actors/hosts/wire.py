@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Mapping
 from functools import cache
-from typing import Any, NamedTuple, get_type_hints
+from typing import Any, get_type_hints
 
 from pydantic import Base64Bytes, TypeAdapter
 from typing_extensions import TypedDict
@@ -39,16 +39,6 @@ _HERE = frozenset(
 """The fields of messages that stay at their host."""
 _PLAIN: Mapping[str, Any] = {"decisions": Any, "blobs": dict[str, Base64Bytes]}
 """The types by which some fields go as JSON, where those of the message do not say it."""
-
-
-class PostedCall(NamedTuple):
-    """A call as its row says it."""
-
-    message: AgentMessage
-    expects: str | None
-    """The name of the definition that the agent must have for it; None: whichever it has."""
-    needs_deps: bool
-    """Whether the agent was spawned with deps where this is asked for."""
 
 
 @cache
@@ -107,7 +97,7 @@ def message_of(
     future: Future[Any],
     on_run: Callable[[str], None],
     on_queued: Callable[[], None],
-) -> PostedCall:
+) -> tuple[AgentMessage, str | None, bool]:
     """The call that a row says.
 
     Args:
@@ -116,13 +106,11 @@ def message_of(
         on_run: gets the id of the run that it begins, or is for.
         on_queued: called when it waits for its turn, and is recorded.
 
-    Raises:
-        UsageError: if a later version of this library has posted it.
+    Returns:
+        The call; the name of the definition that the agent must have for it, or None for whichever
+        it has; and whether the agent was spawned with deps where the call is asked for.
 
     """
-    if kind not in ROWS:
-        what = f"a call {kind!r} is not known to the version of this library that is there"
-        raise UsageError(what)
     message: Any = ROWS[kind].message
     data = _adapter(kind).validate_json(body)
     expects, needs_deps = data.pop("expects"), data.pop("needs_deps")
@@ -133,7 +121,7 @@ def message_of(
         here["on_retried"] = lambda _failed, run_id: on_run(run_id)
         del here["on_run"]  # of a run that is only released its caller is told when it is recorded
     data |= {name: here[name] for name in here.keys() & fields}
-    return PostedCall(message(**data), expects, needs_deps)
+    return message(**data), expects, needs_deps
 
 
 def reply_value(kind: str, value: object) -> Data:

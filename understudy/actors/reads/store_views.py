@@ -61,6 +61,10 @@ class StoreViews(ABC):
     """The error text of a call that was made in time and could not be answered any more."""
     _directory: Directory
     """The agents in memory, and the definitions. An observer has neither."""
+    _store: StoreReads
+    """The store that is read."""
+    _clock: Clock
+    """The clock by which the agents live."""
 
     # ------------------------------------------------------------------- looking
 
@@ -201,7 +205,7 @@ class StoreViews(ABC):
 
         async def count() -> dict[Status, int]:
             await self._ready()
-            found = dict(await self._store().count_agents())
+            found = dict(await self._store.count_agents())
             counts: dict[Status, int] = {status: found.pop(status.value, 0) for status in _STATUSES}
             for word in found:  # damaged: as the list shows these agents
                 async for stored in self._with_status(word):
@@ -218,7 +222,7 @@ class StoreViews(ABC):
         """
 
         async def now() -> datetime:
-            return self._clock().now()
+            return self._clock.now()
 
         return self._call(now)
 
@@ -228,12 +232,12 @@ class StoreViews(ABC):
         The future raises `UnknownAgent` if there is no such agent.
         """
         checked_id(id)
-        return self._call(lambda: export(self._store(), id))
+        return self._call(lambda: export(self._store, id))
 
     def _feed(self, after: str | None, start: Start) -> Feed:
         """The feed of the store."""
         self._running_loop()
-        store = self._store()
+        store = self._store
         return Feed(
             self._call,
             store.read_feed,
@@ -294,7 +298,7 @@ class StoreViews(ABC):
         async def read(after: str | None, limit: int) -> Page[T]:
             await self._ready()
             key = cursors.key(after, int, int)
-            found = await self._store().list_asks(
+            found = await self._store.list_asks(
                 query, None if key is None else (key[0], key[1]), limit + 1
             )
             page = Page[T]()
@@ -330,7 +334,7 @@ class StoreViews(ABC):
         self, query: AgentQuery, after: AgentKey | None, limit: int
     ) -> Sequence[StoredAgent]:
         """A page of the agents of the store, with agents that are only spawned here so far."""
-        found = await self._store().list_agents(query, after, limit)
+        found = await self._store.list_agents(query, after, limit)
         spawned = MemoryIndex()
         rows = (
             spawned_agent(slot.id, slot.agent.name)
@@ -348,7 +352,7 @@ class StoreViews(ABC):
         }
         # Without a filter, an agent that is not listed is not stored either: it is not looked up.
         if here and (query.status is not None or query.agent is not None):
-            for stored in await self._store().find_agents(here):
+            for stored in await self._store.find_agents(here):
                 del here[stored.agent_id]
         if not here:
             return found
@@ -367,14 +371,6 @@ class StoreViews(ABC):
     @abstractmethod
     def _running_loop(self) -> asyncio.AbstractEventLoop:
         """The loop that reads. Raises a `UsageError` if it does not run."""
-
-    @abstractmethod
-    def _store(self) -> StoreReads:
-        """The store that is read. Called while the loop runs."""
-
-    @abstractmethod
-    def _clock(self) -> Clock:
-        """The clock by which the agents live. Called while the loop runs."""
 
     def _versions(self) -> tuple[str, ...]:
         """The fingerprints of the definitions that are known here."""
