@@ -82,6 +82,21 @@ _ROW = (
 """The fields of an agent of the list: its page has more."""
 
 
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """The first rows of a list."""
+
+    rows: list[dict[str, Any]]
+    more: bool
+    """Whether there are others."""
+
+
+def first_rows(listed: Any, limit: int, **filters: Any) -> Listed:
+    """The first `limit` rows, and whether there are more: a list is never cut without a word."""
+    rows = list(every_row(listed, limit + 1, **filters))
+    return Listed(rows[:limit], len(rows) > limit)
+
+
 def every_row(listed: Any, limit: int | None, **filters: Any) -> Iterator[dict[str, Any]]:
     """The rows of all pages, or the first `limit` rows."""
     after: str | None = None

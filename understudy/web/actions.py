@@ -195,6 +195,8 @@ async def by_form(visit: Visit, name: str, form: Form) -> str:
             return "delete"
         case _ if name in VERBS and VERBS[name].plain:
             verb = VERBS[name]
+            if name == "settle" and not form.get("happened"):
+                raise refused(422, "UsageError", "Choose whether it has happened.")
             body = _checked(body_of(verb), form, *body_of(verb).model_fields)
             begins = (await _call(visit, verb, body)).get("done") is False
             return f"{name}-begun" if begins and f"{name}-begun" in SAID else name

@@ -7,6 +7,7 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from understudy._base.request_summary import ALONE, is_decided_alone
 from understudy.errors import (
     DecisionError,
     NotInterrupted,
@@ -16,7 +17,7 @@ from understudy.errors import (
 )
 from understudy.interrupts import Decision, decision_from_outside
 from understudy.login.problems import Problem, Refused, problem_of, refused
-from understudy.web.views.asks import story_of
+from understudy.web.views.asks import doubts_about, story_of
 from understudy.web.visit import Visit
 
 SAYS = {
@@ -202,15 +203,35 @@ async def bulk(visit: Visit) -> dict[str, Any]:
     return await take_all(visit, items, body.decision.decision(visit.user.name))
 
 
+async def _alone(visit: Visit) -> set[str]:
+    """The requests of the agent that are not decided with others. One without an agent has none."""
+    try:
+        state = await visit.state()
+    except UnknownAgent:
+        return set()
+    found = set()
+    for each in state.requests:
+        doubts = await doubts_about(visit, state, each) if each.doubts else []
+        if is_decided_alone({"kind": each.kind, "doubts": doubts}):
+            found.add(each.id)
+    return found
+
+
 async def take_all(
     visit: Visit, items: list[tuple[str, str, str]], decision: Decision
 ) -> dict[str, Any]:
     """Approve or reject each of these: agent, request, digest of what was shown."""
     visit.need("decide")
     results = []
+    alone: dict[str, set[str]] = {}
+    """By agent, the ids of the requests that are not decided with others."""
     for agent_id, request_id, digest in items:
         row: dict[str, Any] = {"agent_id": agent_id, "request_id": request_id}
         try:
+            if agent_id not in alone:
+                alone[agent_id] = await _alone(visit.about(agent_id))
+            if request_id in alone[agent_id]:
+                raise refused(409, "InDoubt", ALONE)
             taken = await take(visit, agent_id, {request_id: decision}, {request_id: digest})
             results.append(
                 {**row, "ok": True, "repeated": taken["repeated"], "detail": "Recorded."}

@@ -139,6 +139,11 @@ class EditForm:
         for inner in self.fields:
             yield from inner.all
 
+    @property
+    def is_touched(self) -> bool:
+        """Whether a person filled in something."""
+        return any(not each.is_group and each.is_touched for each in self.all)
+
     # ------------------------------------------------------------------- the fields
 
     def _properties(
@@ -471,8 +476,8 @@ def changed(form: Form, ask: str) -> Form:
 
     Args:
         form: the fields that were sent.
-        ask: `add:/lines`, `drop:/lines/2`, `give:/to` for an object that gets a value, or `none:/to`
-            for one that has none any more.
+        ask: `add:/lines`, `drop:/lines/2`, `give:/to` for an object that gets a value, or
+            `none:/to` for one that has none any more.
 
     """
     what, _, path = ask.partition(":")

@@ -32,6 +32,7 @@ LOOKS: dict[str, Look] = {
     "expired": "stopped",
     "cut": "stopped",
     "cut off": "stopped",
+    "in quarantine": "failed",
     "denied": "stopped",
     "suspended": "suspended",
 }
@@ -149,7 +150,14 @@ class _Reader:
                 key = (call, detail["name"])
                 if key in self.open_waits:
                     self._close(self.open_waits.pop(key), at, detail["how"])
-            case "paused" | "unpaused" | "released" | "quarantined" | "stop_requested":
+            case "quarantined":
+                self.marks.append(Mark("quarantined", "quarantined", at, entry.seq))
+                self._stop_in_quarantine(at)
+            case "released":
+                self.marks.append(Mark("released", "released", at, entry.seq))
+                for bar in self.open_runs.values():
+                    bar.end, bar.outcome = None, ""
+            case "paused" | "unpaused" | "stop_requested":
                 self.marks.append(Mark(entry.what, entry.what.replace("_", " "), at, entry.seq))
             case "model_asked":
                 self.marks.append(
@@ -161,6 +169,14 @@ class _Reader:
                 self._begin_attempt(entry, at)
             case _:
                 pass
+
+    def _stop_in_quarantine(self, at: datetime) -> None:
+        """Nothing of a run in quarantine goes on. Its runs do again when it is released."""
+        for bar in self.open_runs.values():
+            self._close(bar, at, "in quarantine")
+        for bar in self.open_calls.values():
+            self._close(bar, at, "cut off")
+        self.open_calls.clear()
 
     def _begin_attempt(self, entry: HistoryEntry, at: datetime) -> None:
         """An attempt after a crash, or at another host, is marked; one after an answer is not."""
