@@ -1420,3 +1420,32 @@ def test_resuming_leaves_the_given_state_alone(shop: Shop) -> None:
     before = outcome.state.to_dict()
     stage.resume(outcome, outcome.decide(approve(), reject(), respond(1)))
     assert outcome.state.to_dict() == before
+
+
+@tool(name="pay")
+def pay_at_once() -> str:
+    return "paid"
+
+
+def gated_payer() -> Agent:
+    model = by_turn(call("pay"), "done")
+    return Agent("a", model, tools=[pay_at_once], interrupt_on={"pay": True})
+
+
+@pytest.mark.parametrize("name", ["expiry", "check", "system", "library"])
+async def test_a_person_of_any_name_decides_and_is_not_taken_for_the_library(name: str) -> None:
+    """I14: a person who was named `expiry` left no trace, as if nobody had answered."""
+    agent = gated_payer()
+    asked = interrupted(await agent.execute("Go."))
+    end = await agent.resume(asked.state, {asked.requests[0].id: approve(by=name)})
+    (line,) = end.state.decisions
+    assert (line.decision.by, line.decision.expired) == (name, False)
+
+
+async def test_nobody_says_that_a_request_has_expired_but_the_library() -> None:
+    agent = gated_payer()
+    asked = interrupted(await agent.execute("Go."))
+    given: Any = {"type": "reject", "expired": True}
+    for decision in (given, Decision(type="reject", expired=True)):
+        with pytest.raises(DecisionError, match="`expired` is of the library"):
+            await agent.resume(asked.state, {asked.requests[0].id: decision})

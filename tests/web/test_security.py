@@ -28,10 +28,11 @@ from tests.support.web_site import (
     logged_in,
     only_request,
     refund,
+    rest,
     site_of,
 )
 from tests.support.web_stream import get
-from understudy import Runtime, Status, UsageError, call
+from understudy import Runtime, Status, UsageError, approve, call
 from understudy.middleware import Workspace
 from understudy.web import Auth, HideToken, TokenAuth, User, loopback_only, token_auth, ui
 
@@ -564,3 +565,54 @@ async def test_two_mounts_in_one_process_know_nothing_of_each_other() -> None:
             page = f"/proxy/deep/one/agents/in-one/requests/{row['id']}"
             answer = await client.post(page, data={"decision": "approve", "digest": row["digest"]})
             assert (answer.status_code, answer.headers["location"]) == (303, page)
+
+
+async def test_an_import_over_http_brings_no_decision_that_holds() -> None:
+    """I17: who may not decide put a decision of somebody else into an export, and the call ran."""
+    done = Done()
+    turns = [refund("17"), "ok", refund("18"), "ok"]
+    async with Runtime([desk(done, *turns)]) as runtime:
+        ref = await asked(runtime)
+        (pending,) = await soon(runtime.pending())
+        await soon(ref.resume({pending.request.id: approve(always=True, by="carol")}))
+        data = await soon(runtime.export("a1"))
+        admin = logged_in("mallory", frozenset({"read", "act", "admin"}))
+        async with site_of(runtime, auth=admin) as client:
+            deleted = await client.request("DELETE", "/api/agents/a1", json={"confirm": "a1"})
+            assert deleted.status_code == 200
+            body = {"data": data}
+            assert (await client.post("/api/import", json=body)).json() == {"id": "a1"}
+            about = (await client.get("/api/agents/a1")).json()
+            assert about["sticky"] == {}
+            await client.post("/api/agents/a1/messages", json={"text": "again"})
+            await rest(ref, Status.INTERRUPTED)
+            assert len(done.calls) == 1, "a person is asked again"
+            # Who imported it is said where what came with it is shown.
+            (row,) = (await client.get("/api/agents/a1/decisions")).json()["decisions"]
+            assert (row["by"], row["imported_by"]) == ("carol", "mallory")
+            earlier = f"/api/agents/a1/decisions?before={len(data['records'])}"
+            (row,) = (await client.get(earlier)).json()["decisions"]
+            assert row["imported_by"] == "mallory"
+            assert "as imported by mallory" in (await client.get("/agents/a1/decisions")).text
+            entries = (await client.get("/api/agents/a1/history")).json()["entries"]
+            assert [e["who"] for e in entries if e["what"] == "imported"] == ["mallory"]
+
+
+async def test_a_program_imports_decisions_and_those_of_another_id_are_shown_without_effect() -> (
+    None
+):
+    done = Done()
+    async with Runtime([desk(done, refund("17"), "ok")]) as runtime:
+        ref = await asked(runtime)
+        (pending,) = await soon(runtime.pending())
+        await soon(ref.resume({pending.request.id: approve(always=True, by="carol")}))
+        data = await soon(runtime.export("a1"))
+        await soon(runtime.import_(data, "a2"))
+        async with site_of(runtime) as client:
+            for id, holds in (("a1", True), ("a2", False)):
+                (sticky,) = (await client.get(f"/api/agents/{id}")).json()["sticky"].values()
+                assert (sticky["given_to"], sticky["holds"]) == ("a1", holds)
+                page = (await client.get(f"/agents/{id}")).text
+                assert ("without effect" in page) is not holds
+        with pytest.raises(UsageError, match="import_"):
+            runtime.import_(data, "a3", by=17)  # type: ignore[arg-type]

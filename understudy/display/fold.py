@@ -425,7 +425,8 @@ class Display:
             self._table.root,
             f"notice:{self._table.seq}",
             "notice",
-            f"Imported from {record.agent_id}: what was under way there is in doubt",
+            f"Imported from {record.agent_id}{'' if record.by is None else f' by {record.by}'}: "
+            "what was under way there is in doubt",
         )
         for row in list(self._table.by_id.values()):
             if row.kind == "request" and row.state == "pending":

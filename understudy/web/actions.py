@@ -140,7 +140,7 @@ async def import_(visit: Visit) -> dict[str, Any]:
     """Put an exported agent into this store."""
     visit.need("admin")
     body = await visit.body(ImportBody)
-    ref = await visit.wait(visit.runtime.import_(body.data, body.id))
+    ref = await visit.wait(visit.runtime.import_(body.data, body.id, by=visit.user.name))
     return {"id": ref.id}
 
 

@@ -67,9 +67,15 @@ async def export(store: StoreReads, agent_id: str) -> dict[str, Any]:
 
 
 async def import_(
-    store: Store, data: Mapping[str, Any], agent_id: str | None, clock: Clock
+    store: Store,
+    data: Mapping[str, Any],
+    agent_id: str | None,
+    clock: Clock,
+    by: str | None = None,
 ) -> tuple[str, datetime | None]:
     """Put an exported agent into a store, as a new incarnation. Returns its id, and when it is due.
+
+    Of a person's import (`by`) no decision holds: whoever has an export can change it.
 
     Raises:
         UsageError: if there is an agent of this id, or the data is not an export.
@@ -82,7 +88,9 @@ async def import_(
         name, before = str(data["agent"]), str(data["agent_id"])
         if data.get("message_runs"):
             records.append(MessagesArchived(runs=dict(data["message_runs"]), at=clock.now()))
-        imported = Imported(at=clock.now(), agent_id=before, incarnation=int(data["incarnation"]))
+        imported = Imported(
+            at=clock.now(), agent_id=before, incarnation=int(data["incarnation"]), by=by
+        )
         state = replay([*records, imported])  # checked before anything is written
         given = dict(data.get("blobs") or {}).items()
         blobs = {hash: b64decode(kept, validate=True) for hash, kept in given}

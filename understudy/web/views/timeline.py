@@ -11,7 +11,6 @@ from itertools import pairwise
 from typing import Any, Literal
 
 from understudy._base.points_in_time import time_text
-from understudy._base.request_timing import EXPIRY
 from understudy.costs import cost_of
 from understudy.history import HistoryEntry
 from understudy.models.prices import Prices
@@ -133,8 +132,8 @@ class _Reader:
             case "decision":
                 bar_or_none = self.open_asks.pop(detail["request_id"], None)
                 if bar_or_none is not None:
-                    who = "" if entry.who in (None, EXPIRY) else f" by {entry.who}"
-                    word = "expired" if entry.who == EXPIRY else detail["type"] + who
+                    who = "" if entry.who is None else f" by {entry.who}"
+                    word = "expired" if detail.get("expired") else detail["type"] + who
                     self._close(bar_or_none, at, word)
             case "withdrawn":
                 for request_id in detail["request_ids"]:
@@ -164,7 +163,9 @@ class _Reader:
                     Mark(entry.what, f"asked a model: {detail['key']}", at, entry.seq)
                 )
             case "imported":
-                self.marks.append(Mark("imported", "imported from elsewhere", at, entry.seq))
+                who = "" if entry.who is None else f" by {entry.who}"
+                label = f"imported from elsewhere{who}"
+                self.marks.append(Mark("imported", label, at, entry.seq))
             case "attempt_started":
                 self._begin_attempt(entry, at)
             case _:
