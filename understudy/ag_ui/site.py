@@ -13,6 +13,7 @@ from understudy.actors.verbs import VERBS
 from understudy.errors import UnderstudyError, UsageError
 from understudy.login import User
 from understudy.login.problems import refused
+from understudy.login.redaction import NO_REDACTION, Redaction
 from understudy.state.agent_state import AgentState
 
 SourceOf = Callable[[], Runtime]
@@ -32,6 +33,7 @@ class Site:
         agent_id_of: which agent a conversation of a user is.
         share_state: what clients see of its values.
         frontend_tools: the names of the tools that pages execute.
+        redaction: hides what users are not to see.
 
     """
 
@@ -40,6 +42,7 @@ class Site:
     agent_id_of: AgentIdOf
     share_state: ShareState = False
     frontend_tools: frozenset[str] = frozenset()
+    redaction: Redaction = NO_REDACTION
 
     def source(self) -> Runtime:
         """The runtime.

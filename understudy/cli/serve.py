@@ -61,6 +61,10 @@ AuthOption = Annotated[
     str | None,
     typer.Option("--auth", metavar="MODULE:ATTR", help="Who may do what, in place of a token."),
 ]
+RedactOption = Annotated[
+    str | None,
+    typer.Option("--redact", metavar="MODULE:ATTR", help="Hides values: as `redact=` of `ui`."),
+]
 OwnTokenOption = Annotated[
     str | None,
     typer.Option("--token", envvar="UNDERSTUDY_TOKEN", help="Instead of a new one."),
@@ -79,6 +83,7 @@ class Settings:
     auth: str | None = None
     read_only: bool = False
     allowed_hosts: tuple[str, ...] = ()
+    redact: str | None = None
 
 
 def serve(
@@ -92,6 +97,7 @@ def serve(
     read_only: ReadOnlyOption = False,
     auth: AuthOption = None,
     token: OwnTokenOption = None,
+    redact: RedactOption = None,
     json: JsonOption = False,
 ) -> None:
     """Run the agents of your program, with an inbox and an inspector in the browser."""
@@ -104,6 +110,7 @@ def serve(
         auth=auth,
         read_only=read_only,
         allowed_hosts=tuple(allow_host or ()),
+        redact=redact,
     )
     run_settings(settings, Output(json=json), browser=open, reload=reload)
 
@@ -313,6 +320,15 @@ def load_auth(target: str) -> Any:
     return found
 
 
+def load_redact(target: str | None) -> Any:
+    """The function that hides values; None hides none."""
+    found = None if target is None else load(target)
+    if target is not None and not callable(found):
+        what = f"--redact {target} must be a function of a path and a value"
+        refuse(USAGE, f"{what}, got {shown(found)}")
+    return found
+
+
 def new_app(settings: Settings, runtime: Callable[[], Runtime]) -> ASGIApp:
     """The pages."""
     from understudy.web import HideToken, TokenAuth, ui
@@ -320,7 +336,11 @@ def new_app(settings: Settings, runtime: Callable[[], Runtime]) -> ASGIApp:
     logging.getLogger("uvicorn.access").addFilter(HideToken())
     auth = TokenAuth(settings.token) if settings.auth is None else load_auth(settings.auth)
     app: ASGIApp = ui(
-        runtime, auth=auth, read_only=settings.read_only, allowed_hosts=settings.allowed_hosts
+        runtime,
+        auth=auth,
+        read_only=settings.read_only,
+        allowed_hosts=settings.allowed_hosts,
+        redact=load_redact(settings.redact),
     )
     return app
 

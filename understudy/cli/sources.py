@@ -197,7 +197,12 @@ class ApiSource(Source):
         return {name: found[name] for name in _ROW}
 
     def state(self, id: str) -> AgentState:
-        return AgentState.from_dict(self.api.get(agent_path(id, "/state"))["state"])
+        found = self.api.get(agent_path(id, "/state"))["state"]
+        try:
+            return AgentState.from_dict(found)
+        except (KeyError, TypeError, ValueError) as error:
+            detail = f"the server hides parts of {id!r} without which it cannot be shown here"
+            raise ApiProblem(403, {"error": "Hidden", "detail": detail}) from error
 
     def history(self, id: str, *, after: int, limit: int) -> dict[str, Any]:
         found: dict[str, Any] = self.api.get(agent_path(id, "/history"), after=after, limit=limit)

@@ -20,10 +20,10 @@ from understudy.errors import UsageError
 from understudy.login.guard import Guard
 from understudy.login.hosts import Hosts
 from understudy.login.problems import problem_of, wants_json
+from understudy.login.redaction import Redact, Redaction
 from understudy.login.users import Auth, checked_auth
 from understudy.web.api import api_routes
 from understudy.web.pages import page_routes, problem_page
-from understudy.web.redaction import Redact
 from understudy.web.visit import Site, Source, SourceOf
 
 STATIC = Path(__file__).with_name("static")
@@ -57,8 +57,10 @@ def ui(
         title: of the pages.
         redact: hides what is not to be seen. It gets where a value stands in an answer, such as
             `("requests", 0, "arguments", "iban")`, and the value, and returns what is shown in its
-            place. Pages and API ask it, an export does not. A request with hidden arguments can
-            be approved, and not edited by the form.
+            place: the same object, where it may be seen. A function of three arguments gets the
+            `User` as well. A request with hidden arguments can be approved, and not edited by the
+            form. An export, or the download of a file, is whole: who must not see all of it is
+            refused.
 
     Raises:
         UsageError: without `auth`, or for a wrong argument.
@@ -72,21 +74,21 @@ def ui(
     if not isinstance(title, str) or not title.strip():
         raise UsageError(f"ui(title=...) must be a text, got {shown(title)}")
     checked_flag(read_only, what="ui(read_only=...)")
-    if redact is not None and not callable(redact):
-        raise UsageError(f"ui(redact=...) takes a function, got {shown(redact)}")
     hosts = Hosts(allowed_hosts)
     site = Site(
         source_of=(lambda: runtime) if isinstance(runtime, (Runtime, Observer)) else runtime,
         read_only=read_only or isinstance(runtime, Observer),
         title=title,
-        redact=redact,
+        redaction=Redaction(redact, what="ui(redact=...)"),
     )
 
     async def on_error(request: Request, error: Exception) -> Response:
         problem = problem_of(error)
         headers = getattr(error, "headers", None)
         if wants_json(request.scope):
-            return JSONResponse(problem.to_dict(), problem.status, headers)
+            user, data = request.scope.get("understudy.user"), problem.to_dict()
+            seen = data if user is None else site.redaction.seen(user, data)
+            return JSONResponse(seen, problem.status, headers)
         return await problem_page(request, site, problem, headers)
 
     routes: list[BaseRoute] = [

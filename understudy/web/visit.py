@@ -21,9 +21,9 @@ from understudy.errors import UnderstudyError
 from understudy.interrupts import Request as AskedRequest
 from understudy.login.bodies import B, checked_as, media_type, read_body, read_json
 from understudy.login.problems import refused
+from understudy.login.redaction import Redaction
 from understudy.login.users import User
 from understudy.state.agent_state import AgentState
-from understudy.web.redaction import Redact, redacted
 
 T = TypeVar("T")
 
@@ -43,7 +43,7 @@ class Site:
     source_of: SourceOf
     read_only: bool
     title: str
-    redact: Redact | None = None
+    redaction: Redaction
 
     def source(self) -> Source:
         """The runtime, or the observer.
@@ -142,7 +142,11 @@ class Visit:
 
     def redacted(self, data: Any, *path: str | int) -> Any:
         """The data as the user may see it, at its path in an answer."""
-        return data if self.site.redact is None else redacted(self.site.redact, data, path)
+        return self.site.redaction.seen(self.user, data, *path)
+
+    def hides(self, data: Any, *path: str | int) -> bool:
+        """Whether some of the data is hidden from the user."""
+        return self.site.redaction.hides(self.user, data, *path)
 
     @property
     def ref(self) -> AgentRef:

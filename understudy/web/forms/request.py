@@ -10,13 +10,13 @@ from starlette.responses import RedirectResponse, Response
 from understudy.errors import DecisionError
 from understudy.interrupts import Decision
 from understudy.login.problems import Refused, refused
+from understudy.login.redaction import HIDDEN
 from understudy.tools.result import InvalidArguments
 from understudy.web.decide import take
 from understudy.web.forms.edit import ANSWER, AnswerForm, EditForm, changed
 from understudy.web.views.asks import request_page
 from understudy.web.visit import Form, Visit
 
-HIDDEN = "Some of its arguments are hidden here: it cannot be edited on this page."
 NOTHING = "Nothing is decided yet: press the button of a decision."
 ANY_OBJECT: dict[str, Any] = {}
 """The schema where the tool is not known here: one field for JSON."""
@@ -47,8 +47,7 @@ def form_values(
 def _hides_arguments(visit: Visit) -> bool:
     """Whether some of the arguments are not seen here: a form would put what is shown for them."""
     arguments = None if visit.shown is None else visit.shown.to_dict()["arguments"]
-    data = {"request": {"arguments": arguments}}
-    return bool(visit.redacted(data) != data)
+    return visit.hides({"request": {"arguments": arguments}})
 
 
 async def decide_by_form(visit: Visit) -> Response | tuple[int, str, dict[str, Any]]:

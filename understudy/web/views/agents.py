@@ -15,6 +15,7 @@ from understudy.actors import AgentInfo, Runtime, Status
 from understudy.actors.verbs import VERBS, Right
 from understudy.costs import costs_of
 from understudy.history import HistoryEntry, HistoryPage
+from understudy.login.problems import refused
 from understudy.models.prices import PUBLISHED, Prices
 from understudy.state.agent_state import AgentState
 from understudy.state.costs import NO_COST, Cost
@@ -161,8 +162,9 @@ async def decisions(visit: Visit) -> dict[str, Any]:
     """Who decided what, newest first, in pages."""
     found: list[dict[str, Any]] = []
     tools: dict[str, str | None] = {}
-    before: int | None = asked_before(visit)
-    imported_by = None if is_newest(visit) else await _imported_by(visit, before)
+    first = asked_before(visit)
+    imported_by = None if is_newest(visit) else await _imported_by(visit, first)
+    before: int | None = first
     looked = 0
     while before is not None and len(found) < DECISIONS and looked < MOST_LOOKED_THROUGH:
         page = await page_before(visit, before)
@@ -286,7 +288,16 @@ def prices_of(visit: Visit) -> Prices:
 async def export(visit: Visit) -> dict[str, Any]:
     """All records of the agent."""
     visit.need("admin", changes=False)
-    return await visit.wait(visit.source.export(visit.agent_id))
+    data = await visit.wait(visit.source.export(visit.agent_id))
+    # In a thread: the records of years would hold the loop.
+    if visit.site.redaction.is_on and await asyncio.to_thread(visit.hides, data):
+        raise refused(
+            403,
+            "NotAllowed",
+            "Some of it is hidden from you, and an export is whole: the application exports it, or "
+            "its `redact` shows all to you.",
+        )
+    return data
 
 
 async def overview(visit: Visit) -> dict[str, Any]:
