@@ -294,4 +294,10 @@ def _stream(
         async for item in writer.error(stops):
             yield ServerSentEvent(shown(item), sep=END)
 
-    return EventStream(events(), farewell=farewell, headers=headers)
+    return EventStream(
+        events(),
+        farewell=farewell,
+        headers=headers,
+        bound=conversation.site.streams,
+        user=conversation.user.name,
+    )

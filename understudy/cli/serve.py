@@ -61,6 +61,12 @@ AuthOption = Annotated[
     str | None,
     typer.Option("--auth", metavar="MODULE:ATTR", help="Who may do what, in place of a token."),
 ]
+ProxyOption = Annotated[
+    str | None,
+    typer.Option(
+        "--proxy", metavar="ADDRESS", help="Of your proxy: its X-Forwarded-For is believed."
+    ),
+]
 RedactOption = Annotated[
     str | None,
     typer.Option("--redact", metavar="MODULE:ATTR", help="Hides values: as `redact=` of `ui`."),
@@ -84,6 +90,7 @@ class Settings:
     read_only: bool = False
     allowed_hosts: tuple[str, ...] = ()
     redact: str | None = None
+    proxy: str | None = None
 
 
 def serve(
@@ -98,6 +105,7 @@ def serve(
     auth: AuthOption = None,
     token: OwnTokenOption = None,
     redact: RedactOption = None,
+    proxy: ProxyOption = None,
     json: JsonOption = False,
 ) -> None:
     """Run the agents of your program, with an inbox and an inspector in the browser."""
@@ -111,6 +119,7 @@ def serve(
         read_only=read_only,
         allowed_hosts=tuple(allow_host or ()),
         redact=redact,
+        proxy=proxy,
     )
     run_settings(settings, Output(json=json), browser=open, reload=reload)
 
@@ -179,7 +188,7 @@ async def serve_runtime(
         browser: open one.
 
     """
-    server = quiet_server(new_app(settings, lambda: runtime))
+    server = quiet_server(new_app(settings, lambda: runtime), settings.proxy)
     async with runtime:
         await runtime.recover()
         with _announced(settings, name, listener.getsockname()[1]) as url:
@@ -187,7 +196,22 @@ async def serve_runtime(
             await server.serve(sockets=[listener])
 
 
-def quiet_server(app: ASGIApp) -> uvicorn.Server:
+def server_options(proxy: str | None) -> dict[str, Any]:
+    """How uvicorn serves.
+
+    Nobody says by `X-Forwarded-For` that they are somebody else, but a proxy of this address: by
+    default uvicorn believes whoever connects from this machine.
+    """
+    return {
+        "log_level": "warning",
+        "access_log": False,
+        "timeout_graceful_shutdown": 5,
+        "proxy_headers": proxy is not None,
+        "forwarded_allow_ips": proxy or "",
+    }
+
+
+def quiet_server(app: ASGIApp, proxy: str | None = None) -> uvicorn.Server:
     """A server on this loop. SIGINT and SIGTERM end it, so that the runtime ends in peace."""
     import uvicorn
 
@@ -198,9 +222,10 @@ def quiet_server(app: ASGIApp) -> uvicorn.Server:
         def capture_signals(self) -> Any:
             yield
 
-    config = uvicorn.Config(
-        app, log_level="warning", access_log=False, timeout_graceful_shutdown=5, lifespan="off"
-    )
+    from understudy.cli.slow_clients import timed_protocol
+
+    protocol = timed_protocol()
+    config = uvicorn.Config(app, lifespan="off", http=protocol, **server_options(proxy))
     server = UvicornServer(config)
 
     loop = asyncio.get_running_loop()
@@ -229,11 +254,17 @@ def url_of(host: str, port: int) -> str:
 
 def tell(settings: Settings, url: str, out: Output, *, browser: bool) -> None:
     """Say where the pages are."""
-    page = f"{url}/" + (f"?token={settings.token}" if settings.token is not None else "")
+    page = f"{url}/"
+    if settings.token is not None:
+        from understudy.login import TokenAuth
+
+        page = TokenAuth(settings.token).login_url(page)
     if out.is_data:
         out.document({"url": url, "token": settings.token, "page": page, "pid": os.getpid()})
     else:
         note(f"agents are served at\n\n    {page}\n\nCtrl-C ends it.")
+        if settings.token is not None:
+            note(f"The link works once. After that the page asks for the token: {settings.token}")
     if browser:
         webbrowser.open(page)
 
@@ -359,9 +390,7 @@ def _serve_reloading(settings: Settings, out: Output, *, browser: bool) -> None:
         reload=True,
         host=settings.host,
         port=settings.port,
-        log_level="warning",
-        access_log=False,
-        timeout_graceful_shutdown=5,
+        **server_options(settings.proxy),
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 from typing import Any, TypeVar
@@ -13,6 +14,8 @@ from understudy.login.problems import refused
 
 MAX_BODY = 8 * 1024 * 1024
 """Bytes of a request: a form of arguments of 1 MB, encoded, fits."""
+SECONDS = 60.0
+"""Seconds in which a body has to come."""
 B = TypeVar("B", bound=BaseModel)
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 
@@ -21,7 +24,7 @@ async def read_body(request: Request) -> bytes:
     """The body.
 
     Raises:
-        Refused: if it has more than `MAX_BODY` bytes.
+        Refused: if it has more than `MAX_BODY` bytes, or does not come in `SECONDS`.
 
     """
     declared = request.headers.get("content-length", "0")
@@ -29,11 +32,15 @@ async def read_body(request: Request) -> bytes:
         raise _too_large()
     chunks: list[bytes] = []
     size = 0
-    async for chunk in request.stream():
-        size += len(chunk)
-        if size > MAX_BODY:
-            raise _too_large()
-        chunks.append(chunk)
+    try:
+        async with asyncio.timeout(SECONDS):
+            async for chunk in request.stream():
+                size += len(chunk)
+                if size > MAX_BODY:
+                    raise _too_large()
+                chunks.append(chunk)
+    except TimeoutError as error:
+        raise refused(408, "TooSlow", f"The body did not come in {SECONDS:.0f} seconds.") from error
     return b"".join(chunks)
 
 

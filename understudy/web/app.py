@@ -21,6 +21,7 @@ from understudy.login.guard import Guard
 from understudy.login.hosts import Hosts
 from understudy.login.problems import problem_of, wants_json
 from understudy.login.redaction import Redact, Redaction
+from understudy.login.tokens import TokenAuth
 from understudy.login.users import Auth, checked_auth
 from understudy.web.api import api_routes
 from understudy.web.pages import page_routes, problem_page
@@ -80,6 +81,7 @@ def ui(
         read_only=read_only or isinstance(runtime, Observer),
         title=title,
         redaction=Redaction(redact, what="ui(redact=...)"),
+        log_out=auth.log_out if isinstance(auth, TokenAuth) else None,
     )
 
     async def on_error(request: Request, error: Exception) -> Response:
@@ -91,11 +93,17 @@ def ui(
             return JSONResponse(seen, problem.status, headers)
         return await problem_page(request, site, problem, headers)
 
+    async def log_out(request: Request) -> Response:
+        assert site.log_out is not None, "else there is no such route"
+        return site.log_out(request)
+
     routes: list[BaseRoute] = [
         Route("/static/{path:path}", static_file, methods=["GET"]),
         *api_routes(site),
         *page_routes(site),
     ]
+    if site.log_out is not None:
+        routes.append(Route("/logout", log_out, methods=["POST"]))
     app = Router(routes)
     return Guard(_Caught(app, on_error), auth, hosts)
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from copy import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, TypeVar
 from urllib.parse import parse_qsl, quote
 
 from starlette.requests import Request
+from starlette.responses import Response
 
 from understudy._base.json_values import shown
 from understudy.actors import AgentRef, Observer, Runtime
@@ -20,6 +21,7 @@ from understudy.display import Row
 from understudy.errors import UnderstudyError
 from understudy.interrupts import Request as AskedRequest
 from understudy.login.bodies import B, checked_as, media_type, read_body, read_json
+from understudy.login.event_stream import StreamBound
 from understudy.login.problems import refused
 from understudy.login.redaction import Redaction
 from understudy.login.users import User
@@ -44,6 +46,9 @@ class Site:
     read_only: bool
     title: str
     redaction: Redaction
+    log_out: Callable[[Request], Response] | None = None
+    """Ends the session of a request; None where the pages do not know how."""
+    streams: StreamBound = field(default_factory=StreamBound)
 
     def source(self) -> Source:
         """The runtime, or the observer.
