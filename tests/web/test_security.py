@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import html.parser
+import json
 import logging
 import re
 import secrets
@@ -430,7 +431,7 @@ async def test_what_is_too_large_is_refused() -> None:
             many = "&".join(f"f{n}=1" for n in range(30_000))
             form = {"content-type": "application/x-www-form-urlencoded"}
             assert (await client.post("/bulk", content=many, headers=form)).status_code == 400
-            deep = b'{"text": ' + b"[" * 100_000 + b"}"
+            deep = b'{"text": ' + b"[" * 90_000 + b"}"
             answer = await client.post(
                 "/api/agents/a1/messages",
                 content=deep,
@@ -846,3 +847,89 @@ async def test_a_program_imports_decisions_and_those_of_another_id_are_shown_wit
                 assert ("without effect" in page) is not holds
         with pytest.raises(UsageError, match="import_"):
             runtime.import_(data, "a3", by=17)  # type: ignore[arg-type]
+
+
+# ------------------------------------------------------------- what no page expects
+
+
+ODD_SEGMENTS = ("%00", "%00.css", "a" * 9000, "a" * 9000 + ".css", "%2e%2e", "%2e%2e%2fapp.py",
+                "~", "%F0%9F%92%A9", "a%0d%0ab", "con", "\u202e")  # fmt: skip
+
+
+@pytest.mark.slow
+async def test_no_name_in_a_path_or_a_query_is_a_failure_of_the_server() -> None:
+    """`/static/%00.css` was answered by 500: the name became a path of the disk."""
+    async with Runtime([desk(Done(), refund())], feed=True) as runtime:
+        await asked(runtime)
+        async with site_of(runtime) as client:
+            queries = ("prefix", "after", "status", "agent", "tool", "kind", "path", "before",
+                       "version", "order", "page", "limit", "wait")  # fmt: skip
+            for odd in ODD_SEGMENTS:
+                paths = [f"/{odd}", f"/static/{odd}", f"/static/vendor/{odd}", f"/api/{odd}",
+                         f"/agents/{odd}", f"/api/agents/{odd}", f"/agents/a1/{odd}",
+                         f"/agents/a1/requests/{odd}",
+                         f"/api/agents/a1/requests/{odd}"]  # fmt: skip
+                for path in ("/api/agents", "/api/pending", "/api/doubts", "/api/agents/a1/file",
+                             "/api/agents/a1/history", "/agents/a1/timeline"):  # fmt: skip
+                    paths += [f"{path}?{name}={odd}" for name in queries]
+                for path in paths:
+                    assert (await client.get(path)).status_code < 500, path[:80]
+
+
+@pytest.mark.parametrize(
+    "host",
+    ["localhost:abc", "localhost:99999", "127.0.0.1:80:80", "localhost:", "localhost:-1",
+     "[::1]x", "[::1", "::1", "[v1.x]", "user@localhost", "localhost/a", "local%68ost", "a,b"],
+)  # fmt: skip
+async def test_a_malformed_host_is_not_answered(host: str) -> None:
+    async with Runtime() as runtime, site_of(runtime) as client:
+        for path in ("/api", "/static/style.css"):
+            assert (await client.get(path, headers={"host": host})).status_code == 421
+        two = [("host", "localhost"), ("host", "evil.example"), ("sec-fetch-site", "same-origin")]
+        assert (await client.request("GET", "/api", headers=two)).status_code == 421
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda data: json.loads(re.sub(r"(:\d\d\.\d+)(Z|\+00:00)", r"\1", json.dumps(data))),
+        lambda data: {**data, "agent": "a\0b"},
+        lambda data: {**data, "agent": ""},
+        lambda data: {**data, "agent": 7},
+        lambda data: {**data, "incarnation": -1},
+        lambda data: {**data, "incarnation": 10**30},
+        lambda data: {**data, "incarnation": True},
+        lambda data: {**data, "message_runs": {"m1": 1}},
+        lambda data: {**data, "records": [{**data["records"][0], "at": "soon"}]},
+        lambda data: {**data, "records": [[]]},
+        lambda data: {**data, "blobs": {"x": "!"}},
+    ],
+)
+async def test_an_export_that_is_damaged_is_a_mistake_of_who_sends_it(
+    change: Callable[[Any], Any],
+) -> None:
+    """A time without a zone was a store that does not answer, or failed whenever it was read."""
+    async with Runtime([desk(Done(), refund())]) as runtime:
+        await asked(runtime)
+        data = change(json.loads(json.dumps(await soon(runtime.export("a1")))))
+        async with site_of(runtime) as client:
+            answer = await client.post("/api/import", json={"data": data, "id": "a2"})
+            assert (answer.status_code, answer.json()["error"]) == (400, "UsageError")
+            assert (await client.get("/api/agents/a2")).status_code == 404
+
+
+async def test_a_body_of_very_many_values_is_refused_before_it_is_read() -> None:
+    """220,000 decisions held the loop for two seconds."""
+    async with Runtime([desk(Done(), refund())]) as runtime:
+        await asked(runtime)
+        async with site_of(runtime) as client:
+            kind = {"content-type": "application/json"}
+            for count, path in ((220_000, "decisions"), (20_000, "decisions")):
+                many = {f"k{number}": {} for number in range(count)}
+                body = json.dumps({"decisions": many, "expect": {}})
+                answer = await client.post(f"/api/agents/a1/{path}", content=body, headers=kind)
+                assert (answer.status_code, answer.json()["error"]) == (413, "TooLarge")
+            # What stands in a text is no value.
+            code = {"text": '{[,\\"' * 60_000}
+            sent = await client.post("/api/agents/a1/messages", json=code)
+            assert sent.status_code == 200

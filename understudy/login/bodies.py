@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+from itertools import islice
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
@@ -14,6 +15,12 @@ from understudy.login.problems import refused
 
 MAX_BODY = 8 * 1024 * 1024
 """Bytes of a request: a form of arguments of 1 MB, encoded, fits."""
+MAX_PARTS = 100_000
+"""Objects, lists and items of a body."""
+_PART = re.compile(r'[{\[,]|"[^"\\]*(?:\\.[^"\\]*)*"')
+"""What begins a value; or a text, in which nothing does."""
+MAX_ITEMS = 10_000
+"""Items of a list or an object in a body, where it is not within another one."""
 SECONDS = 60.0
 """Seconds in which a body has to come."""
 B = TypeVar("B", bound=BaseModel)
@@ -44,17 +51,24 @@ async def read_body(request: Request) -> bytes:
     return b"".join(chunks)
 
 
-async def read_json(request: Request) -> Any:
+async def read_json(request: Request, *, most: int = MAX_PARTS) -> Any:
     """The body as JSON. A page of another site could send a form, or plain text.
 
+    Args:
+        request: whose body it is.
+        most: objects, lists and items in it: to read millions of them takes seconds, in which the
+            loop does nothing else.
+
     Raises:
-        Refused: if it is none, or says that it is something else.
+        Refused: if it is none, says that it is something else, or has more parts.
 
     """
     if media_type(request) != "application/json":
         raise refused(415, "NotJson", "Send JSON, with `Content-Type: application/json`.")
     try:
         text = (await read_body(request)).decode()
+        if _has_more_parts(text, most):
+            raise refused(413, "TooLarge", f"At most {most:,} values can be sent at once.")
         found = json.loads(text, parse_constant=_no_constant)
         if _SURROGATE.search(text):
             json.dumps(found, ensure_ascii=False).encode()
@@ -74,6 +88,10 @@ def checked_as(model: type[B], body: Any) -> B:
         Refused: if it is none: with the place and the reason of the first fault.
 
     """
+    for name, items in body.items() if isinstance(body, dict) else ():
+        # Before it is validated: that takes seconds, and tells of each wrong item.
+        if isinstance(items, (dict, list)) and len(items) > MAX_ITEMS:
+            raise refused(413, "TooLarge", f"{name}: at most {MAX_ITEMS:,} can be sent at once.")
     try:
         return model.model_validate(body)
     except RecursionError as error:
@@ -82,6 +100,13 @@ def checked_as(model: type[B], body: Any) -> B:
         first = error.errors(include_url=False, include_input=False, include_context=False)[0]
         where = ".".join(map(str, first["loc"])) or "the body"
         raise refused(400, "UsageError", f"{where}: {first['msg']}") from error
+
+
+def _has_more_parts(text: str, most: int) -> bool:
+    if sum(map(text.count, "{[,")) <= most:
+        return False
+    parts = (each for each in _PART.finditer(text) if each[0][0] != '"')
+    return next(islice(parts, most, None), None) is not None
 
 
 def media_type(request: Request) -> str:

@@ -18,6 +18,8 @@ from understudy.web.views import schedules
 from understudy.web.views.agents import actions_of
 from understudy.web.visit import SECONDS, Form, Visit
 
+IMPORTED = 5_000_000
+"""Values in an export: whoever may import holds the loop for some seconds."""
 ANSWER_SECONDS = 1.0
 """How long an action waits for what comes of it; after that it has begun."""
 
@@ -139,7 +141,7 @@ async def _delete(visit: Visit, body: DeleteBody) -> dict[str, Any]:
 async def import_(visit: Visit) -> dict[str, Any]:
     """Put an exported agent into this store."""
     visit.need("admin")
-    body = await visit.body(ImportBody)
+    body = await visit.body(ImportBody, most=IMPORTED)
     ref = await visit.wait(visit.runtime.import_(body.data, body.id, by=visit.user.name))
     return {"id": ref.id}
 

@@ -147,10 +147,20 @@ def static_version() -> str:
     return found.hexdigest()[:12]
 
 
+@cache
+def _static_files() -> dict[str, Path]:
+    """The files of ours, by their paths: what is asked for never becomes a path of the disk."""
+    return {
+        path.relative_to(STATIC).as_posix(): path
+        for path in STATIC.rglob("*")
+        if path.suffix in MEDIA and path.is_file()
+    }
+
+
 async def static_file(request: Request) -> Response:
     """A file of ours."""
-    path = STATIC / request.path_params["path"]
-    if path.suffix not in MEDIA or STATIC not in path.resolve().parents or not path.is_file():
+    path = _static_files().get(request.path_params["path"])
+    if path is None:
         raise HTTPException(404)
     is_named = request.query_params.get("v") == static_version()
     kept = "public, max-age=31536000, immutable" if is_named else "no-cache"

@@ -20,7 +20,7 @@ from understudy.actors.verbs import Right
 from understudy.display import Row
 from understudy.errors import UnderstudyError
 from understudy.interrupts import Request as AskedRequest
-from understudy.login.bodies import B, checked_as, media_type, read_body, read_json
+from understudy.login.bodies import MAX_PARTS, B, checked_as, media_type, read_body, read_json
 from understudy.login.event_stream import StreamBound
 from understudy.login.problems import refused
 from understudy.login.redaction import Redaction
@@ -175,13 +175,9 @@ class Visit:
         """The rows of a page that the query asks for."""
         return self.number("limit", default, least=1, most=MAX_LIMIT)
 
-    async def body(self, model: type[B]) -> B:
-        """The JSON body as this model."""
-        return checked_as(model, await self.json())
-
-    async def json(self) -> Any:
-        """The body as JSON."""
-        return await read_json(self.request)
+    async def body(self, model: type[B], *, most: int = MAX_PARTS) -> B:
+        """The JSON body as this model, with so many parts."""
+        return checked_as(model, await read_json(self.request, most=most))
 
     async def form(self) -> Form:
         """The body as the fields of a form."""
