@@ -251,7 +251,8 @@ class Request:
     fingerprint: str
     """Of the tool's name, schema and version at the time of the request."""
     digest: str
-    """Of everything that a decision holds for: agent, run, call, tool and arguments."""
+    """Of everything that a decision holds for: agent, run, call, tool and arguments; and what is
+    shown besides: `kind`, `display`, `payload`, `allowed` and `schema`."""
     source: str = ""
     """The middleware that made the request."""
     doubts: tuple[DoubtfulCall, ...] = ()

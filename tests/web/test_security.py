@@ -925,7 +925,7 @@ async def test_a_body_of_very_many_values_is_refused_before_it_is_read() -> None
         async with site_of(runtime) as client:
             kind = {"content-type": "application/json"}
             for count, path in ((220_000, "decisions"), (20_000, "decisions")):
-                many = {f"k{number}": {} for number in range(count)}
+                many: dict[str, Any] = {f"k{number}": {} for number in range(count)}
                 body = json.dumps({"decisions": many, "expect": {}})
                 answer = await client.post(f"/api/agents/a1/{path}", content=body, headers=kind)
                 assert (answer.status_code, answer.json()["error"]) == (413, "TooLarge")
