@@ -22,6 +22,7 @@ from understudy.cli.serve import (
     HostOption,
     OwnTokenOption,
     PortOption,
+    ProxyOption,
     ReadOnlyOption,
     RedactOption,
     Settings,
@@ -54,6 +55,7 @@ def mcp(
     auth: AuthOption = None,
     token: OwnTokenOption = None,
     redact: RedactOption = None,
+    proxy: ProxyOption = None,
     json: JsonOption = False,
 ) -> None:
     """Run the agents of your program, with an MCP server for other programs."""
@@ -80,6 +82,7 @@ def mcp(
         read_only=read_only,
         allowed_hosts=tuple(allow_host or ()),
         redact=redact,
+        proxy=proxy,
     )
     runtime, _ = load_runtime(settings)
     if not http:
@@ -139,7 +142,7 @@ def _new_app(settings: Settings, runtime: Runtime, *, decisions: bool) -> Starle
 async def _over_http(
     settings: Settings, runtime: Runtime, app: Any, listener: socket.socket, out: Output
 ) -> None:
-    server = quiet_server(app)
+    server = quiet_server(app, settings.proxy)
     async with runtime, app.router.lifespan_context(app):
         await runtime.recover()
         url = f"{url_of(settings.host, listener.getsockname()[1])}/mcp"
