@@ -12,7 +12,22 @@ TYPES := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/understudy/types.tar
 # What takes minutes is cut off by itself, later than a test is.
 LONG := --timeout 3600 -o faulthandler_timeout=3700
 
-.PHONY: demo demo-web test test-slow test-faults test-ray test-fast test-browser test-node test-installs pictures docs docs-serve check lint types bench bench-durable bench-actors chaos soak suspensions mutate local clean
+.PHONY: demo demo-web sbom constraints test test-slow test-faults test-ray test-fast test-browser test-node test-installs pictures docs docs-serve check lint types bench bench-durable bench-actors chaos soak suspensions mutate local clean
+
+sbom: $(VENV)/.supply  ## what is in the image, as CycloneDX: support-desk.cdx.json
+	$(BIN)/cyclonedx-py requirements --pyproject pyproject.toml --mc-type application \
+	  --output-reproducible --output-file support-desk.cdx.json deploy/constraints.txt
+
+# By the Python of the image: what is needed depends on it. PINS=/path/to/python3.13/venv/bin
+PINS ?= $(BIN)
+PIN := pip-compile --quiet --upgrade --generate-hashes --strip-extras --allow-unsafe --no-header \
+  --no-annotate --no-emit-index-url --no-emit-trusted-host --no-emit-options
+constraints: $(VENV)/.supply  ## pins what is in the image anew, with hashes
+	@$(PINS)/python -c 'import sys; sys.exit(sys.version_info[:2] != (3, 13) and "the image has Python 3.13: make constraints PINS=.../bin")'
+	@set -e; for name in constraints build-constraints; do sed -n 1p deploy/$$name.txt > deploy/$$name.new; done; \
+	echo 'fastapi>=0.110' | $(PINS)/$(PIN) --extra web --extra postgres -o - - pyproject.toml >> deploy/constraints.new; \
+	echo 'hatchling>=1.25' | $(PINS)/$(PIN) -o - - >> deploy/build-constraints.new; \
+	for name in constraints build-constraints; do mv deploy/$$name.new deploy/$$name.txt; done
 
 demo: $(VENV)/.ready  ## the support desk in the terminal
 	@if [ "$$MODEL" = "local" ]; then $(MAKE) --no-print-directory local 2>/dev/null || true; fi
@@ -105,6 +120,11 @@ $(VENV)/.ready: pyproject.toml
 $(VENV)/.ray: $(VENV)/.ready
 	@echo "Installing Ray (80 MB)."
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[ray]'
+	@touch $@
+
+$(VENV)/.supply: $(VENV)/.ready
+	@echo "Installing what pins packages and lists them."
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[supply]'
 	@touch $@
 
 # The browser is Debian's; Playwright's own would come from a place of its own.

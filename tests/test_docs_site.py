@@ -78,7 +78,7 @@ def test_no_page_has_two_headings_of_one_name_to_which_a_link_leads() -> None:
 def test_the_page_of_installation_names_each_extra_for_users() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     extras = set(project["optional-dependencies"]) - {
-        *("bench", "browser", "demo", "dev", "docs", "local", "release")
+        *("bench", "browser", "demo", "dev", "docs", "local", "release", "supply")
     }
     page = (ROOT / "docs" / "install.md").read_text(encoding="utf-8")
     section = page.partition("## Extras")[2].partition("\n## ")[0]

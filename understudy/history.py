@@ -467,7 +467,7 @@ def _simple(record: r.Record) -> Iterator[tuple[What, dict[str, Any]]]:
         case r.AgentCreated():
             yield "agent_created", {"detail": {"values": record.values}}
         case r.Imported():
-            yield "imported", {"detail": {"from": record.agent_id}}
+            yield "imported", {"who": record.by, "detail": {"from": record.agent_id}}
         case r.StatusNoted():
             yield "status", {"detail": {"status": record.status}}
         case r.ValuesMerged():

@@ -20,7 +20,6 @@ from understudy._base.json_schema import fault_text, faults_of, json_schema_of
 from understudy._base.json_values import checked_json, checked_text, digest, shown, storable_text
 from understudy._base.points_in_time import checked_time
 from understudy._base.request_timing import (
-    OWN_NAMES,
     Escalation,
     OnExpiry,
     RequestTiming,
@@ -77,6 +76,8 @@ class Decision:
     completed: dict[str, Any] | None = None
     """For `edit`, once it is recorded: all arguments of the call, with the values of defaults that
     the edit left out. None where it left out nothing."""
+    expired: bool = False
+    """Nobody decided in time, which counts as a rejection. The library says so, and nobody else."""
 
     @property
     def edited(self) -> dict[str, Any] | None:
@@ -250,7 +251,8 @@ class Request:
     fingerprint: str
     """Of the tool's name, schema and version at the time of the request."""
     digest: str
-    """Of everything that a decision holds for: agent, run, call, tool and arguments."""
+    """Of everything that a decision holds for: agent, run, call, tool and arguments; and what is
+    shown besides: `kind`, `display`, `payload`, `allowed` and `schema`."""
     source: str = ""
     """The middleware that made the request."""
     doubts: tuple[DoubtfulCall, ...] = ()
@@ -563,10 +565,9 @@ def checked_decision(request: Request, decision: object) -> Decision:
             raise DecisionError(
                 f"{where}: `{name}` must be text, got {shown(text)}", request_id=request.id
             )
-    if decision.by in OWN_NAMES:
+    if decision.expired is not False:
         raise DecisionError(
-            f"{where}: `by` must name who decided, and {decision.by!r} stands for the library: "
-            f"{', '.join(sorted(OWN_NAMES))} are no names of persons",
+            f"{where}: `expired` is of the library: a person rejects by reject(message)",
             request_id=request.id,
         )
     if (decision.type == "edit") is not (decision.arguments is not None):

@@ -103,4 +103,4 @@ def test_a_rejection_by_expiry_leaves_the_other_requests_pending() -> None:
     assert again.requests == outcome.requests[1:]
     clock.advance(40)
     end = completed(agent.resume_sync(reloaded(again.state), clock=clock))
-    assert [line.decision.by for line in end.state.decisions] == ["expiry", "expiry"]
+    assert [line.decision.expired for line in end.state.decisions] == [True, True]

@@ -514,7 +514,8 @@ def test_a_failed_run_is_retried_and_continued_by_a_message(desk: Desk) -> None:
 
 def test_an_action_that_has_nothing_to_do_says_so(desk: Desk) -> None:
     run("run", "t-1", "hi", "--agent", "echo", "--wait")
-    run("compact", "t-1")
+    assert "give --yes" in run("compact", "t-1", code=2).stderr
+    run("compact", "t-1", "--yes")
     assert "Hello." in run("show", "t-1").stdout
     run("retry", "t-1", code=4)
     assert run("settle", "t-1", "no.such.call", "--how", "it came", code=2).stdout == ""
@@ -696,8 +697,10 @@ def test_a_doubt_that_is_settled_since_a_request_was_asked_is_shown_so(
         (request,) = interrupted(ref.run("Send 20 again.").get(timeout=60)).requests
         approval = ["approve", *(each.format(request.id) for each in form)]
         (doubt,) = request.doubts
-        before = run(*approval, code=2).stderr
-        assert f"\nin doubt: {doubt.reason}\n" in before
+        if "--all" in form:
+            assert "decide each by itself" in run(*approval, code=3).stderr
+        else:
+            assert f"\nin doubt: {doubt.reason}\n" in run(*approval, code=2).stderr
         run("settle", "d-1", doubt.call_key, "--how", "nothing was sent")
         told = run(*approval, code=2).stderr
         assert "\nin doubt" not in told
@@ -967,4 +970,43 @@ def test_a_schedule_is_paused_and_continued_triggered_and_removed(desk: Desk) ->
     assert desk.runtime.schedules(ref).list().get(timeout=60)[0].latest is not None
     run("schedules", "t-9", "--pause", "nightly", code=2)
     run("schedules", "t-9", "--pause", "daily", "--remove", "daily", code=2)
-    assert changed("--remove", "daily") == []
+    refused = run("schedules", "t-9", "--remove", "daily", code=2)
+    assert "give --yes" in refused.stderr
+    assert len(desk.json("schedules", "t-9")["schedules"]) == 1
+    assert changed("--remove", "daily", "--yes") == []
+
+
+@pytest.mark.parametrize("where", ["store", "server"])
+def test_a_list_that_is_cut_says_so(desk: Desk, where: str) -> None:
+    """`pending` and `ls` ended after 100 rows, and nothing told a program from the whole list."""
+    for number in range(3):
+        ask(desk, f"t-{number}")
+    at = ["--store", desk.store] if where == "store" else []
+    for command, name in (("ls", "agents"), ("pending", "requests")):
+        assert "more than" not in (whole := run(command, "--limit", "3", "--json", *at)).stderr
+        assert json.loads(whole.stdout)["more"] is False
+        cut = run(command, "--limit", "2", "--json", *at)
+        assert (len(json.loads(cut.stdout)[name]), json.loads(cut.stdout)["more"]) == (2, True)
+        for form in ([], ["--json"], ["--jsonl"]):
+            said = run(command, "--limit", "2", *form, *at).stderr
+            assert "there are more than these 2: see --limit" in said
+    assert desk.json("doubts", *at) == {"doubts": [], "more": False}
+    assert "there is more: --after" in run("history", "t-0", "--limit", "1", *at).stderr
+
+
+def test_no_doubt_is_approved_with_others_at_once(tmp_path: Path) -> None:
+    @tool
+    def send(to: str) -> str:
+        raise ConnectionError("the line is dead")
+
+    gate = HumanInTheLoop({"send": True})
+    sender = Agent("sender", by_turn(call("send", {"to": "ann"})), tools=[send], middleware=[gate])
+    store = f"sqlite:///{tmp_path / 'doubt.db'}"
+    with Runtime([sender], store=store) as runtime, found_by_commands(runtime, store):
+        ref = runtime.spawn("sender", "s-1")
+        outcome = interrupted(ref.run("Send.").get())
+        interrupted(ref.resume(outcome.decide(approve())).get())
+        for kind in ("approve", "reject"):
+            refused = run(kind, "--all", "--tool", "send", "-y", code=3)
+            assert "a call is in doubt, decide each by itself" in refused.stderr
+        assert len(runtime.doubts().get()) == 1

@@ -25,7 +25,7 @@ TOLD = {
         "After 25 hours: I may not refund order 17",
         "  after 1 hour a reminder",
         "  after 4 hours the head of sales is told",
-        "  after 24 hours: reject, by expiry",
+        "  after 24 hours: reject, nobody in time",
     ],
     "payment_webhook": [
         "order-17 waits at 'paid' until 02 Jan, 12:00",

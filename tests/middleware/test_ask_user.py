@@ -219,7 +219,7 @@ def test_the_inbox_has_a_field_of_its_own_for_each_question() -> None:
     assert fields["Who are you?"].help == "Your full name."
     assert fields["With milk?"].text == "true"
     assert fields["Which days? 1"].text == '"Monday"'
-    assert fields["Anything else?"].given == "absent"
+    assert fields["Anything else?"].empty == "absent"
     assert "json" not in {field.kind for field in fields.values()}
 
 

@@ -101,7 +101,7 @@ SILENT = frozenset({"demo", "telemetry"})
 """Extras for the examples: nothing in the package needs them."""
 NOT_INSTALLED = frozenset({"local"})
 """Compiled for minutes: `make local`."""
-TOOLS = frozenset({"bench", "browser", "dev", "docs", "release"})
+TOOLS = frozenset({"bench", "browser", "dev", "docs", "release", "supply"})
 """For those who work on the library, not for those who use it."""
 
 

@@ -55,7 +55,6 @@ from understudy import (
     respond,
     tool,
 )
-from understudy.errors import DecisionError
 from understudy.journal import MemoryStore
 from understudy.journal.database_store import DatabaseStore
 from understudy.middleware import HumanInTheLoop, Middleware, SubAgent
@@ -914,14 +913,6 @@ async def test_a_crash_after_it_was_settled_loses_nothing(clock: SimulatedClock)
         await runtime.recover()
         assert "it is paid" in str(text(await soon(runtime.get("a").outcome())))
     assert bank.asked == []
-
-
-@pytest.mark.parametrize("name", ["check", "expiry", "system"])
-async def test_no_person_decides_by_a_name_of_the_library(bank: Bank, name: str) -> None:
-    agent = bank.agent(middleware=[HumanInTheLoop({"pay": True})])
-    asked = interrupted(await soon(agent.execute("Go.")))
-    with pytest.raises(DecisionError, match=f"'{name}'.*no names of persons"):
-        await agent.resume(asked.state, {asked.requests[0].id: approve(by=name)})
 
 
 async def test_the_arguments_of_an_edit_are_what_is_looked_for(

@@ -15,6 +15,7 @@ from tests.support.loops import soon
 from tests.support.places import Place
 from tests.support.web_site import Done, asked, desk, logged_in, only_request, refund, rest, site_of
 from understudy import Agent, Runtime, Status, approve, call, reject, tool
+from understudy.middleware import AskUser
 
 
 def answer_to(row: dict[str, Any], type: str = "approve", **more: Any) -> dict[str, Any]:
@@ -55,7 +56,7 @@ async def test_a_form_without_a_decision_decides_nothing_and_keeps_what_was_type
             page = f"/agents/a1/requests/{row['id']}"
             typed = {"digest": row["digest"], "message": "why not", "note": "seen", "always": "yes"}
             typed["value"] = ""
-            for decision, said in (("", "Nothing is decided yet"), ("respond", "Say what")):
+            for decision, said in (("", "Nothing is decided yet"), ("respond", "A reason for the")):
                 shown = await client.post(page, data={**typed, "decision": decision})
                 assert (shown.status_code, said in shown.text) == (422, True)
                 assert "why not</textarea>" in shown.text
@@ -336,3 +337,47 @@ async def test_every_kind_of_request_is_shown_with_its_decisions_alone() -> None
             assert (await client.post(halt, data=form)).status_code == 303
             await rest(refs["interrupt"])
         assert done.calls == [("question", {"value": "A"})]
+
+
+@pytest.mark.parametrize(
+    ("decision", "more", "says"),
+    [
+        ("approve", {"message": "too much"}, "A reason for the model is written"),
+        ("respond", {"value": "x", "message": "too much"}, "A reason for the model is written"),
+        ("approve", {"value": "refunded by hand"}, "An answer is written"),
+        ("reject", {"value": "refunded by hand"}, "An answer is written"),
+        ("respond", {"value": "x", "always": "yes"}, "“Always” is for"),
+    ],
+)
+async def test_what_was_filled_in_for_another_decision_is_not_dropped_without_a_word(
+    decision: str, more: dict[str, str], says: str
+) -> None:
+    done = Done()
+    async with Runtime([desk(done, refund(), "ok")]) as runtime:
+        ref = await asked(runtime)
+        async with site_of(runtime) as client:
+            row = await only_request(client)
+            page = f"/agents/a1/requests/{row['id']}"
+            form = {"digest": row["digest"], "decision": decision, **more}
+            answer = await client.post(page, data=form)
+            assert answer.status_code == 422
+            assert says in answer.text
+            assert all(text == "yes" or text in answer.text for text in more.values())
+        assert ref.status() is Status.INTERRUPTED
+    assert done.calls == []
+
+
+async def test_an_answer_in_fields_is_not_dropped_by_a_rejection() -> None:
+    questions = [{"question": "Who pays?"}, {"question": "How many?", "kind": "number"}]
+    asks = call("ask_user", {"questions": questions})
+    asker = Agent("asker", by_turn(asks, "Thanks."), middleware=[AskUser()])
+    async with Runtime([asker]) as runtime, site_of(runtime) as client:
+        await asked(runtime, "asker")
+        row = await only_request(client)
+        page = f"/agents/a1/requests/{row['id']}"
+        fields = {"v:/answer/Who pays?": "", "v:/answer/How many?": ""}
+        form = {"digest": row["digest"], "decision": "reject", **fields}
+        written = await client.post(page, data={**form, "v:/answer/Who pays?": "Ann"})
+        assert written.status_code == 422
+        assert "An answer is written" in written.text
+        assert (await client.post(page, data=form)).status_code == 303

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
@@ -24,6 +25,7 @@ from understudy import (
     reject,
     tool,
 )
+from understudy._base.request_summary import is_decided_alone
 from understudy.cli.show import request_text
 from understudy.journal import MemoryStore
 from understudy.middleware import HumanInTheLoop
@@ -270,7 +272,12 @@ async def test_its_form_settles_a_doubt_and_comes_back_to_the_list() -> None:
         await told(runtime, "a", "b")
         async with site_of(runtime, auth=logged_in("ann")) as client:
             row = (await listed(client))["doubts"][0]
-            form = {"call_key": row["call_key"], "how": "it was paid", "back": "doubts"}
+            form = {
+                "call_key": row["call_key"],
+                "how": "it was paid",
+                "back": "doubts",
+                "happened": "true",
+            }
             answer = await client.post("/agents/a/do/settle", data=form)
             assert (answer.status_code, answer.headers["location"]) == (303, "/doubts?said=settle")
             text = (await client.get(answer.headers["location"])).text
@@ -346,3 +353,77 @@ async def test_a_request_shows_that_its_doubt_has_ended_and_nobody_has_settled_i
             assert "its doubt has ended" in (await client.get("/agents/a")).text
             assert "doubt ended" in (await client.get("/agents/a/history")).text
         await soon(ref.resume(outcome.decide(reject())))
+
+
+async def test_no_doubt_is_decided_with_others_at_once() -> None:
+    """“Approve all of these” ran calls again of which nobody knew what they had done."""
+    async with Runtime([payer("gated", gated=True)]) as runtime, site_of(runtime) as client:
+        doubt = await asked(runtime, "c")
+        ref = runtime.spawn("gated", "d")
+        approval = interrupted(await soon(ref.run("Pay."))).requests[0].id
+        rows = {row["id"]: row for row in (await client.get("/api/pending")).json()["requests"]}
+        assert (rows[doubt]["kind"], rows[approval]["kind"]) == ("doubt", "approval")
+        items = [
+            {"agent_id": row["agent_id"], "request_id": id, "digest": row["digest"]}
+            for id, row in rows.items()
+        ]
+        inbox = (await client.get("/")).text
+        assert inbox.count('name="chosen"') == 1, "a doubt cannot be chosen"
+        chosen = [f"{each['agent_id']}/{each['request_id']}/{each['digest']}" for each in items]
+        shown = (await client.post("/bulk", data={"chosen": chosen})).text
+        assert "Decide on 1 request" in shown
+        assert "left out: a call is in doubt" in shown
+        assert shown.count('name="chosen"') == 1
+        form = {"chosen": chosen, "decision": "reject", "confirmed": "yes"}
+        assert "1 recorded, 1 refused" in (await client.post("/bulk", data=form)).text
+        for kind in ("approve", "reject"):
+            body = {"decision": {"type": kind}, "requests": items[:1]}
+            (result,) = (await client.post("/api/bulk", json=body)).json()["results"]
+            assert (result["ok"], result["status"], result["error"]) == (False, 409, "InDoubt")
+        assert [each.request.id for each in await soon(runtime.pending())] == [doubt]
+
+
+async def test_an_approval_of_a_call_equal_to_one_in_doubt_is_decided_by_itself() -> None:
+    agents = [payer("gated", gated=True)]
+    async with Runtime(agents) as runtime, site_of(runtime) as client:
+        await asked(runtime, "c")
+        ref = runtime.get("c")
+        (pending,) = await soon(runtime.pending())
+        doubt = pending.request.to_dict()
+        assert is_decided_alone(doubt)
+        await soon(ref.decide({pending.request.id: reject()}))
+        equal = {**doubt, "kind": "approval", "doubts": [{"status": "in_doubt"}]}
+        assert is_decided_alone(equal)
+        assert not is_decided_alone({**equal, "doubts": [{"status": "done"}]})
+        assert not is_decided_alone({**equal, "doubts": [{"status": "in_doubt", "settled": {}}]})
+        assert (await client.get("/")).status_code == 200
+
+
+async def test_a_doubt_has_three_choices_and_none_of_them_is_the_usual_one() -> None:
+    async with Runtime([payer("gated", gated=True)]) as runtime, site_of(runtime) as client:
+        request_id = await asked(runtime, "c")
+        page = (await client.get(f"/agents/c/requests/{request_id}")).text
+        start = page.index('class="choices equal"')
+        choices = page[start : page.index("</form>", start)]
+        for title in ("It happened", "It did not happen: run it", "It did not happen: leave it"):
+            assert f">{title}</h3>" in choices
+        buttons = re.findall(r"<button ([^>]*)>", choices)
+        assert [re.findall(r'value="(\w+)"', button) for button in buttons] == [
+            ["respond"],
+            ["approve"],
+            ["reject"],
+        ]
+        assert not any("class=" in button for button in buttons)
+
+
+async def test_whether_a_call_happened_is_said_by_who_settles_its_doubt() -> None:
+    async with Runtime([payer()]) as runtime, site_of(runtime) as client:
+        await told(runtime, "a")
+        (doubt,) = await soon(runtime.doubts())
+        for page in ("/agents/a", "/doubts"):
+            assert '<option value="">— choose —</option>' in (await client.get(page)).text
+        form = {"call_key": doubt.call_key, "how": "I looked."}
+        refused = await client.post("/agents/a/do/settle", data=form)
+        assert (refused.status_code, len(await soon(runtime.doubts()))) == (422, 1)
+        done = await client.post("/agents/a/do/settle", data={**form, "happened": "false"})
+        assert (done.status_code, await soon(runtime.doubts())) == (303, [])

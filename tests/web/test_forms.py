@@ -25,7 +25,8 @@ from tests.support.web_site import (
     site_of,
 )
 from understudy import Runtime, Status, call
-from understudy.web.forms.edit import EditForm, changed
+from understudy.web.forms.edit import AnswerForm, EditForm, changed
+from understudy.web.render import template
 from understudy.web.visit import Form
 
 
@@ -101,7 +102,6 @@ async def test_a_form_has_a_field_of_the_fitting_kind_for_each_argument() -> Non
                 "v:/size": ("select", ""),
                 "v:/tags/0": ("input", "text"),
                 "v:/note": ("input", "text"),
-                "v:/tree/name": ("input", "text"),
                 "v:/extra": ("textarea", ""),
             }
             bounds = form.attributes["v:/count"]
@@ -109,8 +109,8 @@ async def test_a_form_has_a_field_of_the_fitting_kind_for_each_argument() -> Non
             assert form.attributes["v:/price"]["step"] == "any"
             assert form.values["v:/due"] == "2030-05-01"
             assert form.values["v:/size"] == '"M"'
-            assert form.values["is:/note"] == "null"
-            assert form.values["is:/to/zip"] == "null"
+            assert form.values["v:/note"] == ""
+            assert form.values["v:/to/zip"] == ""
             assert form.values["n:/lines"] == "1"
 
 
@@ -135,9 +135,7 @@ async def test_what_is_edited_is_what_the_tool_gets_in_its_types() -> None:
                 "v:/price": "1e2",
                 "v:/gift": "true",
                 "v:/size": "3",
-                "is:/note": "value",
                 "v:/note": "two\r\nlines",
-                "is:/extra": "value",
                 "v:/extra": '{"a": 1}',
                 "is:/tree": "value",
                 "v:/tree/name": "root",
@@ -172,7 +170,7 @@ async def test_what_is_edited_is_what_the_tool_gets_in_its_types() -> None:
         ("v:/extra", '{"a": "b"}', "valid integer"),
         ("v:/speed", '"warp"', "'slow' or 'fast'"),
         ("v:/gift", "maybe", "valid boolean"),
-        ("v:/note", "typed, but null is chosen", "Choose"),
+        ("v:/speed", "", "Choose one of them."),
     ],
 )
 async def test_a_mistake_is_told_at_its_field_and_what_was_typed_stays(
@@ -184,8 +182,6 @@ async def test_a_mistake_is_told_at_its_field_and_what_was_typed_stays(
         async with site_of(runtime) as client:
             page, form = await edit_form(client)
             values = {**form.values, "v:/to/street": "Kept Road", field: typed}
-            if field == "v:/extra":
-                values["is:/extra"] = "value"
             answer = await client.post(page, data=values)
             assert answer.status_code == 422
             again = Inputs(answer.text)
@@ -252,6 +248,132 @@ def test_a_schema_that_is_nested_deeply_or_holds_itself_ends_in_json() -> None:
     ring = {"properties": {"a": {"$ref": "#/$defs/R"}}, "type": "object",
             "$defs": {"R": {"$ref": "#/$defs/R"}}}  # fmt: skip
     assert EditForm(ring, {"a": 1}).values() == {"a": 1}
+
+
+INNER = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
+KINDS: dict[str, tuple[dict[str, Any], Any, dict[str, str], Any]] = {
+    "text": ({"type": "string"}, "was", {"v:/x": "typed"}, "typed"),
+    "long": ({"type": "string"}, "was\r\nso", {"v:/x": "ty\nped"}, "ty\nped"),
+    "date": ({"type": "string", "format": "date"}, "2030-05-01", {"v:/x": "2031-01-02"},
+             "2031-01-02"),
+    "email": ({"type": "string", "format": "email"}, "a@b.example", {"v:/x": "c@d.example"},
+              "c@d.example"),
+    "integer": ({"type": "integer"}, 3, {"v:/x": "4"}, 4),
+    "number": ({"type": "number"}, 1.0, {"v:/x": "2.5"}, 2.5),
+    "boolean": ({"type": "boolean"}, False, {"v:/x": "true"}, True),
+    "choice": ({"enum": ["express", "slow"]}, "slow", {"v:/x": '"express"'}, "express"),
+    "json": ({}, {"was": [1]}, {"v:/x": "[2]"}, [2]),
+    "list": ({"type": "array", "items": {"type": "string"}}, ["was"],
+             {"do": "add:/x", "v:/x/0": "typed"}, ["typed"]),
+    "object": (INNER, {"name": "was"}, {"do": "give:/x", "v:/x/name": "typed"}, {"name": "typed"}),
+}  # fmt: skip
+"""Of each kind: its schema, a value, what a person does to its fields, and what comes of it."""
+
+
+def sent(form: EditForm) -> dict[str, str]:
+    """What a browser sends of the form, as it is drawn."""
+    page = template("form.html").module
+    drawn = "".join(str(page.input(field)) for field in form.fields)  # type: ignore[attr-defined]
+    return Inputs(f'<details class="card" id="edit">{drawn}</details>').values
+
+
+@pytest.mark.parametrize("was", ["value", "null", "left out"])
+@pytest.mark.parametrize("may_be_null", [False, True], ids=["", "nullable"])
+@pytest.mark.parametrize("is_required", [False, True], ids=["optional", "required"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_stands_in_a_field_is_what_it_gives_and_an_untouched_one_gives_what_it_was(
+    kind: str, is_required: bool, may_be_null: bool, was: str
+) -> None:
+    """The fields had a selector beside them that said null, whatever somebody chose in them."""
+    if (was == "null" and not may_be_null) or (was == "left out" and is_required):
+        return
+    schema, value, typed, wanted = KINDS[kind]
+    inner = {"anyOf": [schema, {"type": "null"}]} if may_be_null and schema else schema
+    if kind == "json" and may_be_null:
+        inner = {"anyOf": [{"type": "integer"}, {"type": "array"}, {"type": "null"}]}
+    whole = {
+        "type": "object",
+        "properties": {"x": inner},
+        "required": ["x"] if is_required else [],
+    }
+    before = {} if was == "left out" else {"x": None if was == "null" else value}
+
+    def values(fields: dict[str, str]) -> dict[str, Any]:
+        form = EditForm(whole, before, Form(list(fields.items())))
+        found = form.values()
+        assert not form.has_errors
+        return found
+
+    first = sent(EditForm(whole, before))
+    assert values(first) == before, "nobody touched it"
+    fields = {**first, **typed}
+    if "do" in fields and not (kind == "list" and was == "value"):
+        ask = fields.pop("do")
+        more = changed(Form(list(first.items())), ask)
+        fields = {**sent(EditForm(whole, before, more)), **fields, **{
+            name: text for name, text in more.pairs if not name.startswith("v:")
+        }}  # fmt: skip
+    fields.pop("do", None)
+    assert values(fields) == {"x": wanted}
+    # Back to nothing, by the field itself: null or left out, as the page says.
+    nothing = [key for key in ("null", "absent") if _offers(whole, fields, before, key)]
+    for key in nothing:
+        assert values(_without(whole, fields, before, key)) == (
+            {} if key == "absent" else {"x": None}
+        )
+    assert bool(nothing) is (may_be_null or not is_required)
+
+
+def _offers(whole: Any, fields: dict[str, str], before: Any, key: str) -> bool:
+    (field,) = EditForm(whole, before, Form(list(fields.items()))).fields
+    if field.kind in ("choice", "boolean"):
+        return key in [value for value, _ in field.options]
+    return field.empty == key
+
+
+def _without(whole: Any, fields: dict[str, str], before: Any, key: str) -> dict[str, str]:
+    """The fields when a person has taken the value away."""
+    form = Form(list(fields.items()))
+    (field,) = EditForm(whole, before, form).fields
+    if field.is_group:
+        return sent(EditForm(whole, before, changed(form, "none:/x")))
+    return {**fields, "v:/x": key if field.kind in ("choice", "boolean") else ""}
+
+
+@pytest.mark.parametrize("schema", [{"type": "boolean"}, {"enum": ["a", "b"]}, {"const": "yes"}])
+def test_a_required_choice_is_not_made_by_the_page(schema: dict[str, Any]) -> None:
+    question = {"type": "object", "properties": {"q": schema}, "required": ["q"]}
+    form = AnswerForm(question)
+    fields = sent(form)
+    assert fields["v:/answer/q"] == ""
+    answer = AnswerForm(question, Form(list(fields.items())))
+    answer.answer()
+    assert [error for field in answer.all for error in field.errors] == ["Choose one of them."]
+
+
+def test_what_has_no_field_is_not_lost_in_the_form() -> None:
+    """Names that the schema does not tell of went away when somebody edited another one."""
+    schema = {"type": "object", "properties": {"a": INNER}}
+    arguments = {"a": {"name": "n", "more": 1}}
+    assert EditForm(schema, arguments).values() == arguments
+    assert EditForm(schema, {**arguments, "beside": 2}).values() == {**arguments, "beside": 2}
+
+
+@pytest.mark.parametrize(
+    ("schema", "value"),
+    [
+        ({"type": "string", "format": "date"}, "tomorrow"),
+        ({"type": "string", "format": "email"}, " a@b.example"),
+        ({"type": "string"}, "a\0b"),
+        ({"type": "integer"}, "many"),
+        ({"type": "boolean"}, "perhaps"),
+    ],
+)
+def test_a_browsers_own_field_is_not_used_for_a_value_that_it_would_empty(
+    schema: dict[str, Any], value: str
+) -> None:
+    (field,) = EditForm({"type": "object", "properties": {"x": schema}}, {"x": value}).fields
+    assert field.kind in ("text", "json")
 
 
 JSON = st.recursive(

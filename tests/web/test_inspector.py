@@ -17,7 +17,9 @@ from tests.support.agents import (
     Held,
     agent_of_two_sleepers,
     by_turn,
+    completed,
     interrupted,
+    quarantined,
     told_by_users,
     until_status,
 )
@@ -49,6 +51,7 @@ from understudy import (
     call,
     tool,
 )
+from understudy.cli.show import tree_rows
 from understudy.errors import UnknownMessage
 from understudy.journal import DatabaseStore, Loaded, MemoryStore
 from understudy.middleware import SubAgent
@@ -186,7 +189,7 @@ async def test_a_call_in_doubt_is_shown_and_settled() -> None:
             bars = (await client.get("/api/agents/p1/timeline")).json()["bars"]
             assert [bar["in_doubt"] for bar in bars if bar["label"] == "pay"] == [True]
             assert "In doubt:" in (await client.get("/agents/p1")).text
-            form = {"call_key": doubt["call_key"], "how": "the bank says no"}
+            form = {"call_key": doubt["call_key"], "how": "the bank says no", "happened": "false"}
             assert (await client.post("/agents/p1/do/settle", data=form)).status_code == 303
             assert (await client.get("/api/agents/p1")).json()["doubts"] == []
             entries = (await client.get("/api/agents/p1/history")).json()["entries"]
@@ -216,9 +219,11 @@ async def test_a_doubt_that_is_settled_since_a_request_was_asked_is_shown_so() -
                 return [(await client.get(page)).text, (await client.post("/bulk", data=many)).text]
 
             assert [each["settled"] for each in await told()] == [None]
-            for text in await texts():
-                assert "In doubt:" in text
-                assert "Settled since" not in text
+            text, in_bulk = await texts()
+            assert "In doubt:" in text
+            assert "left out: a call is in doubt" in in_bulk
+            for each in (text, in_bulk):
+                assert "Settled since" not in each
             await soon(ref.settle(doubt.call_key, how="the bank says no"))
             (after,) = await told()
             assert (after["call_key"], after["settled"]["how"]) == (
@@ -917,3 +922,60 @@ async def test_schedules_are_listed_on_a_page_with_what_can_be_done_and_why_not(
             assert (await reader.post("/agents/a1/do/schedules", data=form)).status_code == 403
         assert (await do("remove")).status_code == 303
         assert (await soon(runtime.schedules(ref).list())) == []
+
+
+@pytest.mark.parametrize("compacted", [False, True])
+async def test_a_run_in_quarantine_is_nowhere_drawn_as_running(compacted: bool) -> None:
+    """Its bar went on for ever, and its calls ran, on each page and in `tree`."""
+    illness = ["ill"]
+
+    def reply(_: object) -> Any:
+        return SystemExit("bang") if illness else "cured"
+
+    child = Agent("child", ScriptedModel(reply), description="Does it.")
+    asks = call("task", {"task_name": "child", "instructions": "do it"})
+    boss = Agent("boss", by_turn(asks, "Done."), middleware=[SubAgent([child])])
+    async with Runtime([boss]) as runtime, site_of(runtime) as client:
+        ref = runtime.spawn("boss", id="a1")
+        quarantined(await soon(ref.run("go")))
+        if compacted:
+            await soon(ref.compact())
+        about = (await client.get("/api/agents/a1")).json()
+        assert (about["status"], "quarantine" in about["why"]) == ("failed", True)
+        rows = (await client.get("/api/agents/a1/conversation")).json()["rows"]
+        assert [row["state"] for row in rows if row["kind"] == "call"] == ["interrupted"]
+        state = await soon(ref.state())
+        assert [row["state"] for row in tree_rows(state, "boss")] == [
+            "quarantined",
+            "interrupted",
+            "quarantined",
+        ]
+        bars = (await client.get("/api/agents/a1/timeline")).json()["bars"]
+        assert all(bar["end"] is not None for bar in bars)
+        if compacted:
+            return
+        assert [bar["outcome"] for bar in bars if bar["kind"] == "run"] == ["in quarantine"] * 2
+        assert "goes on" not in (await client.get("/agents/a1/timeline")).text
+
+        illness.clear()
+        completed(await soon(ref.retry()))
+        bars = (await client.get("/api/agents/a1/timeline")).json()["bars"]
+        assert {bar["outcome"] for bar in bars if bar["kind"] == "run"} == {"completed"}
+
+
+async def test_what_cannot_be_undone_is_asked_for_twice() -> None:
+    """A schedule was removed, and records were compacted, by the first press of a button."""
+    async with Runtime([desk(Done(), "ok")]) as runtime, site_of(runtime) as client:
+        ref = runtime.spawn("desk", id="a1")
+        await soon(ref.run("go"))
+        await soon(runtime.schedules("a1").set("daily", cron="0 6 * * *", input="go"))
+        for page, label in (
+            ("/agents/a1", "Compact the records"),
+            ("/agents/a1/schedules", "Remove it"),
+            ("/agents/a1", "Delete it"),
+        ):
+            text = (await client.get(page)).text
+            before = text[: text.index(f">{label}</button>")]
+            assert before.rfind("<details") > before.rfind("</details>"), (
+                "a summary is opened first"
+            )

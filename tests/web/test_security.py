@@ -5,17 +5,23 @@ Rules: I17.
 
 from __future__ import annotations
 
+import asyncio
 import html.parser
+import json
+import logging
 import re
-from collections.abc import Callable
+import secrets
+from collections.abc import AsyncGenerator, Callable
 from typing import Any
 from urllib.parse import quote
 
 import httpx
 import pytest
+from sse_starlette import ServerSentEvent
 from starlette.requests import Request
 from starlette.responses import RedirectResponse
 
+from tests.support.ag_ui_client import end_watchers
 from tests.support.loops import soon
 from tests.support.web_site import (
     ALL,
@@ -28,10 +34,12 @@ from tests.support.web_site import (
     logged_in,
     only_request,
     refund,
+    rest,
     site_of,
 )
 from tests.support.web_stream import get
-from understudy import Runtime, Status, UsageError, call
+from understudy import Runtime, Status, UsageError, approve, call
+from understudy.login.event_stream import EventStream, StreamBound
 from understudy.middleware import Workspace
 from understudy.web import Auth, HideToken, TokenAuth, User, loopback_only, token_auth, ui
 
@@ -423,7 +431,7 @@ async def test_what_is_too_large_is_refused() -> None:
             many = "&".join(f"f{n}=1" for n in range(30_000))
             form = {"content-type": "application/x-www-form-urlencoded"}
             assert (await client.post("/bulk", content=many, headers=form)).status_code == 400
-            deep = b'{"text": ' + b"[" * 100_000 + b"}"
+            deep = b'{"text": ' + b"[" * 90_000 + b"}"
             answer = await client.post(
                 "/api/agents/a1/messages",
                 content=deep,
@@ -443,60 +451,284 @@ async def test_files_are_only_ours() -> None:
 # ------------------------------------------------------------------------------ tokens
 
 
-async def test_a_token_is_swapped_for_a_cookie_and_is_gone_from_the_address() -> None:
+LONG = "kG7w-0pQvT3xB9sLmN2rY5"
+"""22 characters of base64: as many bits as a token needs."""
+
+
+def link(auth: TokenAuth, page: str = "/") -> str:
+    return auth.login_url(page)
+
+
+async def test_a_link_is_swapped_for_a_session_once_and_is_gone_from_the_address() -> None:
     auth = token_auth()
     async with Runtime() as runtime, site_of(runtime, auth=auth) as client:
-        answer = await client.get("/agents", params={"token": auth.token, "status": "idle"})
-        assert answer.status_code == 303
-        assert answer.headers["location"] == "/agents?status=idle"
+        address = link(auth, "/agents?status=idle")
+        assert auth.token not in address
+        answer = await client.get(address)
+        assert (answer.status_code, answer.headers["location"]) == (303, "/agents?status=idle")
         (cookie,) = answer.headers.get_list("set-cookie")
-        assert "HttpOnly" in cookie
-        assert "SameSite=lax" in cookie
+        assert all(each in cookie for each in ("HttpOnly", "SameSite=lax", "Max-Age=43200"))
         assert auth.token not in cookie
         assert cookie.startswith("understudy-8420=")
         assert (await client.get("/agents")).status_code == 200  # by the cookie
-        redirect = await client.get(f"//evil.example/?token={auth.token}")
+        redirect = await client.get(f"//evil.example{link(auth)}")
         assert redirect.headers.get("location", "/").startswith("/")
         assert not redirect.headers.get("location", "/").startswith("//")
     async with Runtime() as runtime, site_of(runtime, auth=auth) as client:
+        again = await client.get(address)
+        assert (again.status_code, "set-cookie" in again.headers) == (401, False)
+        assert "This link is used, or is old." in again.text
+        assert (await client.get(f"/?token={auth.token}")).status_code == 401, "it is no link"
         bearer = {"authorization": f"Bearer {auth.token}"}
         assert (await client.get("/api", headers=bearer)).status_code == 200
         assert (await client.get("/api")).status_code == 401
 
 
-async def test_wrong_tokens_are_counted_and_keep_nobody_out_who_has_the_right_one() -> None:
-    now = [0.0]
-    auth = TokenAuth(now=lambda: now[0])
+async def test_who_has_no_link_logs_in_by_the_token_and_comes_back_to_the_page() -> None:
+    auth = token_auth(LONG)
+    async with Runtime() as runtime, site_of(runtime, auth=auth) as client:
+        page = await client.get("/agents?status=idle")
+        assert (page.status_code, 'name="token"' in page.text) == (401, True)
+        assert 'name="next" value="/agents?status=idle"' in page.text
+        wrong = await client.post("/login", data={"token": "another", "next": "/agents"})
+        assert (wrong.status_code, "set-cookie" in wrong.headers) == (401, False)
+        assert "That is not the token." in wrong.text
+        for back, leads in (("/agents", "/agents"), ("//evil.example", "/evil.example"),
+                            ("/\\evil.example", "/evil.example"), ("", "/")):  # fmt: skip
+            done = await client.post("/login", data={"token": LONG, "next": back})
+            assert (done.status_code, done.headers["location"]) == (303, leads)
+        assert (await client.get("/agents")).status_code == 200
+        other = {"sec-fetch-site": "cross-site"}
+        sent = await client.post("/login", data={"token": LONG}, headers=other)
+        assert sent.status_code == 403
+
+
+async def test_a_session_ends_in_time_by_logging_out_and_when_it_is_revoked() -> None:
+    now = [1_000_000.0]
+    auth = TokenAuth(session=3600.0, now=lambda: now[0])
     async with Runtime() as runtime, site_of(runtime, auth=auth) as client:
 
-        async def tried(token: str) -> int:
-            header = {"authorization": f"Bearer {token}"}
-            return (await client.get("/api", headers=header)).status_code
+        async def status() -> int:
+            return (await client.get("/agents")).status_code
 
-        assert [await tried(f"guess {n}") for n in range(12)] == [401] * 10 + [429] * 2
-        assert await tried(auth.token) == 200
-        assert await tried("guess 12") == 429
-        headers = {"authorization": "Bearer guess 13"}
-        problem = (await client.get("/api/pending", headers=headers)).json()
-        assert problem["error"] == "TooManyRequests"
-        now[0] = 61.0
-        assert await tried("guess 13") == 401
+        async def log_in() -> dict[str, str]:
+            now[0] += 1
+            assert (await client.get(link(auth))).status_code == 303
+            assert await status() == 200
+            return {"cookie": f"understudy-8420={client.cookies['understudy-8420']}"}
+
+        await log_in()
+        now[0] += 3601
+        assert await status() == 401
+        kept = await log_in()
+        assert "Log out" in (await client.get("/agents")).text
+        out = await client.post("/logout", headers={"sec-fetch-site": "same-origin"})
+        assert (out.status_code, out.headers["location"]) == (303, "/")
+        client.cookies.clear()
+        assert (await client.get("/agents", headers=kept)).status_code == 401, "a copy of it"
+        kept = await log_in()
+        unused = link(auth)
+        auth.revoke()
+        assert await status() == 401
+        client.cookies.clear()
+        assert (await client.get(unused)).status_code == 401
+        await log_in()
+    # Another process with the token knows a session: pages are served by several workers.
+    twin = TokenAuth(auth.token, session=3600.0, now=lambda: now[0])
+    async with Runtime() as runtime, site_of(runtime, auth=twin) as client:
+        client.cookies.set("understudy-8420", auth_cookie(auth))
+        assert (await client.get("/agents")).status_code == 200
+        client.cookies.set("understudy-8420", auth_cookie(TokenAuth(now=lambda: now[0])))
+        assert (await client.get("/agents")).status_code == 401
 
 
-def test_a_token_is_not_in_the_log() -> None:
-    import logging
-
-    record = logging.LogRecord(
-        "uvicorn.access", logging.INFO, "", 0, '%s - "%s %s"', ("a", "GET", "/?x=1&token=abc"), None
+def request_of(path: str, *headers: tuple[bytes, bytes], address: str = "127.0.0.1") -> Request:
+    path, _, query = path.partition("?")
+    return Request(
+        {
+            "type": "http",
+            "method": "GET",
+            "path": path,
+            "query_string": query.encode(),
+            "headers": [(b"host", b"localhost:8420"), *headers],
+            "client": (address, 1),
+            "scheme": "http",
+            "server": ("localhost", 8420),
+            "root_path": "",
+        }
     )
+
+
+def auth_cookie(auth: TokenAuth) -> str:
+    """The cookie of a new session."""
+    answer: Any = auth(request_of(link(auth)))
+    found: str = answer.headers["set-cookie"]
+    return found.partition("=")[2].partition(";")[0]
+
+
+@pytest.mark.parametrize("by", ["bearer", "link", "cookie", "form"])
+async def test_guesses_are_limited_in_whatever_way_they_come(by: str) -> None:
+    """Cookies were not counted, and the right token passed where wrong ones were refused."""
+    now = [0.0]
+    auth = TokenAuth(now=lambda: now[0])
+    async with Runtime() as runtime:
+        app = ui(runtime, auth=auth)
+
+        async def tried(token: str, how: str) -> int:
+            async with client_of(app) as client:
+                if how == "form":
+                    return (await client.post("/login", data={"token": token})).status_code
+                if how == "link":
+                    return (await client.get("/", params={"token": token})).status_code
+                name, value = "authorization", f"Bearer {token}"
+                if how == "cookie":
+                    name, value = "cookie", f"understudy-8420={token}"
+                return (await client.get("/api", headers={name: value})).status_code
+
+        session = auth_cookie(auth)
+        assert [await tried(f"guess-{n}", by) for n in range(12)] == [401] * 10 + [429] * 2
+        for how in ("bearer", "form"):
+            assert await tried(auth.token, how) == 429, "the right one tells no more than others"
+        assert await tried(session, "cookie") == 200, "nobody who is logged in is put out"
+        now[0] = 61.0
+        assert await tried("guess-13", by) == 401
+        assert await tried(auth.token, "bearer") == 200
+
+
+async def test_the_same_wrong_cookie_again_is_no_other_guess() -> None:
+    """The open pages of a server that was started anew come back with the cookie of before."""
+    auth = TokenAuth()
+    async with Runtime() as runtime, client_of(ui(runtime, auth=auth)) as client:
+        for _ in range(50):
+            headers = {"cookie": "understudy-8420=of-before"}
+            assert (await client.get("/live", headers=headers)).status_code == 401
+        assert (await client.get(link(auth))).status_code == 303
+
+
+def test_no_other_address_makes_the_guesses_of_one_forgotten() -> None:
+    now = [0.0]
+    auth = TokenAuth(now=lambda: now[0])
+
+    def tried(address: str, token: str) -> Any:
+        header = (b"authorization", f"Bearer {token}".encode())
+        return auth(request_of("/api", header, address=address))
+
+    def is_blocked(address: str) -> bool:
+        return getattr(tried(address, "one more"), "status_code", 0) == 429
+
+    for number in range(10):
+        tried("192.0.2.1", f"guess {number}")
+    assert is_blocked("192.0.2.1")
+    for number in range(5000):
+        now[0] += 0.001
+        tried(f"10.1.{number // 250}.{number % 250}", f"guess {number}")
+    assert is_blocked("192.0.2.1")
+    assert is_blocked("203.0.113.9"), "beyond those that are counted, all others count as one"
+    now[0] += 61.0
+    assert not is_blocked("192.0.2.1")
+    # Of IPv6, one has a network of addresses.
+    for number in range(10):
+        tried(f"2001:db8::{number:x}", f"guess {number}")
+    assert is_blocked("2001:db8::ffff")
+    assert not is_blocked("2001:db8:1::1")
+
+
+@pytest.mark.parametrize(
+    ("args", "shown"),
+    [
+        (("a", "GET", "/?x=1&token=abc"), "/?x=1&token=..."),
+        (("a", "POST", "/waits/YQ.Zm9vYmFyZm9vYmFyZm9vYmFyZm9vYmFyZm9vYmFyMDE/reject"),
+         "/waits/.../reject"),
+        (("a", "GET", "/agents/a.b/file.json"), "/agents/a.b/file.json"),
+    ],
+)  # fmt: skip
+def test_a_token_is_not_in_the_log(args: tuple[str, ...], shown: str) -> None:
+    record = logging.LogRecord("uvicorn.access", logging.INFO, "", 0, '%s - "%s %s"', args, None)
     assert HideToken().filter(record)
-    assert record.getMessage() == 'a - "GET /?x=1&token=..."'
+    assert record.getMessage() == f'a - "{args[1]} {shown}"'
+    mapped = logging.LogRecord("gunicorn", logging.INFO, "", 0, "%(r)s", ({"r": args[2]},), None)
+    assert HideToken().filter(mapped)
+    assert mapped.getMessage() == shown
 
 
-@pytest.mark.parametrize("wrong", ["short", 7])
+async def test_the_token_of_a_wait_is_hidden_in_the_log_as_it_is_made() -> None:
+    from understudy.run.waits.tokens import new_token
+
+    for id in ("a", "an agent / with ümlauts", "x" * 200):
+        path = f"/waits/{quote(new_token(id))}"
+        record = logging.LogRecord("uvicorn.access", logging.INFO, "", 0, "%s", (path,), None)
+        HideToken().filter(record)
+        assert record.getMessage() == "/waits/..."
+
+
+@pytest.mark.parametrize(
+    "wrong", ["short", 7, "a" * 64, "0123456789" * 5, "kG7w-0pQvT3xB9sLmN2rY", "f" * 31 + "0",
+              "deadbeef01234567" * 2]
+)  # fmt: skip
 def test_a_token_that_can_be_guessed_is_refused(wrong: Any) -> None:
-    with pytest.raises(UsageError, match="at least 16"):
+    with pytest.raises(UsageError, match="at least 128 bits"):
         token_auth(wrong)
+
+
+@pytest.mark.parametrize(
+    "make", [lambda: LONG, lambda: secrets.token_hex(16), lambda: secrets.token_urlsafe(16)]
+)
+def test_a_token_of_128_random_bits_is_taken(make: Callable[[], str]) -> None:
+    for _ in range(200):
+        token = make()
+        assert token_auth(token).token == token
+
+
+@pytest.mark.parametrize("wrong", [0, -1.0, True, "1h", None])
+def test_a_session_lasts_some_seconds(wrong: Any) -> None:
+    with pytest.raises(UsageError, match="session"):
+        token_auth(session=wrong)
+
+
+@pytest.mark.parametrize("name", ["forwarded", "x-forwarded-for", "x-real-ip"])
+def test_what_a_proxy_forwards_is_not_of_this_machine(name: str) -> None:
+    headers = [(b"host", b"localhost"), (name.encode(), b"127.0.0.1")]
+    scope = {"type": "http", "client": ("127.0.0.1", 1), "headers": headers}
+    assert loopback_only()(Request(scope)) is None
+
+
+async def test_a_user_has_so_many_streams_open_and_no_more() -> None:
+    bound = StreamBound(2)
+
+    async def events() -> AsyncGenerator[ServerSentEvent, None]:
+        await asyncio.Event().wait()
+        yield ServerSentEvent("never")
+
+    async def opened(user: str) -> tuple[int, asyncio.Event, asyncio.Task[None]]:
+        """The status; what says that the client is gone; and the answer."""
+        begun: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        gone = asyncio.Event()
+
+        async def send(message: Any) -> None:
+            if message["type"] == "http.response.start":
+                begun.set_result(message["status"])
+
+        async def receive() -> Any:
+            await gone.wait()
+            return {"type": "http.disconnect"}
+
+        stream = EventStream(events(), bound=bound, user=user)
+        scope = {"type": "http", "method": "GET", "path": "/api/events", "headers": []}
+        answer = asyncio.create_task(stream(scope, receive, send))
+        return await soon(begun), gone, answer
+
+    streams = [await opened("ann") for _ in range(3)]
+    assert [status for status, _, _ in streams] == [200, 200, 429]
+    streams.append(await opened("bob"))
+    assert streams[-1][0] == 200
+    streams[0][1].set()
+    await soon(streams[0][2])
+    streams.append(await opened("ann"))
+    assert streams[-1][0] == 200
+    for _, gone, answer in streams:
+        gone.set()
+        await soon(answer)
+    end_watchers()
 
 
 @pytest.mark.parametrize(
@@ -564,3 +796,140 @@ async def test_two_mounts_in_one_process_know_nothing_of_each_other() -> None:
             page = f"/proxy/deep/one/agents/in-one/requests/{row['id']}"
             answer = await client.post(page, data={"decision": "approve", "digest": row["digest"]})
             assert (answer.status_code, answer.headers["location"]) == (303, page)
+
+
+async def test_an_import_over_http_brings_no_decision_that_holds() -> None:
+    """I17: who may not decide put a decision of somebody else into an export, and the call ran."""
+    done = Done()
+    turns = [refund("17"), "ok", refund("18"), "ok"]
+    async with Runtime([desk(done, *turns)]) as runtime:
+        ref = await asked(runtime)
+        (pending,) = await soon(runtime.pending())
+        await soon(ref.resume({pending.request.id: approve(always=True, by="carol")}))
+        data = await soon(runtime.export("a1"))
+        admin = logged_in("mallory", frozenset({"read", "act", "admin"}))
+        async with site_of(runtime, auth=admin) as client:
+            deleted = await client.request("DELETE", "/api/agents/a1", json={"confirm": "a1"})
+            assert deleted.status_code == 200
+            body = {"data": data}
+            assert (await client.post("/api/import", json=body)).json() == {"id": "a1"}
+            about = (await client.get("/api/agents/a1")).json()
+            assert about["sticky"] == {}
+            await client.post("/api/agents/a1/messages", json={"text": "again"})
+            await rest(ref, Status.INTERRUPTED)
+            assert len(done.calls) == 1, "a person is asked again"
+            # Who imported it is said where what came with it is shown.
+            (row,) = (await client.get("/api/agents/a1/decisions")).json()["decisions"]
+            assert (row["by"], row["imported_by"]) == ("carol", "mallory")
+            earlier = f"/api/agents/a1/decisions?before={len(data['records'])}"
+            (row,) = (await client.get(earlier)).json()["decisions"]
+            assert row["imported_by"] == "mallory"
+            assert "as imported by mallory" in (await client.get("/agents/a1/decisions")).text
+            entries = (await client.get("/api/agents/a1/history")).json()["entries"]
+            assert [e["who"] for e in entries if e["what"] == "imported"] == ["mallory"]
+
+
+async def test_a_program_imports_decisions_and_those_of_another_id_are_shown_without_effect() -> (
+    None
+):
+    done = Done()
+    async with Runtime([desk(done, refund("17"), "ok")]) as runtime:
+        ref = await asked(runtime)
+        (pending,) = await soon(runtime.pending())
+        await soon(ref.resume({pending.request.id: approve(always=True, by="carol")}))
+        data = await soon(runtime.export("a1"))
+        await soon(runtime.import_(data, "a2"))
+        async with site_of(runtime) as client:
+            for id, holds in (("a1", True), ("a2", False)):
+                (sticky,) = (await client.get(f"/api/agents/{id}")).json()["sticky"].values()
+                assert (sticky["given_to"], sticky["holds"]) == ("a1", holds)
+                page = (await client.get(f"/agents/{id}")).text
+                assert ("without effect" in page) is not holds
+        with pytest.raises(UsageError, match="import_"):
+            runtime.import_(data, "a3", by=17)  # type: ignore[arg-type]
+
+
+# ------------------------------------------------------------- what no page expects
+
+
+ODD_SEGMENTS = ("%00", "%00.css", "a" * 9000, "a" * 9000 + ".css", "%2e%2e", "%2e%2e%2fapp.py",
+                "~", "%F0%9F%92%A9", "a%0d%0ab", "con", "\u202e")  # fmt: skip
+
+
+@pytest.mark.slow
+async def test_no_name_in_a_path_or_a_query_is_a_failure_of_the_server() -> None:
+    """`/static/%00.css` was answered by 500: the name became a path of the disk."""
+    async with Runtime([desk(Done(), refund())], feed=True) as runtime:
+        await asked(runtime)
+        async with site_of(runtime) as client:
+            queries = ("prefix", "after", "status", "agent", "tool", "kind", "path", "before",
+                       "version", "order", "page", "limit", "wait")  # fmt: skip
+            for odd in ODD_SEGMENTS:
+                paths = [f"/{odd}", f"/static/{odd}", f"/static/vendor/{odd}", f"/api/{odd}",
+                         f"/agents/{odd}", f"/api/agents/{odd}", f"/agents/a1/{odd}",
+                         f"/agents/a1/requests/{odd}",
+                         f"/api/agents/a1/requests/{odd}"]  # fmt: skip
+                for path in ("/api/agents", "/api/pending", "/api/doubts", "/api/agents/a1/file",
+                             "/api/agents/a1/history", "/agents/a1/timeline"):  # fmt: skip
+                    paths += [f"{path}?{name}={odd}" for name in queries]
+                for path in paths:
+                    assert (await client.get(path)).status_code < 500, path[:80]
+
+
+@pytest.mark.parametrize(
+    "host",
+    ["localhost:abc", "localhost:99999", "127.0.0.1:80:80", "localhost:", "localhost:-1",
+     "[::1]x", "[::1", "::1", "[v1.x]", "user@localhost", "localhost/a", "local%68ost", "a,b"],
+)  # fmt: skip
+async def test_a_malformed_host_is_not_answered(host: str) -> None:
+    async with Runtime() as runtime, site_of(runtime) as client:
+        for path in ("/api", "/static/style.css"):
+            assert (await client.get(path, headers={"host": host})).status_code == 421
+        two = [("host", "localhost"), ("host", "evil.example"), ("sec-fetch-site", "same-origin")]
+        assert (await client.request("GET", "/api", headers=two)).status_code == 421
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda data: json.loads(re.sub(r"(:\d\d\.\d+)(Z|\+00:00)", r"\1", json.dumps(data))),
+        lambda data: {**data, "agent": "a\0b"},
+        lambda data: {**data, "agent": ""},
+        lambda data: {**data, "agent": 7},
+        lambda data: {**data, "incarnation": -1},
+        lambda data: {**data, "incarnation": 10**30},
+        lambda data: {**data, "incarnation": True},
+        lambda data: {**data, "message_runs": {"m1": 1}},
+        lambda data: {**data, "records": [{**data["records"][0], "at": "soon"}]},
+        lambda data: {**data, "records": [[]]},
+        lambda data: {**data, "blobs": {"x": "!"}},
+    ],
+)
+async def test_an_export_that_is_damaged_is_a_mistake_of_who_sends_it(
+    change: Callable[[Any], Any],
+) -> None:
+    """A time without a zone was a store that does not answer, or failed whenever it was read."""
+    async with Runtime([desk(Done(), refund())]) as runtime:
+        await asked(runtime)
+        data = change(json.loads(json.dumps(await soon(runtime.export("a1")))))
+        async with site_of(runtime) as client:
+            answer = await client.post("/api/import", json={"data": data, "id": "a2"})
+            assert (answer.status_code, answer.json()["error"]) == (400, "UsageError")
+            assert (await client.get("/api/agents/a2")).status_code == 404
+
+
+async def test_a_body_of_very_many_values_is_refused_before_it_is_read() -> None:
+    """220,000 decisions held the loop for two seconds."""
+    async with Runtime([desk(Done(), refund())]) as runtime:
+        await asked(runtime)
+        async with site_of(runtime) as client:
+            kind = {"content-type": "application/json"}
+            for count, path in ((220_000, "decisions"), (20_000, "decisions")):
+                many: dict[str, Any] = {f"k{number}": {} for number in range(count)}
+                body = json.dumps({"decisions": many, "expect": {}})
+                answer = await client.post(f"/api/agents/a1/{path}", content=body, headers=kind)
+                assert (answer.status_code, answer.json()["error"]) == (413, "TooLarge")
+            # What stands in a text is no value.
+            code = {"text": '{[,\\"' * 60_000}
+            sent = await client.post("/api/agents/a1/messages", json=code)
+            assert sent.status_code == 200

@@ -32,6 +32,21 @@ def summary_of_doubt(arguments: Any, reason: Any) -> str:
     return _cut(f"{called} ({one_line(reason)})" if reason else called)
 
 
+def is_decided_alone(request: Mapping[str, Any]) -> bool:
+    """Whether nobody decides it with others at once: the call itself, or an equal one, is in doubt.
+
+    Whoever lets it run may repeat what has happened already. A doubt may say how it is `settled`.
+    """
+    return request["kind"] == "doubt" or any(
+        doubt.get("status") == "in_doubt" and doubt.get("settled") is None
+        for doubt in request["doubts"]
+    )
+
+
+ALONE = "A call is in doubt: look at it, and decide this one by itself."
+"""Why it is not decided with others."""
+
+
 def _cut(text: str) -> str:
     text = " ".join(text[: 4 * SUMMARY].split())
     return text if len(text) <= SUMMARY else text[: SUMMARY - 1] + "…"

@@ -14,12 +14,9 @@ from understudy.errors import UsageError
 OnExpiry = Literal["reject", "stop"]
 """What an expired request counts as: a rejection of its call, or a stop of the whole run."""
 EXPIRY = "expiry"
-"""`Decision.by` of the rejection that an expired request counts as, and the source of the signal
-that stops a run instead."""
+"""The source of the signal by which an expired request stops its run."""
 CHECK = "check"
 """Who has settled a doubt that the `check` of its tool settled."""
-OWN_NAMES = frozenset((EXPIRY, CHECK, "system"))
-"""The names of who decides that no person has."""
 MAX_SECONDS = 100 * 365 * 86_400.0
 """The longest time that anything may wait: 100 years."""
 

@@ -291,7 +291,8 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
                 one, the future raises `RequestChanged`, and no decision is taken.
 
         Raises:
-            DecisionError: inside a tool, a hook or a model: only the host application decides.
+            DecisionError: inside a tool, a hook or a model, where it is a mistake: the application
+                decides for people. This stops accidents, not code that means to decide.
             UsageError: if `expect` is no mapping to text, or names a request that is not decided.
 
         """

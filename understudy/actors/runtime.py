@@ -16,6 +16,7 @@ from understudy._base.json_values import (
     checked_flag,
     checked_limit_seconds,
     checked_seconds,
+    checked_text,
     shown,
 )
 from understudy._base.points_in_time import checked_clock
@@ -477,7 +478,9 @@ class Runtime(Opened):
         """As `ref.compact()`; the future raises `UnknownAgent` if there is no such agent."""
         return self.get(id).compact()
 
-    def import_(self, data: Mapping[str, Any], id: str | None = None) -> Future[AgentRef]:
+    def import_(
+        self, data: Mapping[str, Any], id: str | None = None, *, by: str | None = None
+    ) -> Future[AgentRef]:
         """Put an exported agent into this store, as a new incarnation.
 
         An open run in it may have continued elsewhere: every call that was started and is not
@@ -486,19 +489,23 @@ class Runtime(Opened):
         Args:
             data: what `export` returned.
             id: another id than the one in the data.
+            by: the person who imports it, for the record. No decision in the data holds then, for
+                a person can have changed it: people are asked again what was to hold always.
 
         Raises:
-            UsageError: for a bad id. The future raises it if there is an agent of this id, or the
-                data is not an export.
+            UsageError: for a bad id, or a `by` that is no text. The future raises it if there is an
+                agent of this id, or the data is not an export.
             SchemaVersionError: by the future, if it is an export of another format.
 
         """
         if id is not None:
             checked_id(id)
+        if by is not None:
+            checked_text(by, what="import_(by=...)")
 
         async def imported() -> AgentRef:
             services = self._agent_host.services
-            imported_id, due = await import_(services.store, data, id, services.clock)
+            imported_id, due = await import_(services.store, data, id, services.clock, by)
             if self._agent_host.directory.may_run(str(data["agent"])):
                 services.tell_due(imported_id, due)
             return self.get(imported_id)

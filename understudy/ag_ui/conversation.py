@@ -25,6 +25,7 @@ from understudy.errors import AlreadyDecided, RequestExpired, UnknownAgent
 from understudy.interrupts import Decision, Request
 from understudy.login import User
 from understudy.login.problems import refused
+from understudy.login.redaction import HIDDEN
 from understudy.models.messages import UserInput
 from understudy.outcomes import Interrupted, Outcome
 from understudy.state.agent_state import AgentState
@@ -267,7 +268,13 @@ class Conversation:
             if answer.digest is not None and answer.digest != request.digest:
                 raise refused(409, "RequestChanged", "The request is not what was shown.")
             decision = given[answer.id] = answer.decide(request, self.user.name)
-            if record is not None and not decision.same_as(record.decision):
+            if decision.type == "edit" and self.site.redaction.hides(
+                self.user, {"arguments": request.arguments}
+            ):
+                raise refused(403, "NotAllowed", HIDDEN)
+            if record is not None and (
+                not decision.same_as(record.decision) or self._is_guess(record.decision)
+            ):
                 if request.expires_at is not None and record.at >= request.expires_at:
                     raise refused(409, "InterruptExpired", "The time for an answer is over.")
                 who = record.decision.by or "Somebody"
@@ -285,6 +292,10 @@ class Conversation:
         fresh = {id: given[id] for id in given if id in pending} or given
         expect = {id: (pending.get(id) or made[id].request).digest for id in fresh}
         return (lambda: ref.resume(fresh, expect=expect)), fresh is not given or bool(pending)
+
+    def _is_guess(self, before: Decision) -> bool:
+        """Whether it must not be told if a decision is the same as this one, of another person."""
+        return self.site.redaction.hides_decision(self.user, before.to_dict(), before.by)
 
     def _is_known(self, state: AgentState | None) -> bool:
         id = self.said.message_id or ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import (
     AsyncGenerator,
@@ -41,6 +42,7 @@ from understudy.login.event_stream import END, EventStream
 from understudy.login.guard import Guard, path_in
 from understudy.login.hosts import Hosts, checked_origins
 from understudy.login.problems import problem_of, refused
+from understudy.login.redaction import Redact, Redaction
 from understudy.login.users import checked_auth
 from understudy.tools import Tool
 
@@ -58,6 +60,7 @@ def ag_ui(
     agent_id: AgentIdOf | None = None,
     share_state: ShareState = False,
     frontend_tools: Iterable[Tool[Any]] = (),
+    redact: Redact | None = None,
 ) -> ASGIApp:
     """An endpoint of AG-UI 1.0, as an ASGI application to mount.
 
@@ -79,13 +82,16 @@ def ag_ui(
             of the state what they get.
         frontend_tools: the tools of the agent that the page executes, each made by
             `frontend_tool`. A client that brings other ones is refused.
+        redact: hides what users are not to see: as of `understudy.web.ui`. The path begins in an
+            event: `("delta", "iban")` is an argument of a call, which is sent whole. Text of the
+            model comes in pieces: a function sees each for itself.
 
     Raises:
         UsageError: without `auth`, or for a wrong argument.
 
     """
     names = checked_tools(frontend_tools)
-    site = _site("ag_ui", runtime, agent, auth, agent_id, share_state, names)
+    site = _site("ag_ui", runtime, agent, auth, agent_id, share_state, names, redact)
 
     async def post(request: Request, user: User) -> Response:
         given = protocol.input_of(await read_json(request))
@@ -104,6 +110,7 @@ def vercel(
     allowed_hosts: Iterable[str] = (),
     allowed_origins: Iterable[str] = (),
     agent_id: AgentIdOf | None = None,
+    redact: Redact | None = None,
 ) -> ASGIApp:
     """An endpoint for Vercel's AI SDK, version 6 or 7: `new DefaultChatTransport({api: "/chat"})`.
 
@@ -118,12 +125,13 @@ def vercel(
         allowed_hosts: as of `ag_ui`.
         allowed_origins: as of `ag_ui`.
         agent_id: by the user and the `id` of the chat, the id of the agent.
+        redact: as of `ag_ui`: the path begins in a chunk, such as `("input", "iban")`.
 
     Raises:
         UsageError: without `auth`, or for a wrong argument.
 
     """
-    site = _site("vercel", runtime, agent, auth, agent_id, False)
+    site = _site("vercel", runtime, agent, auth, agent_id, False, redact=redact)
 
     def answered(user: User, said: Said, calls: Collection[str] = ()) -> Response:
         id = None if said.message_id is None else f"{OWN_ID}reply-to-{said.message_id}"
@@ -160,6 +168,7 @@ def _site(
     agent_id: AgentIdOf | None,
     share_state: ShareState,
     frontend_tools: frozenset[str] = frozenset(),
+    redact: Redact | None = None,
 ) -> Site:
     checked_auth(what, auth)
     is_source = hasattr(runtime, "spawn")
@@ -176,7 +185,9 @@ def _site(
             f"{what}(share_state=...) takes a bool or a function, got {shown(share_state)}"
         )
     source_of = (lambda: cast("Runtime", runtime)) if is_source else cast("SourceOf", runtime)
-    return Site(source_of, agent, agent_id or own_threads(agent), share_state, frontend_tools)
+    ids = agent_id or own_threads(agent)
+    redaction = Redaction(redact, what=f"{what}(redact=...)")
+    return Site(source_of, agent, ids, share_state, frontend_tools, redaction)
 
 
 Post = Callable[[Request, User], Awaitable[Response]]
@@ -199,7 +210,9 @@ class _Endpoint:
             response = await self._answer(request)
         except Exception as error:
             problem = problem_of(error)
-            response = JSONResponse(problem.to_dict(), problem.status)
+            user: User = scope["understudy.user"]
+            seen = self._site.redaction.seen(user, problem.to_dict())
+            response = JSONResponse(seen, problem.status)
         await response(scope, receive, send)
 
     async def _answer(self, request: Request) -> Response:
@@ -264,15 +277,27 @@ def _stream(
 ) -> Response:
     """Server-sent events, each of one line."""
 
+    def shown(item: T) -> str:
+        text, redaction = encoded(item), conversation.site.redaction
+        if not redaction.is_on or not text.startswith("{"):  # "[DONE]" is no event
+            return text
+        return json.dumps(redaction.seen(conversation.user, json.loads(text)), ensure_ascii=False)
+
     async def events() -> AsyncGenerator[ServerSentEvent, None]:
         async with aclosing(conversation.stream(writer)) as found:
             async for item in found:
-                yield ServerSentEvent(encoded(item), sep=END)
+                yield ServerSentEvent(shown(item), sep=END)
 
     async def farewell() -> AsyncGenerator[ServerSentEvent, None]:
         # To a client of either protocol a stream that just ends is one of a run that is over.
         stops = refused(503, "ServerStops", "The server stops. The run is not over: connect again.")
         async for item in writer.error(stops):
-            yield ServerSentEvent(encoded(item), sep=END)
+            yield ServerSentEvent(shown(item), sep=END)
 
-    return EventStream(events(), farewell=farewell, headers=headers)
+    return EventStream(
+        events(),
+        farewell=farewell,
+        headers=headers,
+        bound=conversation.site.streams,
+        user=conversation.user.name,
+    )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import quote
 
@@ -12,7 +12,9 @@ from understudy.actors import AgentInfo, AgentRef, Runtime
 from understudy.actors.verbs import VERBS
 from understudy.errors import UnderstudyError, UsageError
 from understudy.login import User
+from understudy.login.event_stream import StreamBound
 from understudy.login.problems import refused
+from understudy.login.redaction import NO_REDACTION, Redaction
 from understudy.state.agent_state import AgentState
 
 SourceOf = Callable[[], Runtime]
@@ -32,6 +34,8 @@ class Site:
         agent_id_of: which agent a conversation of a user is.
         share_state: what clients see of its values.
         frontend_tools: the names of the tools that pages execute.
+        redaction: hides what users are not to see.
+        streams: counts the streams that users have open.
 
     """
 
@@ -40,6 +44,8 @@ class Site:
     agent_id_of: AgentIdOf
     share_state: ShareState = False
     frontend_tools: frozenset[str] = frozenset()
+    redaction: Redaction = NO_REDACTION
+    streams: StreamBound = field(default_factory=StreamBound)
 
     def source(self) -> Runtime:
         """The runtime.

@@ -10,7 +10,6 @@ from typing import Any
 from understudy._base.clock import Clock
 from understudy._base.context_codecs import Context
 from understudy._base.json_values import checked_json
-from understudy._base.request_timing import EXPIRY
 from understudy.errors import (
     AlreadyDecided,
     DecisionError,
@@ -78,7 +77,7 @@ def check_decisions(
             new[request_id] = _in_time(definition, pending[request_id], given, clock)
         elif request_id in before:
             earlier = before[request_id]
-            if earlier.decision.by == EXPIRY:
+            if earlier.decision.expired:
                 raise _expired(earlier.request)
             if not _checked(definition, earlier.request, given).same_as(earlier.decision):
                 raise AlreadyDecided(request_id=request_id, decision=earlier.decision.type)

@@ -15,7 +15,7 @@ from understudy.actors.verbs import VERBS, Verb, arguments_of
 from understudy.cli.api import Api, agent_path
 from understudy.cli.exits import FAILED, USAGE, refuse
 from understudy.cli.inputs import confirm, parsed_json, read_input
-from understudy.cli.inspect import IdArgument
+from understudy.cli.inspect import IdArgument, YesOption
 from understudy.cli.options import ListOutput, Where
 from understudy.cli.output import Output
 from understudy.cli.progress import follow_run
@@ -114,6 +114,15 @@ _SPELT: Mapping[str, Any] = {
     "tool": typer.Argument(metavar="TOOL", help="Its name."),
 }
 """How the command line spells arguments of verbs. Any other is an option of its name."""
+_ASKS: Mapping[str, tuple[str, str, str]] = {
+    "compact": (
+        "Replace the records of {id!r} by a snapshot? What happened so far cannot be read as "
+        "events any more.",
+        "that the records are replaced",
+        "nothing was replaced",
+    )
+}
+"""What a command asks before it does what cannot be undone: as `confirm` takes it."""
 
 
 def command_of(verb: Verb) -> Callable[..., None]:
@@ -127,7 +136,14 @@ def command_of(verb: Verb) -> Callable[..., None]:
         if not argument.is_required():
             defaults[name] = argument.default
 
+    asks = _ASKS.get(verb.name)
+    if asks is not None:
+        parameters["yes"], defaults["yes"] = YesOption, False
+
     def command(id: str, *, where: Where, out: Output, **given: Any) -> None:
+        if asks is not None and not given.pop("yes"):
+            question, to, otherwise = asks
+            confirm(question.format(id=id), to=to, otherwise=otherwise)
         _post(id, f"/{verb.name}", given, where, out, verb.said)
 
     summary = (method.__doc__ or "").partition("\n")[0].partition(";")[0]
@@ -148,7 +164,7 @@ def command_of(verb: Verb) -> Callable[..., None]:
 
 def delete(
     id: IdArgument,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask once more.")] = False,
+    yes: YesOption = False,
     *,
     where: Where,
     out: Output,

@@ -15,10 +15,11 @@ from typing import Annotated, Any
 
 import typer
 
+from understudy._base.request_summary import is_decided_alone
 from understudy.cli.api import Api, agent_path
 from understudy.cli.exits import FAILED, NOT_FOUND, STALE, USAGE, ApiProblem, refuse
 from understudy.cli.inputs import confirm, given_text, parsed_json, read_input
-from understudy.cli.inspect import ToolOption, short_id
+from understudy.cli.inspect import ToolOption, YesOption, short_id
 from understudy.cli.options import Where
 from understudy.cli.output import Output, note
 from understudy.cli.show import request_text
@@ -35,7 +36,6 @@ RequestArgument = Annotated[
         help="The id of the request, or the beginning of it; with `AGENT/` before it if you like.",
     ),
 ]
-YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask once more.")]
 NoteOption = Annotated[str | None, typer.Option("--note", help="Why, for the audit.")]
 AlwaysOption = Annotated[
     bool, typer.Option("--always", help="And so for later calls of this tool, until revoked.")
@@ -236,7 +236,7 @@ def _decide_one(
         return
     if found["allowed"] and decision["type"] not in found["allowed"]:
         refuse(STALE, f"this request allows {', '.join(found['allowed'])}, not {decision['type']}")
-    note(_request_text(api, found))
+    note(request_text(_with_its_doubts(api, found)))
     note(f"decision  {_decision_text(decision)}")
     _confirm(yes)
     body = {"decisions": {found["id"]: decision}, "expect": {found["id"]: found["digest"]}}
@@ -248,12 +248,12 @@ def _decide_one(
         out.say(f"recorded: {decision['type']}{again}", "green")
 
 
-def _request_text(api: Api, found: dict[str, Any]) -> str:
+def _with_its_doubts(api: Api, found: dict[str, Any]) -> dict[str, Any]:
     """The request, with what became since of the doubts that it was asked with."""
     if found["doubts"]:
         page = api.get(agent_path(found["agent_id"], f"/requests/{found['id']}"))
         found = {**found, "doubts": page["doubts"]}
-    return request_text(found)
+    return found
 
 
 def _given(decision: dict[str, Any]) -> dict[str, Any]:
@@ -273,11 +273,16 @@ def _decision_text(decision: dict[str, Any]) -> str:
 def _decide_all(tool: str, decision: dict[str, Any], yes: bool, api: Api, out: Output) -> None:
     kind = decision["type"]
     waiting = list(every_row(ApiSource(api).pending, None, tool=tool))
-    fitting = [row for row in waiting if kind in row["allowed"]]
+    allowed = [_with_its_doubts(api, row) for row in waiting if kind in row["allowed"]]
+    fitting = [row for row in allowed if not is_decided_alone(row)]
+    alone = [row["id"] for row in allowed if is_decided_alone(row)]
+    if alone:
+        is_or_are = "is" if len(alone) == 1 else "are"
+        note(f"left out {is_or_are} {some(alone)}: a call is in doubt, decide each by itself")
     if not fitting:
         refuse(NOT_FOUND, f"no request about {tool!r} waits that allows {kind}")
     for row in fitting:
-        note(f"{row['id']}  {line(row['agent_id'])}\n{_request_text(api, row)}\n")
+        note(f"{row['id']}  {line(row['agent_id'])}\n{request_text(row)}\n")
     note(f"{kind} all {len(fitting)} requests about {line(tool)}")
     _confirm(yes)
     given = _given(decision)

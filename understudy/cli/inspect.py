@@ -12,15 +12,17 @@ from understudy._base.json_values import jsonable
 from understudy._base.request_summary import summary, summary_of_doubt
 from understudy._base.usd import shown_usd, total
 from understudy.cli.api import agent_path
+from understudy.cli.inputs import confirm
 from understudy.cli.options import ListOutput, Where
 from understudy.cli.output import Column, Output, note
 from understudy.cli.show import indented, row_lines, tree_rows
-from understudy.cli.sources import every_row
+from understudy.cli.sources import Listed, every_row, first_rows
 from understudy.cli.text import ago, clean, line, shown_json, told_apart, utc
 from understudy.state.files import listed
 from understudy.state.why import queue_of, why
 
 IdArgument = Annotated[str, typer.Argument(metavar="ID", help="The id of the agent.")]
+YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask once more.")]
 LimitOption = Annotated[int, typer.Option("--limit", min=1, help="How many rows.")]
 AgentOption = Annotated[
     str | None, typer.Option("--agent", help="Only agents with this definition.")
@@ -41,7 +43,8 @@ def ls(
     with where.looking() as source:
         filters = {"status": status, "agent": agent, "prefix": prefix or None}
         given = {key: value for key, value in filters.items() if value is not None}
-        rows, at = list(every_row(source.agents, limit, **given)), source.now()
+        found, at = first_rows(source.agents, limit, **given), source.now()
+    rows = found.rows
     columns = [
         Column("ID", "id", "bold"),
         Column("AGENT", "agent"),
@@ -50,7 +53,8 @@ def ls(
         Column("HOST", "host"),
     ]
     people = [{**row, "since": ago(row["status_at"], at)} for row in rows]
-    out.rows("agents", rows, columns, shown=people, empty="no agents")
+    out.rows("agents", rows, columns, shown=people, more={"more": found.more}, empty="no agents")
+    _say_more(found, limit)
 
 
 def show(
@@ -148,7 +152,8 @@ def pending(
     with where.looking() as source:
         filters = {"tool": tool, "agent": agent, "kind": kind, "order": order}
         given = {key: value for key, value in filters.items() if value is not None}
-        rows, at = list(every_row(source.pending, limit, **given)), source.now()
+        found, at = first_rows(source.pending, limit, **given), source.now()
+    rows = found.rows
     people = [
         {
             **row,
@@ -171,7 +176,16 @@ def pending(
         Column("EXPIRES", "expires", optional=True),
         Column("WHAT", "what", wide=True),
     ]
-    out.rows("requests", rows, columns, shown=people, empty="nothing waits for a person")
+    more = {"more": found.more}
+    nothing = "nothing waits for a person"
+    out.rows("requests", rows, columns, shown=people, more=more, empty=nothing)
+    _say_more(found, limit)
+
+
+def _say_more(found: Listed, limit: int) -> None:
+    """Say on standard error that the list is cut."""
+    if found.more:
+        note(f"there are more than these {limit}: see --limit")
 
 
 def doubts(
@@ -189,7 +203,8 @@ def doubts(
     with where.looking() as source:
         filters = {"tool": tool, "agent": agent, "order": order}
         given = {key: value for key, value in filters.items() if value is not None}
-        rows, at = list(every_row(source.doubts, limit, **given)), source.now()
+        found, at = first_rows(source.doubts, limit, **given), source.now()
+    rows = found.rows
     asked = [row["request_id"] for row in rows if row["request_id"] is not None]
     people = [
         {
@@ -214,7 +229,9 @@ def doubts(
         Column("ENDS", "ends", optional=True),
         Column("WHAT", "what", wide=True),
     ]
-    out.rows("doubts", rows, columns, shown=people, empty="nothing is in doubt")
+    more = {"more": found.more}
+    out.rows("doubts", rows, columns, shown=people, more=more, empty="nothing is in doubt")
+    _say_more(found, limit)
     if out.is_data:
         return
     if len(asked) < len(rows):
@@ -306,6 +323,8 @@ def history(
     ]
     more = {"id": id, "next": page["next"]}
     out.rows("entries", page["entries"], columns, shown=people, more=more)
+    if page["next"] is not None:
+        note(f"there is more: --after {page['next']}")
 
 
 def _cost_of(requests: Iterable[dict[str, Any]]) -> str:
@@ -331,6 +350,7 @@ def schedules(
     unpause: Annotated[str | None, _schedule_option("unpause", "Let it occur again.")] = None,
     trigger: Annotated[str | None, _schedule_option("trigger", "Let it occur now.")] = None,
     remove: Annotated[str | None, _schedule_option("remove", "Remove it.")] = None,
+    yes: YesOption = False,
     *,
     where: Where,
     out: ListOutput,
@@ -342,6 +362,9 @@ def schedules(
         raise typer.BadParameter("one change at a time: --pause, --unpause, --trigger or --remove")
     for action, name in changes:
         api = where.changing()
+        if action == "remove" and not yes:
+            question = f"Remove the schedule {name!r} of {id!r}? It cannot be brought back."
+            confirm(question, to="that the schedule is removed", otherwise="nothing was removed")
         api.post(agent_path(id, "/schedules"), {"schedule": name, "action": action})
     with where.looking() as source:
         plans = source.state(id).plans

@@ -22,11 +22,14 @@ from understudy.cli.serve import (
     HostOption,
     OwnTokenOption,
     PortOption,
+    ProxyOption,
     ReadOnlyOption,
+    RedactOption,
     Settings,
     TargetArgument,
     listening,
     load_auth,
+    load_redact,
     load_runtime,
     quiet_server,
     url_of,
@@ -51,6 +54,8 @@ def mcp(
     ] = False,
     auth: AuthOption = None,
     token: OwnTokenOption = None,
+    redact: RedactOption = None,
+    proxy: ProxyOption = None,
     json: JsonOption = False,
 ) -> None:
     """Run the agents of your program, with an MCP server for other programs."""
@@ -76,23 +81,30 @@ def mcp(
         auth=auth,
         read_only=read_only,
         allowed_hosts=tuple(allow_host or ()),
+        redact=redact,
+        proxy=proxy,
     )
     runtime, _ = load_runtime(settings)
     if not http:
-        asyncio.run(_over_streams(runtime, read_only=read_only))
+        asyncio.run(_over_streams(settings, runtime))
         return
     app = _new_app(settings, runtime, decisions=decisions)
     with listening(host, port) as listener:
         asyncio.run(_over_http(settings, runtime, app, listener, Output(json=json)))
 
 
-async def _over_streams(runtime: Runtime, *, read_only: bool) -> None:
+async def _over_streams(settings: Settings, runtime: Runtime) -> None:
     """Until standard input ends, or the process is told to end."""
     from understudy.login.users import User
     from understudy.mcp.agents_server import agents_server
 
     program = User("a program over stdin", frozenset({"read", "act"}))
-    server = agents_server(lambda: runtime, user=program, read_only=read_only)
+    server = agents_server(
+        lambda: runtime,
+        user=program,
+        read_only=settings.read_only,
+        redact=load_redact(settings.redact),
+    )
     loop = asyncio.get_running_loop()
     async with runtime:
         await runtime.recover()
@@ -123,13 +135,14 @@ def _new_app(settings: Settings, runtime: Runtime, *, decisions: bool) -> Starle
         read_only=settings.read_only,
         decisions=decisions,
         allowed_hosts=settings.allowed_hosts,
+        redact=load_redact(settings.redact),
     )
 
 
 async def _over_http(
     settings: Settings, runtime: Runtime, app: Any, listener: socket.socket, out: Output
 ) -> None:
-    server = quiet_server(app)
+    server = quiet_server(app, settings.proxy)
     async with runtime, app.router.lifespan_context(app):
         await runtime.recover()
         url = f"{url_of(settings.host, listener.getsockname()[1])}/mcp"

@@ -61,6 +61,16 @@ AuthOption = Annotated[
     str | None,
     typer.Option("--auth", metavar="MODULE:ATTR", help="Who may do what, in place of a token."),
 ]
+ProxyOption = Annotated[
+    str | None,
+    typer.Option(
+        "--proxy", metavar="ADDRESS", help="Of your proxy: its X-Forwarded-For is believed."
+    ),
+]
+RedactOption = Annotated[
+    str | None,
+    typer.Option("--redact", metavar="MODULE:ATTR", help="Hides values: as `redact=` of `ui`."),
+]
 OwnTokenOption = Annotated[
     str | None,
     typer.Option("--token", envvar="UNDERSTUDY_TOKEN", help="Instead of a new one."),
@@ -79,6 +89,8 @@ class Settings:
     auth: str | None = None
     read_only: bool = False
     allowed_hosts: tuple[str, ...] = ()
+    redact: str | None = None
+    proxy: str | None = None
 
 
 def serve(
@@ -92,6 +104,8 @@ def serve(
     read_only: ReadOnlyOption = False,
     auth: AuthOption = None,
     token: OwnTokenOption = None,
+    redact: RedactOption = None,
+    proxy: ProxyOption = None,
     json: JsonOption = False,
 ) -> None:
     """Run the agents of your program, with an inbox and an inspector in the browser."""
@@ -104,6 +118,8 @@ def serve(
         auth=auth,
         read_only=read_only,
         allowed_hosts=tuple(allow_host or ()),
+        redact=redact,
+        proxy=proxy,
     )
     run_settings(settings, Output(json=json), browser=open, reload=reload)
 
@@ -172,7 +188,7 @@ async def serve_runtime(
         browser: open one.
 
     """
-    server = quiet_server(new_app(settings, lambda: runtime))
+    server = quiet_server(new_app(settings, lambda: runtime), settings.proxy)
     async with runtime:
         await runtime.recover()
         with _announced(settings, name, listener.getsockname()[1]) as url:
@@ -180,7 +196,22 @@ async def serve_runtime(
             await server.serve(sockets=[listener])
 
 
-def quiet_server(app: ASGIApp) -> uvicorn.Server:
+def server_options(proxy: str | None) -> dict[str, Any]:
+    """How uvicorn serves.
+
+    Nobody says by `X-Forwarded-For` that they are somebody else, but a proxy of this address: by
+    default uvicorn believes whoever connects from this machine.
+    """
+    return {
+        "log_level": "warning",
+        "access_log": False,
+        "timeout_graceful_shutdown": 5,
+        "proxy_headers": proxy is not None,
+        "forwarded_allow_ips": proxy or "",
+    }
+
+
+def quiet_server(app: ASGIApp, proxy: str | None = None) -> uvicorn.Server:
     """A server on this loop. SIGINT and SIGTERM end it, so that the runtime ends in peace."""
     import uvicorn
 
@@ -191,9 +222,10 @@ def quiet_server(app: ASGIApp) -> uvicorn.Server:
         def capture_signals(self) -> Any:
             yield
 
-    config = uvicorn.Config(
-        app, log_level="warning", access_log=False, timeout_graceful_shutdown=5, lifespan="off"
-    )
+    from understudy.cli.slow_clients import timed_protocol
+
+    protocol = timed_protocol()
+    config = uvicorn.Config(app, lifespan="off", http=protocol, **server_options(proxy))
     server = UvicornServer(config)
 
     loop = asyncio.get_running_loop()
@@ -222,11 +254,17 @@ def url_of(host: str, port: int) -> str:
 
 def tell(settings: Settings, url: str, out: Output, *, browser: bool) -> None:
     """Say where the pages are."""
-    page = f"{url}/" + (f"?token={settings.token}" if settings.token is not None else "")
+    page = f"{url}/"
+    if settings.token is not None:
+        from understudy.login import TokenAuth
+
+        page = TokenAuth(settings.token).login_url(page)
     if out.is_data:
         out.document({"url": url, "token": settings.token, "page": page, "pid": os.getpid()})
     else:
         note(f"agents are served at\n\n    {page}\n\nCtrl-C ends it.")
+        if settings.token is not None:
+            note(f"The link works once. After that the page asks for the token: {settings.token}")
     if browser:
         webbrowser.open(page)
 
@@ -313,6 +351,15 @@ def load_auth(target: str) -> Any:
     return found
 
 
+def load_redact(target: str | None) -> Any:
+    """The function that hides values; None hides none."""
+    found = None if target is None else load(target)
+    if target is not None and not callable(found):
+        what = f"--redact {target} must be a function of a path and a value"
+        refuse(USAGE, f"{what}, got {shown(found)}")
+    return found
+
+
 def new_app(settings: Settings, runtime: Callable[[], Runtime]) -> ASGIApp:
     """The pages."""
     from understudy.web import HideToken, TokenAuth, ui
@@ -320,7 +367,11 @@ def new_app(settings: Settings, runtime: Callable[[], Runtime]) -> ASGIApp:
     logging.getLogger("uvicorn.access").addFilter(HideToken())
     auth = TokenAuth(settings.token) if settings.auth is None else load_auth(settings.auth)
     app: ASGIApp = ui(
-        runtime, auth=auth, read_only=settings.read_only, allowed_hosts=settings.allowed_hosts
+        runtime,
+        auth=auth,
+        read_only=settings.read_only,
+        allowed_hosts=settings.allowed_hosts,
+        redact=load_redact(settings.redact),
     )
     return app
 
@@ -339,9 +390,7 @@ def _serve_reloading(settings: Settings, out: Output, *, browser: bool) -> None:
         reload=True,
         host=settings.host,
         port=settings.port,
-        log_level="warning",
-        access_log=False,
-        timeout_graceful_shutdown=5,
+        **server_options(settings.proxy),
     )
 
 

@@ -14,6 +14,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from understudy._base.secrets_in_urls import HIDDEN, is_secret_option, without_secrets
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Server:
@@ -33,9 +35,13 @@ def store_name(store: str) -> str:
         path = rest[1:]
         return f"sqlite:///{Path(path).resolve()}" if path else store
     if separator:
+        if without_secrets(store).endswith(f"://{HIDDEN}"):
+            return f"postgresql://{HIDDEN}"  # nobody can tell where its password ends
         parts = urlsplit(store)
         hosts = parts.netloc.rpartition("@")[2].lower()  # none, one, or some, each with its port
-        options = [each for each in parts.query.split("&") if not each.startswith("password=")]
+        options = [
+            each for each in parts.query.split("&") if not is_secret_option(each.partition("=")[0])
+        ]
         query = f"?{'&'.join(options)}" if any(options) else ""
         return f"postgresql://{hosts}{parts.path}{query}"
     return store
@@ -59,8 +65,11 @@ class Holder:
 
 def holder_of(database: Path) -> Holder | None:
     """Who has the file open, or had it last; None where nobody has."""
+    path = Path(f"{database}.lock")
     try:
-        text = Path(f"{database}.lock").read_text(encoding="utf-8", errors="replace")
+        if not path.is_file():  # to read from a pipe would wait for who writes into it
+            return None
+        text = path.read_text(encoding="utf-8", errors="replace")
     except OSError:
         return None
     name = "".join(text.splitlines()[1:2]).strip()

@@ -179,29 +179,35 @@ def _block(title: str, data: Any) -> list[str]:
 
 def tree_rows(state: AgentState, name: str) -> Iterator[dict[str, Any]]:
     """The agents that run inside an agent, and their open calls, as they are indented."""
-    yield from _tree(state, name, 0)
-
-
-def _tree(state: AgentState, name: str, depth: int) -> Iterator[dict[str, Any]]:
     run = state.run
-    status = "idle" if run is None else "over" if run.over else "open"
+    is_quarantined = run is not None and not run.over and run.quarantined is not None
+    yield from _tree(state, name, 0, is_quarantined)
+
+
+def _tree(
+    state: AgentState, name: str, depth: int, is_quarantined: bool
+) -> Iterator[dict[str, Any]]:
+    run = state.run
+    is_open = "quarantined" if is_quarantined else "open"
+    status = "idle" if run is None else "over" if run.over else is_open
     yield {"depth": depth, "what": "agent", "name": name, "state": status, "call_key": None}
     told: set[str] = set()
     for call in run.calls if run is not None and not run.over else ():
+        found = _state_of(call)
         yield {
             "depth": depth + 1,
             "what": "call",
             "name": call.part.tool_name or "model",
-            "state": _state_of(call),
+            "state": "interrupted" if found == "running" and is_quarantined else found,
             "call_key": call.key,
         }
         for key, child in state.children.items():
             if is_child_of(key, call.key) and child.run is not None:
                 told.add(key)
-                yield from _tree(child, child.run.agent, depth + 2)
+                yield from _tree(child, child.run.agent, depth + 2, is_quarantined)
     for key, child in state.children.items():
         if key not in told and child.run is not None:
-            yield from _tree(child, child.run.agent, depth + 1)
+            yield from _tree(child, child.run.agent, depth + 1, is_quarantined)
 
 
 def _state_of(call: Any) -> str:

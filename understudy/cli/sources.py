@@ -82,6 +82,21 @@ _ROW = (
 """The fields of an agent of the list: its page has more."""
 
 
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """The first rows of a list."""
+
+    rows: list[dict[str, Any]]
+    more: bool
+    """Whether there are others."""
+
+
+def first_rows(listed: Any, limit: int, **filters: Any) -> Listed:
+    """The first `limit` rows, and whether there are more: a list is never cut without a word."""
+    rows = list(every_row(listed, limit + 1, **filters))
+    return Listed(rows[:limit], len(rows) > limit)
+
+
 def every_row(listed: Any, limit: int | None, **filters: Any) -> Iterator[dict[str, Any]]:
     """The rows of all pages, or the first `limit` rows."""
     after: str | None = None
@@ -182,7 +197,12 @@ class ApiSource(Source):
         return {name: found[name] for name in _ROW}
 
     def state(self, id: str) -> AgentState:
-        return AgentState.from_dict(self.api.get(agent_path(id, "/state"))["state"])
+        found = self.api.get(agent_path(id, "/state"))["state"]
+        try:
+            return AgentState.from_dict(found)
+        except (KeyError, TypeError, ValueError) as error:
+            detail = f"the server hides parts of {id!r} without which it cannot be shown here"
+            raise ApiProblem(403, {"error": "Hidden", "detail": detail}) from error
 
     def history(self, id: str, *, after: int, limit: int) -> dict[str, Any]:
         found: dict[str, Any] = self.api.get(agent_path(id, "/history"), after=after, limit=limit)

@@ -390,11 +390,13 @@ class Cluster(_RuntimeCalls):
         self._calls.on_loop(settle)
         return recovery
 
-    def import_(self, data: Mapping[str, Any], id: str | None = None) -> Future[ClusterRef[Any]]:  # type: ignore[override]
+    def import_(  # type: ignore[override]
+        self, data: Mapping[str, Any], id: str | None = None, *, by: str | None = None
+    ) -> Future[ClusterRef[Any]]:
         """As `Runtime.import_`."""
         if id is not None:
             checked_id(id)
-        return self._runtime_call("import_", (data, id), {}).map(self.get)
+        return self._runtime_call("import_", (data, id), {"by": by}).map(self.get)
 
     def _runtime_call(
         self, name: str, arguments: tuple[Any, ...], named: dict[str, Any], route: str = ""

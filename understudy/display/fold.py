@@ -299,6 +299,7 @@ class Display:
             case r.Quarantined():
                 text = f"Not continued any more: {record.cause}"
                 self._table.add_notice(place, "quarantined", text, kind="error")
+                self._table.interrupt_running()
             case r.Released():
                 self._end_notice(place, "quarantined")
             case r.CancelRequested():
@@ -424,7 +425,8 @@ class Display:
             self._table.root,
             f"notice:{self._table.seq}",
             "notice",
-            f"Imported from {record.agent_id}: what was under way there is in doubt",
+            f"Imported from {record.agent_id}{'' if record.by is None else f' by {record.by}'}: "
+            "what was under way there is in doubt",
         )
         for row in list(self._table.by_id.values()):
             if row.kind == "request" and row.state == "pending":
@@ -563,6 +565,8 @@ def _add_open_run(table: Table, place: Place, state: AgentState, run: RunState) 
     for key, child in state.children.items():
         name = child.run.agent if child.run is not None else ""
         add_state(table, table.child(place, key, name), child)
+    if run.quarantined is not None:  # behind the agents in it: theirs do not run either
+        table.interrupt_running()
 
 
 def _add_call(table: Table, place: Place, call: Call) -> None:

@@ -178,6 +178,11 @@ class Table:
             details = {**row.detail, **detail} if detail else row.detail
             self.put(replace(row, state=state or row.state, seq=self.seq, detail=details))
 
+    def interrupt_running(self) -> None:
+        """The run is in quarantine: nothing in it runs, and no record says so of each call."""
+        for id in [row.id for row in self.by_id.values() if row.state == "running"]:
+            self.change(id, "interrupted")
+
     def row_of_call(self, call_key: str) -> str | None:
         for place in self.places.values():
             if call_key in place.calls:

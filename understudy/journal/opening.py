@@ -9,6 +9,7 @@ import sys
 from typing import Any
 
 from understudy._base.json_values import is_storable_text, shown
+from understudy._base.secrets_in_urls import without_secrets
 from understudy.errors import UsageError
 from understudy.journal.contracts import LEASE, Durability, check_durability, check_lease
 from understudy.journal.database_store import DatabaseStore
@@ -147,5 +148,5 @@ def _no_store(given: str) -> UsageError:
 
 def _without_login(url: str) -> str:
     """The name without user and password: it goes into messages."""
-    before, at, after = url.rpartition("@")
-    return f"...@{after}" if at and before else url
+    before, at, after = without_secrets(url).rpartition("@")
+    return f"...@{after}" if at and before else after

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
+from itertools import islice
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
@@ -13,6 +15,14 @@ from understudy.login.problems import refused
 
 MAX_BODY = 8 * 1024 * 1024
 """Bytes of a request: a form of arguments of 1 MB, encoded, fits."""
+MAX_PARTS = 100_000
+"""Objects, lists and items of a body."""
+_PART = re.compile(r'[{\[,]|"[^"\\]*(?:\\.[^"\\]*)*"')
+"""What begins a value; or a text, in which nothing does."""
+MAX_ITEMS = 10_000
+"""Items of a list or an object in a body, where it is not within another one."""
+SECONDS = 60.0
+"""Seconds in which a body has to come."""
 B = TypeVar("B", bound=BaseModel)
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 
@@ -21,7 +31,7 @@ async def read_body(request: Request) -> bytes:
     """The body.
 
     Raises:
-        Refused: if it has more than `MAX_BODY` bytes.
+        Refused: if it has more than `MAX_BODY` bytes, or does not come in `SECONDS`.
 
     """
     declared = request.headers.get("content-length", "0")
@@ -29,25 +39,36 @@ async def read_body(request: Request) -> bytes:
         raise _too_large()
     chunks: list[bytes] = []
     size = 0
-    async for chunk in request.stream():
-        size += len(chunk)
-        if size > MAX_BODY:
-            raise _too_large()
-        chunks.append(chunk)
+    try:
+        async with asyncio.timeout(SECONDS):
+            async for chunk in request.stream():
+                size += len(chunk)
+                if size > MAX_BODY:
+                    raise _too_large()
+                chunks.append(chunk)
+    except TimeoutError as error:
+        raise refused(408, "TooSlow", f"The body did not come in {SECONDS:.0f} seconds.") from error
     return b"".join(chunks)
 
 
-async def read_json(request: Request) -> Any:
+async def read_json(request: Request, *, most: int = MAX_PARTS) -> Any:
     """The body as JSON. A page of another site could send a form, or plain text.
 
+    Args:
+        request: whose body it is.
+        most: objects, lists and items in it: to read millions of them takes seconds, in which the
+            loop does nothing else.
+
     Raises:
-        Refused: if it is none, or says that it is something else.
+        Refused: if it is none, says that it is something else, or has more parts.
 
     """
     if media_type(request) != "application/json":
         raise refused(415, "NotJson", "Send JSON, with `Content-Type: application/json`.")
     try:
         text = (await read_body(request)).decode()
+        if _has_more_parts(text, most):
+            raise refused(413, "TooLarge", f"At most {most:,} values can be sent at once.")
         found = json.loads(text, parse_constant=_no_constant)
         if _SURROGATE.search(text):
             json.dumps(found, ensure_ascii=False).encode()
@@ -67,6 +88,10 @@ def checked_as(model: type[B], body: Any) -> B:
         Refused: if it is none: with the place and the reason of the first fault.
 
     """
+    for name, items in body.items() if isinstance(body, dict) else ():
+        # Before it is validated: that takes seconds, and tells of each wrong item.
+        if isinstance(items, (dict, list)) and len(items) > MAX_ITEMS:
+            raise refused(413, "TooLarge", f"{name}: at most {MAX_ITEMS:,} can be sent at once.")
     try:
         return model.model_validate(body)
     except RecursionError as error:
@@ -75,6 +100,13 @@ def checked_as(model: type[B], body: Any) -> B:
         first = error.errors(include_url=False, include_input=False, include_context=False)[0]
         where = ".".join(map(str, first["loc"])) or "the body"
         raise refused(400, "UsageError", f"{where}: {first['msg']}") from error
+
+
+def _has_more_parts(text: str, most: int) -> bool:
+    if sum(map(text.count, "{[,")) <= most:
+        return False
+    parts = (each for each in _PART.finditer(text) if each[0][0] != '"')
+    return next(islice(parts, most, None), None) is not None
 
 
 def media_type(request: Request) -> str:

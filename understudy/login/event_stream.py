@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import aclosing, suppress
 
@@ -11,16 +12,46 @@ from sse_starlette import EventSourceResponse, ServerSentEvent
 from sse_starlette.sse import SendTimeoutError
 from starlette.types import Receive, Scope, Send
 
+from understudy.login.problems import Problem, problem_response
+
 PING = 15
 """Seconds of silence after which a comment says that the stream is open."""
 SEND_SECONDS = 300.0
 """Seconds that a client may take to receive an event; then its connection is cut."""
 GRACE = 1.0
 """Seconds in which a stream ends when its server stops; then it is cut off."""
+MAX_STREAMS = 100
+"""Open at once, of one user: a page that is seen has one."""
 END = "\n"
 """Of a line."""
 Farewell = Callable[[], AsyncIterator[ServerSentEvent]]
 """Makes the last events of a stream that does not last until the end of what it tells."""
+
+
+class StreamBound:
+    """How many streams each user may have open at one application.
+
+    Args:
+        most: of one user.
+
+    """
+
+    def __init__(self, most: int = MAX_STREAMS) -> None:
+        self._most = most
+        self._open: Counter[str] = Counter()
+
+    def enter(self, user: str) -> bool:
+        """Count a stream of the user; whether there is room for it."""
+        if self._open[user] >= self._most:
+            return False
+        self._open[user] += 1
+        return True
+
+    def leave(self, user: str) -> None:
+        """A stream of the user has ended."""
+        self._open[user] -= 1
+        if not self._open[user]:
+            del self._open[user]
 
 
 class EventStream(EventSourceResponse):
@@ -32,6 +63,8 @@ class EventStream(EventSourceResponse):
         farewell: what is sent last where the server stops while more events are awaited, so that
             its end does not pass for that of the events.
         headers: besides those of each stream.
+        bound: counts the streams that are open.
+        user: whose stream it is.
 
     """
 
@@ -42,7 +75,12 @@ class EventStream(EventSourceResponse):
         longest: float | None = None,
         farewell: Farewell | None = None,
         headers: Mapping[str, str] | None = None,
+        bound: StreamBound | None = None,
+        user: str = "",
     ) -> None:
+        self._events = events
+        self._bound = bound
+        self._user = user
         self.server_stops: anyio.Event = anyio.Event()
         """Set when the server begins to stop."""
         super().__init__(
@@ -59,7 +97,22 @@ class EventStream(EventSourceResponse):
         )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send the events."""
+        """Send the events; or that the user has too many streams open."""
+        if self._bound is None:
+            await self._sent(scope, receive, send)
+            return
+        if not self._bound.enter(self._user):
+            await self._events.aclose()
+            problem = Problem(429, "TooManyStreams", "Too many streams are open: close some.")
+            refusal = problem_response(scope, problem, {"Retry-After": "5"})
+            await refusal(scope, receive, send)
+            return
+        try:
+            await self._sent(scope, receive, send)
+        finally:
+            self._bound.leave(self._user)
+
+    async def _sent(self, scope: Scope, receive: Receive, send: Send) -> None:
         with suppress(SendTimeoutError):  # the server cuts a connection whose answer has no end
             await super().__call__(scope, receive, send)
 

@@ -86,7 +86,8 @@ class Guard:
     def _refusal(self, scope: Scope) -> Response | None:
         """The answer to a request that is not even looked at."""
         headers = Headers(scope=scope)
-        host = headers.get("host", "")
+        hosts = headers.getlist("host")
+        host = hosts[0] if len(hosts) == 1 else ""
         if not self._hosts.allows(host):
             return problem_response(
                 scope,

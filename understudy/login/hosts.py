@@ -8,25 +8,32 @@ is resolved by the browser itself.
 from __future__ import annotations
 
 import ipaddress
+import re
 from collections.abc import Iterable
-from urllib.parse import urlsplit
 
 from understudy._base.json_values import shown
 from understudy.errors import UsageError
 
-_NOT_IN_A_NAME = frozenset("@/?#\\ ")
-"""With them `urlsplit` would read a part of the header as a user, a path or a query."""
+_HOST = re.compile(
+    r"(?P<name>\[[0-9a-f:.]+\]|[^\s\[\]:@/?#\\,%*\x00-\x20\x7f]+)(?::(?P<port>[0-9]{1,5}))?",
+    re.ASCII | re.IGNORECASE,
+)
+"""A `Host` header as it has to be: nothing in it that a program could read as something else."""
 
 
 def host_name(header: str) -> str | None:
     """The name in a `Host` header, without its port and one last dot; None if it has none."""
-    if _NOT_IN_A_NAME & set(header):
+    found = _HOST.fullmatch(header)
+    if found is None or int(found["port"] or 0) > 65_535:
         return None
-    try:
-        name = urlsplit(f"//{header}").hostname
-    except ValueError:
-        return None
-    return (name.removesuffix(".") or None) if name else None
+    name = found["name"].lower()
+    if name.startswith("["):
+        name = name[1:-1]
+        try:
+            ipaddress.IPv6Address(name)
+        except ValueError:
+            return None
+    return name.removesuffix(".") or None
 
 
 def is_local(name: str) -> bool:

@@ -1,47 +1,64 @@
-"""`TokenAuth`: one secret in the URL that is printed, swapped for a cookie at the first visit."""
+"""`TokenAuth`: one secret for a server; people swap it for a session, programs send it as it is."""
 
 from __future__ import annotations
 
 import hashlib
 import hmac
+import ipaddress
 import logging
+import math
 import re
 import secrets
+import string
 import time
-from collections import OrderedDict, deque
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from html import escape
 from urllib.parse import parse_qsl, urlencode
 
 from starlette.requests import Request
-from starlette.responses import RedirectResponse, Response
+from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from understudy.actors.verbs import RIGHTS, Right
 from understudy.errors import UsageError
-from understudy.login.problems import Problem, problem_response
+from understudy.login.bodies import media_type, read_body
+from understudy.login.guard import path_in
+from understudy.login.problems import Problem, problem_response, wants_json
 from understudy.login.users import User, checked_rights
 
 MAX_FAILURES = 10
-"""Wrong tokens from one address within `PERIOD`. Those that follow are answered by 429."""
+"""Different wrong tokens of one address within `PERIOD`. Whatever follows is answered by 429."""
 PERIOD = 60.0
 """Seconds."""
 MAX_ADDRESSES = 1000
-"""Of which wrong tokens are counted; the address with the oldest one is forgotten first."""
-SHORTEST = 16
-"""Characters of a token."""
+"""Of which wrong tokens are counted one by one. Any other address counts as one with all others."""
+LEAST_BITS = 128
+SESSION = 12 * 3600.0
+"""Seconds of a session."""
+LINK = 24 * 3600.0
+"""Seconds in which a link may be used."""
+MAX_KEPT = 10_000
+"""Sessions that were ended, and links that were used, which are remembered."""
+_OTHERS = "others"
 
 
 class TokenAuth:
-    """An `auth` for one secret: `?token=` once, then a cookie; or `Authorization: Bearer`.
+    """An `auth` for one secret: a link that works once, or a form, begins a session; or `Bearer`.
 
-    The first page that is opened with the token in its URL answers with a cookie, and a redirect to
-    the URL without it. After 10 wrong tokens from an address within a minute, the next wrong ones
-    are answered by 429. The right one is always taken.
+    A page without a session shows a form for the token. `login_url` makes a link that spares the
+    form: it works once in each process, within a day. A session is a cookie. It ends after
+    `session` seconds, by logging out, or by `revoke`. Programs send `Authorization: Bearer`.
+
+    After 10 different wrong tokens, links or cookies of an address within a minute, all that comes
+    from there without a session is answered by 429, the right token too. The address is the one
+    that the server says: let it believe `X-Forwarded-For` of your own proxy alone.
 
     Args:
-        token: the secret, of at least 16 characters; a new one by default.
+        token: the secret, of at least 128 bits, such as `secrets.token_urlsafe(32)` makes; a new
+            one by default.
         name: under which decisions are recorded.
         may: what its holder may do.
-        now: a clock in seconds.
+        session: seconds after which a session ends.
+        now: the time, in seconds since 1970.
 
     Raises:
         UsageError: for a token that is too short, a name that is no text, or an unknown right.
@@ -54,70 +71,240 @@ class TokenAuth:
         *,
         name: str = "operator",
         may: Iterable[Right] = RIGHTS,
-        now: Callable[[], float] = time.monotonic,
+        session: float = SESSION,
+        now: Callable[[], float] = time.time,
     ) -> None:
-        if token is not None and (not isinstance(token, str) or len(token) < SHORTEST):
-            raise UsageError(f"`token` must be text of at least {SHORTEST} characters, or None")
+        if token is not None and (not isinstance(token, str) or bits_of(token) < LEAST_BITS):
+            raise UsageError(
+                f"`token` must be text of at least {LEAST_BITS} bits that nobody can guess, or "
+                "None: secrets.token_urlsafe(32) makes one"
+            )
+        if isinstance(session, bool) or not isinstance(session, (int, float)) or not session > 0:
+            raise UsageError(f"`session` must be a number of seconds above 0, got {session!r}")
         self.token: str = token or secrets.token_urlsafe(32)
         self.user: User = User(name, checked_rights(may))
-        # Who reads the cookie does not have the token.
-        self._cookie = hmac.new(self.token.encode(), b"cookie", hashlib.sha256).hexdigest()
-        self._failures: OrderedDict[str, deque[float]] = OrderedDict()
+        self._session = session
         self._now = now
+        self._failures = _Failures(now)
+        self._over = _Kept()
+        """The sessions that were logged out, and the links that were used."""
+        self._revoked_at = float("-inf")
 
-    def __call__(self, request: Request) -> User | Response | None:
+    def __call__(self, request: Request) -> User | Response | Awaitable[Response] | None:
         """Who makes this request."""
+        if request.method == "POST" and path_in(request.scope) == "/login":
+            return self._by_form(request)
         cookie = request.cookies.get(cookie_name(request))
-        if cookie is not None and _same(cookie, self._cookie):
-            return self._without_token(request, new=False) or self.user
+        if self._is_session(cookie):
+            return self._to_page(request) if _has_token(request) else self.user
         scheme, _, bearer = request.headers.get("authorization", "").partition(" ")
-        given = bearer.strip() if scheme.lower() == "bearer" else request.query_params.get("token")
-        if given is None:
+        given = [bearer.strip()] if scheme.lower() == "bearer" else []
+        link = request.query_params.get("token") if request.method == "GET" else None
+        wrong = [*given, *([] if link is None else [link]), *self._wrong_cookie(cookie)]
+        address = _address(request)
+        if wrong and self._failures.is_blocked(address):
+            return _too_many(request)
+        if given and _same(given[0], self.token):
+            return self.user
+        if link is not None and not given and self._is_link(link):
+            return self._to_page(request, new=True)
+        self._failures.note(address, wrong)
+        if request.method != "GET" or wants_json(request.scope):
             return None
-        if _same(given, self.token):  # first: who guesses keeps nobody out who has it
-            return self._without_token(request, new=True) or self.user
-        address = request.client.host if request.client is not None else ""
-        if self._is_blocked(address):
-            problem = Problem(429, "TooManyRequests", "Too many wrong tokens: wait a minute.")
-            return problem_response(request.scope, problem, {"Retry-After": str(int(PERIOD))})
-        self._note_failure(address)
-        return None
+        return self._login_page(request, "" if link is None else "This link is used, or is old.")
 
-    def _without_token(self, request: Request, *, new: bool) -> Response | None:
-        """A redirect to the same page, if its URL has a token."""
-        if request.method != "GET" or "token" not in request.query_params:
-            return None
-        pairs = parse_qsl(request.scope["query_string"].decode("latin-1"), keep_blank_values=True)
-        query = urlencode([pair for pair in pairs if pair[0] != "token"])
-        # Only a path: nothing of the Host header, and no `//name` that a browser takes for one.
-        path = "/" + request.url.path.lstrip("/")
-        response = RedirectResponse(path + (f"?{query}" if query else ""), 303)
-        if new:
-            response.set_cookie(
-                cookie_name(request),
-                self._cookie,
-                httponly=True,
-                # Not "strict": a link from a chat or a mail would end at "log in first". A GET
-                # changes nothing, and what does is refused from other sites by its headers.
-                samesite="lax",
-                secure=request.url.scheme == "https",
-                path=request.scope.get("root_path") or "/",
-            )
+    def login_url(self, base: str) -> str:
+        """A link to the pages at this URL that begins a session, once and within a day."""
+        code = self._signed("link")
+        return f"{base}{'&' if '?' in base else '?'}{urlencode({'token': code})}"
+
+    def revoke(self) -> None:
+        """End all sessions that this process can see, and all links: those of until now.
+
+        Other processes with the same token do not learn of it: a new token ends all everywhere.
+        """
+        self._revoked_at = self._now()
+
+    def log_out(self, request: Request) -> Response:
+        """End the session of this request. The response says so to the browser."""
+        cookie = request.cookies.get(cookie_name(request))
+        if cookie is not None:
+            self._over.add(cookie, self._now() + self._session)
+        root = request.scope.get("root_path", "")
+        response = RedirectResponse(f"{root}/", 303)
+        response.delete_cookie(cookie_name(request), path=root or "/")
         return response
 
-    def _is_blocked(self, address: str) -> bool:
-        failures = self._failures.get(address)
-        if failures is None:
-            return False
-        while failures and failures[0] <= self._now() - PERIOD:
-            failures.popleft()
-        return len(failures) >= MAX_FAILURES
+    # ------------------------------------------------------------------- sessions, links
 
-    def _note_failure(self, address: str) -> None:
-        self._failures.setdefault(address, deque(maxlen=MAX_FAILURES)).append(self._now())
-        self._failures.move_to_end(address)
-        if len(self._failures) > MAX_ADDRESSES:
-            self._failures.popitem(last=False)
+    def _signed(self, what: str) -> str:
+        """A text of a time that nobody else can make. Any process with the token knows it."""
+        said = f"{self._now():.3f}.{secrets.token_urlsafe(16).replace('.', '-')}"
+        return f"{said}~{self._mac(what, said)}"
+
+    def _mac(self, what: str, said: str) -> str:
+        text = f"{what}:{said}".encode(errors="backslashreplace")
+        return hmac.new(self.token.encode(), text, hashlib.sha256).hexdigest()
+
+    def _made_at(self, what: str, given: str) -> float | None:
+        """When this text was signed; None if it was not."""
+        said, _, mac = given.rpartition("~")
+        if not said or not _same(mac, self._mac(what, said)):
+            return None
+        return float(said.rpartition(".")[0])
+
+    def _is_session(self, cookie: str | None) -> bool:
+        made = None if cookie is None else self._made_at("session", cookie)
+        return (
+            made is not None
+            and cookie not in self._over
+            and self._revoked_at < made <= self._now() + PERIOD
+            and self._now() < made + self._session
+        )
+
+    def _is_link(self, code: str) -> bool:
+        """Whether the link begins a session: which it does no second time."""
+        made = self._made_at("link", code)
+        if made is None or code in self._over or not self._revoked_at < made:
+            return False
+        if self._now() >= made + LINK:
+            return False
+        self._over.add(code, made + LINK)
+        return True
+
+    def _wrong_cookie(self, cookie: str | None) -> list[str]:
+        """A cookie that was never a session here. One of a session that has ended is no guess."""
+        return [] if cookie is None or self._made_at("session", cookie) is not None else [cookie]
+
+    # ----------------------------------------------------------------------- answers
+
+    async def _by_form(self, request: Request) -> Response:
+        if media_type(request) != "application/x-www-form-urlencoded":
+            return self._login_page(request, "Send the form of the page.")
+        text = (await read_body(request)).decode(errors="replace")
+        fields = dict(parse_qsl(text, keep_blank_values=True))
+        given, address = fields.get("token", "").strip(), _address(request)
+        if self._failures.is_blocked(address):
+            return _too_many(request)
+        if not _same(given, self.token):
+            self._failures.note(address, [given])
+            return self._login_page(request, "That is not the token.", fields.get("next", ""))
+        root = request.scope.get("root_path", "")
+        return self._with_session(request, root + _path(fields.get("next", "")))
+
+    def _to_page(self, request: Request, *, new: bool = False) -> Response:
+        """A redirect to the same page, without what its URL has of a link."""
+        target = "/" + request.url.path.lstrip("/") + _query_without_token(request)
+        return self._with_session(request, target) if new else RedirectResponse(target, 303)
+
+    def _with_session(self, request: Request, target: str) -> Response:
+        response = RedirectResponse(target, 303)
+        response.set_cookie(
+            cookie_name(request),
+            self._signed("session"),
+            max_age=int(self._session),
+            httponly=True,
+            # Not "strict": a link from a chat or a mail would end at "log in first". A GET
+            # changes nothing, and what does is refused from other sites by its headers.
+            samesite="lax",
+            secure=request.url.scheme == "https",
+            path=request.scope.get("root_path") or "/",
+        )
+        return response
+
+    def _login_page(self, request: Request, error: str, back: str | None = None) -> Response:
+        if back is None:
+            back = path_in(request.scope) + _query_without_token(request)
+        root = escape(request.scope.get("root_path", ""))
+        said = f'<p class="error" role="alert">{escape(error)}</p>' if error else ""
+        page = (
+            '<!doctype html><html lang="en"><head><meta charset="utf-8">'
+            '<meta name="viewport" content="width=device-width, initial-scale=1">'
+            '<meta name="color-scheme" content="light dark">'
+            f'<link rel="stylesheet" href="{root}/static/style.css"><title>Log in</title></head>'
+            f'<body><main class="login"><h1>Log in</h1>{said}'
+            f'<form method="post" action="{root}/login" class="card">'
+            f'<input type="hidden" name="next" value="{escape(_path(back))}">'
+            '<p class="field"><label for="token">Token</label><input id="token" name="token" '
+            'type="password" required autocomplete="current-password" autofocus></p>'
+            '<p class="help">The one that the server was started with.</p>'
+            '<p class="buttons"><button class="good">Log in</button></p></form></main></body>'
+            "</html>"
+        )
+        return HTMLResponse(page, 401, {"WWW-Authenticate": "Bearer"})
+
+
+class _Failures:
+    """Wrong tokens by address, each counted once. No other address pushes one out."""
+
+    def __init__(self, now: Callable[[], float]) -> None:
+        self._now = now
+        self._found: dict[str, dict[bytes, float]] = {}
+        self._cleaned_at = now()
+
+    def is_blocked(self, address: str) -> bool:
+        """Whether what comes from there is not even looked at."""
+        found = self._found.get(self._key(address), {})
+        start = self._now() - PERIOD
+        return sum(at > start for at in found.values()) >= MAX_FAILURES
+
+    def note(self, address: str, wrong: Iterable[str]) -> None:
+        """Count what was wrong. The same again is no other guess: pages of before come back."""
+        for each in wrong:
+            if self._now() >= self._cleaned_at + 1.0:
+                self._forget()
+            found = self._found.setdefault(self._key(address), {})
+            known = hashlib.sha256(each.encode(errors="backslashreplace")).digest()
+            if known not in found and len(found) >= MAX_FAILURES:
+                del found[min(found, key=found.__getitem__)]
+            found.setdefault(known, self._now())
+
+    def _key(self, address: str) -> str:
+        is_full = len(self._found) >= MAX_ADDRESSES
+        return _OTHERS if is_full and address not in self._found else address
+
+    def _forget(self) -> None:
+        """Forget what is older than the period."""
+        self._cleaned_at = self._now()
+        start = self._cleaned_at - PERIOD
+        for address, found in list(self._found.items()):
+            left = {known: at for known, at in found.items() if at > start}
+            if left:
+                self._found[address] = left
+            else:
+                del self._found[address]
+
+
+class _Kept:
+    """Texts that are remembered until a time; of too many, those that end first are forgotten."""
+
+    def __init__(self) -> None:
+        self._ends: dict[str, float] = {}
+
+    def __contains__(self, text: object) -> bool:
+        return text in self._ends
+
+    def add(self, text: str, end: float) -> None:
+        self._ends[text] = end
+        if len(self._ends) > MAX_KEPT:
+            del self._ends[min(self._ends, key=self._ends.__getitem__)]
+
+
+def bits_of(token: str) -> float:
+    """The most bits that a text can have by its characters, if each was chosen by chance."""
+    if len(set(token)) < 8:
+        return 0.0
+    for length in range(1, len(token) // 2 + 1):  # a text that is repeated has those of itself
+        if token == (token[:length] * len(token))[: len(token)]:
+            return bits_of(token[:length])
+    if set(token) <= set(string.hexdigits.lower()) or set(token) <= set(string.hexdigits.upper()):
+        return len(token) * 4.0
+    classes = (string.ascii_lowercase, string.ascii_uppercase, string.digits)
+    found = [len(each) for each in classes if set(each) & set(token)]
+    others = len(set(token) - set("".join(classes)))
+    # A short text of base64 may lack digits by chance.
+    size = (62 if sum(found) >= 52 else sum(found)) + others
+    return len(token) * math.log2(size)
 
 
 def cookie_name(request: Request) -> str:
@@ -126,15 +313,51 @@ def cookie_name(request: Request) -> str:
     return f"understudy-{port}"
 
 
+def _address(request: Request) -> str:
+    """Who is counted: an address, or the network of one of IPv6, of which people have millions."""
+    host = request.client.host if request.client is not None else ""
+    try:
+        found = ipaddress.ip_address(host)
+    except ValueError:
+        return host
+    if isinstance(found, ipaddress.IPv6Address) and found.ipv4_mapped is None:
+        return str(ipaddress.ip_network((found, 64), strict=False))
+    return str(getattr(found, "ipv4_mapped", None) or found)
+
+
+def _has_token(request: Request) -> bool:
+    return request.method == "GET" and "token" in request.query_params
+
+
+def _query_without_token(request: Request) -> str:
+    pairs = parse_qsl(request.scope["query_string"].decode("latin-1"), keep_blank_values=True)
+    query = urlencode([pair for pair in pairs if pair[0] != "token"])
+    return f"?{query}" if query else ""
+
+
+def _path(given: str) -> str:
+    """A path of these pages: nothing that a browser takes for another site."""
+    return "/" + re.sub(r"[\\\x00-\x20]", "", given).lstrip("/")
+
+
+def _too_many(request: Request) -> Response:
+    problem = Problem(429, "TooManyRequests", "Too many wrong tokens: wait a minute.")
+    return problem_response(request.scope, problem, {"Retry-After": str(int(PERIOD))})
+
+
 def _same(given: str, wanted: str) -> bool:
-    return hmac.compare_digest(given.encode(errors="backslashreplace"), wanted.encode())
+    return hmac.compare_digest(
+        given.encode(errors="backslashreplace"), wanted.encode(errors="backslashreplace")
+    )
 
 
 _TOKEN = re.compile(r"([?&]token=)[^&\s\"]*")
+_OF_WAIT = re.compile(r"(?<=/)[A-Za-z0-9_%-]+\.[A-Za-z0-9_-]{32,}")
+"""The token of a wait, as a segment of a path: see `run.waits.tokens`."""
 
 
 class HideToken(logging.Filter):
-    """A filter for access logs: it hides the token in URLs that are logged.
+    """A filter for access logs: it hides tokens in URLs that are logged, also those of waits.
 
     `logging.getLogger("uvicorn.access").addFilter(HideToken())`
     """
@@ -143,9 +366,11 @@ class HideToken(logging.Filter):
         """Hide it in what is logged; everything is logged."""
         if isinstance(record.args, tuple):
             record.args = tuple(map(_hidden, record.args))
+        elif isinstance(record.args, Mapping):  # as gunicorn logs
+            record.args = {name: _hidden(value) for name, value in record.args.items()}
         record.msg = _hidden(record.msg)
         return True
 
 
 def _hidden(value: object) -> object:
-    return _TOKEN.sub(r"\1...", value) if isinstance(value, str) else value
+    return _OF_WAIT.sub("...", _TOKEN.sub(r"\1...", value)) if isinstance(value, str) else value

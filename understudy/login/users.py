@@ -91,11 +91,14 @@ async def asked_user(auth: Auth, request: Request) -> Found:
     raise TypeError(f"auth returned {type(found).__name__}: return a User, a Response or None")
 
 
+_FORWARDED = frozenset({"forwarded", "x-forwarded-for", "x-real-ip"})
+
+
 def loopback_only(name: str = "local", may: Iterable[Right] = RIGHTS) -> Auth:
     """An `auth` that lets in everybody on this machine, and nobody else.
 
     For a machine with one user: it asks for no password. The address of the client and the name in
-    the `Host` header must both be of this machine.
+    the `Host` header must both be of this machine, and no proxy may have forwarded the request.
 
     Raises:
         UsageError: for a name that is no text, or an unknown right.
@@ -106,6 +109,10 @@ def loopback_only(name: str = "local", may: Iterable[Right] = RIGHTS) -> Auth:
     def who(request: Request) -> User | None:
         host = host_name(request.headers.get("host", ""))
         if request.client is None or host is None or not is_local(host):
+            return None
+        # Whoever asks by a proxy says by these headers what they like, and the server may believe
+        # it: the address of the client is then not that of who asks.
+        if _FORWARDED & set(request.headers.keys()):
             return None
         try:
             address = ipaddress.ip_address(request.client.host)

@@ -19,11 +19,12 @@ from starlette.applications import Starlette
 from starlette.routing import Mount
 
 from understudy._base.json_values import checked_flag, text_of
-from understudy.actors import Runtime
+from understudy.actors import AgentRef, Runtime
 from understudy.actors.verbs import VERBS, Right
-from understudy.errors import UnderstudyError, UsageError
+from understudy.errors import AlreadyDecided, UnderstudyError, UsageError
 from understudy.login.guard import Guard
 from understudy.login.hosts import Hosts
+from understudy.login.redaction import HIDDEN, Redact, Redaction
 from understudy.login.users import Auth, User, checked_auth
 
 __all__ = ["agents_app", "agents_server"]
@@ -45,6 +46,7 @@ def agents_server(
     user: User | None = None,
     read_only: bool = False,
     decisions: bool = False,
+    redact: Redact | None = None,
 ) -> MCPServer:
     """An MCP server with tools to list the agents, to read what happened, and to write to them.
 
@@ -53,10 +55,12 @@ def agents_server(
         user: who uses it; None where each request over HTTP says so (`agents_app`).
         read_only: leaves out what changes something.
         decisions: with a tool that answers requests, in the name of the user of the request.
+        redact: hides what is not to be seen: as of `understudy.web.ui`. The path begins in what a
+            tool returns, such as `("requests", 0, "arguments", "iban")`.
 
     Raises:
-        UsageError: for `decisions` without a user of the request, or with `read_only`; for one of
-            these that is no bool.
+        UsageError: for a `redact` that is no function; for `decisions` without a user of the
+            request, or with `read_only`; for one of these that is no bool.
 
     """
     for name, flag in (("read_only", read_only), ("decisions", decisions)):
@@ -66,11 +70,12 @@ def agents_server(
             "decisions=True needs a person who is logged in: they are for agents_app(auth=...), "
             "which is not read_only"
         )
+    tools = _Tools(runtime, user, Redaction(redact, what="agents_server(redact=...)"))
     server = MCPServer("understudy", instructions=INSTRUCTIONS, log_level="WARNING")
     wanted = {"read", *(() if read_only else ("act",)), *(("decide",) if decisions else ())}
     for name, verb in TOOLS.items():
         if VERBS[verb].right in wanted:
-            tool = getattr(_Tools(runtime, user), name)
+            tool = getattr(tools, name)
             server.tool(annotations=_hints(VERBS[verb].right), structured_output=False)(tool)
     return server
 
@@ -82,6 +87,7 @@ def agents_app(
     read_only: bool = False,
     decisions: bool = False,
     allowed_hosts: Iterable[str] = (),
+    redact: Redact | None = None,
 ) -> Starlette:
     """The same over HTTP, at `/mcp`, as an ASGI app with a lifespan of its own.
 
@@ -92,13 +98,14 @@ def agents_app(
         read_only: as of `agents_server`.
         decisions: as of `agents_server`.
         allowed_hosts: names under which it is served, besides addresses and `localhost`.
+        redact: as of `agents_server`.
 
     Raises:
         UsageError: if `auth` is no function, or as `agents_server` does.
 
     """
     auth = checked_auth("agents_app", auth)
-    server = agents_server(runtime, read_only=read_only, decisions=decisions)
+    server = agents_server(runtime, read_only=read_only, decisions=decisions, redact=redact)
     # The guard checks the host and the origin, for all that it guards in the same way.
     unchecked = TransportSecuritySettings(enable_dns_rebinding_protection=False)
     endpoint = server.streamable_http_app(
@@ -137,9 +144,16 @@ def _hints(right: Right) -> ToolAnnotations:
 class _Tools:
     """The tools. Their names, parameters and docstrings are what a client is told."""
 
-    def __init__(self, runtime: Callable[[], Runtime], user: User | None) -> None:
+    def __init__(
+        self, runtime: Callable[[], Runtime], user: User | None, redaction: Redaction
+    ) -> None:
         self._runtime = runtime
         self._user = user
+        self._redaction = redaction
+
+    def _seen(self, user: User, data: dict[str, Any]) -> dict[str, Any]:
+        found: dict[str, Any] = self._redaction.seen(user, data)
+        return found
 
     def _need(self, context: Context, tool: str) -> User:
         """Who uses this tool, if they may.
@@ -175,12 +189,13 @@ class _Tools:
         quarantined; `agent` the name of a definition; `prefix` the beginning of ids; `after` is
         that of the page before.
         """
-        self._need(context, "list_agents")
+        user = self._need(context, "list_agents")
         with _tool_errors():
             page = await self._runtime().agents(
                 status=status, agent=agent, prefix=prefix, after=after, limit=_limit(limit)
             )
-        return {"agents": [info.to_dict() for info in page], "after": page.after}
+        rows = [info.to_dict() for info in page]
+        return self._seen(user, {"agents": rows, "after": page.after})
 
     async def list_pending(
         self,
@@ -194,12 +209,13 @@ class _Tools:
 
         `tool` is the name of a tool, `agent` that of a definition, `after` that of the page before.
         """
-        self._need(context, "list_pending")
+        user = self._need(context, "list_pending")
         with _tool_errors():
             page = await self._runtime().pending(
                 tool=tool, agent=agent, after=after, limit=_limit(limit)
             )
-        return {"requests": [each.to_dict() for each in page], "after": page.after}
+        rows = [each.to_dict() for each in page]
+        return self._seen(user, {"requests": rows, "after": page.after})
 
     async def read_history(
         self, context: Context, agent_id: str, after: int = 0, limit: int = 50
@@ -208,10 +224,11 @@ class _Tools:
 
         `after` is the `next` of the page before.
         """
-        self._need(context, "read_history")
+        user = self._need(context, "read_history")
         with _tool_errors():
             page = await self._runtime().get(agent_id).history(after=after, limit=_limit(limit))
-        return {"entries": [entry.to_dict() for entry in page.entries], "next": page.next}
+        entries = [entry.to_dict() for entry in page.entries]
+        return self._seen(user, {"entries": entries, "next": page.next})
 
     async def send_message(
         self,
@@ -261,8 +278,26 @@ class _Tools:
                 **({} if value is _NOT_GIVEN else {"value": value}),
             }
             ref = self._runtime().get(agent_id)
+            if decision == "edit" and self._redaction.is_on:
+                for request in (await ref.state()).requests:
+                    shown = {"arguments": request.arguments}
+                    if request.id == request_id and self._redaction.hides(user, shown):
+                        raise UsageError(HIDDEN)
+            if self._redaction.is_on:
+                await self._refuse_guess(user, ref, request_id)
             await ref.decide({request_id: given}, expect={request_id: digest})
+            if self._redaction.is_on:  # again: another person may have decided in between
+                await self._refuse_guess(user, ref, request_id)
         return {"recorded": request_id, "by": user.name}
+
+    async def _refuse_guess(self, user: User, ref: AgentRef[Any], request_id: str) -> None:
+        """Refuse who has said again what another person decided, where that is hidden from them."""
+        for record in await ref.decisions():
+            decision = record.decision
+            if record.request.id == request_id and self._redaction.hides_decision(
+                user, decision.to_dict(), decision.by
+            ):
+                raise AlreadyDecided(request_id=request_id, decision=decision.type)
 
 
 class _tool_errors:  # noqa: N801  # a context manager

@@ -35,8 +35,19 @@ def binding(
     call: Call,
     fingerprint: str,
     arguments: Mapping[str, Any],
+    shown: Sequence[Any],
 ) -> str:
-    """A digest of everything that a person was shown: an answer holds only where it is equal."""
+    """A digest of everything that a person was shown: an answer holds only where it is equal.
+
+    Args:
+        agent_id: of the agent that asks.
+        run_id: of its run.
+        call: that is asked about.
+        fingerprint: of its tool.
+        arguments: of the call, as they are shown.
+        shown: what is shown besides: see `shown_in`.
+
+    """
     part = call.part
     return digest(
         [
@@ -48,8 +59,20 @@ def binding(
             part.args,
             fingerprint,
             arguments,
+            *shown,
         ]
     )
+
+
+def shown_in(request: Request) -> list[Any]:
+    """What a request shows besides the call: what is asked, in which words, for which answer."""
+    return [
+        request.kind,
+        request.display,
+        request.payload,
+        list(request.allowed),
+        request.schema,
+    ]
 
 
 @quickly_made
@@ -134,7 +157,7 @@ class ToolCall:
         shown = checked_json(
             {"display": display, "payload": payload}, what="request(...)", is_shown=True
         )
-        return Request(
+        request = Request(
             id=run.new_id(),
             kind=kind,
             agent_id=run.agent_id,
@@ -150,13 +173,7 @@ class ToolCall:
             created_at=now,
             **timing.times_from(now),
             fingerprint=fingerprint,
-            digest=binding(
-                agent_id=run.agent_id,
-                run_id=run.run_id,
-                call=self.call,
-                fingerprint=fingerprint,
-                arguments=self.arguments,
-            ),
+            digest="",
             doubts=doubts,
             asked_again=asked_again,
             source=source,
@@ -164,6 +181,15 @@ class ToolCall:
             schema=schema,
             question_key=question_key,
         )
+        bound = binding(
+            agent_id=run.agent_id,
+            run_id=run.run_id,
+            call=self.call,
+            fingerprint=fingerprint,
+            arguments=self.arguments,
+            shown=shown_in(request),
+        )
+        return replace(request, digest=bound)
 
 
 def make_context(run: Run, call: Call, *, is_check: bool = False) -> ToolContext:

@@ -18,6 +18,8 @@ from understudy.web.views import schedules
 from understudy.web.views.agents import actions_of
 from understudy.web.visit import SECONDS, Form, Visit
 
+IMPORTED = 5_000_000
+"""Values in an export: whoever may import holds the loop for some seconds."""
 ANSWER_SECONDS = 1.0
 """How long an action waits for what comes of it; after that it has begun."""
 
@@ -139,8 +141,8 @@ async def _delete(visit: Visit, body: DeleteBody) -> dict[str, Any]:
 async def import_(visit: Visit) -> dict[str, Any]:
     """Put an exported agent into this store."""
     visit.need("admin")
-    body = await visit.body(ImportBody)
-    ref = await visit.wait(visit.runtime.import_(body.data, body.id))
+    body = await visit.body(ImportBody, most=IMPORTED)
+    ref = await visit.wait(visit.runtime.import_(body.data, body.id, by=visit.user.name))
     return {"id": ref.id}
 
 
@@ -195,6 +197,8 @@ async def by_form(visit: Visit, name: str, form: Form) -> str:
             return "delete"
         case _ if name in VERBS and VERBS[name].plain:
             verb = VERBS[name]
+            if name == "settle" and not form.get("happened"):
+                raise refused(422, "UsageError", "Choose whether it has happened.")
             body = _checked(body_of(verb), form, *body_of(verb).model_fields)
             begins = (await _call(visit, verb, body)).get("done") is False
             return f"{name}-begun" if begins and f"{name}-begun" in SAID else name

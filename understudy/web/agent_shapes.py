@@ -65,10 +65,12 @@ class CostShape(TypedDict):
 
 @exactly
 class StickyShape(TypedDict):
-    """A decision that always holds."""
+    """A decision that always holds; without effect where it was given to an agent of another id."""
 
     decision: Decision
     at: Time | None
+    given_to: str
+    holds: bool
 
 
 @exactly
@@ -178,6 +180,7 @@ class DecisionRow(TypedDict):
     decision: dict[str, Any]
     sticky: bool
     tool_name: str | None
+    imported_by: str | None
 
 
 @exactly

@@ -20,10 +20,11 @@ from understudy.errors import UsageError
 from understudy.login.guard import Guard
 from understudy.login.hosts import Hosts
 from understudy.login.problems import problem_of, wants_json
+from understudy.login.redaction import Redact, Redaction
+from understudy.login.tokens import TokenAuth
 from understudy.login.users import Auth, checked_auth
 from understudy.web.api import api_routes
 from understudy.web.pages import page_routes, problem_page
-from understudy.web.redaction import Redact
 from understudy.web.visit import Site, Source, SourceOf
 
 STATIC = Path(__file__).with_name("static")
@@ -57,8 +58,10 @@ def ui(
         title: of the pages.
         redact: hides what is not to be seen. It gets where a value stands in an answer, such as
             `("requests", 0, "arguments", "iban")`, and the value, and returns what is shown in its
-            place. Pages and API ask it, an export does not. A request with hidden arguments can
-            be approved, and not edited by the form.
+            place: the same object, where it may be seen. A function of three arguments gets the
+            `User` as well. A request with hidden arguments can be approved, and not edited by the
+            form. An export, or the download of a file, is whole: who must not see all of it is
+            refused.
 
     Raises:
         UsageError: without `auth`, or for a wrong argument.
@@ -72,28 +75,35 @@ def ui(
     if not isinstance(title, str) or not title.strip():
         raise UsageError(f"ui(title=...) must be a text, got {shown(title)}")
     checked_flag(read_only, what="ui(read_only=...)")
-    if redact is not None and not callable(redact):
-        raise UsageError(f"ui(redact=...) takes a function, got {shown(redact)}")
     hosts = Hosts(allowed_hosts)
     site = Site(
         source_of=(lambda: runtime) if isinstance(runtime, (Runtime, Observer)) else runtime,
         read_only=read_only or isinstance(runtime, Observer),
         title=title,
-        redact=redact,
+        redaction=Redaction(redact, what="ui(redact=...)"),
+        log_out=auth.log_out if isinstance(auth, TokenAuth) else None,
     )
 
     async def on_error(request: Request, error: Exception) -> Response:
         problem = problem_of(error)
         headers = getattr(error, "headers", None)
         if wants_json(request.scope):
-            return JSONResponse(problem.to_dict(), problem.status, headers)
+            user, data = request.scope.get("understudy.user"), problem.to_dict()
+            seen = data if user is None else site.redaction.seen(user, data)
+            return JSONResponse(seen, problem.status, headers)
         return await problem_page(request, site, problem, headers)
+
+    async def log_out(request: Request) -> Response:
+        assert site.log_out is not None, "else there is no such route"
+        return site.log_out(request)
 
     routes: list[BaseRoute] = [
         Route("/static/{path:path}", static_file, methods=["GET"]),
         *api_routes(site),
         *page_routes(site),
     ]
+    if site.log_out is not None:
+        routes.append(Route("/logout", log_out, methods=["POST"]))
     app = Router(routes)
     return Guard(_Caught(app, on_error), auth, hosts)
 
@@ -137,10 +147,20 @@ def static_version() -> str:
     return found.hexdigest()[:12]
 
 
+@cache
+def _static_files() -> dict[str, Path]:
+    """The files of ours, by their paths: what is asked for never becomes a path of the disk."""
+    return {
+        path.relative_to(STATIC).as_posix(): path
+        for path in STATIC.rglob("*")
+        if path.suffix in MEDIA and path.is_file()
+    }
+
+
 async def static_file(request: Request) -> Response:
     """A file of ours."""
-    path = STATIC / request.path_params["path"]
-    if path.suffix not in MEDIA or STATIC not in path.resolve().parents or not path.is_file():
+    path = _static_files().get(request.path_params["path"])
+    if path is None:
         raise HTTPException(404)
     is_named = request.query_params.get("v") == static_version()
     kept = "public, max-age=31536000, immutable" if is_named else "no-cache"

@@ -7,7 +7,9 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from understudy._base.request_summary import ALONE, is_decided_alone
 from understudy.errors import (
+    AlreadyDecided,
     DecisionError,
     NotInterrupted,
     RequestChanged,
@@ -16,7 +18,8 @@ from understudy.errors import (
 )
 from understudy.interrupts import Decision, decision_from_outside
 from understudy.login.problems import Problem, Refused, problem_of, refused
-from understudy.web.views.asks import story_of
+from understudy.login.redaction import HIDDEN
+from understudy.web.views.asks import doubts_about, story_of
 from understudy.web.visit import Visit
 
 SAYS = {
@@ -102,12 +105,53 @@ async def take(
 
     """
     visit.need("decide")
+    about = visit.about(agent_id)
+    if visit.site.redaction.is_on and any(each.type == "edit" for each in given.values()):
+        await _refuse_blind_edits(about, given)
     try:
+        await _refuse_guesses(about, given)
         ref = visit.runtime.get(agent_id)
         await visit.wait(ref.decide(given, expect=dict(expect)))
+        # Race: another person decides between the two, and it is the same
+        # (test_no_answer_tells_a_guess_of_a_hidden_value_from_another_one).
+        await _refuse_guesses(about, given)
     except (DecisionError, NotInterrupted, UnknownAgent) as error:
         return await _explained(visit, agent_id, given, expect, error)
     return {"agent_id": agent_id, "recorded": sorted(given), "repeated": False}
+
+
+async def _refuse_blind_edits(visit: Visit, given: Mapping[str, Decision]) -> None:
+    """Refuse other arguments of who does not see those that they are to replace."""
+    try:
+        requests = (await visit.state()).requests
+    except UnknownAgent:
+        return  # which is told when it is decided
+    for each in requests:
+        decision = given.get(each.id)
+        is_edit = decision is not None and decision.type == "edit"
+        if is_edit and visit.hides({"request": {"arguments": each.arguments}}):
+            raise refused(403, "NotAllowed", HIDDEN)
+
+
+async def _refuse_guesses(visit: Visit, given: Mapping[str, Decision]) -> None:
+    """Refuse decisions on what another person decided, where that decision is hidden from the user.
+
+    It is refused before anything is recorded, so that nothing tells the same decision from another.
+
+    Raises:
+        AlreadyDecided: as if it were another decision.
+
+    """
+    redaction = visit.site.redaction
+    if not redaction.is_on:
+        return
+    for inner in (await visit.state()).tree:
+        for record in inner.decisions:
+            request_id, before = record.request.id, record.decision
+            if request_id in given and redaction.hides_decision(
+                visit.user, before.to_dict(), before.by
+            ):
+                raise AlreadyDecided(request_id=request_id, decision=before.type)
 
 
 async def _explained(
@@ -135,7 +179,7 @@ async def _explained(
                 story, request = {"what": "unknown", "at": None}, None
             stories[request_id] = story
             is_shown = request is None or request.digest == expect[request_id]
-            if is_shown and _is_same(given[request_id], story):
+            if is_shown and _is_same(visit, given[request_id], story):
                 repeated.add(request_id)
     if len(repeated) == len(given):
         return {"agent_id": agent_id, "recorded": sorted(given), "repeated": True}
@@ -162,9 +206,11 @@ async def _explained(
     raise Refused(problem) from error
 
 
-def _is_same(decision: Decision, story: Mapping[str, Any]) -> bool:
+def _is_same(visit: Visit, decision: Decision, story: Mapping[str, Any]) -> bool:
     if story["what"] != "decided":
         return False
+    if visit.site.redaction.hides_decision(visit.user, story["decision"], story["by"]):
+        return False  # else a guess of what is hidden is told from another one
     return Decision.from_dict(story["decision"]).same_as(decision)
 
 
@@ -202,15 +248,35 @@ async def bulk(visit: Visit) -> dict[str, Any]:
     return await take_all(visit, items, body.decision.decision(visit.user.name))
 
 
+async def _alone(visit: Visit) -> set[str]:
+    """The requests of the agent that are not decided with others. One without an agent has none."""
+    try:
+        state = await visit.state()
+    except UnknownAgent:
+        return set()
+    found = set()
+    for each in state.requests:
+        doubts = await doubts_about(visit, state, each) if each.doubts else []
+        if is_decided_alone({"kind": each.kind, "doubts": doubts}):
+            found.add(each.id)
+    return found
+
+
 async def take_all(
     visit: Visit, items: list[tuple[str, str, str]], decision: Decision
 ) -> dict[str, Any]:
     """Approve or reject each of these: agent, request, digest of what was shown."""
     visit.need("decide")
     results = []
+    alone: dict[str, set[str]] = {}
+    """By agent, the ids of the requests that are not decided with others."""
     for agent_id, request_id, digest in items:
         row: dict[str, Any] = {"agent_id": agent_id, "request_id": request_id}
         try:
+            if agent_id not in alone:
+                alone[agent_id] = await _alone(visit.about(agent_id))
+            if request_id in alone[agent_id]:
+                raise refused(409, "InDoubt", ALONE)
             taken = await take(visit, agent_id, {request_id: decision}, {request_id: digest})
             results.append(
                 {**row, "ok": True, "repeated": taken["repeated"], "detail": "Recorded."}

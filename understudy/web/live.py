@@ -79,7 +79,7 @@ def live(
         finally:
             await watching.end()
 
-    return stream(events())
+    return stream(visit, events())
 
 
 class Watching:

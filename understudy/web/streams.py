@@ -17,9 +17,10 @@ LONGEST = 300.0
 """The most seconds of one stream."""
 
 
-def stream(events: AsyncGenerator[ServerSentEvent, None]) -> EventStream:
+def stream(visit: Visit, events: AsyncGenerator[ServerSentEvent, None]) -> EventStream:
     """The events, until they end, it is time for the client to come back, or the server stops."""
-    return EventStream(events, longest=LONGEST)
+    user = visit.user.name
+    return EventStream(events, longest=LONGEST, bound=visit.site.streams, user=user)
 
 
 def _after(visit: Visit) -> int:
@@ -43,7 +44,7 @@ async def conversation_events(visit: Visit) -> EventStream:
         finally:
             subscription.close()
 
-    return stream(events())
+    return stream(visit, events())
 
 
 async def agent_events(visit: Visit) -> EventStream:
@@ -67,7 +68,7 @@ async def agent_events(visit: Visit) -> EventStream:
         finally:
             subscription.close()
 
-    return stream(events())
+    return stream(visit, events())
 
 
 async def feed(visit: Visit) -> EventStream:
@@ -88,4 +89,4 @@ async def feed(visit: Visit) -> EventStream:
             data = visit.redacted(item.to_dict())
             yield ServerSentEvent(json.dumps(data), event=item.event.kind, id=item.cursor)
 
-    return stream(events())
+    return stream(visit, events())

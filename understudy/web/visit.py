@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from copy import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, TypeVar
 from urllib.parse import parse_qsl, quote
 
 from starlette.requests import Request
+from starlette.responses import Response
 
 from understudy._base.json_values import shown
 from understudy.actors import AgentRef, Observer, Runtime
@@ -19,11 +20,12 @@ from understudy.actors.verbs import Right
 from understudy.display import Row
 from understudy.errors import UnderstudyError
 from understudy.interrupts import Request as AskedRequest
-from understudy.login.bodies import B, checked_as, media_type, read_body, read_json
+from understudy.login.bodies import MAX_PARTS, B, checked_as, media_type, read_body, read_json
+from understudy.login.event_stream import StreamBound
 from understudy.login.problems import refused
+from understudy.login.redaction import Redaction
 from understudy.login.users import User
 from understudy.state.agent_state import AgentState
-from understudy.web.redaction import Redact, redacted
 
 T = TypeVar("T")
 
@@ -43,7 +45,10 @@ class Site:
     source_of: SourceOf
     read_only: bool
     title: str
-    redact: Redact | None = None
+    redaction: Redaction
+    log_out: Callable[[Request], Response] | None = None
+    """Ends the session of a request; None where the pages do not know how."""
+    streams: StreamBound = field(default_factory=StreamBound)
 
     def source(self) -> Source:
         """The runtime, or the observer.
@@ -142,7 +147,11 @@ class Visit:
 
     def redacted(self, data: Any, *path: str | int) -> Any:
         """The data as the user may see it, at its path in an answer."""
-        return data if self.site.redact is None else redacted(self.site.redact, data, path)
+        return self.site.redaction.seen(self.user, data, *path)
+
+    def hides(self, data: Any, *path: str | int) -> bool:
+        """Whether some of the data is hidden from the user."""
+        return self.site.redaction.hides(self.user, data, *path)
 
     @property
     def ref(self) -> AgentRef:
@@ -166,13 +175,9 @@ class Visit:
         """The rows of a page that the query asks for."""
         return self.number("limit", default, least=1, most=MAX_LIMIT)
 
-    async def body(self, model: type[B]) -> B:
-        """The JSON body as this model."""
-        return checked_as(model, await self.json())
-
-    async def json(self) -> Any:
-        """The body as JSON."""
-        return await read_json(self.request)
+    async def body(self, model: type[B], *, most: int = MAX_PARTS) -> B:
+        """The JSON body as this model, with so many parts."""
+        return checked_as(model, await read_json(self.request, most=most))
 
     async def form(self) -> Form:
         """The body as the fields of a form."""

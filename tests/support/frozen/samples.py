@@ -307,6 +307,7 @@ EDITED = Decision(
     type="edit", arguments={"n": 2}, by="ada", note="less", completed={"n": 2, "key": "k1"}
 )
 REJECTED = Decision(type="reject", message="never", always=True, by="bob", note="policy")
+EXPIRED = Decision(type="reject", expired=True)
 APPROVED = Decision(type="approve", always=True, by="ada", note="fine")
 RESPONDED = Decision(type="respond", value={"paid": "by hand"}, by="ada", note="did it")
 DISMISSED = Decision(type="dismiss", by="ada", note="seen")
@@ -499,6 +500,7 @@ def _questions() -> Iterator[r.Record]:
     )
     yield r.Decided(request_id="q0b", decision=APPROVED, at=at(10))
     yield r.Decided(request_id="q2", decision=REJECTED, at=at(10))
+    yield r.Decided(request_id="q2", decision=EXPIRED, at=at(10))
     yield r.Decided(request_id="q3", decision=RESPONDED, at=at(10))
     yield r.Revoked(tool_name="pay")
     yield r.Decided(request_id="q4", decision=APPROVED, at=at(11).astimezone(ELSEWHERE))
@@ -658,6 +660,7 @@ def archived() -> Iterator[r.Record]:
     """What was compacted, and then put into another store."""
     yield r.Snapshot(state=_stored_state())
     yield r.Imported(at=at(30), agent_id="attic", incarnation=4)
+    yield r.Imported(at=at(30), agent_id="attic", incarnation=4, by="ada")
     yield r.StatusNoted(status="interrupted")
 
 
@@ -894,7 +897,7 @@ def _state(run: RunState) -> AgentState:
         sticky=True,
         context={"tenant": "acme"},
     )
-    state.decisions = [record]
+    state.decisions = [record, replace(record, decision=EXPIRED)]
     state.sticky = {
         "member0/pay": Sticky(
             agent_id="desk",

@@ -11,9 +11,10 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import pytest
+from pydantic import BaseModel
 
 from tests.support.agents import by_turn
 from tests.support.faulty import FaultyBackend
@@ -28,6 +29,12 @@ from understudy.web import User, ui
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
+
+
+class Address(BaseModel):
+    street: str
+    zip: str | None = None
+
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 AXE = Path(__file__).parent / "vendor" / "axe.min.js"
@@ -139,6 +146,7 @@ def test_a_doubt_arrives_in_its_list_and_is_settled_there(page: Page) -> None:
         page.get_by_text("1 call is in doubt.").wait_for()
         page.get_by_text("Settle…").click()
         page.get_by_label("What it did").fill("it was paid")
+        page.get_by_label("For equal calls").select_option(label="it has happened, or may have")
         page.get_by_role("button", name="Settle the doubt").click()
         page.get_by_text("The doubt is settled.").wait_for()
         page.get_by_text("Nothing is in doubt.").wait_for()
@@ -509,3 +517,44 @@ class Server(uvicorn.Server):
 
 Server(uvicorn.Config(app, host="127.0.0.1", port=0, log_level="error")).run()
 """
+
+
+def test_what_is_chosen_in_a_form_is_what_the_call_gets(page: Page) -> None:
+    """“express” and “yes” stood on the screen, and the call ran without both."""
+    got: list[Any] = []
+
+    @tool
+    def ship(
+        order: str,
+        speed: Literal["express", "slow"] | None = None,
+        insured: bool | None = None,
+        tags: list[str] | None = None,
+        to: Address | None = None,
+    ) -> str:
+        """Ship an order."""
+        got.append((speed, insured, tags, to))
+        return "shipped"
+
+    shipper = Agent(
+        "shipper",
+        by_turn(call("ship", {"order": "17"}), "Done."),
+        tools=[ship],
+        interrupt_on={"ship": True},
+    )
+    with desk_site(more=[shipper]) as (url, runtime, _):
+        ref = runtime.spawn("shipper", id="s1")
+        ref.run("go").get(timeout=60)
+        page.goto(url)
+        page.get_by_role("link", name="ship", exact=True).click()
+        page.get_by_text("Edit, then run").click()
+        edit = page.locator("#edit")
+        edit.get_by_label("speed").select_option("express")
+        edit.get_by_label("insured").select_option("yes")
+        edit.get_by_role("button", name="Add to tags").click()
+        edit.get_by_role("textbox", name="tags 1").fill("gift")
+        edit.get_by_role("button", name="Fill in to").click()
+        edit.get_by_label("street").fill("Long Road 1")
+        edit.get_by_role("button", name="Run with these arguments").click()
+        page.get_by_text("ann approved it with other arguments.").wait_for()
+        ref.outcome().get(timeout=60)
+    assert got == [("express", True, ["gift"], Address(street="Long Road 1"))]

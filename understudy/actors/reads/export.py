@@ -5,21 +5,24 @@ from __future__ import annotations
 import logging
 from base64 import b64decode, b64encode
 from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
 from datetime import datetime
 from typing import Any
 
 from understudy._base.clock import Clock
+from understudy._base.json_values import checked_text
 from understudy._base.log_fields import log_extra
 from understudy.actors.agent.directory import checked_id
 from understudy.actors.agent.stored_agents import loaded_agent
 from understudy.errors import (
     JournalFailed,
+    RecordRefused,
     SchemaVersionError,
     StoreDamaged,
     UsageError,
 )
 from understudy.journal import FoldedAgent, IndexStatus, Store, StoreReads
-from understudy.journal.codec import UPGRADES, upgraded
+from understudy.journal.codec import UPGRADES, encode, upgraded
 from understudy.journal.store_format import library_version
 from understudy.state.blobs import check_kept
 from understudy.state.fold import replay
@@ -67,9 +70,15 @@ async def export(store: StoreReads, agent_id: str) -> dict[str, Any]:
 
 
 async def import_(
-    store: Store, data: Mapping[str, Any], agent_id: str | None, clock: Clock
+    store: Store,
+    data: Mapping[str, Any],
+    agent_id: str | None,
+    clock: Clock,
+    by: str | None = None,
 ) -> tuple[str, datetime | None]:
     """Put an exported agent into a store, as a new incarnation. Returns its id, and when it is due.
+
+    Of a person's import (`by`) no decision holds: whoever has an export can change it.
 
     Raises:
         UsageError: if there is an agent of this id, or the data is not an export.
@@ -79,15 +88,25 @@ async def import_(
     version = _checked_version(data)
     try:
         records: list[Record] = [upgraded(record, version) for record in data["records"]]
-        name, before = str(data["agent"]), str(data["agent_id"])
+        name = checked_text(data["agent"], what="the name of its definition")
+        if "\0" in name:
+            raise ValueError(f"no definition has the name {name!r}")
+        before = checked_text(data["agent_id"], what="its id")
         if data.get("message_runs"):
-            records.append(MessagesArchived(runs=dict(data["message_runs"]), at=clock.now()))
-        imported = Imported(at=clock.now(), agent_id=before, incarnation=int(data["incarnation"]))
+            runs = dict(data["message_runs"])
+            if not all(isinstance(text, str) for text in (*runs, *runs.values())):
+                raise ValueError("the runs of its messages are no texts")
+            records.append(MessagesArchived(runs=runs, at=clock.now()))
+        imported = Imported(
+            at=clock.now(), agent_id=before, incarnation=_number(data["incarnation"]), by=by
+        )
+        for record in records:
+            _check(record)
         state = replay([*records, imported])  # checked before anything is written
         given = dict(data.get("blobs") or {}).items()
         blobs = {hash: b64decode(kept, validate=True) for hash, kept in given}
         check_kept(state.file_hashes, blobs)
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, RecordRefused) as error:
         raise UsageError(f"This exported agent is damaged: {error!r}") from error
     id = checked_id(before if agent_id is None else agent_id)
     if await store.load(id) is not None:
@@ -95,6 +114,39 @@ async def import_(
             f"There is an agent {id!r} already: import this one under another id, or delete it"
         )
     return id, await _append(store, id, name, [*records, imported], blobs)
+
+
+def _check(record: Record) -> None:
+    """Refuse what a journal would refuse, or what would fail each time that it is looked at.
+
+    Raises:
+        RecordRefused: if it cannot be stored.
+        ValueError: if it holds a time without a zone.
+
+    """
+    encode(record)
+    _check_times(record)
+
+
+def _check_times(value: object) -> None:
+    if isinstance(value, datetime):
+        if value.utcoffset() is None:
+            raise ValueError(f"a time has no time zone: {value.isoformat()}")
+    elif isinstance(value, Mapping):
+        for each in value.values():
+            _check_times(each)
+    elif isinstance(value, (list, tuple)):
+        for each in value:
+            _check_times(each)
+    elif is_dataclass(value):
+        for field in fields(value):
+            _check_times(getattr(value, field.name))
+
+
+def _number(given: object) -> int:
+    if not isinstance(given, int) or isinstance(given, bool) or not 0 <= given < 1 << 31:
+        raise ValueError(f"its incarnation is no number of an agent: {given!r}")
+    return given
 
 
 def _checked_version(data: Mapping[str, Any]) -> int:

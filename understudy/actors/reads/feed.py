@@ -89,6 +89,8 @@ class RequestDecided:
     request_id: str
     decision: DecisionType
     by: str | None
+    expired: bool = False
+    """Nobody decided in time."""
     kind: Literal["request_decided"] = "request_decided"
 
 
@@ -390,6 +392,7 @@ def _read(row: StoredFeedRow) -> Iterator[FedEvent]:
             request_id=inner.request_id,
             decision=inner.decision.type,
             by=inner.decision.by,
+            expired=inner.decision.expired,
         )
     elif isinstance(inner, r.Withdrawn):
         yield RequestsWithdrawn(agent_path=path, request_ids=inner.request_ids)

@@ -7,7 +7,6 @@ only where psycopg is installed.
 from __future__ import annotations
 
 import math
-import re
 import secrets
 import socket
 import threading
@@ -20,6 +19,7 @@ from psycopg.conninfo import conninfo_to_dict
 from psycopg.pq import TransactionStatus
 from psycopg.types.numeric import Int8BinaryDumper, Int8Dumper
 
+from understudy._base.secrets_in_urls import secrets_of, without_secrets
 from understudy.errors import StoreBroken, StoreUnavailable, UsageError
 from understudy.journal.postgres.errors import NO_SESSION, OF_ANOTHER_SESSION, POOLED, store_error
 
@@ -360,13 +360,14 @@ def _parameters(url: str, *, host: str) -> dict[str, Any]:
     """The parameters of libpq: those of the URL, and defaults for the others."""
     form = "postgresql://user:password@server:5432/database"
     if not url.startswith(("postgresql://", "postgres://")):
-        raise UsageError(f"The URL of a PostgreSQL store must be {form}, got {_masked(url)!r}")
+        got = without_secrets(url)
+        raise UsageError(f"The URL of a PostgreSQL store must be {form}, got {got!r}")
     try:
         given = conninfo_to_dict(url)
     except psycopg.ProgrammingError as error:
         why = str(error).strip()
         raise UsageError(
-            f"{_masked(url)!r} is not the URL of a PostgreSQL database "
+            f"{without_secrets(url)!r} is not the URL of a PostgreSQL database "
             f"({_without_secrets(url, why)}): write {form}, with special characters percent-encoded"
         ) from None
     defaults = {**_DEFAULTS, "fallback_application_name": f"understudy {host}"}
@@ -375,19 +376,8 @@ def _parameters(url: str, *, host: str) -> dict[str, Any]:
     return {**defaults, **given}
 
 
-def _masked(url: str) -> str:
-    """The URL without its password: it goes into messages and logs."""
-    scheme, mark, rest = url.partition("://")
-    login, at, place = rest.rpartition("@")
-    user, colon, _ = login.partition(":")
-    place = re.sub(r"(password=)[^&]*", r"\1***", place)
-    return f"{scheme}{mark}{user}{colon}{'***' if colon else ''}{at}{place}"
-
-
 def _without_secrets(url: str, text: str) -> str:
     """The text, unless it repeats a part of the URL that could be a password."""
-    login = url.partition("://")[2].rpartition("@")[0]
-    secrets = [login.partition(":")[2], *re.findall(r"password=([^&]*)", url)]
-    if any(secret and secret in text for secret in secrets):
+    if any(secret in text for secret in secrets_of(url)):
         return "a part of it cannot be read"
     return text

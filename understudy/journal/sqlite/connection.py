@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
+from contextlib import suppress
 from pathlib import Path
 
 from understudy.errors import StoreBroken, StoreDamaged
@@ -31,6 +32,10 @@ def connect_writer(
     _check_file(path)
     if Path(path).exists() and not _may_write(path):
         raise read_only(path)  # SQLite would leave behind a -wal that is read-only too
+    # What agents know is of the user who runs them, unless somebody says otherwise by `chmod`. What
+    # SQLite makes beside the file has the rights of the file.
+    with suppress(OSError):  # it is there; or SQLite says why it cannot be made
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
     connection = sqlite3.connect(
         path, isolation_level=None, timeout=_PATIENCE, check_same_thread=False
     )
@@ -88,6 +93,12 @@ def connect_reader(path: str) -> sqlite3.Connection:
 def _check_file(path: str) -> None:
     if Path(path).is_dir():  # to SQLite it is an error of the disk
         raise StoreBroken(cause=f"{path!r} is a folder", remedy="Give the path of a file.")
+    if Path(path).exists() and not Path(path).is_file():
+        # A pipe: to open it would wait for somebody who writes into it, perhaps for ever.
+        raise StoreBroken(
+            cause=f"{path!r} is no file, but a pipe, a socket or a device",
+            remedy="Give the path of a file.",
+        )
 
 
 def _may_write(path: str) -> bool:

@@ -91,7 +91,7 @@ class SidecarLock:
         while True:
             # Python opens it non-inheritable, so a program that is started does not keep the lock
             # (test_a_program_that_was_started_meanwhile_does_not_keep_the_lock).
-            file = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o666)
+            file = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600)
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 # Race: the file may be deleted, or replaced, between the two lines above. A lock on

@@ -33,6 +33,8 @@ def imported(state: AgentState, record: r.Imported) -> None:
         paused = {id: replace(schedule, paused=True) for id, schedule in schedules.items()}
         change_plans(state, schedules=paused)
     for each in state.whole_tree:
+        if record.by is not None:
+            each.sticky = no_items()
         for key, doubt in each.doubts.items():
             each.doubts[key] = replace(doubt, token_hashes=())
         for key, held in each.held_keys.items():

@@ -30,6 +30,9 @@ class Imported:
     agent_id: str
     """The id under which it was exported."""
     incarnation: int
+    by: str | None = None
+    """The person who imported it, over HTTP for instance. Whoever has an export can change it, so
+    no decision of it holds. None for the program itself, and for a store that was restored."""
     kind: Literal["imported"] = "imported"
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
+from understudy._base.request_summary import is_decided_alone
 from understudy.errors import UnderstudyError
 from understudy.interrupts import Decision
 from understudy.login.problems import refused
@@ -26,7 +27,7 @@ async def bulk_by_form(visit: Visit) -> tuple[int, str, dict[str, Any]]:
     if form.get("decision") in ("approve", "reject") and form.get("confirmed") == "yes":
         return await _decided(visit, form, chosen)
     rows = await _rows(visit, chosen)
-    pending = [row for row in rows if row["request"] is not None]
+    pending = [row for row in rows if row["request"] is not None and not row["is_alone"]]
     allowed = [
         word
         for word in ("approve", "reject")
@@ -86,6 +87,7 @@ async def _rows(visit: Visit, chosen: list[tuple[str, str, str]]) -> list[dict[s
                 "request_id": request_id,
                 "value": f"{agent_id}/{request_id}/{digest}",
                 "request": None if shown is None else visit.redacted(shown, "requests", at),
+                "is_alone": shown is not None and is_decided_alone(shown),
             }
         )
     return rows

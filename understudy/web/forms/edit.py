@@ -2,14 +2,19 @@
 
 They are made of the JSON schema of the tool, or of the question.
 
-The fields of a form are named by where their values stand: `v:/lines/0/price`. Beside a value that
-may be absent or null there is `is:/...`, and `n:/lines` is the number of the items of a list. What
-the schema says beyond that becomes a field for JSON.
+The fields of a form are named by where their values stand: `v:/lines/0/price`. `n:/lines` is the
+number of the items of a list. An object or a list that may be null or left out has `is:/...`, which
+buttons change: without a value it shows no fields. Any other field says by itself that it has no
+value: it is empty, or its option is chosen. So nothing beside a field decides about what is in it.
+
+A field that nobody touches gives the value back that it was made of. What the schema says beyond
+that becomes a field for JSON.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -35,8 +40,14 @@ class Field:
     is_required: bool = True
     """Whether the value may not be left out."""
     is_nullable: bool = False
-    given: Literal["value", "null", "absent"] = "value"
-    """Whether it has a value now."""
+    empty: Literal["value", "null", "absent"] = "value"
+    """What it is without a value: null, left out, or whatever an empty text is."""
+    is_given: bool = True
+    """Of an object or a list: whether it has a value now."""
+    value: Any = None
+    """The value that it was made of, or `MISSING`."""
+    initial: str = ""
+    """The text of that value."""
     text: str = ""
     """The text in the field, or what was typed."""
     attributes: dict[str, str] = field(default_factory=dict)
@@ -57,6 +68,16 @@ class Field:
         return "f" + self.path.encode().hex()
 
     @property
+    def is_group(self) -> bool:
+        """Whether it is an object or a list."""
+        return self.kind in ("object", "list")
+
+    @property
+    def is_touched(self) -> bool:
+        """Whether its text is not the one that the page had first, as a browser sends that."""
+        return self.text != self.initial.replace("\r\n", "\n").replace("\r", "\n")
+
+    @property
     def all(self) -> Iterator[Field]:
         """The field itself, and all fields in it."""
         yield self
@@ -70,6 +91,8 @@ MAX_DEPTH = 6
 MAX_ITEMS = 200
 LONG = 60
 """A text of more characters gets several lines."""
+ABSENT = "absent"
+"""The option of a choice that leaves it out. It is no JSON, as each value of a choice is."""
 ANSWER = "answer"
 """The name of the one value of an `AnswerForm`."""
 _FORMATS: dict[str, Kind] = {
@@ -78,6 +101,10 @@ _FORMATS: dict[str, Kind] = {
     "uri": "url",
 }
 """Where the browser's own field writes what the schema wants. A time zone has none."""
+_KEPT = re.compile(r"[!-~]*")
+"""A text that a browser's own field for mails or addresses does not change."""
+_DATE = re.compile(r"(\d{4}-\d{2}-\d{2})?")
+"""A text that a browser's own field for dates does not empty."""
 _BOUNDS = {
     "minimum": "min", "maximum": "max", "exclusiveMinimum": "min", "exclusiveMaximum": "max",
     "minLength": "minlength", "maxLength": "maxlength", "multipleOf": "step",
@@ -101,8 +128,7 @@ class EditForm:
         self._typed = typed
         self.errors: list[str] = []
         """The errors of the form as a whole."""
-        properties = schema.get("properties")
-        if isinstance(properties, dict) and not schema.get("additionalProperties"):
+        if _has_fields(schema, arguments):
             self.fields: list[Field] = self._properties(schema, "", dict(arguments), (), 0)
         else:
             self.fields = [self._json("", "arguments", dict(arguments))]
@@ -112,6 +138,11 @@ class EditForm:
         """All fields."""
         for inner in self.fields:
             yield from inner.all
+
+    @property
+    def is_touched(self) -> bool:
+        """Whether a person filled in something."""
+        return any(not each.is_group and each.is_touched for each in self.all)
 
     # ------------------------------------------------------------------- the fields
 
@@ -148,17 +179,51 @@ class EditForm:
         if value is MISSING and schema is not None and schema.get("default") is not None:
             value = schema["default"]
         made = self._value_field(schema, path, label, value, refs, depth)
+        made.value = value
         made.is_required, made.is_nullable = is_required, is_nullable
         described = schema.get("description", "") if schema is not None else ""
         made.help = described if isinstance(described, str) else ""
-        if self._typed is not None and self._typed.has(f"is:{path}"):
-            asked = self._typed.get(f"is:{path}")
-            made.given = "null" if asked == "null" else "absent" if asked == "absent" else "value"
-        elif value is None and is_nullable:
-            made.given, made.text = "null", ""
+        if value == "":
+            made.empty = "value"
         elif value is MISSING and not is_required:
-            made.given, made.text = "absent", ""
+            made.empty = "absent"
+        else:
+            made.empty = "null" if is_nullable else "value" if is_required else "absent"
+        if made.is_group:
+            made.is_given = self._is_given(made)
+            made.fields = made.fields if made.is_given else []
+        elif made.kind in ("choice", "boolean"):
+            self._add_options(made)
+        made.text = self._said(path, made.initial)
         return made
+
+    def _is_given(self, made: Field) -> bool:
+        """Whether an object or a list has a value. What was typed into its fields is one."""
+        typed, path = self._typed, made.path
+        if typed is None or not typed.has(f"is:{path}"):
+            is_value = made.value is not None and made.value is not MISSING
+            if is_value or made.empty == "value" or typed is None:
+                return is_value or made.empty == "value"
+        elif typed.get(f"is:{path}") == "value":
+            return True
+        has_items = made.kind == "list" and bool(made.fields)
+        return has_items or bool(typed.starting(f"v:{path}/"))
+
+    def _add_options(self, made: Field) -> None:
+        """The options of a choice that are no value: what nobody has chosen is not preselected."""
+        if made.is_nullable and "null" not in [key for key, _ in made.options]:
+            made.options.insert(0, ("null", "— null —"))
+        if not made.is_required:
+            made.options.insert(0, (ABSENT, "— left out —"))
+        if made.value is MISSING:
+            made.initial = "" if made.is_required else ABSENT
+        elif made.value is None:
+            made.initial = "null"
+        if made.initial == "":
+            made.options.insert(0, ("", "— choose —"))
+        said = self._said(made.path, made.initial)
+        if said not in [key for key, _ in made.options]:
+            made.options.insert(0, (said, f"{said} (not allowed)"))
 
     def _resolved(
         self, schema: Any, refs: tuple[str, ...]
@@ -221,24 +286,19 @@ class EditForm:
         match schema.get("type"):
             case "string":
                 return self._text(schema, path, label, value)
-            case "integer" | "number" as kind:
-                shown = "" if value is MISSING or value is None else _number_text(value)
-                made = Field(kind, path, label, text=self._said(path, shown))
+            case "integer" | "number" as kind if _is_number(value) or _is_none(value):
+                shown = "" if _is_none(value) else _number_text(value)
+                made = Field(kind, path, label, initial=shown)
                 made.attributes = _bounds(schema)
                 made.attributes.setdefault("step", "1" if kind == "integer" else "any")
                 return made
-            case "boolean":
-                said = self._said(path, json.dumps(value) if isinstance(value, bool) else "")
-                return Field("boolean", path, label, text=said)
+            case "boolean" if isinstance(value, bool) or _is_none(value):
+                shown = json.dumps(value) if isinstance(value, bool) else ""
+                options = [("true", "yes"), ("false", "no")]
+                return Field("boolean", path, label, initial=shown, options=options)
             case "array" if depth < MAX_DEPTH and "prefixItems" not in schema:
                 return self._list(schema, path, label, value, refs, depth)
-            case "object" if (
-                depth < MAX_DEPTH
-                and isinstance(schema.get("properties"), dict)
-                and not schema.get("additionalProperties")
-                and "patternProperties" not in schema
-                and (value is MISSING or value is None or isinstance(value, dict))
-            ):
+            case "object" if depth < MAX_DEPTH and _has_fields(schema, value):
                 made = Field("object", path, label)
                 made.fields = self._properties(schema, path, value, refs, depth + 1)
                 return made
@@ -246,14 +306,18 @@ class EditForm:
                 return self._json(path, label, value)
 
     def _text(self, schema: dict[str, Any], path: str, label: str, value: Any) -> Field:
-        if value is not MISSING and value is not None and not isinstance(value, str):
+        initial = "" if _is_none(value) else value
+        if not isinstance(initial, str) or "\0" in initial:
             return self._json(path, label, value)
-        text = self._said(path, value if isinstance(value, str) else "")
+        text = self._said(path, initial)
         kind = _FORMATS.get(schema.get("format", ""), "text")
+        # The browser's own field would change another text, or empty it.
+        if not (_DATE if kind == "date" else _KEPT).fullmatch(text):
+            kind = "text"
         # The browser drops line breaks of a field with one line.
         if "\n" in text or "\r" in text or (kind == "text" and len(text) > LONG):
             kind = "long"
-        made = Field(kind, path, label, text=text, attributes=_bounds(schema))
+        made = Field(kind, path, label, initial=initial, attributes=_bounds(schema))
         if isinstance(schema.get("format"), str):
             made.attributes.setdefault("data-format", schema["format"])
         return made
@@ -261,10 +325,8 @@ class EditForm:
     def _choice(self, schema: dict[str, Any], path: str, label: str, value: Any) -> Field:
         values = [schema["const"]] if "const" in schema else schema["enum"]
         options = [(_json_text(v), v if isinstance(v, str) else _json_text(v)) for v in values]
-        said = self._said(path, "" if value is MISSING or value is None else _json_text(value))
-        if said and said not in [key for key, _ in options]:
-            options = [(said, f"{said} (not allowed)"), *options]
-        return Field("choice", path, label, text=said, options=options)
+        initial = "" if value is MISSING else _json_text(value)
+        return Field("choice", path, label, initial=initial, options=options)
 
     def _list(
         self,
@@ -300,7 +362,7 @@ class EditForm:
 
     def _json(self, path: str, label: str, value: Any) -> Field:
         text = "" if value is MISSING else json.dumps(value, indent=2, ensure_ascii=False)
-        return Field("json", path, label, text=self._said(path, text))
+        return Field("json", path, label, value=value, initial=text, text=self._said(path, text))
 
     def _said(self, path: str, default: str) -> str:
         """What was typed into a field."""
@@ -328,27 +390,43 @@ class EditForm:
         return found
 
     def _value(self, of: Field) -> Any:
-        if of.given != "value":
-            if of.text.strip() and of.kind not in ("boolean", "choice", "object", "list"):
-                of.errors.append("Choose “this value”, or empty the field.")
-            return MISSING if of.given == "absent" else None
-        match of.kind:
-            case "object":
+        nothing = {"null": None, "absent": MISSING}
+        if of.is_group:
+            if not of.is_given:
+                return nothing[of.empty]
+            if of.kind == "object":
                 return self._object(of.fields)
-            case "list":
-                return [None if (v := self._value(f)) is MISSING else v for f in of.fields]
+            return [None if (v := self._value(f)) is MISSING else v for f in of.fields]
+        if not of.is_touched and of.value is not MISSING:
+            return of.value
+        if of.kind in ("choice", "boolean"):
+            return self._chosen(of)
+        if of.text == "" and of.empty in nothing:
+            return nothing[of.empty]
+        match of.kind:
             case "integer" | "number":
                 return _number(of.text, is_whole=of.kind == "integer")
-            case "boolean":
-                return {"true": True, "false": False}.get(of.text, of.text)
-            case "choice" | "json":
-                try:
-                    return json.loads(of.text, parse_constant=_no_constant)
-                except (ValueError, RecursionError) as error:
-                    of.errors.append(f"This is no JSON: {error}")
-                    return None
+            case "json":
+                return self._parsed(of)
             case _:
                 return of.text
+
+    def _chosen(self, of: Field) -> Any:
+        if of.text == "":
+            of.errors.append("Choose one of them.")
+            return None
+        if of.text == ABSENT and not of.is_required:
+            return MISSING
+        if of.kind == "boolean":
+            return {"true": True, "false": False, "null": None}.get(of.text, of.text)
+        return self._parsed(of)
+
+    def _parsed(self, of: Field) -> Any:
+        try:
+            return json.loads(of.text, parse_constant=_no_constant)
+        except (ValueError, RecursionError) as error:
+            of.errors.append(f"This is no JSON: {error}")
+            return None
 
     def place(self, places: Sequence[tuple[tuple[int | str, ...], str]]) -> None:
         """Put each error at its field: the deepest that is on its path."""
@@ -394,11 +472,25 @@ class AnswerForm(EditForm):
 
 
 def changed(form: Form, ask: str) -> Form:
-    """The fields after a button of the form: `add:/lines`, or `drop:/lines/2`."""
+    """The fields after a button of the form.
+
+    Args:
+        form: the fields that were sent.
+        ask: `add:/lines`, `drop:/lines/2`, `give:/to` for an object that gets a value, or
+            `none:/to` for one that has none any more.
+
+    """
     what, _, path = ask.partition(":")
     pairs = [(name, value) for name, value in form.pairs if name != "do"]
-    if what == "add":
-        return Form([(n, _plus(v, 1) if n == f"n:{path}" else v) for n, v in pairs])
+    if what in ("add", "give"):
+        more = 1 if what == "add" else 0
+        counted = [(n, _plus(v, more) if n == f"n:{path}" else v) for n, v in pairs]
+        return Form([(n, "value" if n == f"is:{path}" else v) for n, v in counted])
+    if what == "none":
+        below = tuple(f"{mark}:{path}/" for mark in ("v", "is", "n"))
+        left = [(n, v) for n, v in pairs if not n.startswith(below)]
+        zero = {f"is:{path}": "none", f"n:{path}": "0"}
+        return Form([(n, zero.get(n, v)) for n, v in left])
     parent, _, index = path.rpartition("/")
     if what != "drop" or not index.isdecimal():
         return Form(pairs)
@@ -429,11 +521,30 @@ def _unescaped(name: str) -> str:
     return name.replace("~1", "/").replace("~0", "~")
 
 
+def _has_fields(schema: Mapping[str, Any], value: Any) -> bool:
+    """Whether each part of the object has a field. What has none would be lost."""
+    properties = schema.get("properties")
+    return (
+        isinstance(properties, dict)
+        and not schema.get("additionalProperties")
+        and "patternProperties" not in schema
+        and (_is_none(value) or (isinstance(value, Mapping) and value.keys() <= properties.keys()))
+    )
+
+
+def _is_none(value: Any) -> bool:
+    return value is MISSING or value is None
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
 def _bounds(schema: Mapping[str, Any]) -> dict[str, str]:
     found = {}
     for word, attribute in _BOUNDS.items():
         value = schema.get(word)
-        if isinstance(value, (int, float)) and not isinstance(value, bool):
+        if _is_number(value):
             found[attribute] = _number_text(value)
     return found
 

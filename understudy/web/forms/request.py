@@ -10,13 +10,13 @@ from starlette.responses import RedirectResponse, Response
 from understudy.errors import DecisionError
 from understudy.interrupts import Decision
 from understudy.login.problems import Refused, refused
+from understudy.login.redaction import HIDDEN
 from understudy.tools.result import InvalidArguments
 from understudy.web.decide import take
-from understudy.web.forms.edit import AnswerForm, EditForm, changed
+from understudy.web.forms.edit import ANSWER, AnswerForm, EditForm, changed
 from understudy.web.views.asks import request_page
 from understudy.web.visit import Form, Visit
 
-HIDDEN = "Some of its arguments are hidden here: it cannot be edited on this page."
 NOTHING = "Nothing is decided yet: press the button of a decision."
 ANY_OBJECT: dict[str, Any] = {}
 """The schema where the tool is not known here: one field for JSON."""
@@ -47,8 +47,7 @@ def form_values(
 def _hides_arguments(visit: Visit) -> bool:
     """Whether some of the arguments are not seen here: a form would put what is shown for them."""
     arguments = None if visit.shown is None else visit.shown.to_dict()["arguments"]
-    data = {"request": {"arguments": arguments}}
-    return bool(visit.redacted(data) != data)
+    return visit.hides({"request": {"arguments": arguments}})
 
 
 async def decide_by_form(visit: Visit) -> Response | tuple[int, str, dict[str, Any]]:
@@ -61,6 +60,9 @@ async def decide_by_form(visit: Visit) -> Response | tuple[int, str, dict[str, A
     if form.has("do"):  # one more item, or one less
         return await _again(visit, changed(form, form.get("do")), 200)
     given = form.get("decision")
+    unused = await _unused(visit, form, given)
+    if unused:
+        return await _again(visit, form, 422, error=unused)
     edit = answer = None
     if given == "respond" and not form.has("value"):  # the fields of a schema
         data = await _shown(visit, form, Decision(type="respond"))
@@ -93,6 +95,25 @@ async def decide_by_form(visit: Visit) -> Response | tuple[int, str, dict[str, A
         detail = refusal.problem.detail
         return await _again(visit, form, 422, error=detail, edit=edit, answer=answer)
     return RedirectResponse(visit.request_link(visit.agent_id, request_id), 303)
+
+
+async def _unused(visit: Visit, form: Form, given: str) -> str:
+    """What was filled in and is not of this decision, in a sentence; empty where nothing is."""
+    if given not in ("approve", "reject", "respond", "dismiss"):
+        return ""
+    if given != "reject" and form.get("message").strip():
+        return "A reason for the model is written, which goes with a rejection alone: empty it."
+    if given in ("respond", "dismiss") and form.has("always"):
+        return "“Always” is for an approval or a rejection: take the mark away."
+    if given != "respond":
+        is_written = bool(form.get("value").strip())
+        if not is_written and form.starting(f"v:/{ANSWER}"):
+            data: dict[str, Any] = visit.redacted(await request_page(visit))
+            schema = None if data["request"] is None else data["request"]["schema"]
+            is_written = schema is not None and AnswerForm(schema, form).is_touched
+        if is_written:
+            return "An answer is written, which goes with “Respond” alone: empty it."
+    return ""
 
 
 async def _shown(visit: Visit, form: Form, empty: Decision) -> dict[str, Any]:

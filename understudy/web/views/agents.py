@@ -15,12 +15,19 @@ from understudy.actors import AgentInfo, Runtime, Status
 from understudy.actors.verbs import VERBS, Right
 from understudy.costs import costs_of
 from understudy.history import HistoryEntry, HistoryPage
+from understudy.login.problems import refused
 from understudy.models.prices import PUBLISHED, Prices
 from understudy.state.agent_state import AgentState
 from understudy.state.costs import NO_COST, Cost
 from understudy.state.files import listed
 from understudy.state.why import queue_of, why
-from understudy.web.views.newest_first import STEP, asked_before, is_newest, page_before
+from understudy.web.views.newest_first import (
+    STEP,
+    asked_before,
+    entries_back,
+    is_newest,
+    page_before,
+)
 from understudy.web.visit import Visit
 
 DECISIONS = 50
@@ -66,7 +73,12 @@ async def agent_page(visit: Visit) -> dict[str, Any]:
         "waits": jsonable(list(state.waits)),
         "doubts": jsonable(list(state.doubts_in_tree.values())),
         "sticky": {
-            name: {"decision": sticky.decision.to_dict(), "at": time_text(sticky.at)}
+            name: {
+                "decision": sticky.decision.to_dict(),
+                "at": time_text(sticky.at),
+                "given_to": sticky.agent_id,
+                "holds": sticky.agent_id == visit.agent_id,
+            }
             for name, sticky in state.sticky_in_tree.items()
         },
         "queue": queue_of(state),
@@ -150,12 +162,18 @@ async def decisions(visit: Visit) -> dict[str, Any]:
     """Who decided what, newest first, in pages."""
     found: list[dict[str, Any]] = []
     tools: dict[str, str | None] = {}
-    before: int | None = asked_before(visit)
+    first = asked_before(visit)
+    imported_by = None if is_newest(visit) else await _imported_by(visit, first)
+    before: int | None = first
     looked = 0
     while before is not None and len(found) < DECISIONS and looked < MOST_LOOKED_THROUGH:
         page = await page_before(visit, before)
         before, looked = page.next, looked + STEP
-        found += [_decided(e) for e in reversed(page.entries) if e.what == "decision"]
+        for entry in reversed(page.entries):
+            if entry.what == "imported" and entry.who is not None:
+                imported_by = entry.who
+            elif entry.what == "decision":
+                found.append(_decided(entry, imported_by))
         tools |= _tools_asked_about(page)
     if before is not None and any(row["request_id"] not in tools for row in found):
         tools |= _tools_asked_about(await page_before(visit, before))
@@ -165,7 +183,19 @@ async def decisions(visit: Visit) -> dict[str, Any]:
     return {"id": visit.agent_id, "decisions": found, "earlier": before, "is_newest": newest}
 
 
-def _decided(entry: HistoryEntry) -> dict[str, Any]:
+async def _imported_by(visit: Visit, before: int) -> str | None:
+    """Who imported the agent behind these records: so the decisions in them came from elsewhere."""
+    looked = 0
+    async for entry in entries_back(visit):
+        looked += 1
+        if entry.seq < before or looked > MOST_LOOKED_THROUGH:
+            return None
+        if entry.what == "imported" and entry.who is not None:
+            return entry.who
+    return None
+
+
+def _decided(entry: HistoryEntry, imported_by: str | None) -> dict[str, Any]:
     detail = entry.detail
     return {
         "request_id": detail["request_id"],
@@ -176,6 +206,7 @@ def _decided(entry: HistoryEntry) -> dict[str, Any]:
         "decision": {k: v for k, v in detail.items() if k not in ("request_id", "sticky")},
         "sticky": detail["sticky"],
         "tool_name": None,
+        "imported_by": imported_by,
     }
 
 
@@ -257,7 +288,16 @@ def prices_of(visit: Visit) -> Prices:
 async def export(visit: Visit) -> dict[str, Any]:
     """All records of the agent."""
     visit.need("admin", changes=False)
-    return await visit.wait(visit.source.export(visit.agent_id))
+    data = await visit.wait(visit.source.export(visit.agent_id))
+    # In a thread: the records of years would hold the loop.
+    if visit.site.redaction.is_on and await asyncio.to_thread(visit.hides, data):
+        raise refused(
+            403,
+            "NotAllowed",
+            "Some of it is hidden from you, and an export is whole: the application exports it, or "
+            "its `redact` shows all to you.",
+        )
+    return data
 
 
 async def overview(visit: Visit) -> dict[str, Any]:

@@ -9,7 +9,6 @@ from typing import Any, cast
 from understudy._base.json_values import jsonable
 from understudy._base.points_in_time import time_text
 from understudy._base.request_summary import summary, summary_of_doubt
-from understudy._base.request_timing import EXPIRY
 from understudy.actors import PendingRequest
 from understudy.errors import UnderstudyError, UnknownAgent
 from understudy.history import HistoryEntry
@@ -315,11 +314,11 @@ async def _history_of(
 def _decision_story(
     decision: dict[str, Any], by: str | None, at: str | None, sticky: bool
 ) -> dict[str, Any]:
-    expired = by == EXPIRY
+    expired = bool(decision.get("expired"))
     return {
         "what": "expired" if expired else "decided",
         "at": at,
-        "by": None if expired else by,
+        "by": by,
         "decision": decision,
         "sticky": sticky,
     }

@@ -39,10 +39,7 @@ async def files_tab(visit: Visit) -> dict[str, Any]:
 async def file(visit: Visit) -> dict[str, Any]:
     """One file, by the `path` of the query: its text, or else its bytes."""
     path, data = await _read(visit)
-    text = None
-    if b"\0" not in data:
-        with suppress(UnicodeDecodeError):
-            text = data.decode()
+    text = text_of_file(data)
     # What hides values is not asked for bytes.
     is_told = text is None and not _hides(visit)
     content = b64encode(data).decode() if is_told else None
@@ -56,6 +53,8 @@ async def download(visit: Visit) -> Response:
     if _hides(visit):
         raise refused(403, "NotAllowed", "Some values are hidden here: it needs the right 'admin'.")
     path, data = await _read(visit)
+    if visit.hides({"text": text_of_file(data)}):
+        raise refused(403, "NotAllowed", "Some of the file is hidden from you: it is kept whole.")
     name = quote(path.rpartition("/")[2], safe="")
     return Response(
         data,
@@ -64,8 +63,16 @@ async def download(visit: Visit) -> Response:
     )
 
 
+def text_of_file(data: bytes) -> str | None:
+    """The text of a file; None if it is none."""
+    if b"\0" not in data:
+        with suppress(UnicodeDecodeError):
+            return data.decode()
+    return None
+
+
 def _hides(visit: Visit) -> bool:
-    return visit.site.redact is not None and "admin" not in visit.user.may
+    return visit.site.redaction.is_on and "admin" not in visit.user.may
 
 
 async def _read(visit: Visit) -> tuple[str, bytes]:

@@ -11,7 +11,6 @@ from itertools import pairwise
 from typing import Any, Literal
 
 from understudy._base.points_in_time import time_text
-from understudy._base.request_timing import EXPIRY
 from understudy.costs import cost_of
 from understudy.history import HistoryEntry
 from understudy.models.prices import Prices
@@ -32,6 +31,7 @@ LOOKS: dict[str, Look] = {
     "expired": "stopped",
     "cut": "stopped",
     "cut off": "stopped",
+    "in quarantine": "failed",
     "denied": "stopped",
     "suspended": "suspended",
 }
@@ -132,8 +132,8 @@ class _Reader:
             case "decision":
                 bar_or_none = self.open_asks.pop(detail["request_id"], None)
                 if bar_or_none is not None:
-                    who = "" if entry.who in (None, EXPIRY) else f" by {entry.who}"
-                    word = "expired" if entry.who == EXPIRY else detail["type"] + who
+                    who = "" if entry.who is None else f" by {entry.who}"
+                    word = "expired" if detail.get("expired") else detail["type"] + who
                     self._close(bar_or_none, at, word)
             case "withdrawn":
                 for request_id in detail["request_ids"]:
@@ -149,18 +149,35 @@ class _Reader:
                 key = (call, detail["name"])
                 if key in self.open_waits:
                     self._close(self.open_waits.pop(key), at, detail["how"])
-            case "paused" | "unpaused" | "released" | "quarantined" | "stop_requested":
+            case "quarantined":
+                self.marks.append(Mark("quarantined", "quarantined", at, entry.seq))
+                self._stop_in_quarantine(at)
+            case "released":
+                self.marks.append(Mark("released", "released", at, entry.seq))
+                for bar in self.open_runs.values():
+                    bar.end, bar.outcome = None, ""
+            case "paused" | "unpaused" | "stop_requested":
                 self.marks.append(Mark(entry.what, entry.what.replace("_", " "), at, entry.seq))
             case "model_asked":
                 self.marks.append(
                     Mark(entry.what, f"asked a model: {detail['key']}", at, entry.seq)
                 )
             case "imported":
-                self.marks.append(Mark("imported", "imported from elsewhere", at, entry.seq))
+                who = "" if entry.who is None else f" by {entry.who}"
+                label = f"imported from elsewhere{who}"
+                self.marks.append(Mark("imported", label, at, entry.seq))
             case "attempt_started":
                 self._begin_attempt(entry, at)
             case _:
                 pass
+
+    def _stop_in_quarantine(self, at: datetime) -> None:
+        """Nothing of a run in quarantine goes on. Its runs do again when it is released."""
+        for bar in self.open_runs.values():
+            self._close(bar, at, "in quarantine")
+        for bar in self.open_calls.values():
+            self._close(bar, at, "cut off")
+        self.open_calls.clear()
 
     def _begin_attempt(self, entry: HistoryEntry, at: datetime) -> None:
         """An attempt after a crash, or at another host, is marked; one after an answer is not."""

@@ -14,7 +14,7 @@ from understudy.interrupts import DECISION_TYPES, DoubtfulCall, Request
 from understudy.modes.steps.tool_call.earlier_calls import earlier_calls
 from understudy.run.definition import AgentDefinition, Gate, covers
 from understudy.run.run import Run
-from understudy.run.tool_call import ToolCall, binding, make_context
+from understudy.run.tool_call import ToolCall, binding, make_context, shown_in
 from understudy.state.agent_state import AgentState
 from understudy.state.folds.ends import UNKNOWN_BEFORE, doubtful_call
 from understudy.state.records import Effect, Requested
@@ -129,6 +129,7 @@ def answers_match(run: Run, call: Call, tool: Tool, arguments: dict[str, Any]) -
             call=call,
             fingerprint=fingerprint,
             arguments=request.arguments,
+            shown=shown_in(request),
         )
         intact = (
             request.digest == expected

@@ -11,7 +11,7 @@ from understudy.interrupts import Request
 from understudy.run.definition import covers
 from understudy.run.hooks import Hook, HookFailed
 from understudy.run.run import Run
-from understudy.run.tool_call import ToolCall, binding
+from understudy.run.tool_call import ToolCall, binding, shown_in
 
 
 async def requests_about(run: Run, calls: Sequence[ToolCall]) -> list[Request]:
@@ -58,6 +58,7 @@ def _is_about(run: Run, request: Request, call: ToolCall) -> bool:
         call=call.call,
         fingerprint=call.tool.fingerprint_as(call.call.part.tool_name),
         arguments=request.arguments,
+        shown=shown_in(request),
     )
     return request.digest == expected and digest(request.arguments) == digest(call.arguments)
 

@@ -16,7 +16,7 @@ from understudy._base.json_values import (
     storable_text,
     text_of,
 )
-from understudy._base.request_timing import CHECK, EXPIRY
+from understudy._base.request_timing import CHECK
 from understudy.errors import RecordRefused, UsageError
 from understudy.events import ToolOutcome
 from understudy.interrupts import Decision, Halt, Interrupt, Request
@@ -87,14 +87,14 @@ def not_kept_result(run: Run, call: Call, why: str) -> Result:
 
 def denied_result(run: Run, call: Call, request: Request, decision: Decision) -> Result:
     """A rejection by a person, or by expiry."""
-    if decision.by == EXPIRY:
+    if decision.expired:
         reason = "nobody answered in time whether this call may run."
     elif request.kind == "doubt":
         reason = "a person found that this call took no effect, and decided that it must not run."
     else:
         reason = "a person decided that this call must not run."
     if call.entered and request.kind != "doubt":  # it has asked, or waits: its body was entered
-        why = "nobody answered it in time" if decision.by == EXPIRY else "a person rejected it"
+        why = "nobody answered it in time" if decision.expired else "a person rejected it"
         reason = in_part(run.state, call, why)
         if call.unknown and request.kind == "approval":  # asked before it would have run again
             reason = f"it was started and cut off, and may have taken effect; {why}."

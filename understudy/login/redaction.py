@@ -1,0 +1,117 @@
+"""What a host does not want to be seen: asked for each value that leaves it over HTTP."""
+
+from __future__ import annotations
+
+import inspect
+import json
+from collections.abc import Callable, Mapping
+from typing import Any, cast
+
+from understudy._base.json_values import shown
+from understudy.errors import UsageError
+from understudy.login.users import User
+
+Path = tuple[str | int, ...]
+Redact = Callable[[Path, Any], Any] | Callable[[Path, Any, User], Any]
+"""Gets where a value stands in an answer, by names and numbers of items, the value, and who asks if
+it takes that; returns what is shown in its place: the same object, where it may be seen."""
+
+
+HIDDEN = "Some of its arguments are hidden from you: it cannot be edited."
+"""Why: what was shown would be put in the place of what is hidden."""
+
+
+class Redaction:
+    """Hides values from people, by the function of the application.
+
+    Args:
+        redact: the function; None hides nothing.
+        what: names it in errors.
+
+    Raises:
+        UsageError: for what is no function of two or three arguments.
+
+    """
+
+    def __init__(self, redact: Redact | None, *, what: str) -> None:
+        self._redact = redact
+        self._takes_user = False
+        if redact is None:
+            return
+        if not callable(redact):
+            raise UsageError(f"{what} takes a function, got {shown(redact)}")
+        count = _positional(redact)
+        if count not in (2, 3):
+            raise UsageError(
+                f"{what} takes a function of a path and a value, or of these and the user: "
+                f"{shown(redact)} takes {count} arguments"
+            )
+        self._takes_user = count == 3
+
+    @property
+    def is_on(self) -> bool:
+        """Whether anything can be hidden."""
+        return self._redact is not None
+
+    def seen(self, user: User, data: Any, *path: str | int) -> Any:
+        """The data as the user may see it, at its path in an answer."""
+        if self._redact is None:
+            return data
+        redact = cast("Callable[..., Any]", self._redact)
+        if self._takes_user:
+            return _redacted(lambda where, value: redact(where, value, user), data, path)
+        return _redacted(redact, data, path)
+
+    def hides(self, user: User, data: Any, *path: str | int) -> bool:
+        """Whether some of the data is hidden from the user."""
+        return self._redact is not None and bool(self.seen(user, data, *path) != data)
+
+    def hides_decision(self, user: User, decision: Mapping[str, Any], by: str | None) -> bool:
+        """Whether the user must not learn if another decision would be the same as this one.
+
+        Who decides the same again is told that it was so, and who decides otherwise that it was
+        not: that tells a hidden value to whoever guesses. Their own decision people know.
+        """
+        return by != user.name and self.hides(user, decision, "story", "decision")
+
+
+NO_REDACTION: Redaction = Redaction(None, what="redact=...")
+"""Hides nothing."""
+
+
+def _positional(function: Callable[..., Any]) -> int:
+    """The arguments that the function needs, and a third one that is named `user`."""
+    try:
+        parameters = list(inspect.signature(function).parameters.values())
+    except (TypeError, ValueError):  # a function of C without a signature
+        return 2
+    if any(each.kind is each.VAR_POSITIONAL for each in parameters):
+        return 2
+    kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    found = [each for each in parameters if each.kind in kinds]
+    needed = [each for each in found if each.default is each.empty]
+    named = len(found) > 2 and found[2].name == "user"
+    return 3 if named and len(needed) <= 3 else max(len(needed), min(len(found), 2))
+
+
+def _redacted(redact: Callable[[Path, Any], Any], value: Any, path: Path) -> Any:
+    """The data with everything replaced that is to be hidden.
+
+    A text that is the JSON of an object, as a model writes the arguments of a call, is looked
+    through too.
+    """
+    shown = redact(path, value)
+    if shown is not value:
+        return shown
+    if isinstance(value, Mapping):
+        return {name: _redacted(redact, each, (*path, name)) for name, each in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_redacted(redact, each, (*path, at)) for at, each in enumerate(value)]
+    if isinstance(value, str) and value.lstrip()[:1] in ("{", "["):
+        try:
+            inner = json.loads(value)
+        except (ValueError, RecursionError):
+            return value
+        found = _redacted(redact, inner, path) if isinstance(inner, (dict, list)) else inner
+        return value if found == inner else json.dumps(found, ensure_ascii=False)
+    return value
