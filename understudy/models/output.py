@@ -22,7 +22,7 @@ from understudy._base.error_texts import error_text
 from understudy._base.json_values import (
     NotJsonError,
     as_json,
-    check_text,
+    check_sendable,
     text_of,
 )
 from understudy.errors import UsageError
@@ -96,7 +96,7 @@ class Output:
                 f"Agent {agent!r}: `output_type` must be a type that Pydantic can validate from "
                 f"JSON, such as a BaseModel, got {type!r} ({error})"
             ) from error
-        check_text(schema, what=f"Agent {agent!r}: the schema of `output_type` {type!r}")
+        check_sendable(schema, what=f"Agent {agent!r}: the schema of `output_type` {type!r}")
         if mode is not None:
             self._form = _form_of(type, agent=agent)
             return
