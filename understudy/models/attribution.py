@@ -6,6 +6,7 @@ model's own message; in the view of another agent it is a user prompt that names
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime
@@ -135,7 +136,7 @@ def _in_words(author: str, message: ModelMessage) -> str | list[UserContent]:
             case TextPart(content=text) if text:
                 lines.append(f"[{author}] said: {text}")
             case ToolCallPart(tool_name=tool):
-                lines.append(f"[{author}] called {tool}({part.args_as_json_str()})")
+                lines.append(f"[{author}] called {tool}({json.dumps(part.args_as_dict())})")
             case ToolReturnPart(tool_name=tool):
                 text, more = part.model_response_str_and_user_content()
                 lines.append(f"[{author}] got from {tool}: {text}")
