@@ -77,6 +77,9 @@ class Decision:
     completed: dict[str, Any] | None = None
     """For `edit`, once it is recorded: all arguments of the call, with the values of defaults that
     the edit left out. None where it left out nothing."""
+    failed: bool = False
+    """For `reject` of a tool's own question: nobody decided, but whoever does the call elsewhere
+    says that it failed, with `message`. The model gets an error of the tool."""
 
     @property
     def edited(self) -> dict[str, Any] | None:
@@ -88,7 +91,8 @@ class Decision:
         return self._digest() == other._digest()
 
     def _digest(self) -> str:
-        return digest([self.type, self.arguments, self.message, self.value, self.always])
+        told = [self.type, self.arguments, self.message, self.value, self.always, self.failed]
+        return digest(told)
 
     def to_dict(self) -> dict[str, Any]:
         """The decision as plain data; `resume` takes this form as well."""
@@ -579,6 +583,11 @@ def checked_decision(request: Request, decision: object) -> Decision:
     ):
         raise DecisionError(
             f"{where}: `always=True` goes with approve or reject of an approval only",
+            request_id=request.id,
+        )
+    if decision.failed and (decision.type != "reject" or request.kind != "interrupt"):
+        raise DecisionError(
+            f"{where}: `failed=True` goes with reject of a tool's own question only",
             request_id=request.id,
         )
     if decision.type == "respond" and request.schema is not None:
