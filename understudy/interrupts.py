@@ -37,6 +37,7 @@ __all__ = [
     "Defer",
     "DoubtfulCall",
     "EarlierCall",
+    "GivenDecisions",
     "Halt",
     "Interrupt",
     "Request",
@@ -222,7 +223,7 @@ class EarlierCall:
 class Request:
     """What a person is asked about one tool call, or by a middleware.
 
-    `resume` takes the decision by its `id`.
+    `resume` takes the decision by its `id`, or by the request itself: `{request: approve()}`.
     """
 
     id: str
@@ -271,6 +272,19 @@ class Request:
     """Of a middleware's own question: the key of `run.answer(key)`."""
     context: StoredContext = field(default_factory=dict)
     """That of the run which asks."""
+
+    def __hash__(self) -> int:
+        """By its id: it can be a key of decisions, though it holds data."""
+        return hash(self.id)
+
+    def decide(self, decision: Decision | Mapping[str, Any]) -> dict[str, Decision]:
+        """The decision on this request, as the mapping that `resume` takes.
+
+        Raises:
+            DecisionError: if it does not fit.
+
+        """
+        return {self.id: checked_decision(self, decision)}
 
     @property
     def about(self) -> str:
@@ -476,6 +490,15 @@ class Sticky:
     request_id: str = field(default="")
 
 
+GivenDecisions = (
+    Decision
+    | Mapping[str, Decision | Mapping[str, Any]]
+    | Mapping[Request, Decision | Mapping[str, Any]]
+)
+"""What is decided: by request id, or by request, each also in its plain form such as `{"type":
+"approve"}`; or one decision alone, where one request is pending."""
+
+
 @cache
 def _decision_adapter() -> TypeAdapter[Decision]:
     return TypeAdapter(Decision)
@@ -513,6 +536,29 @@ def checked_expect(expect: object, decisions: object) -> dict[str, str] | None:
                 f"that are decided: {there}"
             )
     return dict(expect)
+
+
+def decisions_by_id(given: object) -> Any:
+    """Decisions by the ids of their requests, where requests themselves are keys among them."""
+    if not isinstance(given, Mapping):
+        return given
+    return {key.id if isinstance(key, Request) else key: value for key, value in given.items()}
+
+
+def decision_on_only(requests: Sequence[Request], decision: Decision) -> dict[str, Decision]:
+    """A decision without the name of a request, on the only one that is pending.
+
+    Raises:
+        DecisionError: if there is none, or more than one.
+
+    """
+    if len(requests) != 1:
+        pending = ", ".join(f"{request.id!r} ({request.about})" for request in requests) or "none"
+        raise DecisionError(
+            f"A decision without its request is for one that is pending, and {len(requests)} are: "
+            f"{pending}. Give a mapping, such as request.decide(approve()) makes it"
+        )
+    return requests[0].decide(decision)
 
 
 def decision_from_outside(data: Mapping[str, Any]) -> Decision:

@@ -16,7 +16,7 @@ from understudy import Agent, Runtime, call, tool
 from understudy.ag_ui import ag_ui
 
 GIVEN = {"order": "17", "amount": 2.5, "to": {"name": "Ann", "since": None}}
-SENT = {
+SENT: dict[str, Any] = {
     "data": GIVEN,
     "text": json.dumps(GIVEN),
     "text with spaces": json.dumps(GIVEN, indent=2),
