@@ -16,12 +16,13 @@ from pydantic_ai.messages import ModelMessage, ModelRequestAttempt, ModelRespons
 from pydantic_ai.models import Model, ModelRequestParameters, StreamedResponse
 from pydantic_ai.usage import RunUsage
 
-from understudy._base.error_texts import error_text, message_of
+from understudy._base.error_texts import error_text
 from understudy._base.event_loops import is_cancelled
 from understudy._base.json_values import check_sendable, shown
 from understudy.errors import ModelFailed, ModelRefused, StreamBroken, UsageError
 from understudy.events import ReplyStarted
 from understudy.interrupts import Defer
+from understudy.models.not_found import told_of
 from understudy.models.preparation import needs_preparation, prepared
 from understudy.models.prices import priced, unasked
 from understudy.models.reply_checks import (
@@ -181,7 +182,7 @@ class ModelCall(HooksAround[ModelInput, ModelResponse]):
         if model is self._last_failed:
             self._failures = self._failures[:-1]  # one for each model: the last
         self._last_failed = model
-        self._failures += ({**named, "message": message_of(error)},)
+        self._failures += ({**named, "message": told_of(model, error)},)
         # Middleware must not take it for a cancellation of the run.
         raised = error if isinstance(error, Exception) else CancelledByModel(error_text(error))
         self._raised += (raised,)
