@@ -9,7 +9,7 @@ import pytest
 from tests.support.agents import calls_made, completed, reloaded, results
 from tests.support.wire import servers
 from tests.support.wire.providers import OPENAI_CHAT, OPENAI_RESPONSES, run
-from tests.support.wire.script import HttpError, Reply
+from tests.support.wire.script import HttpError, RawBody, Reply
 from tests.support.wire.server import WireServer
 from tests.support.wire.servers import BEDROCK, OLLAMA, SAID, SERVERS, VLLM, Server
 from understudy import Failed
@@ -80,7 +80,7 @@ async def test_a_wrong_address_is_named_without_what_is_secret_in_it() -> None:
     ids=["ollama", "vllm", "vllm without tools"],
 )
 async def test_what_a_server_says_is_wrong_is_told(
-    server: Server, error: servers.RawBody, words: str
+    server: Server, error: RawBody, words: str
 ) -> None:
     with WireServer([error]) as at:
         told = await run("execute", server.build(at), tools=[look])
