@@ -388,6 +388,29 @@ async def test_progress_and_log_messages_of_a_server_reach_events_and_rows() -> 
     assert [text for text in texts if text][-1] == 'warning: {"left":3}'
 
 
+async def test_a_log_message_that_may_be_of_any_of_several_calls_goes_to_the_logger(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level("INFO", "understudy.mcp.connection")
+    server = Failing()
+    both = asyncio.Event()
+
+    async def waits(server: RawServer) -> dict[str, Any]:
+        if len(server.calls) == 2:
+            log = {"level": "warning", "data": "low on kettles"}
+            await server.send({"method": "notifications/message", "params": log})
+            both.set()
+        await both.wait()
+        return text("paid")
+
+    server.how = [waits, waits]
+    tools = await listed(server, policy={"pay": {"ask": False}})
+    turn = [call("pay", {"item": "a"}), call("pay", {"item": "b"})]
+    events = [event async for event in desk(turn, tools=[*tools]).stream("go")]
+    assert not any(isinstance(event, ToolEmitted) for event in events)
+    assert "MCP server 'shop': warning: low on kettles" in caplog.text
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("extends", [False, True])
 async def test_progress_extends_the_limit_only_where_the_policy_says_so(extends: bool) -> None:

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from understudy._base.json_values import jsonable
 from understudy._base.points_in_time import time_text
 from understudy.actors.agent.events import RecordView, Status, StoredEvents, agent_events_of
 from understudy.errors import StoreDamaged, UnknownAgent
@@ -112,7 +111,7 @@ class PendingRequest:
             "agent_id": self.agent_id,
             "agent": self.agent,
             "tool_description": self.tool_description,
-            "tool_parameters": jsonable(self.tool_parameters),  # a default may be infinite
+            "tool_parameters": self.tool_parameters,
             "reminders": self.reminders,
             "escalated_to": list(self.escalated_to),
             "next_due": time_text(self.next_due),
