@@ -93,7 +93,7 @@ DEFENDED: tuple[Defended, ...] = (
         "run of one step",
     ),
     Defended(
-        "_base.json_values.holds_invalid_text",
+        "_base.json_values.unsendable",
         "a dict is asked for before a `Mapping`",
         "9 of 10 parts of the time for each dict",
         "core step",

@@ -20,6 +20,8 @@ INTERNAL = {
         "checked_allowed",
         "checked_decision",
         "decision_from_outside",
+        "decision_on_only",
+        "decisions_by_id",
         "checked_expect",
     },
 }

@@ -11,6 +11,7 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -56,6 +57,7 @@ from understudy import (
     tool,
 )
 from understudy.errors import AlreadyDecided
+from understudy.interrupts import Interrupt, checked_decision
 from understudy.journal import MemoryJournal
 from understudy.middleware import Middleware
 from understudy.state.fold import replay
@@ -119,6 +121,27 @@ def three(stage: Stage, shop: Shop) -> Interrupted:
 
 
 # --------------------------------------------------------------------- what an answer does (I6)
+
+
+async def test_only_of_a_tools_own_question_may_be_said_that_its_call_has_failed() -> None:
+    async def ask(ctx: ToolContext) -> str:
+        """Ask."""
+        raise Interrupt("May I?", allowed=("approve", "reject"))
+
+    failed = Decision(type="reject", failed=True, message="No paint.")
+    assert Decision.from_dict(failed.to_dict()) == failed
+    assert not failed.same_as(reject("No paint."))
+    agent = Agent("a", ScriptedModel([call("ask"), "ok"]), tools=[ask])
+    outcome = interrupted(await agent.execute("go"))
+    (request,) = outcome.requests
+    refused = ((request, replace(failed, type="approve")), (replace(request, kind="halt"), failed))
+    for asked, decision in refused:
+        with pytest.raises(DecisionError, match="`failed=True` goes with reject of a tool's own"):
+            checked_decision(asked, decision)
+    ended = completed(await agent.resume(outcome.state, {request.id: failed}))
+    assert [(part.outcome, part.content) for part in results(ended.state)] == [
+        ("failed", "No paint.")
+    ]
 
 
 def test_an_approved_call_runs_once_as_it_was_shown(stage: Stage, shop: Shop) -> None:
@@ -402,7 +425,7 @@ def test_a_wrong_decision_names_its_request_and_changes_nothing(
     assert shop.did == [("refund", "1", 5.0)]
 
 
-@pytest.mark.parametrize("bad", [[approve()], "approve", approve(), 3, {}])
+@pytest.mark.parametrize("bad", [[approve()], "approve", 3, {}])
 def test_what_is_no_mapping_of_answers_is_refused(stage: Stage, shop: Shop, bad: Any) -> None:
     """I5: also a mapping with nothing in it, which nobody can have meant."""
     outcome = refunding(stage, shop)

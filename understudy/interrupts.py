@@ -36,6 +36,7 @@ __all__ = [
     "Defer",
     "DoubtfulCall",
     "EarlierCall",
+    "GivenDecisions",
     "Halt",
     "Interrupt",
     "Request",
@@ -78,6 +79,9 @@ class Decision:
     the edit left out. None where it left out nothing."""
     expired: bool = False
     """Nobody decided in time, which counts as a rejection. The library says so, and nobody else."""
+    failed: bool = False
+    """For `reject` of a tool's own question: nobody decided, but whoever does the call elsewhere
+    says that it failed, with `message`. The model gets an error of the tool."""
 
     @property
     def edited(self) -> dict[str, Any] | None:
@@ -89,7 +93,8 @@ class Decision:
         return self._digest() == other._digest()
 
     def _digest(self) -> str:
-        return digest([self.type, self.arguments, self.message, self.value, self.always])
+        told = [self.type, self.arguments, self.message, self.value, self.always, self.failed]
+        return digest(told)
 
     def to_dict(self) -> dict[str, Any]:
         """The decision as plain data; `resume` takes this form as well."""
@@ -219,7 +224,7 @@ class EarlierCall:
 class Request:
     """What a person is asked about one tool call, or by a middleware.
 
-    `resume` takes the decision by its `id`.
+    `resume` takes the decision by its `id`, or by the request itself: `{request: approve()}`.
     """
 
     id: str
@@ -269,6 +274,19 @@ class Request:
     """Of a middleware's own question: the key of `run.answer(key)`."""
     context: StoredContext = field(default_factory=dict)
     """That of the run which asks."""
+
+    def __hash__(self) -> int:
+        """By its id: it can be a key of decisions, though it holds data."""
+        return hash(self.id)
+
+    def decide(self, decision: Decision | Mapping[str, Any]) -> dict[str, Decision]:
+        """The decision on this request, as the mapping that `resume` takes.
+
+        Raises:
+            DecisionError: if it does not fit.
+
+        """
+        return {self.id: checked_decision(self, decision)}
 
     @property
     def about(self) -> str:
@@ -474,6 +492,15 @@ class Sticky:
     request_id: str = field(default="")
 
 
+GivenDecisions = (
+    Decision
+    | Mapping[str, Decision | Mapping[str, Any]]
+    | Mapping[Request, Decision | Mapping[str, Any]]
+)
+"""What is decided: by request id, or by request, each also in its plain form such as `{"type":
+"approve"}`; or one decision alone, where one request is pending."""
+
+
 @cache
 def _decision_adapter() -> TypeAdapter[Decision]:
     return TypeAdapter(Decision)
@@ -511,6 +538,29 @@ def checked_expect(expect: object, decisions: object) -> dict[str, str] | None:
                 f"that are decided: {there}"
             )
     return dict(expect)
+
+
+def decisions_by_id(given: object) -> Any:
+    """Decisions by the ids of their requests, where requests themselves are keys among them."""
+    if not isinstance(given, Mapping):
+        return given
+    return {key.id if isinstance(key, Request) else key: value for key, value in given.items()}
+
+
+def decision_on_only(requests: Sequence[Request], decision: Decision) -> dict[str, Decision]:
+    """A decision without the name of a request, on the only one that is pending.
+
+    Raises:
+        DecisionError: if there is none, or more than one.
+
+    """
+    if len(requests) != 1:
+        pending = ", ".join(f"{request.id!r} ({request.about})" for request in requests) or "none"
+        raise DecisionError(
+            f"A decision without its request is for one that is pending, and {len(requests)} are: "
+            f"{pending}. Give a mapping, such as request.decide(approve()) makes it"
+        )
+    return requests[0].decide(decision)
 
 
 def decision_from_outside(data: Mapping[str, Any]) -> Decision:
@@ -580,6 +630,11 @@ def checked_decision(request: Request, decision: object) -> Decision:
     ):
         raise DecisionError(
             f"{where}: `always=True` goes with approve or reject of an approval only",
+            request_id=request.id,
+        )
+    if decision.failed and (decision.type != "reject" or request.kind != "interrupt"):
+        raise DecisionError(
+            f"{where}: `failed=True` goes with reject of a tool's own question only",
             request_id=request.id,
         )
     if decision.type == "respond" and request.schema is not None:

@@ -264,7 +264,7 @@ async def test_editing_is_offered_only_where_it_is_allowed(desk: Desk) -> None:
         ({"approved": True, "editedArgs": {"order_id": "9", "amount": 2}}, [("9", 2.0)], "2.0"),
         ({"approved": False, "reason": "Too much"}, [], "Too much"),
         ({"value": "by hand"}, [], "by hand"),
-        (None, [], "cancelled"),
+        (None, [], "a person decided that this call must not run"),
     ],
 )
 async def test_an_answer_is_a_decision(

@@ -118,8 +118,22 @@ async def test_what_the_page_could_not_do_is_told_to_the_model() -> None:
         failed = result(call_id, "", error="There is no blue.")
         assert text_of(await client.events(failed, tools=OFFERED)) == "Done."
         (part,) = results(await runtime.get("desk:ann:t1").state())
-    assert part.outcome == "denied"
-    assert "There is no blue." in str(part.content)
+    assert (part.outcome, part.content) == ("failed", "There is no blue.")
+
+
+async def test_a_failure_without_a_word_is_told_as_one() -> None:
+    async with Runtime([desk(call("paint", BLUE))]) as runtime:
+        client = client_of(runtime)
+        (call_id,) = await waits_for(client, said("Paint it."))
+        failed = result(call_id, "", error="")
+        assert text_of(await client.events(failed, tools=OFFERED)) == "Done."
+        state = await runtime.get("desk:ann:t1").state()
+    (part,) = results(state)
+    assert part.outcome == "failed"
+    assert part.content == "'paint' failed where it is executed."
+    assert "person" not in str(part.content)
+    (record,) = state.decisions
+    assert (record.decision.failed, record.decision.by) == (True, "ann")
 
 
 async def test_the_result_of_another_call_approves_nothing() -> None:

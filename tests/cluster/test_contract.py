@@ -90,7 +90,7 @@ def test_a_person_decides_and_the_run_goes_on(runtime: Runtime) -> None:
     (pending,) = [p for p in runtime.pending().get(timeout=SECONDS) if p.agent_id == ref.id]
     assert pending.request == outcome.requests[0]
     assert pending.tool_description == "Pay money back."
-    done = completed(ref.resume(outcome.decide(approve(by="ann"))).get(timeout=SECONDS))
+    done = completed(ref.resume({pending.request: approve(by="ann")}).get(timeout=SECONDS))
     assert done.text == "done"
     (decision,) = ref.decisions().get(timeout=SECONDS)
     assert decision.decision.by == "ann"
@@ -214,7 +214,8 @@ def test_errors_are_of_their_own_types(runtime: Runtime) -> None:
     assert type(error) is DecisionError
     assert request.id in str(error)
     assert "'respond' needs a `value`" in str(error)
-    ref.resume({request.id: reject("no")}).get(timeout=SECONDS)
+    ref.resume(reject("no")).get(timeout=SECONDS)
+    assert type(raised(lambda: ref.resume(reject("no")))) is DecisionError
     assert type(raised(lambda: ref.resume({request.id: approve()}))) is AlreadyDecided
     assert type(raised(lambda: runtime.resolve("no-token", 1))) is UnknownToken
     assert type(raised(lambda: runtime.spawn("nobody"))) is UsageError

@@ -370,12 +370,19 @@ async def test_an_input_that_is_not_valid_unicode_is_refused(text: Any) -> None:
         await gated().execute(text)
 
 
-@pytest.mark.parametrize(
-    "reply",
-    [call("ask", {"key": 10**5000}), call("ask", {"key": nested(160)})],
-    ids=["digits", "depth"],
-)
-async def test_a_reply_that_no_store_could_keep_fails_its_run_alone(reply: Any) -> None:
+@pytest.mark.parametrize("value", [10**5000, nested(160)], ids=["digits", "depth"])
+async def test_arguments_of_a_model_that_no_store_could_keep_go_back_to_it(value: Any) -> None:
+    agent = Agent("desk", by_turn(call("ask", {"key": value}), "done"), tools=[ask])
+    outcome = completed(await agent.execute("go"))
+    (part,) = results(outcome.state)
+    assert part.outcome == "failed"
+    assert "Invalid arguments for 'ask'" in str(part.content)
+    assert reloaded(outcome.state) == outcome.state
+
+
+@pytest.mark.parametrize("value", [10**5000, nested(160)], ids=["digits", "depth"])
+async def test_a_reply_that_no_store_could_keep_fails_its_run_alone(value: Any) -> None:
+    reply = ModelResponse(parts=[TextPart("Yes.")], provider_details={"x": value})
     agent = Agent("desk", by_turn(reply), tools=[ask])
     outcome = await agent.execute("go")
 
@@ -393,7 +400,7 @@ async def test_a_reply_that_no_store_could_keep_fails_its_run_alone(reply: Any) 
         [{"kind": "request"}],
         [ModelRequest(parts=[UserPromptPart("x", timestamp=NOW)], metadata={"x": 10**5000})],
         [ModelRequest(parts=[UserPromptPart("\ud800", timestamp=NOW)])],
-        [ModelResponse(parts=[ToolCallPart("t", {"x": nested(160)})])],
+        [ModelRequest(parts=[UserPromptPart("x", timestamp=NOW)], metadata={"x": nested(160)})],
     ],
     ids=["text", "none", "dict", "digits", "surrogate", "depth"],
 )

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -27,6 +29,7 @@ from understudy import (
     reject,
     respond,
 )
+from understudy.events import ToolEmitted, ToolEnded
 from understudy.mcp import McpTools, RemoteToolError, load_mcp_tools, mcp_tools
 
 
@@ -263,6 +266,165 @@ async def test_a_server_that_cannot_be_reached_is_an_error_and_no_doubt() -> Non
     assert state.doubts == {}
 
 
+class Slow(Failing):
+    """A server that is connected to only after a time, at the second opening and later."""
+
+    def __init__(self, seconds: float, *how: Any) -> None:
+        super().__init__(*how)
+        self.seconds = seconds
+
+    @asynccontextmanager
+    async def transport(self) -> AsyncIterator[Any]:
+        if self.opened:
+            await asyncio.sleep(self.seconds)
+        async with super().transport() as streams:
+            yield streams
+
+
+async def test_a_call_that_was_never_sent_is_no_doubt_however_slow_the_server_starts() -> None:
+    server = Slow(0.1)
+    tools = await listed(server, policy={"pay": {"ask": False, "timeout": 0.02}})
+    server.refuses = 1
+    state = completed(await desk(call("pay"), tools=[*tools]).execute("go")).state
+    ((outcome, told),) = contents(state)
+    assert outcome == "failed"
+    assert told == "NotReached: MCP server 'shop' cannot be reached: nobody listens"
+    assert (state.doubts, server.calls) == ({}, [])
+
+
+async def test_the_limit_of_a_call_counts_from_when_it_is_sent() -> None:
+    server = Slow(0.1, never_answers)
+    tools = await listed(
+        server, policy={"pay": {"ask": False, "on_unknown": "tell", "timeout": 0.02}}
+    )
+    state = completed(await desk(call("pay"), tools=[*tools]).execute("go")).state
+    assert contents(state)[0][0] == "interrupted"
+    assert len(server.calls) == len(state.doubts) == 1
+
+
+async def test_a_server_that_does_not_list_its_tools_again_leaves_no_doubt(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("understudy.mcp.connection.CONNECT_SECONDS", 0.05)
+    server = Failing()
+    tools = await listed(server, policy={"pay": {"ask": False}})
+
+    async def changes(server: RawServer) -> dict[str, Any]:
+        await server.send({"method": "notifications/tools/list_changed", "params": {}})
+        return text("paid")
+
+    async def never_lists(cursor: str | None) -> Any:
+        return await server_listed(cursor) if server.opened > 2 else None
+
+    server_listed, server.how = server.listed, [changes]
+    async with Runtime([desk(call("pay"), call("pay"), call("pay"), tools=[*tools])]) as runtime:
+        ref = runtime.spawn("desk")
+
+        async def stops_listing(server: RawServer) -> dict[str, Any]:
+            server.listed = never_lists  # type: ignore[method-assign]
+            return await changes(server)
+
+        server.how = [stops_listing]
+        state = completed(await ref.run("go")).state
+    first, second, third = contents(state)
+    assert first == ("success", "paid")
+    assert second[0] == "failed"
+    assert "did not list its tools within 0.05 seconds" in second[1]
+    assert third == ("success", "paid")
+    assert len(server.calls) == 2
+    assert state.doubts == {}
+
+
+class Busy(RawServer):
+    """A server that says how far it is, for so long, and logs something."""
+
+    def __init__(self, seconds: float = 0, times: int = 2) -> None:
+        super().__init__(a_tool("pay"))
+        self.seconds = seconds
+        self.times = times
+
+    async def answer(self, params: dict[str, Any]) -> dict[str, Any]:
+        token = params["_meta"]["progressToken"]
+        loop = asyncio.get_running_loop()
+        end, done = loop.time() + self.seconds, 0
+        while done < self.times or loop.time() < end:
+            done += 1
+            at = {"progressToken": token, "progress": done, "total": 2, "message": "x" * done}
+            await self.send({"method": "notifications/progress", "params": at})
+            await asyncio.sleep(0)
+        log = {"level": "warning", "logger": "till", "data": {"left": 3}}
+        await self.send({"method": "notifications/message", "params": log})
+        return text("paid")
+
+
+async def test_progress_and_log_messages_of_a_server_reach_events_and_rows() -> None:
+    tools = await listed(Busy(), policy={"pay": {"ask": False}})
+    async with Runtime([desk(call("pay"), tools=[*tools])]) as runtime:
+        ref = runtime.spawn("desk")
+        events, rows = ref.events(), ref.display_events()
+        run = ref.run("go")
+        told: list[Any] = []
+        async for each in events:
+            if isinstance(each.event, ToolEmitted):
+                told.append(each.event.data)
+            if isinstance(each.event, ToolEnded):
+                break
+        texts: list[str] = []
+        async for update in rows:
+            texts += [row.detail["progress"] for row in update.rows if "progress" in row.detail]
+            if any(row.state == "success" for row in update.rows):
+                break
+        completed(await run)
+    assert told == [
+        {"progress": 1, "total": 2, "message": "x", "display": "1 of 2: x"},
+        {"progress": 2, "total": 2, "message": "xx", "display": "2 of 2: xx"},
+        {
+            "log": "warning",
+            "logger": "till",
+            "message": {"left": 3},
+            "display": 'warning: {"left":3}',
+        },
+    ]
+    assert [text for text in texts if text][-1] == 'warning: {"left":3}'
+
+
+async def test_a_log_message_that_may_be_of_any_of_several_calls_goes_to_the_logger(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level("INFO", "understudy.mcp.connection")
+    server = Failing()
+    both = asyncio.Event()
+
+    async def waits(server: RawServer) -> dict[str, Any]:
+        if len(server.calls) == 2:
+            log = {"level": "warning", "data": "low on kettles"}
+            await server.send({"method": "notifications/message", "params": log})
+            both.set()
+        await both.wait()
+        return text("paid")
+
+    server.how = [waits, waits]
+    tools = await listed(server, policy={"pay": {"ask": False}})
+    turn = [call("pay", {"item": "a"}), call("pay", {"item": "b"})]
+    events = [event async for event in desk(turn, tools=[*tools]).stream("go")]
+    assert not any(isinstance(event, ToolEmitted) for event in events)
+    assert "MCP server 'shop': warning: low on kettles" in caplog.text
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("extends", [False, True])
+async def test_progress_extends_the_limit_only_where_the_policy_says_so(extends: bool) -> None:
+    server = Busy(seconds=1.5)
+    state = await fire(server, timeout=0.75, progress_extends=extends)
+    assert contents(state)[0][0] == ("success" if extends else "interrupted")
+    assert len(server.calls) == 1
+
+
+async def test_a_flag_of_progress_that_is_none_is_refused() -> None:
+    with pytest.raises(UsageError, match="`progress_extends` must be True or False, got 'yes'"):
+        await listed(Busy(), policy={"pay": {"progress_extends": "yes"}})
+
+
 async def test_a_connection_that_was_lost_between_calls_is_opened_anew_without_a_doubt() -> None:
     server = Failing(Closed)
     tools = await listed(server, policy={"pay": {"ask": False, "on_unknown": "tell"}})
@@ -295,28 +457,75 @@ async def test_an_error_that_is_too_large_is_an_error() -> None:
     assert told.startswith("It failed, and the answer of MCP server 'shop' has 10,000,")
 
 
-async def test_structured_content_texts_and_files_reach_the_model() -> None:
-    png = {"type": "image", "data": "iVBORw0=", "mimeType": "image/png"}
+PNG = {"type": "image", "data": "iVBORw0=", "mimeType": "image/png"}
+LINK = {"type": "resource_link", "uri": "file:///a", "name": "a"}
+NOTE = {"uri": "file:///note", "mimeType": "text/plain", "text": "Call back."}
+SCAN = {"uri": "file:///scan", "mimeType": "image/png", "blob": "iVBORw0="}
+
+
+def embedded(resource: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "resource", "resource": resource}
+
+
+def said(content: Any) -> Any:
+    """A content with each file as its type."""
+    if isinstance(content, list):
+        return [said(item) for item in content]
+    return getattr(content, "media_type", content)
+
+
+@pytest.mark.parametrize(
+    ("blocks", "data", "got"),
+    [
+        (["{}"], {"item": "kettle"}, ["{}", {"item": "kettle"}]),
+        (["Sold out on Monday."], {"left": 3}, ["Sold out on Monday.", {"left": 3}]),
+        (['{"item": "kettle"}'], {"item": "kettle"}, {"item": "kettle"}),
+        (["a kettle"], {"result": "a kettle"}, {"result": "a kettle"}),
+        (["3"], {"result": 3}, {"result": 3}),
+        (["a", "2"], {"result": ["a", 2]}, {"result": ["a", 2]}),
+        (["a", "b"], None, ["a", "b"]),
+        ([PNG], None, "image/png"),
+        ([PNG], {"width": 4}, ["image/png", {"width": 4}]),
+        (["A scan.", PNG, '{"width": 4}'], {"width": 4}, ["A scan.", "image/png", {"width": 4}]),
+        ([embedded(NOTE)], None, NOTE),
+        ([embedded(NOTE)], {"notes": 1}, [NOTE, {"notes": 1}]),
+        ([embedded(SCAN)], {"notes": 1}, ["image/png", {"notes": 1}]),
+        ([LINK], {"found": 1}, [LINK, {"found": 1}]),
+        ([], {"left": 3}, {"left": 3}),
+        ([], None, []),
+    ],
+)
+async def test_the_model_gets_all_that_a_server_says_and_nothing_twice(
+    blocks: list[Any], data: Any, got: Any
+) -> None:
+    content = [{"type": "text", "text": b} if isinstance(b, str) else b for b in blocks]
+    answer = {"content": content, **({} if data is None else {"structuredContent": data})}
+    ((outcome, content),) = contents(await fire(Failing(answer)))
+    assert (outcome, said(content)) == ("success", got)
+
+
+async def test_a_file_that_cannot_be_decoded_is_named() -> None:
     broken = {"type": "image", "data": "?", "mimeType": "image/png"}
-    link = {"type": "resource_link", "uri": "file:///a", "name": "a"}
-    answers = [
-        {**text("{}"), "structuredContent": {"item": "kettle"}},
-        {"content": [*text("a")["content"], *text("b")["content"]]},
-        {"content": [png]},
-        {"content": [broken, link]},
-        {"content": []},
-    ]
-    server = Failing(*answers)
-    tools = await listed(server, policy={"pay": {"ask": False}})
-    agent = desk(*[call("pay")] * 5, tools=[*tools])
-    state = completed(await agent.execute("go")).state
-    got = [content for _, content in contents(state)]
-    assert got[0] == {"item": "kettle"}
-    assert got[1] == ["a", "b"]
-    assert getattr(got[2], "media_type", None) == "image/png"
-    assert "cannot be decoded" in got[3][0]
-    assert got[3][1]["uri"] == "file:///a"
-    assert got[4] == []
+    ((_, content),) = contents(await fire(Failing({"content": [broken, LINK]})))
+    assert content == ["[a file of the type 'image/png' that cannot be decoded]", LINK]
+
+
+@pytest.mark.parametrize(
+    ("blocks", "data", "told"),
+    [
+        ([], {"reason": "no money"}, '{"reason":"no money"}'),
+        ([{"type": "text", "text": "No."}], {"left": 0}, 'No.\n{"left":0}'),
+        ([embedded(NOTE)], None, '"text":"Call back."'),
+        ([PNG], None, "[a file of the type 'image/png']"),
+    ],
+)
+async def test_an_error_says_all_that_the_server_says(
+    blocks: list[Any], data: Any, told: str
+) -> None:
+    answer = {"content": blocks, "structuredContent": data, "isError": True}
+    ((outcome, content),) = contents(await fire(Failing(answer)))
+    assert outcome == "failed"
+    assert told in content
 
 
 # ------------------------------------------------------------------------- tools that change

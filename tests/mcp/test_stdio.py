@@ -14,7 +14,7 @@ import pytest
 
 from tests.support import raw_mcp_server
 from tests.support.agents import by_turn, completed, interrupted, reloaded, results
-from tests.support.processes import is_alive
+from tests.support.processes import is_alive, is_running, until
 from tests.support.raw_mcp_server import lines
 from understudy import Agent, Runtime, approve, call
 from understudy.mcp import McpTools, mcp_tools
@@ -115,3 +115,18 @@ async def test_an_execution_that_is_cancelled_leaves_no_process(tmp_path: Path) 
     with pytest.raises(asyncio.CancelledError):
         await task
     assert not is_alive(pid)
+
+
+@pytest.mark.parametrize("tool", ["starts", "leaves"])
+async def test_what_a_server_has_started_ends_with_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tool: str
+) -> None:
+    """Also where the server ends by itself, and where what it has started ignores signals."""
+    monkeypatch.setattr("understudy.mcp.process.GRACE_SECONDS", 0.1)
+    log = tmp_path / "calls"
+    tools = await process(log, tool, on_unknown="tell", timeout=30)
+    outcome = completed(await Agent("a", by_turn(call(tool)), tools=[*tools]).execute("go"))
+    (part,) = results(outcome.state)
+    assert part.outcome == ("success" if tool == "starts" else "interrupted")
+    (_, _), (child, _) = lines(log)
+    until(lambda: not is_running(child))

@@ -17,6 +17,7 @@ from pydantic_ai.messages import (
 from pydantic_ai.models import ModelRequestParameters
 from pydantic_ai.usage import RequestUsage
 
+from tests.support.agents import completed
 from understudy import Agent, Completed, Failed, ModelFailed, Outcome, ScriptedModel, call
 from understudy.events import TextDelta, ThinkingDelta
 from understudy.models import ScriptedRequest
@@ -185,3 +186,25 @@ async def test_it_works_as_any_pydantic_ai_model() -> None:
     response = await model.request(messages, None, ModelRequestParameters())
     assert response.text == "hello"
     assert response.model_name == model.model_name == "fake"
+
+
+async def test_a_script_tells_the_steps_of_a_run_apart_by_their_results() -> None:
+    def look(at: str) -> str:
+        """Look."""
+        return f"saw {at}"
+
+    asked: list[list[tuple[str, object]]] = []
+
+    def script(request: ScriptedRequest) -> Any:
+        asked.append([(part.tool_name, part.content) for part in request.results])
+        if not request.results:
+            return [call("look", {"at": request.prompt}), call("look", {"at": "twice"})]
+        return call("look", {"at": "again"}) if len(request.results) == 2 else "done"
+
+    agent = Agent("a", ScriptedModel(script), tools=[look])
+    state = completed(await agent.execute("one")).state
+    completed(await agent.execute("two", state=state))
+    one, two, again = ("look", "saw one"), ("look", "saw twice"), ("look", "saw again")
+    first = [[], [one, two], [one, two, again]]
+    assert asked[:3] == first
+    assert asked[3:] == [[], [("look", "saw two"), two], [("look", "saw two"), two, again]]

@@ -187,6 +187,14 @@ def lines(log: Path) -> list[list[str]]:
     return [line.split() for line in log.read_text().splitlines()]
 
 
+def _start() -> int:
+    """A process that goes on when this one has ended, with its streams open."""
+    import subprocess
+
+    code = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(600)"
+    return subprocess.Popen([sys.executable, "-S", "-E", "-c", code]).pid
+
+
 def main(log: str, tool: str) -> None:
     """As a process: each call is a line of the file `log`; the tool says what it does then."""
     for line in sys.stdin:
@@ -204,7 +212,11 @@ def main(log: str, tool: str) -> None:
                 before = len(file.readlines())
                 key = params["_meta"]["understudy/call_key"]
                 file.write(f"{os.getpid()} {key}\n")
+                if tool in ("starts", "leaves"):
+                    file.write(f"{_start()} started\n")
             if tool == "dies_once" and not before:
+                os._exit(1)
+            if tool == "leaves":
                 os._exit(1)
             if tool == "html":
                 sys.stdout.write("<html>\n" * 3)

@@ -693,6 +693,75 @@ def test_a_tool_that_only_looks_and_takes_too_long_gets_an_error_naming_the_limi
     assert outcome.state.doubts == {}
 
 
+def test_a_tool_that_begins_its_limit_anew_has_all_of_it_again() -> None:
+    """T6."""
+
+    @tool(timeout=0.05)
+    async def progress(ctx: ToolContext) -> str:
+        loop = asyncio.get_running_loop()
+        end = loop.time() + 0.2
+        while loop.time() < end:
+            ctx.restart_timeout()
+            await asyncio.sleep(0)
+        return "done"
+
+    outcome, _ = run_once(progress)
+    assert isinstance(outcome, Completed)
+    assert results(outcome.state)[0].content == "done"
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_a_paused_limit_does_not_count_until_it_begins_anew(restarts: bool) -> None:
+    """T6: what comes before the effect is no doubt, and what comes after it may be."""
+
+    @tool(timeout=0.02)
+    async def connect(ctx: ToolContext) -> str:
+        ctx.pause_timeout()
+        await asyncio.sleep(0.1)
+        if restarts:
+            ctx.restart_timeout()
+            await asyncio.Event().wait()
+        return "done"
+
+    outcome, _ = run_once(connect)
+    assert isinstance(outcome, Completed)
+    assert results(outcome.state)[0].outcome == ("interrupted" if restarts else "success")
+    assert len(outcome.state.doubts) == restarts
+
+
+def test_a_limit_that_is_over_or_not_there_is_left_alone() -> None:
+    """T6: what a tool has started may call it later."""
+    kept: list[ToolContext] = []
+
+    @tool(timeout=0.05)
+    async def keep(ctx: ToolContext) -> str:
+        kept.append(ctx)
+        return "kept"
+
+    @tool
+    async def again(ctx: ToolContext) -> str:
+        for each in (*kept, ctx):
+            each.pause_timeout()
+            each.restart_timeout()
+        return "done"
+
+    model = ScriptedModel([call("keep"), call("again"), "ok"])
+    outcome = Agent("a", model, tools=[keep, again]).execute_sync("go")
+    assert [part.content for part in results(outcome.state)] == ["kept", "done"]
+
+
+def test_a_thread_has_no_limit_that_it_could_begin_anew() -> None:
+    """T6."""
+
+    @tool(timeout=10)
+    def plain(ctx: ToolContext) -> str:
+        ctx.restart_timeout()
+        return "never"
+
+    outcome, _ = run_once(plain)
+    assert "ctx.restart_timeout is for async tools" in text(results(outcome.state)[0])
+
+
 @pytest.mark.parametrize(("idempotent", "attempts"), [(False, 1), (True, 3)])
 def test_any_other_tool_that_takes_too_long_is_in_doubt(
     idempotent: bool, attempts: int, monkeypatch: pytest.MonkeyPatch

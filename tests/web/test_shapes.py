@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import functools
-import math
 from typing import Any
 
 import pytest
 from pydantic import TypeAdapter
 
-from tests.support.agents import by_turn
 from tests.support.loops import soon
 from tests.support.web_demo import agents, filled
-from tests.support.web_site import Done, asked, only_request, site_of
-from understudy import Agent, Runtime, call, tool
+from tests.support.web_site import Done, site_of
+from understudy import Runtime
 from understudy.web.api import ENDPOINTS, Endpoint
 
 adapter = functools.cache(TypeAdapter[Any])
@@ -115,20 +113,3 @@ def test_the_document_describes_each_answer() -> None:
     used = str(found)
     for name in found["components"]["schemas"]:
         assert used.count(f"schemas/{name}'") >= 1, name
-
-
-async def test_the_schema_of_a_tool_with_an_infinite_default_is_told_as_json() -> None:
-    @tool
-    def find(limit: float = math.inf) -> str:
-        return "found"
-
-    agent = Agent(
-        "desk", by_turn(call("find", {"limit": 5})), tools=[find], interrupt_on={"find": True}
-    )
-    async with Runtime([agent]) as runtime, site_of(runtime) as client:
-        await asked(runtime)
-        listed = await only_request(client)
-        (pending,) = await runtime.pending()
-        shown = (await client.get(f"/api/agents/a1/requests/{listed['id']}")).json()
-    for found in (listed, shown, pending.to_dict()):
-        assert found["tool_parameters"]["properties"]["limit"]["default"] == "Infinity"

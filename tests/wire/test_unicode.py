@@ -225,7 +225,7 @@ async def test_a_prompt_for_one_run_is_refused_before_it() -> None:
         await Agent("a", MODEL).execute("Hi", early_stopping_prompt=HALF)
 
 
-ADDS = "before_model of middleware 'Adds' raised UsageError: the text of"
+ADDS = "before_model of middleware 'Adds' raised UsageError: what it returned as"
 
 
 class Adds(Middleware):
@@ -254,16 +254,16 @@ def with_message(text: str) -> Adds:
     ("options", "culprit"),
     [
         ({"instructions": lambda state: HALF}, "the function of `instructions`"),
-        ({"middleware": [Adds(lambda _: {"instructions": HALF})]}, f"{ADDS} the instructions"),
-        ({"middleware": [with_message(HALF)]}, f"{ADDS} the messages"),
-        ({"middleware": [Adds(lambda _: {"settings": {"user": HALF}})]}, f"{ADDS} the settings"),
+        ({"middleware": [Adds(lambda _: {"instructions": HALF})]}, f"{ADDS} instructions"),
+        ({"middleware": [with_message(HALF)]}, f"{ADDS} messages"),
+        ({"middleware": [Adds(lambda _: {"settings": {"user": HALF}})]}, f"{ADDS} settings"),
         (
             {
                 "middleware": [
                     Adds(lambda _: {"native_tools": (WebSearchTool(user_location={"city": HALF}),)})
                 ]
             },
-            f"{ADDS} the native tools",
+            f"{ADDS} native tools",
         ),
         ({"middleware": [Rewrites()]}, "before_model of middleware 'Rewrites'"),
     ],

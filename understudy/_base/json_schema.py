@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextvars import ContextVar
 from datetime import datetime, time
 from functools import cache, partial
@@ -16,24 +16,19 @@ from typing import Any, cast
 
 from pydantic import TypeAdapter
 from pydantic.errors import PydanticUserError
-from pydantic_core import SchemaError, SchemaValidator, core_schema
 
 from understudy._base.json_values import checked_json, shown
+from understudy._base.patterns import CLASS_SIZE, MAX_PATTERN_SIZE, Pattern, size_of_pattern
 from understudy.errors import UsageError
 
 MAX_FAULTS = 5
 """The largest number of faults that are reported of a value."""
 MAX_STEPS = 100_000
 """Keywords that are looked at for one value: a small schema may ask for more than anybody waits."""
-MAX_PATTERN_SIZE = 300_000
-"""The largest size of all patterns of a schema: they are compiled in less than a second."""
-CLASS_SIZE = 100
-"""What a class such as `\\w` counts for when it is compiled: it has many ranges of characters."""
-_REPEATED = re.compile(r"\{([^{}]*)\}")
-_NUMBER = re.compile(r"[0-9]+")
-_PARTS = re.compile(r"\{[^{}]*\}|.", re.DOTALL)
+MAX_REGEX = 100
+"""Characters of a value of the format "regex" that is compiled."""
 _OF_PATTERNS = 500
-"""The size of pattern that takes as long, in one character, as a keyword."""
+"""The steps of a pattern that take as long as a keyword."""
 _look: ContextVar[_Look] = ContextVar("look")
 """The look at the value that is validated now."""
 _UNCOUNTED = {"patternProperties", "dependentSchemas", "$dynamicRef", "$recursiveRef"}
@@ -121,6 +116,7 @@ def _validator(schema: Mapping[str, Any]) -> Any:
         **checker.checkers,
         "date-time": (_is_date_time, ValueError),
         "time": (_is_time, ValueError),
+        "regex": (_is_regex, re.error),
     }
     of = _counting(validator_for(schema, default=Draft202012Validator))
     # Without its name of a dialect, by which a schema that refers to itself would not be counted.
@@ -152,7 +148,7 @@ class _Look:
 
     def __init__(self) -> None:
         self._left = MAX_STEPS
-        self._patterns: dict[str, tuple[int, Callable[[str], bool]]] = {}
+        self._patterns: dict[str, Pattern] = {}
 
     def take(self, steps: int) -> None:
         self._left -= steps
@@ -162,12 +158,10 @@ class _Look:
     def finds(self, pattern: str, text: str) -> bool:
         known = self._patterns.get(pattern)
         if known is None:
-            size = size_of_pattern(pattern)
             self.take(size_of_pattern(pattern, CLASS_SIZE) // _OF_PATTERNS)
-            known = self._patterns[pattern] = (size, compiled_pattern(pattern))
-        size, finds = known
-        self.take(size * len(text) // _OF_PATTERNS)
-        return finds(text)
+            known = self._patterns[pattern] = Pattern(pattern)
+        self.take(known.steps_a_character * len(text) // _OF_PATTERNS)
+        return known.finds(text)
 
 
 # The library looks for patterns by `re`, in these three and where `_check_bounded` refuses them.
@@ -205,6 +199,11 @@ def _additional_properties(
 
 def _is_date_time(value: object) -> bool:
     return not isinstance(value, str) or bool(datetime.fromisoformat(value))
+
+
+def _is_regex(value: object) -> bool:
+    """Whether it is a regular expression. A long one is taken for one: `re` takes time for each."""
+    return not isinstance(value, str) or len(value) > MAX_REGEX or re.compile(value) is not None
 
 
 def _is_time(value: object) -> bool:
@@ -258,7 +257,7 @@ def _check_bounded(keywords: set[str], patterns: set[str], what: str) -> None:
         if size > MAX_PATTERN_SIZE:
             raise UsageError(f"{what} has patterns that repeat too much, such as {shown(pattern)}")
         try:
-            compiled_pattern(pattern)
+            Pattern(pattern)
         except ValueError as error:
             raise UsageError(
                 f"{what} has the pattern {shown(pattern)}, which cannot be looked for in a bounded "
@@ -286,67 +285,3 @@ def _parts(resource: Any, resolver: Any) -> Iterator[tuple[Any, Any]]:
         yield resource, resolver
         for inner in resource.subresources():
             yield from _parts(inner, resolver.in_subresource(inner))
-
-
-# ------------------------------------------------------------------------------- patterns
-#
-# They come with data, and are looked for in a time that grows with the text alone. Python's own
-# engine tries every way in which a pattern may fit: `(a+)+$` takes years for fifty letters. That of
-# `pydantic_core` goes through the text once. It has neither look-ahead nor references back: a
-# pattern with one of them is refused.
-
-
-def compiled_pattern(pattern: str) -> Callable[[str], bool]:
-    """Whether a text holds what the pattern describes, somewhere.
-
-    Raises:
-        ValueError: if it is no pattern, or one that cannot be looked for in a bounded time.
-
-    """
-    if size_of_pattern(pattern, CLASS_SIZE) > MAX_PATTERN_SIZE:
-        raise ValueError("it repeats too much")
-    try:
-        validator = SchemaValidator(
-            core_schema.str_schema(pattern=pattern, regex_engine="rust-regex", strict=True)
-        )
-    except SchemaError as error:
-        *_, why = str(error).strip().splitlines()
-        raise ValueError(why.strip()) from error
-    return validator.isinstance_python
-
-
-def size_of_pattern(pattern: str, of_class: int = 1) -> int:
-    """The number of single characters and classes of a pattern, its repetitions written out.
-
-    Never less than that: what cannot be told counts as repeated by all numbers that it has.
-    """
-    flat = re.sub(r"\\.", "\\\\", pattern, flags=re.DOTALL)
-    flat = re.sub(r"\[[\x00-\x5a^-\x7f]*\]", "x", flat)
-    flat = re.sub(r"\[[^\[\]]*\]", "\\\\", flat)
-    atoms = len(flat) + of_class * (flat.count("\\") + flat.count("."))
-    if "[" in flat or "]" in flat or re.search(r"\(\?[a-zA-Z-]*x", flat):
-        times = 1
-        for repeated in _REPEATED.findall(flat):
-            times = min(times * _most(repeated), MAX_PATTERN_SIZE + 1)
-        return atoms * times
-    groups, last = [0], 0
-    for part in _PARTS.findall(flat):
-        if part == "(":
-            groups.append(0)
-        elif len(part) > 1:
-            times = _most(part)
-            groups[-1] += last * (times - 1)
-            last *= times
-        else:
-            inside = groups.pop() if part == ")" and len(groups) > 1 else 0
-            last = inside + (of_class if part in "\\." else 1)
-            groups[-1] += last
-    return sum(groups)
-
-
-def _most(repeated: str) -> int:
-    """The largest number in the braces of a repetition; 1 without one."""
-    numbers = (
-        int(each) if len(each) < 7 else MAX_PATTERN_SIZE for each in _NUMBER.findall(repeated)
-    )
-    return max(numbers, default=1) or 1

@@ -20,6 +20,13 @@ agents and snapshots put more around it."""
 MAX_DIGITS = 4300
 """The most digits of an integer: readers of JSON of Python and Pydantic refuse longer integers."""
 NOT_FINITE = "it holds NaN or an infinity, and numbers must be finite in JSON"
+INVALID_TEXT = (
+    "is not valid Unicode, as it holds half of a surrogate pair: decode its bytes with "
+    'errors="replace"'
+)
+UNSENDABLE_NUMBER = (
+    "holds NaN or an infinity, and numbers must be finite in JSON: leave it out, or use None"
+)
 MAX_INT: int = 10**MAX_DIGITS
 """The least integer that has too many digits."""
 
@@ -122,13 +129,16 @@ def storable_text(text: str) -> str:
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
-def holds_invalid_text(value: object, *, depth: int = MAX_DEPTH) -> bool:
-    """Whether a text in it holds half of a surrogate pair.
+def unsendable(value: object, *, depth: int = MAX_DEPTH) -> str | None:
+    """Why no client of a provider could encode this value; None where nothing is known of it.
 
-    Looks into mappings, lists, tuples and dataclasses, to this depth.
+    A text in it that holds half of a surrogate pair, or a number that JSON lacks. Looks into
+    mappings, lists, tuples and dataclasses, to this depth.
     """
     if isinstance(value, str):
-        return not is_storable_text(value)
+        return None if is_storable_text(value) else INVALID_TEXT
+    if isinstance(value, float):
+        return None if isfinite(value) else UNSENDABLE_NUMBER
     inside: Iterable[object]
     if isinstance(value, (list, tuple)):
         inside = value
@@ -137,22 +147,25 @@ def holds_invalid_text(value: object, *, depth: int = MAX_DEPTH) -> bool:
     elif is_dataclass(value):
         inside = [getattr(value, field.name, None) for field in fields(value)]
     else:
-        return False
-    return depth > 0 and any(holds_invalid_text(item, depth=depth - 1) for item in inside)
+        return None
+    if depth > 0:
+        for item in inside:
+            found = unsendable(item, depth=depth - 1)
+            if found is not None:
+                return found
+    return None
 
 
-def check_text(value: object, *, what: str) -> None:
-    """Check that all text in it is valid Unicode.
+def check_sendable(value: object, *, what: str) -> None:
+    """Check that a client of a provider can encode it: valid Unicode, and finite numbers.
 
     Raises:
-        UsageError: if it is not.
+        UsageError: if it cannot.
 
     """
-    if holds_invalid_text(value):
-        raise UsageError(
-            f"{what} is not valid Unicode, as it holds half of a surrogate pair: decode its "
-            'bytes with errors="replace"'
-        )
+    why = unsendable(value)
+    if why is not None:
+        raise UsageError(f"{what} {why}")
 
 
 def shown(value: object) -> str:

@@ -50,7 +50,14 @@ from understudy.agent.value_of_tool import refuse_until, value_of
 from understudy.display import DisplayUpdate
 from understudy.errors import ForkedRuntime, UsageError, WouldDeadlock
 from understudy.history import HistoryPage, check_page
-from understudy.interrupts import Decision, DecisionRecord, checked_expect
+from understudy.interrupts import (
+    Decision,
+    DecisionRecord,
+    GivenDecisions,
+    checked_expect,
+    decision_on_only,
+    decisions_by_id,
+)
 from understudy.loop_actors.future import Future, refuse_on_its_loop
 from understudy.loop_actors.monitor import Lifetime
 from understudy.models.messages import UserInput, user_message
@@ -276,7 +283,7 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
 
     def resume(
         self,
-        decisions: Mapping[str, Decision | Mapping[str, Any]],
+        decisions: GivenDecisions,
         *,
         expect: Mapping[str, str] | None = None,
     ) -> Future[OutcomeOf[OutputT_co]]:
@@ -286,7 +293,9 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
         not fit it, and `NotInterrupted` if the request was answered differently before.
 
         Args:
-            decisions: by request id. Some of them are enough: the others stay pending.
+            decisions: by request id, or by request. Some of them are enough: the others stay
+                pending. One alone, such as `approve()`, is for the request that is pending now,
+                if it is the only one.
             expect: by request id, the `digest` of what the person was shown. Where it is another
                 one, the future raises `RequestChanged`, and no decision is taken.
 
@@ -297,14 +306,17 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
 
         """
         refuse_inside_run()
-        checked = checked_expect(expect, decisions)
+        if isinstance(decisions, Decision):
+            return self._decide_only(decisions, self.resume)
+        given = decisions_by_id(decisions)
+        checked = checked_expect(expect, given)
         return self._ask(
-            lambda future: Resume(decisions, future, checked, self._slot.services.codecs.capture())
+            lambda future: Resume(given, future, checked, self._slot.services.codecs.capture())
         )
 
     def decide(
         self,
-        decisions: Mapping[str, Decision | Mapping[str, Any]],
+        decisions: GivenDecisions,
         *,
         expect: Mapping[str, str] | None = None,
     ) -> Future[None]:
@@ -319,9 +331,12 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
 
         """
         refuse_inside_run()
-        checked = checked_expect(expect, decisions)
+        if isinstance(decisions, Decision):
+            return self._decide_only(decisions, self.decide)
+        given = decisions_by_id(decisions)
+        checked = checked_expect(expect, given)
         return self._ask(
-            lambda future: Decide(decisions, checked, future, self._slot.services.codecs.capture())
+            lambda future: Decide(given, checked, future, self._slot.services.codecs.capture())
         )
 
     @overload
@@ -744,6 +759,16 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
     def _refuse_in_fork(self) -> None:
         if self._slot.services.forks != forks.count:
             raise ForkedRuntime
+
+    def _decide_only(self, decision: Decision, act: Callable[..., Future[T]]) -> Future[T]:
+        """Decide about the only request. By its id and digest: another one may come meanwhile."""
+
+        async def decided() -> T:
+            requests = (await self.state()).requests
+            given = decision_on_only(requests, decision)
+            return await act(given, expect={each.id: each.digest for each in requests})
+
+        return self.on_loop(decided)
 
     def _from_store(self, read: Callable[[], Coroutine[Any, Any, T]]) -> Future[T]:
         self._refuse_unusable()

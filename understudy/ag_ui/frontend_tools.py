@@ -14,7 +14,6 @@ from understudy._base.json_values import shown
 from understudy.ag_ui.conversation import Answer
 from understudy.errors import UsageError
 from understudy.interrupts import Decision, Interrupt, Request, respond
-from understudy.interrupts import reject as rejected
 from understudy.login.problems import refused
 from understudy.tools import Tool, ToolContext
 from understudy.tools.function_tool import ToolOptions
@@ -129,7 +128,7 @@ def results_in(
 def _answer(request: Request, message: ToolMessage) -> Answer:
     def decide(request: Request, by: str) -> Decision:
         if message.error is not None:
-            return rejected(message.error, by=by)
+            return Decision(type="reject", failed=True, message=message.error, by=by)
         return respond(_value(request, message), by=by)
 
     return Answer(request.id, decide)

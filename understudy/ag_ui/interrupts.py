@@ -125,7 +125,7 @@ def decision_of(request: Request, entry: ResumeEntry, by: str) -> Decision:
     """
     if entry.status == "cancelled":
         if "reject" in request.allowed:
-            return Decision(type="reject", message="cancelled", by=by)
+            return Decision(type="reject", note="cancelled", by=by)
         if "dismiss" in request.allowed:
             return Decision(type="dismiss", by=by)
         raise _bad(request, "it cannot be cancelled: answer it")

@@ -26,7 +26,6 @@ from understudy.agent.build_definition import (
     check_limits,
     check_prompt,
 )
-from understudy.agent.decisions import Decisions
 from understudy.agent.run_environment import EnvironmentOptions, RunOptions, environment_of
 from understudy.agent.run_sync import run_sync
 from understudy.agent.runner import Runner
@@ -34,6 +33,7 @@ from understudy.agent.streaming import streamed
 from understudy.agent.value_of_tool import refuse_until, value_of
 from understudy.errors import UsageError, WouldDeadlock
 from understudy.events import Event
+from understudy.interrupts import GivenDecisions
 from understudy.journal import Journal
 from understudy.loop_actors.live_actors import has_actors
 from understudy.middleware.base import Middleware
@@ -389,7 +389,7 @@ class Agent(BaseAgent[DepsT_contra, OutputT_co]):
     async def resume(
         self,
         state: AgentState,
-        decisions: Decisions | None = None,
+        decisions: GivenDecisions | None = None,
         answers: Mapping[str, Any] | None = None,
         *,
         cancellation: CancellationSource | Sequence[CancellationSource] | None = None,
@@ -408,8 +408,9 @@ class Agent(BaseAgent[DepsT_contra, OutputT_co]):
 
         Args:
             state: from an outcome, or from `AgentState.from_dict` in another process.
-            decisions: by request id. Some of them are enough: the others stay pending, in a new
-                outcome. Without any, a paused run continues.
+            decisions: by request id, or by request. Some of them are enough: the others stay
+                pending, in a new outcome. One alone, such as `approve()`, is for the only request
+                that is pending. Without any, a paused run continues.
             answers: by token, the values of waits, as `runtime.resolve` takes them.
             cancellation: as in `execute`; sources are not stored, so give them again.
             deps, pause_when: must be given again if the run had them; without them its outcome is
@@ -446,7 +447,7 @@ class Agent(BaseAgent[DepsT_contra, OutputT_co]):
     def resume_sync(
         self,
         state: AgentState,
-        decisions: Decisions | None = None,
+        decisions: GivenDecisions | None = None,
         answers: Mapping[str, Any] | None = None,
         **options: Unpack[EnvironmentOptions[DepsT_contra]],
     ) -> OutcomeOf[OutputT_co]:
@@ -503,7 +504,7 @@ class Agent(BaseAgent[DepsT_contra, OutputT_co]):
         self,
         input: UserInput | None = None,
         *,
-        decisions: Decisions | None = None,
+        decisions: GivenDecisions | None = None,
         answers: Mapping[str, Any] | None = None,
         **options: Unpack[ExecuteOptions[DepsT_contra]],
     ) -> AsyncIterator[Event | OutcomeOf[OutputT_co]]:

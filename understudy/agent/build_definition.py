@@ -18,7 +18,7 @@ from tenacity import AsyncRetrying
 
 from understudy._base.error_texts import error_text
 from understudy._base.json_values import (
-    check_text,
+    check_sendable,
     checked_flag,
     checked_seconds,
     is_storable_text,
@@ -237,9 +237,12 @@ def _check_options(
                 f"Agent {name!r}: a model must be a Pydantic AI model or its name, such as "
                 f"'openai:gpt-5-mini', got {given!r}"
             )
+        if isinstance(given, Model):
+            settings = getattr(given, "settings", None)
+            check_sendable(settings, what=f"Agent {name!r}: `settings` of {type(given).__name__}")
     if not isinstance(description, str):
         raise UsageError(f"Agent {name!r}: `description` must be a text, got {description!r}")
-    check_text(description, what=f"Agent {name!r}: the text of `description`")
+    check_sendable(description, what=f"Agent {name!r}: `description`")
     if retry is not None and not isinstance(retry, AsyncRetrying):
         raise UsageError(f"Agent {name!r}: `retry` must be a tenacity.AsyncRetrying, got {retry!r}")
     if mode is not None and not isinstance(mode, Mode):
@@ -251,7 +254,7 @@ def _check_options(
             f"Agent {name!r}: `model_settings` must be a dict, such as {{'temperature': 0}}, got "
             f"{model_settings!r}"
         )
-    check_text(model_settings, what=f"Agent {name!r}: a text in `model_settings`")
+    check_sendable(model_settings, what=f"Agent {name!r}: `model_settings`")
     if pause_when is not None and not callable(pause_when):
         raise UsageError(f"Agent {name!r}: `pause_when` must be a function, got {pause_when!r}")
     check_instructions(instructions, agent=name)
@@ -362,7 +365,7 @@ def check_prompt(prompt: object, *, agent: str) -> None:
         raise UsageError(
             f"Agent {agent!r}: `early_stopping_prompt` must be a non-empty text, got {prompt!r}"
         )
-    check_text(prompt, what=f"Agent {agent!r}: the text of `early_stopping_prompt`")
+    check_sendable(prompt, what=f"Agent {agent!r}: `early_stopping_prompt`")
 
 
 def check_overrides(max_overrides: object, *, agent: str) -> None:

@@ -18,7 +18,13 @@ from understudy.errors import (
     RequestExpired,
     UsageError,
 )
-from understudy.interrupts import Decision, Request, checked_decision
+from understudy.interrupts import (
+    Decision,
+    Request,
+    checked_decision,
+    decision_on_only,
+    decisions_by_id,
+)
 from understudy.run.definition import AgentDefinition
 from understudy.run.ledger import Ledger, ledger_tree
 from understudy.run.run import inside_run
@@ -50,6 +56,9 @@ def check_decisions(
         AlreadyDecided: if a request has another decision.
 
     """
+    if isinstance(decisions, Decision):
+        decisions = decision_on_only(state.requests, decisions)
+    decisions = decisions_by_id(decisions)
     if not isinstance(decisions, Mapping):
         raise DecisionError(
             f"resume takes a mapping of request ids to decisions, got {decisions!r}: "

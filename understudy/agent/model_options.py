@@ -8,6 +8,7 @@ from typing import Any
 from pydantic_ai.models import Model
 from pydantic_ai.native_tools import MemoryTool
 
+from understudy._base.json_values import check_sendable
 from understudy.errors import UsageError
 from understudy.models.output import OUTPUT_TOOL
 from understudy.models.requirements import native_names
@@ -55,6 +56,7 @@ def check_models(definition: AgentDefinition, models: Sequence[Model]) -> None:
         UsageError: if one of them lacks something, or a tool has the name of a native tool.
 
     """
+    check_sendable(definition.native_tools, what=f"Agent {definition.name!r}: `native_tools`")
     requirements = definition.requirements
     if not requirements.fingerprints:
         return

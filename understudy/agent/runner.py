@@ -17,7 +17,7 @@ from pydantic_ai.models import Model
 from understudy._base.clock import Clock
 from understudy._base.context_codecs import Context
 from understudy._base.json_values import shown
-from understudy.agent.decisions import Decisions, check_decisions, decide, refuse_inside_run
+from understudy.agent.decisions import check_decisions, decide, refuse_inside_run
 from understudy.agent.nested_runs import NestedRuns, message_to_go_on, models_of, seeds_of
 from understudy.agent.run_environment import RunOptions
 from understudy.errors import (
@@ -27,6 +27,7 @@ from understudy.errors import (
     UnknownToken,
     UsageError,
 )
+from understudy.interrupts import GivenDecisions
 from understudy.models.messages import UserInput, user_message
 from understudy.models.model_names import refresh_client
 from understudy.modes.pipeline import run_pipeline
@@ -240,7 +241,7 @@ class Runner:
     async def resume(
         self,
         state: AgentState,
-        decisions: Decisions | None,
+        decisions: GivenDecisions | None,
         answers: Mapping[str, Any],
         *,
         environment: RunEnvironment,

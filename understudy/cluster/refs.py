@@ -12,6 +12,7 @@ from understudy.actors import AgentRef, Schedules, Status
 from understudy.actors.verbs import VERBS
 from understudy.cluster.events import ClusterDisplay, ClusterSubscription
 from understudy.cluster.frames import Target
+from understudy.interrupts import Decision, decisions_by_id
 from understudy.loop_actors.future import Future
 from understudy.loop_actors.monitor import Lifetime
 from understudy.run.until_tool import collapse_until_tool, refuse_both
@@ -101,6 +102,10 @@ def _forwarded(name: str) -> Callable[..., Any]:
     def call(self: ClusterRef, *arguments: Any, **named: Any) -> Future[Any]:
         bound = signature.bind(self, *arguments, **named)  # a TypeError is the caller's
         options = dict(bound.kwargs)
+        if name in ("resume", "decide"):
+            if isinstance(bound.args[1], Decision):
+                return self._decide_only(bound.args[1], functools.partial(call, self))
+            return self._call(name, (decisions_by_id(bound.args[1]),), options)
         if name == "run":
             _name_tools(options)
         if name in ("run", "send") and options.get("message_id") is None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import mcp_types as types
 from pydantic_ai.messages import BinaryContent
+from pydantic_core import from_json, to_json
 
 from understudy.errors import UsageError
 from understudy.interrupts import Interrupt
@@ -37,6 +38,7 @@ async def call_tool(
     arguments: dict[str, Any],
     *,
     repeatable: bool,
+    progress_extends: bool,
 ) -> Any:
     """Call the tool, and return what it answers.
 
@@ -49,6 +51,7 @@ async def call_tool(
         ctx: of the call.
         arguments: of the call.
         repeatable: whether it may be made again to give an answer for which the server waits.
+        progress_extends: whether the time limit begins anew with each progress.
 
     Raises:
         Interrupt: for what the server asks, in a group.
@@ -58,7 +61,7 @@ async def call_tool(
         OutcomeUnknown: if nobody knows what it has done.
 
     """
-    call = _Call(server, listed, ctx, arguments, repeatable)
+    call = _Call(server, listed, ctx, arguments, repeatable, progress_extends)
     if not ctx.resumed:
         first = await call.make({}, {})
         if isinstance(first, types.CallToolResult):  # the common case records nothing
@@ -89,12 +92,14 @@ class _Call:
         ctx: ToolContext,
         arguments: dict[str, Any],
         repeatable: bool,
+        progress_extends: bool,
     ) -> None:
         self._server = server
         self._listed = listed
         self._ctx = ctx
         self._arguments = arguments
         self._repeatable = repeatable
+        self._progress_extends = progress_extends
         self._is_answered = ctx.resumed
         """The last question of all has an answer that no point has recorded."""
 
@@ -116,7 +121,7 @@ class _Call:
                 key: accepted(question, known[question_key(question)])
                 for key, question in zip(step["keys"], questions, strict=True)
             }
-        live = LiveCall(dict(known))
+        live = LiveCall(ctx, dict(known), progress_extends=self._progress_extends)
         send = partial(
             Connection.call,
             name=self._listed.name,
@@ -161,7 +166,11 @@ async def _connection(
     *,
     instead_of: Connection | None = None,
 ) -> Connection:
-    """The shared connection, opened anew if it is known to be lost, with the tool as it was."""
+    """The shared connection, opened anew if it is known to be lost, with the tool as it was.
+
+    It has a limit of its own: what is not sent yet is not in doubt, however slow the server is.
+    """
+    ctx.pause_timeout()
     connection = await ctx.shared(server, instead_of=instead_of)
     if connection.is_lost:
         connection = await ctx.shared(server, instead_of=connection)
@@ -213,9 +222,7 @@ def _note(answer: types.CallToolResult, live: LiveCall) -> types.CallToolResult:
     asked = "; ".join(repr(question.message) for question in live.asked)
     text = f"The server asked, and was told that nobody answers now: {asked}"
     note = types.TextContent(type="text", text=text)
-    return answer.model_copy(
-        update={"content": [note, *answer.content], "structured_content": None}
-    )
+    return answer.model_copy(update={"content": [note, *answer.content]})
 
 
 # ------------------------------------------------------------------------------- answers
@@ -233,13 +240,42 @@ def value_of(server: McpServer, answer: types.CallToolResult) -> Any:
     if size > MAX_ANSWER:
         why = f"the answer of {server} has {size:,} bytes, and may have {MAX_ANSWER:,}"
         raise RemoteToolError(f"It failed, and {why}.") if answer.is_error else ResultLost(why)
-    parts = [_part(block) for block in answer.content]
-    texts = [part for part in parts if isinstance(part, str)]
+    parts = _parts(answer)
     if answer.is_error:
-        raise RemoteToolError("\n".join(texts) or f"{server} says that the call has failed.")
-    if answer.structured_content is not None and len(texts) == len(parts):
-        return answer.structured_content
+        reason = "\n".join(map(_in_words, parts))
+        raise RemoteToolError(reason or f"{server} says that the call has failed.")
     return parts[0] if len(parts) == 1 else parts
+
+
+def _parts(answer: types.CallToolResult) -> list[Any]:
+    """All that the server says; what it says as text and as data, as data alone."""
+    parts = [_part(block) for block in answer.content]
+    data = answer.structured_content
+    if data is None:
+        return parts
+    said: list[Any] = [data]
+    if isinstance(data, dict) and data.keys() == {"result"}:  # how SDKs return what is no object
+        result = data["result"]
+        said += [result, *(result if isinstance(result, list) else ())]
+    return [*(part for part in parts if not _is_said(part, said)), data]
+
+
+def _is_said(part: Any, said: list[Any]) -> bool:
+    """Whether it is a text that says what is said as data."""
+    if not isinstance(part, str):
+        return False
+    if part in said:
+        return True
+    try:
+        return from_json(part) in said
+    except ValueError:
+        return False
+
+
+def _in_words(part: Any) -> str:
+    if isinstance(part, BinaryContent):
+        return f"[a file of the type {part.media_type!r}]"
+    return part if isinstance(part, str) else to_json(part).decode()
 
 
 def _part(block: types.ContentBlock) -> Any:
@@ -249,14 +285,16 @@ def _part(block: types.ContentBlock) -> Any:
         return _file(block.data, block.mime_type)
     if isinstance(block, types.EmbeddedResource):
         resource = block.resource
-        if isinstance(resource, types.TextResourceContents):
-            return resource.text
-        return _file(resource.blob, resource.mime_type or "application/octet-stream")
+        if isinstance(resource, types.BlobResourceContents):
+            media_type = resource.mime_type or "application/octet-stream"
+            return _file(resource.blob, media_type, uri=resource.uri)
+        return resource.model_dump(mode="json", by_alias=True, exclude_none=True)
     return block.model_dump(mode="json", by_alias=True, exclude_none=True)
 
 
-def _file(data: str, media_type: str) -> Any:
+def _file(data: str, media_type: str, *, uri: str | None = None) -> Any:
     try:
-        return BinaryContent(base64.b64decode(data, validate=True), media_type=media_type)
+        content = base64.b64decode(data, validate=True)
     except (ValueError, binascii.Error):
         return f"[a file of the type {media_type!r} that cannot be decoded]"
+    return BinaryContent(content, media_type=media_type, identifier=uri)

@@ -15,7 +15,7 @@ from mcp.server.mcpserver import MCPServer
 from understudy._base.error_texts import message_of
 from understudy._base.json_values import shown
 from understudy.errors import UsageError
-from understudy.mcp.connection import Connection
+from understudy.mcp.connection import CONNECT_SECONDS, Connection
 from understudy.mcp.http_client import MAX_ANSWER, HttpClient
 from understudy.mcp.listed_tool import NotReached
 from understudy.mcp.process import process_transport
@@ -23,9 +23,6 @@ from understudy.mcp.reading import WatchedTransport
 
 if TYPE_CHECKING:
     from mcp.client import Transport
-
-CONNECT_SECONDS = 30.0
-"""How long it may take to connect and to list the tools."""
 
 
 @asynccontextmanager
@@ -82,6 +79,7 @@ async def _session(
         target,
         elicitation_callback=connection.on_elicitation,
         message_handler=connection.on_message,
+        log_level="info",
         cache=None,
     )
     return (await stack.enter_async_context(client)).session

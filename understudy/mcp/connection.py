@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -11,12 +13,13 @@ import anyio
 import mcp_types as types
 from mcp import ClientSession, MCPError
 from pydantic import TypeAdapter, ValidationError
+from pydantic_core import to_json
 
 from understudy._base.error_texts import first_lines
-from understudy._base.json_values import digest
+from understudy._base.json_values import digest, jsonable
 from understudy.errors import UsageError
 from understudy.mcp.listed_tool import MAX_LISTED, MAX_PAGES, ListedTool, NotReached, listed_tools
-from understudy.tools import OutcomeUnknown, ToolFailed
+from understudy.tools import OutcomeUnknown, ToolContext, ToolFailed
 
 CALL_KEY = "understudy/call_key"
 """The name in `_meta` of the key of a call, by which a server can know the call again."""
@@ -33,6 +36,11 @@ UNCLEAR = frozenset(
 )
 """Errors after which nobody knows what the call has done."""
 Answer = types.CallToolResult | types.InputRequiredResult
+CONNECT_SECONDS = 30.0
+"""How long it may take to connect, and to list the tools."""
+MAX_TOLD = 2_000
+"""Characters of a message that a server sends in the middle of a call."""
+logger: logging.Logger = logging.getLogger(__name__)
 _ANSWER: TypeAdapter[Answer] = TypeAdapter(Answer)
 
 
@@ -41,16 +49,61 @@ class NotSent(NotReached):
 
 
 class LiveCall:
-    """A call that is under way, and what the server asks in its middle.
+    """A call that is under way, and what the server asks and tells in its middle.
 
     Args:
+        ctx: of the call, whose subscribers get what the server tells.
         answers: to questions that it asked before, by the digests of these.
+        progress_extends: whether the time limit begins anew with each progress.
 
     """
 
-    def __init__(self, answers: dict[str, Any]) -> None:
+    def __init__(
+        self, ctx: ToolContext, answers: dict[str, Any], *, progress_extends: bool
+    ) -> None:
         self.answers = answers
         self.asked: list[types.ElicitRequestParams] = []
+        self._ctx = ctx
+        self._progress_extends = progress_extends
+
+    def begin(self) -> None:
+        """It is sent now: its time limit counts from here."""
+        self._ctx.restart_timeout()
+
+    async def on_progress(self, progress: float, total: float | None, message: str | None) -> None:
+        """The server says how far the call is."""
+        if self._progress_extends:
+            self._ctx.restart_timeout()
+        of = f"{progress:g}" if total is None else f"{progress:g} of {total:g}"
+        text = message if message is None else _shortened(message)
+        self._ctx.emit(
+            {
+                "progress": progress,
+                "total": total,
+                "message": text,
+                "display": f"{of}: {text}" if text else of,
+            }
+        )
+
+    def on_log(self, params: types.LoggingMessageNotificationParams) -> None:
+        """The server logs something in the middle of the call."""
+        data = _shortened(params.data)
+        told = data if isinstance(data, str) else to_json(data).decode()
+        self._ctx.emit(
+            {
+                "log": params.level,
+                "logger": params.logger,
+                "message": data,
+                "display": f"{params.level}: {told}",
+            }
+        )
+
+
+def _shortened(told: object) -> Any:
+    """What a server tells, as JSON of a bounded size."""
+    data = jsonable(told)
+    text = data if isinstance(data, str) else to_json(data).decode()
+    return data if len(text) <= MAX_TOLD else f"{text[:MAX_TOLD]}..."
 
 
 class Connection:
@@ -109,7 +162,14 @@ class Connection:
 
         """
         if self._list_is_stale:
-            await self.read_list()
+            try:
+                async with asyncio.timeout(CONNECT_SECONDS):
+                    await self.read_list()
+            except TimeoutError:
+                self.is_lost = True
+                raise NotReached(
+                    f"{self.server} did not list its tools within {CONNECT_SECONDS:g} seconds"
+                ) from None
         now = self.listed.get(tool.name)
         if now is None:
             raise ToolFailed(
@@ -151,6 +211,7 @@ class Connection:
         """
         if self.is_lost:
             raise NotSent(f"the connection to {self.server} was lost")
+        live.begin()
         request = types.CallToolRequest(
             params=types.CallToolRequestParams(
                 name=name,
@@ -161,7 +222,9 @@ class Connection:
             )
         )
         with self._under_way(live), self._explained(call_key):
-            return await self.session.send_request(request, _ANSWER)
+            return await self.session.send_request(
+                request, _ANSWER, progress_callback=live.on_progress
+            )
 
     @contextmanager
     def _under_way(self, live: LiveCall) -> Iterator[None]:
@@ -202,6 +265,12 @@ class Connection:
         """What the server tells, unasked."""
         if isinstance(message, types.ToolListChangedNotification):
             self._list_is_stale = True
+        elif isinstance(message, types.LoggingMessageNotification):
+            # With several calls under way nobody knows which of them it is about.
+            if len(self._live) == 1:
+                self._live[0].on_log(message.params)
+            else:
+                logger.info("%s: %s: %s", self.server, message.params.level, message.params.data)
 
     async def on_elicitation(
         self, context: object, params: types.ElicitRequestParams

@@ -26,6 +26,10 @@ MAX_LINE = 100_000_000
 """Characters of one message. A server that sends more is taken as lost."""
 GRACE_SECONDS = 2.0
 """For so long a process may go on that is asked to end."""
+POLL_SECONDS = 0.01
+"""How often an end is looked for that is about to come."""
+WATCH_SECONDS = 0.2
+"""How often a process is looked at that is to go on."""
 
 _GONE = (anyio.ClosedResourceError, anyio.BrokenResourceError, OSError)
 
@@ -55,6 +59,7 @@ async def process_transport(server: StdioServerParameters) -> AsyncIterator[tupl
         async with anyio.create_task_group() as tasks, read, write, to_send:
             tasks.start_soon(_receive, process, server, received)
             tasks.start_soon(_send, process, server, to_send)
+            tasks.start_soon(_end_with, process)
             try:
                 yield read, write
             finally:
@@ -100,6 +105,34 @@ async def _send(process: Process, server: StdioServerParameters, to_send: Any) -
             await process.stdin.send(text.encode(server.encoding, server.encoding_error_handler))
 
 
+async def _end_with(process: Process) -> None:
+    """End what the process has started when it has ended by itself.
+
+    Else that holds its output open, and nobody notices that the server is gone
+    (test_what_a_server_has_started_ends_with_it).
+    """
+    await _exit(process, every=WATCH_SECONDS)
+    await _end_group(process)
+
+
+async def _exit(process: Process, *, every: float) -> None:
+    """Wait until the process itself has ended.
+
+    `process.wait()` of Python 3.11 also waits for whoever holds its output open.
+    """
+    while process.returncode is None:  # noqa: ASYNC110  # nothing tells
+        await anyio.sleep(every)
+
+
+async def _end_group(process: Process) -> None:
+    """End what is left of what the process has started: asked first, then killed."""
+    _signal(process, kill=False)
+    with anyio.move_on_after(GRACE_SECONDS):
+        while _is_left(process):  # noqa: ASYNC110  # nothing tells
+            await anyio.sleep(POLL_SECONDS)
+    _signal(process, kill=True)
+
+
 async def _end(process: Process) -> None:
     """As the protocol has it: its input ends, then a signal, then one that it cannot catch."""
     assert process.stdin is not None, "it is a pipe"
@@ -107,17 +140,28 @@ async def _end(process: Process) -> None:
         await process.stdin.aclose()
     for kill in (False, True):
         with anyio.move_on_after(GRACE_SECONDS):
-            await process.wait()
-            return
+            await _exit(process, every=POLL_SECONDS)
+            break
         _signal(process, kill=kill)
-    with anyio.move_on_after(GRACE_SECONDS):
-        await process.wait()
+    await _end_group(process)
+
+
+def _is_left(process: Process) -> bool:
+    """Whether it, or a process that it has started, is there."""
+    if sys.platform == "win32":  # no process of ours: see above
+        return False
+    if process.returncode is not None:
+        with suppress(ProcessLookupError, PermissionError):
+            os.getpgid(process.pid)  # its number is another process's by now: its group was empty
+            return False
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, 0)
+        return True
+    return False
 
 
 def _signal(process: Process, *, kill: bool) -> None:
-    """To the process and what it has started, unless it has ended."""
-    if sys.platform == "win32":  # no process of ours: see above
-        return
-    if process.returncode is None:
+    """To the process and what it has started, whether it itself has ended or not."""
+    if sys.platform != "win32" and _is_left(process):
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, signal.SIGKILL if kill else signal.SIGTERM)

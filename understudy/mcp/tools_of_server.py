@@ -30,7 +30,16 @@ OPTIONS = frozenset(
     (
         *("ask", "read_only", "idempotent", "undeclared", "nothing_happened", "unknown_after"),
         *("key", "on_repeat", "key_kept", "check", "check_after"),
-        *("on_unknown", "timeout", "sequential", "retry", "display_text", "version", "aliases"),
+        *(
+            "on_unknown",
+            "timeout",
+            "progress_extends",
+            "sequential",
+            "retry",
+            "display_text",
+            "version",
+            "aliases",
+        ),
     )
 )
 """Of a tool: what `policy` may set."""
@@ -132,7 +141,9 @@ async def mcp_tools(
         include: the server's names of the tools to take, or a function of a name; default: all.
         undeclared: what holds for its tools of which neither a trusted server nor `policy` says
             what it does to call them again: `"effects"`, or `"read_only"`; see `Agent`.
-        timeout: seconds for each call, where `policy` has no other; None = no limit.
+        timeout: seconds for each call, from when it is sent, where `policy` has no other; None =
+            no limit. With `"progress_extends": True` in its policy they count anew whenever the
+            server says how far a call is.
         headers: for a URL.
 
     Raises:
@@ -284,6 +295,9 @@ def _tool(server: McpServer, listed: ListedTool, given: _Options, own: Mapping[s
     if "read_only" in own or "idempotent" in own:  # it beats what the server says
         options |= {"read_only": False, "idempotent": False}
     options |= own
+    progress_extends = checked_flag(
+        options.pop("progress_extends", False), what=f"{server}: `progress_extends`"
+    )
     unknown = checked_errors(own.get("unknown_after", ()), what=f"{server}: `unknown_after`")
     is_failure = what_is_known(RemoteToolError(), unknown_after=unknown) is not Known.UNKNOWN
     options["nothing_happened"] = (
@@ -298,7 +312,9 @@ def _tool(server: McpServer, listed: ListedTool, given: _Options, own: Mapping[s
         options.setdefault("retry", _again())
 
     async def call(ctx: ToolContext, arguments: dict[str, Any]) -> Any:
-        return await call_tool(server, listed, ctx, arguments, repeatable=may_repeat)
+        return await call_tool(
+            server, listed, ctx, arguments, repeatable=may_repeat, progress_extends=progress_extends
+        )
 
     name = _model_name(listed.name, given.prefix)
     return Tool.from_schema(name, listed.description, listed.parameters, call, **options)

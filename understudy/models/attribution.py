@@ -10,7 +10,6 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime
-from typing import Any
 
 from pydantic_ai.messages import (
     ModelMessage,
@@ -137,7 +136,7 @@ def _in_words(author: str, message: ModelMessage) -> str | list[UserContent]:
             case TextPart(content=text) if text:
                 lines.append(f"[{author}] said: {text}")
             case ToolCallPart(tool_name=tool):
-                lines.append(f"[{author}] called {tool}({_arguments(part.args)})")
+                lines.append(f"[{author}] called {tool}({json.dumps(part.args_as_dict())})")
             case ToolReturnPart(tool_name=tool):
                 text, more = part.model_response_str_and_user_content()
                 lines.append(f"[{author}] got from {tool}: {text}")
@@ -155,9 +154,3 @@ def _text(content: str | Sequence[UserContent]) -> str:
     if isinstance(content, str):
         return content
     return "\n".join(item for item in content if isinstance(item, str))
-
-
-def _arguments(args: Any) -> str:
-    if not args:
-        return ""
-    return args if isinstance(args, str) else json.dumps(args)

@@ -35,8 +35,9 @@ from pydantic_ai.messages import (
 from pydantic_ai.usage import RequestUsage
 from pydantic_core import from_json
 
-from understudy._base.json_values import check_text, read_json, reason, shown
+from understudy._base.json_values import check_sendable, read_json, reason, shown
 from understudy.errors import UsageError
+from understudy.models.call_arguments import as_arguments
 from understudy.models.plain_messages import is_plain, kind_of_thinking
 from understudy.models.well_formed import well_formed
 
@@ -340,7 +341,7 @@ def normalised(messages: Iterable[ModelMessage]) -> list[ModelMessage]:
         UsageError: if something in it is no message, or cannot be stored.
 
     """
-    given = list(messages)
+    given = [_with_arguments(message) for message in messages]
     for index, message in enumerate(given):
         if not isinstance(message, (ModelRequest, ModelResponse)):
             raise UsageError(
@@ -356,6 +357,19 @@ def normalised(messages: Iterable[ModelMessage]) -> list[ModelMessage]:
             "data from them"
         ) from error
     return [_without_instructions(message) for message in repaired]
+
+
+def _with_arguments(message: ModelMessage) -> ModelMessage:
+    """The message with the arguments of each call in the shape in which replies are recorded."""
+    if not isinstance(message, ModelResponse):
+        return message
+    parts: list[Any] = [
+        replace(part, args=cast("Any", as_arguments(part.args)))
+        if isinstance(part, ToolCallPart)
+        else part
+        for part in message.parts
+    ]
+    return message if parts == message.parts else replace(message, parts=parts)
 
 
 def _without_instructions(message: ModelMessage) -> ModelMessage:
@@ -379,12 +393,12 @@ def _checked_input(given: object) -> UserInput:
     if isinstance(given, str):
         if not given.strip():
             raise UsageError("The input is empty: say what the agent is to do")
-        check_text(given, what="The input")
+        check_sendable(given, what="The input")
         return given
     if isinstance(given, Sequence) and not isinstance(given, (bytes, bytearray)):
         if not any(not isinstance(item, str) or item.strip() for item in given):
             raise UsageError("The input is empty: say what the agent is to do")
-        check_text(given, what="The input")
+        check_sendable(given, what="The input")
         try:
             UserPromptPart(given)
         except ValueError as error:

@@ -22,13 +22,12 @@ from understudy._base.error_texts import error_text
 from understudy._base.json_values import (
     NotJsonError,
     as_json,
-    check_text,
+    check_sendable,
     text_of,
 )
 from understudy.errors import UsageError
 from understudy.models.requirements import OutputMode
 
-_FENCED = re.compile(r"\s*```(?:json)?\s*\n(.*?)\n?\s*```\s*", re.DOTALL | re.IGNORECASE)
 _KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
 OUTPUT_TOOL = "final_result"
 """The name of the tool by which a model gives its answer, with `output_mode="tool"`."""
@@ -36,6 +35,16 @@ OUTPUT_TOOL = "final_result"
 
 class InvalidOutput(Exception):
     """The final text is not a value of the output type. The message is for the model."""
+
+
+def _without_fence(text: str) -> str:
+    """The text inside of Markdown's frame of code, where it is a whole answer; else the text.
+
+    No pattern looks for the frame: of many empty lines inside it would try each way to divide them.
+    """
+    first, _, rest = text.strip().partition("\n")
+    is_framed = first[:3] == rest[-3:] == "```" and first[3:].strip().lower() in ("", "json")
+    return rest[:-3].rstrip() if is_framed else text
 
 
 class Output:
@@ -96,7 +105,7 @@ class Output:
                 f"Agent {agent!r}: `output_type` must be a type that Pydantic can validate from "
                 f"JSON, such as a BaseModel, got {type!r} ({error})"
             ) from error
-        check_text(schema, what=f"Agent {agent!r}: the schema of `output_type` {type!r}")
+        check_sendable(schema, what=f"Agent {agent!r}: the schema of `output_type` {type!r}")
         if mode is not None:
             self._form = _form_of(type, agent=agent)
             return
@@ -120,8 +129,7 @@ class Output:
         adapter = self._adapter
         if adapter is None:
             return text
-        fenced = _FENCED.fullmatch(text)
-        answer = fenced.group(1) if fenced else text
+        answer = _without_fence(text)
         try:
             if self.mode is None:
                 value = adapter.validate_json(answer)

@@ -1,65 +1,74 @@
-"""A model's reply with text that can be stored and sent: valid Unicode.
+"""A model's reply as it can be stored, and sent to any model: valid Unicode, finite numbers.
 
-A provider's JSON may hold the escape of half a surrogate pair. A stream that is cut without regard
-for characters holds many.
+A provider's JSON may hold the escape of half a surrogate pair, or NaN. A stream that is cut without
+regard for characters holds many halves.
 """
 
 from __future__ import annotations
 
-import json
-import re
 from dataclasses import replace
-from typing import Any
+from math import isfinite
+from typing import Any, TypeVar
 
-from pydantic_ai.messages import ModelResponse, TextPart, ThinkingPart, ToolCallPart
+from pydantic_ai.messages import (
+    ModelResponse,
+    NativeToolCallPart,
+    NativeToolReturnPart,
+    TextPart,
+    ThinkingPart,
+    ToolCallPart,
+)
 
-from understudy._base.json_values import holds_invalid_text, is_storable_text, storable_text
+from understudy._base.json_values import is_storable_text, storable_text, unsendable
+from understudy.models.call_arguments import as_arguments
 
-_HALF = re.compile("[\ud800-\udfff]")
+T = TypeVar("T")
 
 
-def with_valid_text(response: ModelResponse) -> ModelResponse:
-    """The reply with U+FFFD for each half of a surrogate pair in its text, and the pairs joined.
+def as_storable(response: ModelResponse) -> ModelResponse:
+    """The reply as it is recorded; the same object where nothing is to be changed.
 
-    Arguments of a tool call keep what they say, as escapes in their JSON: so they are no valid
-    arguments, and the call goes back to the model.
+    Arguments of each call are a dict: see `as_arguments`. Text has U+FFFD for each half of a
+    surrogate pair, and the pairs joined. What a provider adds for itself has None for each number
+    that JSON lacks.
     """
-    if not all(map(_is_valid, response.parts)):
-        parts = [part if _is_valid(part) else _made_valid(part) for part in response.parts]
-        response = replace(response, parts=parts)
-    if response.provider_details and holds_invalid_text(response.provider_details):
+    parts: list[Any] | None = None
+    for index, part in enumerate(response.parts):
+        made = _storable(part)
+        if made is not part:
+            parts = [*response.parts] if parts is None else parts
+            parts[index] = made
+    if parts is not None:
+        response = _changed(response, parts=parts)
+    if response.provider_details and unsendable(response.provider_details):
         response = replace(response, provider_details=_valid(response.provider_details))
     return response
 
 
-def _is_valid(part: Any) -> bool:
-    if isinstance(part, ToolCallPart):
-        args, name, identity = part.args, part.tool_name, part.tool_call_id
-        if isinstance(args, str):
-            return is_storable_text(f"{args}{name}{identity}")
-        for key, value in (args or {}).items():  # the common case, in a fifth of the time
-            if type(value) is not str or not value.isascii() or not str(key).isascii():
-                break
-        else:
-            return is_storable_text(f"{name}{identity}")
-        return not holds_invalid_text((args, name, identity))
-    return not isinstance(part, (TextPart, ThinkingPart)) or is_storable_text(part.content)
+def _storable(part: Any) -> Any:
+    if isinstance(part, (ToolCallPart, NativeToolCallPart)):
+        arguments = as_arguments(part.args)
+        if arguments is not part.args:
+            part = _changed(part, args=arguments)
+        name, id = part.tool_name, part.tool_call_id
+        if not (name.isascii() and id.isascii()):  # the common case, in no time
+            part = _changed(part, tool_name=storable_text(name), tool_call_id=storable_text(id))
+    elif isinstance(part, (TextPart, ThinkingPart)):
+        if not is_storable_text(part.content):
+            part = replace(part, content=storable_text(part.content))
+    elif isinstance(part, NativeToolReturnPart) and unsendable(part.content):
+        part = replace(part, content=_valid(part.content))
+    details = getattr(part, "provider_details", None)
+    if details and unsendable(details):
+        part = replace(part, provider_details=_valid(details))
+    return part
 
 
-def _made_valid(part: Any) -> Any:
-    if isinstance(part, ToolCallPart):
-        return _with_escapes(part)
-    return replace(part, content=storable_text(part.content))
-
-
-def _with_escapes(part: ToolCallPart) -> ToolCallPart:
-    text = json.dumps(part.args) if isinstance(part.args, dict) else part.args
-    return replace(
-        part,
-        args=text and _HALF.sub(lambda half: f"\\u{ord(half.group()):04x}", text),
-        tool_name=storable_text(part.tool_name),
-        tool_call_id=storable_text(part.tool_call_id),
-    )
+def _changed(given: T, **changes: Any) -> T:
+    """A copy with these changes, in a fifth of the time that `replace` takes."""
+    twin = given.__class__.__new__(given.__class__)
+    twin.__dict__.update(given.__dict__, **changes)
+    return twin
 
 
 def _valid(value: Any) -> Any:
@@ -67,4 +76,6 @@ def _valid(value: Any) -> Any:
         return storable_text(value)
     if isinstance(value, dict):
         return {_valid(key): _valid(item) for key, item in value.items()}
-    return [_valid(item) for item in value] if isinstance(value, list) else value
+    if isinstance(value, (list, tuple)):
+        return [_valid(item) for item in value]
+    return None if isinstance(value, float) and not isfinite(value) else value

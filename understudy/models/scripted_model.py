@@ -16,6 +16,7 @@ from pydantic_ai.messages import (
     ModelResponseStreamEvent,
     TextPart,
     ToolCallPart,
+    ToolReturnPart,
     UserPromptPart,
 )
 from pydantic_ai.models import Model, ModelRequestParameters, StreamedResponse
@@ -65,6 +66,21 @@ class ScriptedRequest:
                 if isinstance(part, UserPromptPart) and isinstance(part.content, str):
                     return part.content
         return ""
+
+    @property
+    def results(self) -> tuple[ToolReturnPart, ...]:
+        """The results of tools since the last message of the user, oldest first.
+
+        None of them where the user has just said something, so a function of the request can tell
+        the steps of a run apart by them.
+        """
+        found: list[ToolReturnPart] = []
+        for message in reversed(self.messages):
+            results = [part for part in message.parts if isinstance(part, ToolReturnPart)]
+            if not results and any(isinstance(part, UserPromptPart) for part in message.parts):
+                break
+            found[:0] = results
+        return tuple(found)
 
 
 class ScriptExhausted(Exception):

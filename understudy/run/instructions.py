@@ -7,7 +7,7 @@ import re
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
-from understudy._base.json_values import check_text
+from understudy._base.json_values import check_sendable
 from understudy.errors import MissingValue, UsageError
 from understudy.state.agent_state import AgentState
 
@@ -30,7 +30,7 @@ def check_instructions(given: object, *, agent: str) -> None:
             f"Agent {agent!r}: `instructions` must be a text or a function of the state, got "
             f"{given!r}"
         )
-    check_text(given, what=f"Agent {agent!r}: the text of `instructions`")
+    check_sendable(given, what=f"Agent {agent!r}: the text of `instructions`")
     for match in _TOKEN.finditer(given):
         if match.group() in ("{", "}"):
             raise UsageError(
@@ -50,7 +50,7 @@ async def render(given: Instructions, state: AgentState, *, agent: str) -> str:
     if callable(given):
         made = given(state)
         text = await made if inspect.isawaitable(made) else made
-        check_text(text, what=f"Agent {agent!r}: what the function of `instructions` returned")
+        check_sendable(text, what=f"Agent {agent!r}: what the function of `instructions` returned")
         return text
     if "{" not in given and "}" not in given:
         return given

@@ -24,6 +24,7 @@ from understudy.run.run import Run
 from understudy.run.waits.points import Points
 from understudy.state.run_state import Call
 from understudy.tools import Tool, ToolContext
+from understudy.tools.context import CallLimit
 
 _ONLY_LOOKS = "A `check` {what}: it only finds out what a call did"
 
@@ -192,13 +193,16 @@ class ToolCall:
         return replace(request, digest=bound)
 
 
-def make_context(run: Run, call: Call, *, is_check: bool = False) -> ToolContext:
+def make_context(
+    run: Run, call: Call, *, is_check: bool = False, limit: CallLimit | None = None
+) -> ToolContext:
     """The `ToolContext` of a call.
 
     Args:
         run: of the call.
         call: the call.
         is_check: for a check, which only looks: what is recorded of the body is not for it.
+        limit: the time limit of this attempt, which the tool may pause or begin anew.
 
     """
     answers = [
@@ -243,4 +247,5 @@ def make_context(run: Run, call: Call, *, is_check: bool = False) -> ToolContext
         make_points=make_no_points if is_check else lambda: Points(run, call, attempt),
         context=run.root.current.context,
         shared=run.shared,
+        limit=limit,
     )

@@ -39,6 +39,7 @@ class ToolContext(Generic[DepsT_co]):
     __slots__ = (
         "_context",
         "_emit",
+        "_limit",
         "_make_points",
         "_points",
         "_read_state",
@@ -89,6 +90,7 @@ class ToolContext(Generic[DepsT_co]):
         make_points: Callable[[], CallPoints],
         context: Context,
         shared: SharedResources,
+        limit: CallLimit | None = None,
     ) -> None:
         self._read_state = read_state
         self._state: AgentState | None = None
@@ -107,6 +109,7 @@ class ToolContext(Generic[DepsT_co]):
         self._points: CallPoints | None = None
         self._context = context
         self._shared = shared
+        self._limit = limit
 
     @property
     def context(self) -> Context:
@@ -341,6 +344,36 @@ class ToolContext(Generic[DepsT_co]):
         """
         return await self._shared.get(source, instead_of=instead_of)
 
+    def pause_timeout(self) -> None:
+        """Do not count the `timeout` of the tool until `restart_timeout`.
+
+        For what comes before the effect and has a limit of its own, such as a connection that is
+        opened: an async tool that is cut off by its `timeout` is in doubt.
+
+        Raises:
+            UsageError: in a plain tool, which a limit cannot cut off.
+
+        """
+        limit = self._on_its_loop("pause_timeout")
+        if limit is not None:
+            limit.pause()
+
+    def restart_timeout(self) -> None:
+        """Count the `timeout` of the tool from now on, all of it. A tool that progresses calls it.
+
+        Raises:
+            UsageError: in a plain tool, which a limit cannot cut off.
+
+        """
+        limit = self._on_its_loop("restart_timeout")
+        if limit is not None:
+            limit.restart()
+
+    def _on_its_loop(self, what: str) -> CallLimit | None:
+        if asyncio._get_running_loop() is None:
+            raise UsageError(f"ctx.{what} is for async tools: a thread is not cut off by a limit")
+        return self._limit
+
     def emit(self, data: Any) -> None:
         """Emit a `ToolEmitted` event with `data` to the run's subscribers."""
         self._emit(self, data)
@@ -388,6 +421,18 @@ class SyncPoints:
         """Ask a model, as of `ToolContext.ask_model`."""
         points = self._points
         return points.from_thread(points.ask_model(key, messages, model, output_type))
+
+
+class CallLimit(ABC):
+    """The time limit of one attempt at a call. It is a `TimeLimit`, in the layer `modes` above."""
+
+    @abstractmethod
+    def pause(self) -> None:
+        """As `ToolContext.pause_timeout`."""
+
+    @abstractmethod
+    def restart(self) -> None:
+        """As `ToolContext.restart_timeout`."""
 
 
 class CallPoints(ABC):

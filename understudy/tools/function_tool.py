@@ -28,13 +28,12 @@ from typing import (
 from pydantic import ConfigDict, TypeAdapter
 from pydantic.errors import PydanticSchemaGenerationError, PydanticUserError
 from pydantic_ai.tools import ToolDefinition
-from pydantic_core import PydanticSerializationError, to_json
 from tenacity import AsyncRetrying
 
 from understudy._base.json_values import (
     NotJsonError,
     as_json,
-    check_text,
+    check_sendable,
     checked_flag,
     checked_seconds,
     checked_text,
@@ -42,10 +41,10 @@ from understudy._base.json_values import (
     read_json_of,
     reason,
     shown,
-    text_of,
 )
 from understudy._base.type_variables import DepsT, FunctionT_co
 from understudy.errors import UsageError
+from understudy.models.call_arguments import invalid_json
 from understudy.state.records import Effect
 from understudy.tools.checks import Check, checked_check
 from understudy.tools.context import ToolContext
@@ -353,7 +352,7 @@ class Tool(Generic[FunctionT_co]):
         self.description: str = self.definition.description or ""
         self.parameters: dict[str, Any] = self.definition.parameters_json_schema
         told = (self.name, self.description, self.parameters)
-        check_text(told, what=f"Tool {self.name!r}: its name, description or schema")
+        check_sendable(told, what=f"Tool {self.name!r}: its name, description or schema")
         self.fingerprint: str = self.fingerprint_as(self.name)
         self.aliases: tuple[str, ...] = _checked_aliases(aliases, self.name)
         self.names: tuple[str, ...] = (self.name, *self.aliases)
@@ -418,6 +417,10 @@ class Tool(Generic[FunctionT_co]):
             InvalidArguments: if they do not fit; the message tells the model what to correct.
 
         """
+        if isinstance(arguments, dict) and len(arguments) == 1:
+            why = invalid_json(arguments)
+            if why is not None:
+                raise InvalidArguments(why)
         return self._arguments.validate(arguments)
 
     def revalidate(self, canonical: Mapping[str, Any]) -> dict[str, Any]:
@@ -427,12 +430,7 @@ class Tool(Generic[FunctionT_co]):
             InvalidArguments: if they do not fit the function's parameters.
 
         """
-        try:
-            return self.validate(to_json(canonical).decode())
-        except (PydanticSerializationError, RecursionError) as error:
-            raise InvalidArguments(
-                f"The arguments cannot be written as JSON: {text_of(error)}"
-            ) from error
+        return self.validate(canonical)
 
     def made(
         self, given: str | Mapping[str, Any] | None, checked: Mapping[str, Any]

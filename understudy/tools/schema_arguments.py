@@ -17,7 +17,7 @@ from understudy._base.json_schema import faults_of, json_schema_of
 from understudy._base.json_values import (
     NotJsonError,
     as_json,
-    check_text,
+    check_sendable,
     checked_text,
     shown,
     text_of,
@@ -121,7 +121,7 @@ def _checked_parameters(given: object, what: str) -> dict[str, Any]:
             f"{what} must be the schema of an object, as arguments have names: "
             f'{{"type": "object", "properties": {{...}}}}, got the type {shown(schema.get("type"))}'
         )
-    check_text(schema, what=what)
+    check_sendable(schema, what=what)
     return schema
 
 

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 from pydantic import ValidationError
 from pydantic_ai.tools import ToolDefinition
-from pydantic_core import from_json, to_json
+from pydantic_core import PydanticSerializationError, from_json, to_json
 
 from understudy._base.error_texts import error_text
 from understudy._base.json_values import digest, read_json, text_of
@@ -65,12 +65,15 @@ class SignatureArguments:
     def validate(self, arguments: str | Mapping[str, Any] | None) -> dict[str, Any]:
         """Converted to the types of the function, defaults filled in."""
         try:
-            if isinstance(arguments, str):
-                checked = self._validator.validate_json(arguments or "{}")
-            else:
-                checked = self._validator.validate_python(dict(arguments or {}))
+            # Data too, by its JSON: a strict date, for instance, is a text there.
+            text = arguments if isinstance(arguments, str) else to_json(arguments or {})
+            checked = self._validator.validate_json(text or "{}")
         except ValidationError as error:
             raise InvalidArguments(validation_text(error), error_places(error)) from None
+        except (PydanticSerializationError, RecursionError) as error:
+            raise InvalidArguments(
+                f"The arguments cannot be written as JSON: {text_of(error)}"
+            ) from error
         except Exception as error:  # of a validator of the tool's own
             raise InvalidArguments(f"A validator raised {error_text(error)}") from error
         return cast("dict[str, Any]", checked)

@@ -25,6 +25,22 @@ def told(state: AgentState) -> list[str]:
     return [str(part.content) for part in results(state)]
 
 
+async def test_a_search_that_takes_too_long_ends_with_what_to_do(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """J82."""
+    monkeypatch.setattr("understudy.middleware.workspace.search.SEARCH_SECONDS", -1.0)
+    state = await ran(
+        call("write_file", {"path": "a.md", "text": "x\ny\n"}),
+        call("write_file", {"path": "b.md", "text": "x\ny\n"}),
+        call("search_files", {"text": "z"}),
+        call("list_files", {"pattern": "*.md"}),
+    )
+    *_, searched, listed = told(state)
+    assert "`text` 'z' was searched for -1 seconds and not to the end: make it" in searched
+    assert "`pattern` '*.md' was searched for -1 seconds and not to the end" in listed
+
+
 async def test_files_are_written_read_edited_and_listed() -> None:
     state = await ran(
         call("write_file", {"path": "notes/plan.md", "text": "one\ntwo\nthree\n"}),

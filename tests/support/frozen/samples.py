@@ -306,7 +306,9 @@ def halt(key: str) -> Request:
 EDITED = Decision(
     type="edit", arguments={"n": 2}, by="ada", note="less", completed={"n": 2, "key": "k1"}
 )
-REJECTED = Decision(type="reject", message="never", always=True, by="bob", note="policy")
+REJECTED = Decision(
+    type="reject", message="never", always=True, by="bob", note="policy", failed=True
+)
 EXPIRED = Decision(type="reject", expired=True)
 APPROVED = Decision(type="approve", always=True, by="ada", note="fine")
 RESPONDED = Decision(type="respond", value={"paid": "by hand"}, by="ada", note="did it")

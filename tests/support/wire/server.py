@@ -66,6 +66,8 @@ class WireServer:
         self._lock = threading.Lock()
         self.requests: list[dict[str, Any]] = []
         """The bodies of all requests so far, oldest first."""
+        self.paths: list[str] = []
+        """Their paths, with the queries."""
         self._server = _Server(self)
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,))
 
@@ -162,13 +164,15 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:  # the name that http.server calls
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        number, answer = cast("_Server", self.server).owner.answer(body)
+        owner = cast("_Server", self.server).owner
+        owner.paths.append(self.path)
+        number, answer = owner.answer(body)
         spoken = next((each for each in FORMATS if each.takes(self.path)), None)
-        if spoken is None:
+        if isinstance(answer, RawBody):
+            self._body(answer.status, answer.body, answer.content_type, answer.headers)
+        elif spoken is None:
             message = f"no such path: {self.path}"
             self._json(404, openai_chat.error(HttpError(status=404, message=message)))
-        elif isinstance(answer, RawBody):
-            self._body(answer.status, answer.body, answer.content_type, answer.headers)
         elif isinstance(answer, HttpError):
             self._json(answer.status, spoken.error(answer), answer.headers)
         elif spoken.streams(self.path, body):

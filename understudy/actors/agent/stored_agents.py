@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from copy import deepcopy
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from understudy._base.json_values import jsonable
 from understudy._base.points_in_time import time_text
 from understudy.actors.agent.events import RecordView, Status, StoredEvents, agent_events_of
 from understudy.errors import StoreDamaged, UnknownAgent
-from understudy.interrupts import Request
+from understudy.interrupts import Decision, Request
 from understudy.journal import (
     IndexStatus,
     Loaded,
@@ -94,6 +94,15 @@ class PendingRequest:
     Without those by which a call had run already.
     """
 
+    def decide(self, decision: Decision | Mapping[str, Any]) -> dict[str, Decision]:
+        """The decision on its request, as the mapping that `resume` and `decide` of a ref take.
+
+        Raises:
+            DecisionError: if it does not fit.
+
+        """
+        return self.request.decide(decision)
+
     def to_dict(self) -> dict[str, Any]:
         """As JSON: the request, with what the store tells of it."""
         return {
@@ -102,7 +111,7 @@ class PendingRequest:
             "agent_id": self.agent_id,
             "agent": self.agent,
             "tool_description": self.tool_description,
-            "tool_parameters": jsonable(self.tool_parameters),  # a default may be infinite
+            "tool_parameters": self.tool_parameters,
             "reminders": self.reminders,
             "escalated_to": list(self.escalated_to),
             "next_due": time_text(self.next_due),

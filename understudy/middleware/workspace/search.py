@@ -1,67 +1,114 @@
-"""Patterns over paths and lines, in time that grows with their length alone.
+"""Patterns over paths and lines, in a bounded time.
 
-A model writes them, so one must not be able to hold up the process: they are matched by Pydantic's
-Rust engine, which has no backtracking.
+A model writes them, so one must not be able to hold up the process. A large one is refused, a long
+line is looked through from its beginning, and a search ends after some seconds.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Iterable, Iterator
 
-from pydantic_core import SchemaError, SchemaValidator, core_schema
-
+from understudy._base.patterns import Pattern
 from understudy.errors import UsageError
 
 MAX_LINE = 1000
-"""Characters of a line that are searched, and shown at most."""
+"""Characters of a line that are shown; half of them are searched, whatever the pattern is."""
+MAX_SEARCHED_LINE = 10 * MAX_LINE
+MAX_STEPS = 2_000_000
+"""Steps of a pattern in one text: 40 milliseconds, in which nothing else of the process runs."""
+SEARCH_SECONDS = 10.0
+"""How long one call may search."""
 
 
-def matcher(pattern: str, *, is_regex: bool, ignore_case: bool) -> Callable[[str], bool]:
-    """Whether a line has the pattern in it.
+class Search:
+    """Looks for a pattern in texts, for so long.
+
+    Args:
+        expression: a regular expression.
+        what: names it in errors.
+
+    Raises:
+        UsageError: for a pattern that is none, or one that takes too long.
+
+    """
+
+    def __init__(self, expression: str, *, what: str) -> None:
+        self._what = what
+        self._end: float | None = None
+        try:
+            pattern = Pattern(expression)
+        except ValueError as error:
+            raise UsageError(
+                f"{what} is no pattern that can be used: {error} (there are no look-arounds and no "
+                "back-references)"
+            ) from None
+        self._finds = pattern.finds
+        self._most = min(MAX_SEARCHED_LINE, MAX_STEPS // pattern.steps_a_character)
+        if self._most < MAX_LINE // 2:
+            raise UsageError(f"{what} repeats too much to be searched for: make it smaller")
+
+    def finds(self, text: str) -> bool:
+        """Whether the text, or the beginning of a long one, has the pattern in it.
+
+        Raises:
+            UsageError: if the time is over.
+
+        """
+        now = time.monotonic()
+        if self._end is None:
+            self._end = now + SEARCH_SECONDS
+        elif now > self._end:
+            raise UsageError(
+                f"{self._what} was searched for {SEARCH_SECONDS:g} seconds and not to the end: "
+                "make it simpler, or give a folder"
+            )
+        return self._finds(text[: self._most])
+
+
+def line_search(text: str, *, is_regex: bool, ignore_case: bool) -> Search:
+    """Finds the lines that have the text, or the pattern, in them.
 
     Raises:
         UsageError: for a pattern that is none.
 
     """
-    if not pattern:
+    if not text:
         raise UsageError("`text` is empty: say what to search for")
-    if len(pattern) > MAX_LINE:
+    if len(text) > MAX_LINE:
         raise UsageError(f"`text` has more than {MAX_LINE:,} characters")
     flag = "(?i)" if ignore_case else ""
-    return _compiled(flag + (pattern if is_regex else re.escape(pattern)))
+    return Search(flag + (text if is_regex else re.escape(text)), what=f"`text` {text!r}")
 
 
-def path_matcher(pattern: str) -> Callable[[str], bool]:
-    """Whether a path fits a pattern with `*`, `?` and `**`; without a `/` its name has to fit."""
+def path_filter(pattern: str) -> Callable[[Iterable[str]], list[str]]:
+    """The paths that fit a pattern with `*`, `?` and `**`; without a `/` their names have to fit.
+
+    Raises:
+        UsageError: for a pattern that is too long, and where it takes too long.
+
+    """
     if not pattern:
-        return lambda _: True
+        return list
+    if len(pattern) > MAX_LINE:
+        raise UsageError(f"`pattern` has more than {MAX_LINE:,} characters")
     expression = "".join(_translated(pattern))
-    return _compiled(f"^{expression}$" if "/" in pattern else f"(^|/){expression}$")
+    whole = f"^{expression}$" if "/" in pattern else f"(^|/){expression}$"
+    search = Search(whole, what=f"`pattern` {pattern!r}")
+    return lambda paths: [path for path in paths if search.finds(path.rstrip("/"))]
 
 
 def _translated(pattern: str) -> Iterator[str]:
-    for part in re.findall(r"\*\*/|\*\*|\*|\?|[^*?]+", pattern):
+    for part in re.findall(r"(?:\*\*/)+|\*+|\?|[^*?]+", pattern):
         match part:
-            case "**/":
-                yield "(.*/)?"
-            case "**":
-                yield ".*"
             case "*":
                 yield "[^/]*"
             case "?":
                 yield "[^/]"
+            case _ if part.endswith("*/"):
+                yield "(.*/)?"
+            case _ if part.startswith("**"):
+                yield ".*"
             case _:
                 yield re.escape(part)
-
-
-def _compiled(expression: str) -> Callable[[str], bool]:
-    schema = core_schema.str_schema(pattern=expression, regex_engine="rust-regex")
-    try:
-        return SchemaValidator(schema).isinstance_python
-    except SchemaError as error:
-        why = str(error).strip().splitlines()[-1].strip()
-        raise UsageError(
-            f"{expression!r} is no pattern that can be used: {why} (there are no look-arounds "
-            "and no back-references)"
-        ) from None

@@ -12,7 +12,7 @@ from understudy.middleware.workspace.access import Access, FileLimits, is_folder
 from understudy.middleware.workspace.files import InCall, as_bytes, text_of_file
 from understudy.middleware.workspace.mounts import Mount, mount_of
 from understudy.middleware.workspace.paths import checked_folder, checked_path, is_inside
-from understudy.middleware.workspace.search import MAX_LINE, matcher, path_matcher
+from understudy.middleware.workspace.search import MAX_LINE, Search, line_search, path_filter
 from understudy.run.run import Run, inside_run
 from understudy.tools import Tool, ToolContext, ToolFailed
 
@@ -191,11 +191,12 @@ def make_tools(
 
 
 async def _list(to: _Call, folder: str, pattern: str) -> str:
-    top, fits = checked_folder(folder), path_matcher(pattern)
+    top, fitting = checked_folder(folder), path_filter(pattern)
     entries = await to.entries()
     if top in entries or not is_folder(entries, top):
         raise UsageError(f"{top!r} is a file: read it") if top in entries else missing(entries, top)
-    paths = [path for path in sorted(entries) if is_inside(path, top) and fits(path.rstrip("/"))]
+    inside = [path for path in sorted(entries) if is_inside(path, top)]
+    paths = await to.run.threads.run(fitting, inside)
     if not paths:
         return "There are no files." if not pattern else f"No path fits {pattern!r}."
     shown = [
@@ -241,16 +242,16 @@ def _cut(line: str) -> str:
 async def _search(
     to: _Call, text: str, folder: str, pattern: str, regex: bool, ignore_case: bool
 ) -> str:
-    top, fits = checked_folder(folder), path_matcher(pattern)
-    has = matcher(text, is_regex=regex, ignore_case=ignore_case)
+    top, fitting = checked_folder(folder), path_filter(pattern)
+    search = line_search(text, is_regex=regex, ignore_case=ignore_case)
     entries = await to.entries()
     if top and top not in entries and not is_folder(entries, top):
         raise missing(entries, top)
     found: list[str] = []
     left, searched = MAX_SEARCHED, 0
-    for path in sorted(entries):
-        if path.endswith("/") or not (path == top or is_inside(path, top)) or not fits(path):
-            continue
+    files = [path for path in sorted(entries) if path[-1:] != "/"]
+    inside = [path for path in files if path == top or is_inside(path, top)]
+    for path in await to.run.threads.run(fitting, inside):
         left -= entries[path]
         if left < 0:
             found.append(f"... stopped before {path!r}: give a folder or a pattern")
@@ -260,7 +261,7 @@ async def _search(
         except UsageError:
             continue  # no text, or gone
         searched += 1
-        matches = await to.run.threads.run(_matches, lines, has, MAX_FOUND + 1 - len(found))
+        matches = await to.run.threads.run(_matches, lines, search, MAX_FOUND + 1 - len(found))
         found += [f"{path}:{number}: {line}" for number, line in matches]
         if len(found) > MAX_FOUND:
             found[MAX_FOUND:] = ["... and more: search for something longer, or in a folder"]
@@ -268,10 +269,10 @@ async def _search(
     return "\n".join(found) or f"{text!r} is in none of {searched} text files."
 
 
-def _matches(lines: Sequence[str], has: Callable[[str], bool], most: int) -> list[tuple[int, str]]:
+def _matches(lines: Sequence[str], search: Search, most: int) -> list[tuple[int, str]]:
     found: list[tuple[int, str]] = []
     for number, line in enumerate(lines, 1):
-        if has(line[: MAX_LINE * 10]):
+        if search.finds(line):
             found.append((number, _cut(line.strip())))
             if len(found) >= most:
                 break

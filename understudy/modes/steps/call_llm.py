@@ -22,7 +22,7 @@ from pydantic_ai.messages import (
 from pydantic_ai.settings import ToolChoice
 
 from understudy.errors import ModelFailed, UsageError
-from understudy.models.reply_text import with_valid_text
+from understudy.models.reply_text import as_storable
 from understudy.modes.steps.check_stop import NO_ANSWER, stop_before
 from understudy.modes.steps.model_call.ask_model import Answer, PutOff, ask_model, check_changed
 from understudy.modes.steps.model_call.deltas import DeltaEmitter
@@ -219,7 +219,7 @@ async def _after_model(run: Run, response: ModelResponse) -> ModelResponse:
         replaced = await hook(run.threads, run, response)
         _check_returned(hook, replaced, ModelResponse)
         if replaced is not None:
-            response = with_valid_text(replaced)
+            response = as_storable(replaced)
     return response
 
 

@@ -209,5 +209,4 @@ def _arguments(run: Run, call: Call) -> dict[str, Any]:
     ready = prepare(run, call)
     if isinstance(ready, ReadyCall):
         return ready.tool.canonical(ready.checked)
-    raw = call.part.args
-    return dict(raw) if isinstance(raw, dict) else {"raw": raw}
+    return call.part.args_as_dict()

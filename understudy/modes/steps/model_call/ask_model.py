@@ -16,12 +16,13 @@ from pydantic_ai.messages import ModelMessage, ModelRequestAttempt, ModelRespons
 from pydantic_ai.models import Model, ModelRequestParameters, StreamedResponse
 from pydantic_ai.usage import RunUsage
 
-from understudy._base.error_texts import error_text, message_of
+from understudy._base.error_texts import error_text
 from understudy._base.event_loops import is_cancelled
-from understudy._base.json_values import check_text, shown
+from understudy._base.json_values import check_sendable, shown
 from understudy.errors import ModelFailed, ModelRefused, StreamBroken, UsageError
 from understudy.events import ReplyStarted
 from understudy.interrupts import Defer
+from understudy.models.not_found import told_of
 from understudy.models.preparation import needs_preparation, prepared
 from understudy.models.prices import priced, unasked
 from understudy.models.reply_checks import (
@@ -31,7 +32,7 @@ from understudy.models.reply_checks import (
     check_finished,
     fault_of,
 )
-from understudy.models.reply_text import with_valid_text
+from understudy.models.reply_text import as_storable
 from understudy.modes.steps.hooks_around import HooksAround
 from understudy.modes.steps.model_call.deltas import DeltaEmitter
 from understudy.run.definition import AgentDefinition
@@ -181,7 +182,7 @@ class ModelCall(HooksAround[ModelInput, ModelResponse]):
         if model is self._last_failed:
             self._failures = self._failures[:-1]  # one for each model: the last
         self._last_failed = model
-        self._failures += ({**named, "message": message_of(error)},)
+        self._failures += ({**named, "message": told_of(model, error)},)
         # Middleware must not take it for a cancellation of the run.
         raised = error if isinstance(error, Exception) else CancelledByModel(error_text(error))
         self._raised += (raised,)
@@ -206,7 +207,7 @@ class ModelCall(HooksAround[ModelInput, ModelResponse]):
                 with instrument.model_call(self._run, model) as watched:
                     answer = await self._requested(watched, messages, request, parameters)
                 answer.model = model
-        answer.response = with_valid_text(answer.response)
+        answer.response = as_storable(answer.response)
         prices = self._run.prices
         if prices is not None or answer.response.usage.cost is not None:
             answer.response = priced(answer.response, prices, model.model_name)
@@ -298,7 +299,7 @@ class ModelCall(HooksAround[ModelInput, ModelResponse]):
             model = self._run.models[0]
             if self._answers:
                 model, rejected = rejected[-1].model, rejected[:-1]
-            response = with_valid_text(response)
+            response = as_storable(response)
             if not self._answers and self._run.prices is not None:
                 response = unasked(response, self._run.prices)
             chosen = Answer(response, model)
@@ -428,6 +429,6 @@ def check_changed(hook: Hook, before: ModelInput, after: ModelInput) -> None:
             raise UsageError(f"the `model` of a request must be a Pydantic AI Model, got {model!r}")
         for what, value in added:
             if value:
-                check_text(value, what=f"the text of the {what} that it returned")
+                check_sendable(value, what=f"what it returned as {what}")
     except UsageError as error:
         raise HookFailed(hook.failure(error)) from error

@@ -11,7 +11,7 @@ from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse
 from pydantic_ai.models import Model, ModelRequestParameters
 from pydantic_ai.settings import ModelSettings
 
-from understudy._base.json_values import check_text, checked_text, shown
+from understudy._base.json_values import check_sendable, checked_text, shown
 from understudy.errors import ModelFailed, RecordRefused, UsageError
 from understudy.models import resolve_model
 from understudy.models.messages import normalised, user_message
@@ -116,7 +116,7 @@ def _request(run: Run, key: str, given: object, *, what: str) -> ModelInput:
         raise UsageError(f"{what}: the last of `messages` must be a ModelRequest, which asks")
     told = [each.instructions for each in conversation if isinstance(each, ModelRequest)]
     instructions = next((text for text in reversed(told) if text), "")
-    check_text(instructions, what=f"{what}: the text of the instructions")
+    check_sendable(instructions, what=f"{what}: a text of the instructions")
     return ModelInput(normalised(conversation), instructions, (), None, ask_key=key)
 
 

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import inspect
-from collections.abc import Awaitable, Iterator
+from collections.abc import Awaitable
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -28,16 +27,15 @@ from understudy.modes.steps.tool_call.ends import (
     was_cancelled_inside,
 )
 from understudy.modes.steps.tool_call.results import (
-    LIMIT_PASSED,
     LIMIT_REASON,
     limit_text,
     result_of,
 )
 from understudy.modes.steps.tool_call.retry import with_retries
+from understudy.modes.steps.tool_call.time_limit import TimeLimit
 from understudy.run.run import Run
 from understudy.run.tool_call import make_context
-from understudy.state.records import Once, Settled, Started
-from understudy.state.run_state import Call
+from understudy.state.records import Settled, Started
 from understudy.state.waits import open_calls
 
 LATE_RESULT = "late result"
@@ -105,8 +103,9 @@ async def _body(run: Run, ready: ReadyCall) -> Any:
     if call.requests and not answers_match(run, call, tool, canonical(ready)):
         raise NeedsDecision(ready)
     positional, keywords = tool.bind(ready.checked)
+    limit = None if tool.timeout is None else TimeLimit(run, call, tool.timeout)
     if tool.takes_context:
-        positional.insert(0, make_context(run, call))
+        positional.insert(0, make_context(run, call, limit=limit))
     # Race: the lease may have ended since the call was started, and another host may own the agent
     # and run this call. The store refuses the result then, but cannot undo the effect
     # (test_a_build_with_one_rule_left_out_is_found_out). Between this line and the effect there is
@@ -120,16 +119,15 @@ async def _body(run: Run, ready: ReadyCall) -> Any:
         await run.ledger.wait_for_owner()
     entered: list[bool] = []
     try:
-        if tool.timeout is None:
+        if limit is None:
             if tool.is_async:
                 function = tool.function if tool.check is None else noted_while_it_runs(run, ready)
                 return await function(*positional, **keywords)
             return await _call_function(run, ready, positional, keywords, entered)
-        with _given_up_after_limit(run, call, tool.timeout):
-            async with asyncio.timeout(tool.timeout) as scope:
-                return await _call_function(run, ready, positional, keywords, entered)
+        async with limit:
+            return await _call_function(run, ready, positional, keywords, entered)
     except (Exception, BaseExceptionGroup) as error:
-        if tool.timeout is not None and scope.expired():
+        if tool.timeout is not None and limit is not None and limit.has_passed:
             if not entered:
                 raise NotEntered from error
             if call.effect == "read_only":
@@ -143,37 +141,6 @@ async def _body(run: Run, ready: ReadyCall) -> Any:
         if signal is None:
             raise
         raise signal from error
-
-
-@contextlib.contextmanager
-def _given_up_after_limit(run: Run, call: Call, limit: float) -> Iterator[None]:
-    """Give the attempt up, in a runtime, where the call continues after its limit.
-
-    The next one finds that the limit passed: an idempotent call is not called once more.
-    """
-    abandon_later = run.environment.abandon_later
-    if abandon_later is None:
-        yield
-        return
-    ending: asyncio.Task[None] | None = None
-    ledger = run.root.ledger
-
-    def limit_passed() -> None:
-        nonlocal ending
-        ledger.on_fence += (record,)
-        ending = abandon_later()
-
-    def record() -> None:
-        run.ledger.record(Once(key=LIMIT_PASSED + call.key, value=limit))
-
-    timer = asyncio.get_running_loop().call_later(limit, limit_passed)
-    try:
-        yield
-    finally:
-        timer.cancel()
-        if ending is not None:
-            ending.cancel()
-            ledger.on_fence = tuple(each for each in ledger.on_fence if each is not record)
 
 
 async def _call_function(

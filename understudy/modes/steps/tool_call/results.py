@@ -86,7 +86,10 @@ def not_kept_result(run: Run, call: Call, why: str) -> Result:
 
 
 def denied_result(run: Run, call: Call, request: Request, decision: Decision) -> Result:
-    """A rejection by a person, or by expiry."""
+    """A rejection by a person, or by expiry; an error where a call made elsewhere failed."""
+    if decision.failed:
+        text = decision.message or f"{call.part.tool_name!r} failed where it is executed."
+        return failed_result(run, call, text)
     if decision.expired:
         reason = "nobody answered in time whether this call may run."
     elif request.kind == "doubt":
