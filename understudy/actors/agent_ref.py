@@ -53,7 +53,7 @@ from understudy.display import DisplayUpdate
 from understudy.errors import ForkedRuntime, UsageError, WouldDeadlock
 from understudy.history import HistoryPage, check_page
 from understudy.interrupts import Decision, DecisionRecord, checked_expect
-from understudy.loop_actors.future import Future, refuse_on_its_loop
+from understudy.loop_actors.future import Future, refuse_closed, refuse_on_its_loop
 from understudy.loop_actors.monitor import Lifetime
 from understudy.models.messages import UserInput, user_message
 from understudy.outcomes import OutcomeOf
@@ -748,6 +748,7 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
         self._refuse_in_fork()
         if not self.is_alive():
             raise pykka.ActorDeadError(f"{self!r}: its runtime has stopped")
+        refuse_closed(self._slot.services.loop)
 
     def _refuse_in_fork(self) -> None:
         if self._slot.services.forks != forks.count:

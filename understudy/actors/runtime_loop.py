@@ -11,7 +11,7 @@ from understudy._base import forks
 from understudy.actors.agent.slot import running_agents
 from understudy.actors.agent_host import AgentHost
 from understudy.errors import ForkedRuntime, UsageError, WouldDeadlock
-from understudy.loop_actors.future import refuse_on_its_loop
+from understudy.loop_actors.future import refuse_closed, refuse_on_its_loop
 from understudy.loop_actors.loop_thread import LoopThread
 
 logger: logging.Logger = logging.getLogger(__name__)
@@ -116,7 +116,17 @@ class RuntimeLoop:
         await self._open()
 
     async def leave(self) -> None:
-        """Close it there."""
+        """Close it there.
+
+        Raises:
+            UsageError: on another loop; it stays open.
+
+        """
+        if self._loop is not None and self._loop is not asyncio.get_running_loop():
+            raise UsageError(
+                "this runtime was entered on another event loop: leave its `async with` on that "
+                "loop (with pytest-asyncio, give the fixture and the tests the same `loop_scope`)"
+            )
         await self._close(self._stop_timeout)
 
     # ----------------------------------------------------------------------- of both
@@ -143,6 +153,7 @@ class RuntimeLoop:
 
         Raises:
             ForkedRuntime: in a child process.
+            LoopNotRunning: if the loop is closed.
             UsageError: if it is not open yet, or closed.
 
         """
@@ -151,6 +162,7 @@ class RuntimeLoop:
             raise UsageError("this runtime has stopped: create another one")
         if self._loop is None:
             raise UsageError("this runtime is not started: use it in `with` or `async with`")
+        refuse_closed(self._loop)
         return self._loop
 
     def refuse_in_fork(self) -> None:

@@ -18,6 +18,7 @@
     │   ├── Expired               the wait is over: its answer comes too late
     │   ├── SchemaVersionError    the stored data has a format that this version does not read
     │   ├── ForkedRuntime         the runtime belongs to the parent process of a fork
+    │   ├── LoopNotRunning        the event loop that has to answer does not run
     │   └── WouldDeadlock         waiting here would block the event loop that has to answer
     ├── RunError                  why a run ended as `Failed`; a run never raises it
     │   ├── ModelFailed           the model and all of its fallbacks
@@ -104,6 +105,7 @@ from understudy.errors.usage import (
     DecisionError,
     Expired,
     ForkedRuntime,
+    LoopNotRunning,
     MissingValue,
     NoProgress,
     NotInterrupted,
@@ -133,6 +135,7 @@ __all__ = [
     "Fenced",
     "ForkedRuntime",
     "JournalFailed",
+    "LoopNotRunning",
     "MiddlewareError",
     "MissingValue",
     "ModelFailed",

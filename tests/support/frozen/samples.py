@@ -1144,6 +1144,7 @@ def sample_errors() -> list[UnderstudyError]:
             differences=["the column 'agents.due' is missing"],
         ),
         e.ForkedRuntime(),
+        e.LoopNotRunning(is_closed=True),
         e.WouldDeadlock(what="stop", remedy="call it from a thread"),
         e.RunError("not known here"),
         e.ModelFailed(failures=[{"model": "fake", "type": "ValueError", "message": "no"}]),
