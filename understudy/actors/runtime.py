@@ -57,8 +57,9 @@ from understudy.models.prices import Prices, Pricing
 from understudy.outcomes import Outcome
 from understudy.run.waits.answers import Answer, rejected, resolved
 from understudy.state.plans import Missed, Overlap, Schedule
-from understudy.tools.effect_defaults import EffectDefaults, Undeclared
 from understudy.tools.effects import Errors
+from understudy.tools.tool_defaults import ToolDefaults, Undeclared
+from understudy.tools.tool_errors import ToolErrors
 
 IDLE_TIMEOUT = 300.0
 SWEEP_SECONDS = 30.0
@@ -130,6 +131,8 @@ class Runtime(StoreViews):
         undeclared: what holds for tools that do not say what it does to call them again, of agents
             that do not say it either: `"effects"`, or `"read_only"`. See `Agent`.
         unknown_after: errors after which nobody knows what a call did, of all agents. See `Agent`.
+        tool_errors: what happens with errors that tools raise by accident: `"log"`, `"traceback"`
+            or `"raise"`, see `Agent`. An agent's own is nearer; but `"raise"` is of all agents.
         doubt_ends: seconds after which a doubt ends of which only the model was told: it holds no
             other call then, and `doubts()` lists it no longer. None = only once it is settled. Of
             runs that begin with this runtime.
@@ -173,6 +176,7 @@ class Runtime(StoreViews):
         pricing: Pricing | None = None,
         undeclared: Undeclared | None = None,
         unknown_after: Errors = (),
+        tool_errors: ToolErrors | None = None,
         doubt_ends: float | None = DOUBT_ENDS,
         clock: Clock | None = None,
         new_id: NewId | None = None,
@@ -201,6 +205,7 @@ class Runtime(StoreViews):
         pricing: Pricing | None = None,
         undeclared: Undeclared | None = None,
         unknown_after: Errors = (),
+        tool_errors: ToolErrors | None = None,
         doubt_ends: float | None = DOUBT_ENDS,
         clock: Clock | None = None,
         new_id: NewId | None = None,
@@ -228,6 +233,7 @@ class Runtime(StoreViews):
         pricing: Pricing | None = None,
         undeclared: Undeclared | None = None,
         unknown_after: Errors = (),
+        tool_errors: ToolErrors | None = None,
         doubt_ends: float | None = DOUBT_ENDS,
         clock: Clock | None = None,
         new_id: NewId | None = None,
@@ -250,10 +256,10 @@ class Runtime(StoreViews):
         telemetry = checked_runtime_telemetry(telemetry)
         self.prices: Prices | None = Prices.given(pricing, what="`pricing`")
         """By which replies are priced when they come."""
-        self.effect_defaults: EffectDefaults = EffectDefaults.given(
-            undeclared, unknown_after, what="Runtime"
+        self.tool_defaults: ToolDefaults = ToolDefaults.given(
+            undeclared, unknown_after, tool_errors, what="Runtime"
         )
-        """The effects of tools that neither they nor their agents declare."""
+        """What holds for tools where neither they nor their agents say something else."""
         opened = open_store(store, durability=durability, lease=lease, host=host)
         self._store_name = store if isinstance(store, str) else None
         self._threads = WorkerThreads(max_threads)
@@ -270,7 +276,7 @@ class Runtime(StoreViews):
             factory=factory,
             codecs=codecs_with(telemetry, context),
             prices=self.prices,
-            effect_defaults=self.effect_defaults,
+            tool_defaults=self.tool_defaults,
             doubt_ends=doubt_ends,
         )
         self._agent_host = AgentHost(

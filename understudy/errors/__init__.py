@@ -26,6 +26,7 @@
     │   ├── StreamBroken          the model, in the middle of a reply
     │   ├── ReplyCut              the length limit of the model's replies
     │   ├── RunLimitExceeded      the run's own limit
+    │   ├── ToolRaised            a tool, where tests want that to end the run
     │   ├── UntilToolNotCalled    the model, which stopped without calling the until tool
     │   ├── MiddlewareError       a middleware's hook
     │   │   └── CostUnknown       a limit needs to know what a reply costs, and nobody does
@@ -84,6 +85,7 @@ from understudy.errors.runs import (
     RunLimitExceeded,
     StepFailed,
     StreamBroken,
+    ToolRaised,
     UntilToolNotCalled,
 )
 from understudy.errors.stored import error_from_dict
@@ -165,6 +167,7 @@ __all__ = [
     "StoreInUse",
     "StoreUnavailable",
     "StreamBroken",
+    "ToolRaised",
     "UnderstudyError",
     "UnfitHost",
     "UnknownAgent",

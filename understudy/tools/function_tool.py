@@ -49,13 +49,13 @@ from understudy.errors import UsageError
 from understudy.state.records import Effect
 from understudy.tools.checks import Check, checked_check
 from understudy.tools.context import ToolContext
-from understudy.tools.effect_defaults import Undeclared, checked_undeclared
 from understudy.tools.effects import CheckedErrors, Errors, check_tables, checked_errors
 from understudy.tools.gate_rule import GateRule, Rule, checked_rule
 from understudy.tools.key_rule import Key, KeyRule, OnRepeat, checked_key
 from understudy.tools.result import InvalidArguments, ToolResult
 from understudy.tools.schema import is_async
 from understudy.tools.signature_arguments import SignatureArguments
+from understudy.tools.tool_defaults import Undeclared, checked_undeclared
 
 
 class Arguments(Protocol):
