@@ -42,6 +42,7 @@
     │   └── WaitRejected          the answer is that there will be none
     ├── NotExtracted              `extract` ended without a value
     ├── AgentNotMade              the factory of the runtime raised
+    ├── OutOfDescriptors          nothing more can be opened in this process
     ├── CallLost                  the host of a cluster that was called has ended
     └── JournalFailed             the journal: a run does not continue without its records
         └── StoreError            the store under it, or another user of the store
@@ -65,6 +66,7 @@ from understudy.errors.calls import (
     AgentNotMade,
     CallLost,
     NotExtracted,
+    OutOfDescriptors,
     WaitEnded,
     WaitExpired,
     WaitRejected,
@@ -149,6 +151,7 @@ __all__ = [
     "OtherAgent",
     "OtherRun",
     "OtherWorkflow",
+    "OutOfDescriptors",
     "OwnedElsewhere",
     "Quarantined",
     "RecordRefused",

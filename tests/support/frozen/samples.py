@@ -1147,6 +1147,7 @@ def sample_errors() -> list[UnderstudyError]:
         e.LoopNotRunning(is_closed=True),
         e.WouldDeadlock(what="stop", remedy="call it from a thread"),
         e.ToolRaised(tool="pay", call_key="run1/c1", cause="KeyError: 'amount'"),
+        e.OutOfDescriptors(what="an event loop"),
         e.RunError("not known here"),
         e.ModelFailed(failures=[{"model": "fake", "type": "ValueError", "message": "no"}]),
         e.ModelRefused(failures=[{"model": "fake", "type": "RefusedReply", "message": "no"}]),
