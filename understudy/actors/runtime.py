@@ -19,7 +19,7 @@ from understudy._base.json_values import (
     shown,
 )
 from understudy._base.points_in_time import checked_clock
-from understudy._base.request_timing import checked_delay
+from understudy._base.request_timing import Seconds, checked_delay
 from understudy._base.type_variables import DepsT, OutputT
 from understudy._base.worker_threads import WorkerThreads
 from understudy.actors.agent.abandoned_tasks import AbandonedTasks
@@ -133,9 +133,9 @@ class Runtime(StoreViews):
         unknown_after: errors after which nobody knows what a call did, of all agents. See `Agent`.
         tool_errors: what happens with errors that tools raise by accident: `"log"`, `"traceback"`
             or `"raise"`, see `Agent`. An agent's own is nearer; but `"raise"` is of all agents.
-        doubt_ends: seconds after which a doubt ends of which only the model was told: it holds no
-            other call then, and `doubts()` lists it no longer. None = only once it is settled. Of
-            runs that begin with this runtime.
+        doubt_ends: seconds or a timedelta after which a doubt ends of which only the model was
+            told: it holds no other call then, and `doubts()` lists it no longer. None = only once
+            it is settled. Of runs that begin with this runtime.
         pricing: by which each reply is priced when it comes, so that what it cost is kept with it:
             True for the prices of `genai-prices`; or your own, which are asked before those: a
             `Price` by the name of its model, a function of a reply, or `Prices(...)`. None: only
@@ -177,7 +177,7 @@ class Runtime(StoreViews):
         undeclared: Undeclared | None = None,
         unknown_after: Errors = (),
         tool_errors: ToolErrors | None = None,
-        doubt_ends: float | None = DOUBT_ENDS,
+        doubt_ends: Seconds | None = DOUBT_ENDS,
         clock: Clock | None = None,
         new_id: NewId | None = None,
     ) -> None: ...
@@ -206,7 +206,7 @@ class Runtime(StoreViews):
         undeclared: Undeclared | None = None,
         unknown_after: Errors = (),
         tool_errors: ToolErrors | None = None,
-        doubt_ends: float | None = DOUBT_ENDS,
+        doubt_ends: Seconds | None = DOUBT_ENDS,
         clock: Clock | None = None,
         new_id: NewId | None = None,
     ) -> None: ...
@@ -234,7 +234,7 @@ class Runtime(StoreViews):
         undeclared: Undeclared | None = None,
         unknown_after: Errors = (),
         tool_errors: ToolErrors | None = None,
-        doubt_ends: float | None = DOUBT_ENDS,
+        doubt_ends: Seconds | None = DOUBT_ENDS,
         clock: Clock | None = None,
         new_id: NewId | None = None,
     ) -> None:
@@ -252,7 +252,7 @@ class Runtime(StoreViews):
             )
         checked_flag(any_host, what="`any_host`")
         if doubt_ends is not None:
-            checked_delay(doubt_ends, what="`doubt_ends`")
+            doubt_ends = checked_delay(doubt_ends, what="`doubt_ends`").total_seconds()
         telemetry = checked_runtime_telemetry(telemetry)
         self.prices: Prices | None = Prices.given(pricing, what="`pricing`")
         """By which replies are priced when they come."""
