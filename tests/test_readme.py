@@ -13,12 +13,7 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[1]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
-BLOCK = re.compile(
-    r"^```python\n(?P<code>.*?)^```\n(?:\n```text\n(?P<prints>.*?)^```\n)?",
-    re.DOTALL | re.MULTILINE,
-)
+from tests.support.docs import BLOCK, PAGES, ROOT
 
 
 @pytest.fixture

@@ -20,9 +20,11 @@ from understudy._base.json_schema import fault_text, faults_of, json_schema_of
 from understudy._base.json_values import checked_json, checked_text, digest, shown, storable_text
 from understudy._base.points_in_time import checked_time
 from understudy._base.request_timing import (
+    EscalateAfter,
     Escalation,
     OnExpiry,
     RequestTiming,
+    Seconds,
     checked_delay,
     request_timing,
 )
@@ -330,9 +332,10 @@ class Interrupt(Exception):
         key: of a middleware's question, by which its answer is read; one question of the run has
             it. A tool's question has none.
         allowed: the decisions that a person may take; `edit` is not possible.
-        remind_after: seconds after which the person is reminded; one number or several.
+        remind_after: seconds after which the person is reminded, or timedeltas; one or several.
         escalate_after: who else is told, by the seconds after which.
-        expires_after: seconds after which an unanswered question expires; None = never.
+        expires_after: seconds, or a timedelta, after which an unanswered question expires; None =
+            never.
         on_expiry: what it counts as then: `"reject"`, or `"stop"`, which stops the whole run.
 
     Raises:
@@ -348,9 +351,9 @@ class Interrupt(Exception):
         schema: object = None,
         key: str | None = None,
         allowed: Sequence[DecisionType] = ("respond", "reject"),
-        remind_after: float | Sequence[float] = (),
-        escalate_after: Mapping[float, str] | None = None,
-        expires_after: float | None = None,
+        remind_after: Seconds | Sequence[Seconds] = (),
+        escalate_after: EscalateAfter | None = None,
+        expires_after: Seconds | None = None,
         on_expiry: OnExpiry = "reject",
     ) -> None:
         super().__init__(payload)
@@ -390,7 +393,7 @@ class Defer(Exception):
     `run.ask_model` cannot be put off.
 
     Args:
-        until: seconds from now, or a point in time with a time zone.
+        until: seconds or a timedelta from now, or a point in time with a time zone.
         key: its name in lists of waits; by default the middleware's name with a number.
         reason: why, for people.
 
@@ -400,7 +403,7 @@ class Defer(Exception):
     """
 
     def __init__(
-        self, until: float | datetime, *, key: str | None = None, reason: str | None = None
+        self, until: Seconds | datetime, *, key: str | None = None, reason: str | None = None
     ) -> None:
         super().__init__(until)
         self._until: timedelta | datetime = (

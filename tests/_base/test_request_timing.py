@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.support.agents import FakeClock, by_turn, completed, interrupted, reloaded
-from understudy import Agent, Interrupt, Stopped, StopReason, UsageError, call, tool
+from understudy import Agent, Defer, Interrupt, Runtime, Stopped, StopReason, UsageError, call, tool
 from understudy.middleware import HumanInTheLoop
 
 NO_TIMES = [0, -1, True, "5", float("nan"), float("inf"), 10**400, 1e300, 4e9]
@@ -104,3 +104,33 @@ def test_a_rejection_by_expiry_leaves_the_other_requests_pending() -> None:
     clock.advance(40)
     end = completed(agent.resume_sync(reloaded(again.state), clock=clock))
     assert [line.decision.expired for line in end.state.decisions] == [True, True]
+
+
+def test_a_timedelta_is_as_good_as_seconds() -> None:
+    minute = timedelta(minutes=1)
+    times = {
+        "remind_after": minute,
+        "escalate_after": {2 * minute: "boss"},
+        "expires_after": 3 * minute,
+    }
+    seconds = {"remind_after": [60], "escalate_after": {120: "boss"}, "expires_after": 180}
+
+    def asked(options: dict[str, Any]) -> tuple[object, ...]:
+        (request,) = interrupted(
+            agent_with(**options).execute_sync("go", clock=FakeClock())
+        ).requests[:1]
+        return request.remind_at, request.escalations, request.expires_at
+
+    assert asked(times) == asked(seconds)
+
+
+def test_a_timedelta_that_is_not_possible_is_refused() -> None:
+    for wrong in (timedelta(0), timedelta(days=-1), timedelta(days=365 * 101)):
+        with pytest.raises(
+            UsageError, match="`expires_after` must be seconds above 0, or a timedelta"
+        ):
+            Interrupt("Which?", expires_after=wrong)
+    with pytest.raises(UsageError, match="Defer"):
+        Defer(timedelta(seconds=-1))
+    with pytest.raises(UsageError, match="`doubt_ends` must be seconds from 0 on, or a timedelta"):
+        Runtime(doubt_ends=timedelta(seconds=-1))

@@ -206,7 +206,7 @@ def test_subscribers_that_join_at_any_moment_miss_nothing() -> None:
 
 
 def test_for_iterates_in_a_thread_and_ends_when_the_runtime_stops() -> None:
-    """A6, DESIGN §3."""
+    """A6."""
     events: list[AgentEvent] = []
     with Runtime([Agent("a", ScriptedModel(lambda _: "done"))]) as runtime:
         ref = runtime.spawn("a")

@@ -181,7 +181,7 @@ def _replies(held: Held) -> Any:
 
 
 async def test_a_second_runtime_on_one_sqlite_file_is_told_who_has_it(sqlite: SqlitePlace) -> None:
-    """DESIGN §6: and it is free when that one has stopped, or could not begin."""
+    """And it is free when that one has stopped, or could not begin."""
     async with opened(sqlite.store(), desk("one")):
         with pytest.raises(StoreInUse, match="here"):
             async with opened(sqlite.store()):

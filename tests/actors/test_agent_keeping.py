@@ -132,7 +132,7 @@ async def test_an_agent_does_not_lie_down_before_its_middleware_has_heard(
 async def test_middleware_is_told_each_time_that_the_agent_wakes(
     place: Place, ran: list[str]
 ) -> None:
-    """DESIGN §4: `on_start`, with the agent's ref."""
+    """`on_start`, with the agent's ref."""
     first, second = Notes(), Notes()
 
     async with opened(place.store(), desk(ran, middleware=[first])) as runtime:
@@ -148,7 +148,7 @@ async def test_middleware_is_told_each_time_that_the_agent_wakes(
 
 
 async def test_an_on_start_that_raises_is_told_and_tried_again(ran: list[str]) -> None:
-    """DESIGN §4: as any hook, it is named."""
+    """As any hook, it is named."""
 
     class Fails(Middleware):
         ill = True
@@ -475,7 +475,7 @@ async def test_a_doubt_that_a_person_was_asked_about_is_still_one_where_it_is_im
 
 @pytest.mark.parametrize("id", ["a/b", "", "nul\0", "\ud800", "x" * 501, 17])
 async def test_an_id_that_no_store_can_keep_is_refused_at_once(id: Any, ran: list[str]) -> None:
-    """DESIGN §3: the error names it, before anything runs."""
+    """The error names it, before anything runs."""
     async with opened(MemoryStore(), desk(ran, "one")) as runtime:
         data: dict[str, Any] = {}
         for attempt in (
@@ -590,7 +590,7 @@ async def test_who_waits_goes_on_waiting_while_the_agent_lies_passive(
 
 @pytest.mark.slow
 async def test_a_thousand_agents_run_and_leave_nothing_in_memory(sqlite: SqlitePlace) -> None:
-    """DESIGN §5: passive ones cost nothing."""
+    """Passive ones cost nothing."""
     agent = Agent("desk", ScriptedModel(lambda _: "ok"))
     async with opened(sqlite.store(), agent, idle_timeout=0.001) as runtime:
         refs = [runtime.spawn("desk", f"a{number}") for number in range(1000)]

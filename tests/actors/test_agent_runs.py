@@ -732,7 +732,7 @@ async def test_an_agent_starts_ten_runs_in_a_row_by_itself_then_rests_and_says_s
         assert runs[11:] == ["from outside"] + ["once more"] * 10
 
 
-# ------------------------------------------------------------------ deadlocks (DESIGN §5)
+# ------------------------------------------------------------------ deadlocks
 
 
 @pytest.mark.parametrize("inline", [True, False], ids=["on the loop", "in a thread"])
@@ -756,7 +756,7 @@ async def test_a_run_asked_for_from_inside_the_same_agents_run_would_deadlock(in
 
 
 async def test_a_run_of_an_agent_that_waits_for_this_one_would_deadlock() -> None:
-    """DESIGN §5: ... for itself or an ancestor."""
+    """For itself or an ancestor."""
     errors: list[BaseException] = []
 
     def asks(other: str) -> Callable[..., Any]:

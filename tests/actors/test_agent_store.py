@@ -62,7 +62,7 @@ def told(state: AgentState) -> list[list[str]]:
 async def test_an_agent_goes_on_with_its_conversation_in_another_runtime(
     place: Place, ran: list[str]
 ) -> None:
-    """DESIGN §5: an id is enough to reach it."""
+    """An id is enough to reach it."""
     async with opened(place.store(), desk(ran, "one", "two")) as runtime:
         ref = runtime.spawn("desk", "t", values={"shop": "Kettles"})
         assert completed(await soon(ref.run("first"))).text == "one"
@@ -460,7 +460,7 @@ async def test_deps_for_that_raises_refuses_a_new_run_and_pauses_an_old_one(
 async def test_an_agent_whose_definition_is_not_known_here_stays_untouched(
     place: Place, ran: list[str]
 ) -> None:
-    """DESIGN §3: the error names it, and those that are known."""
+    """The error names it, and those that are known."""
     async with opened(place.store(), desk(ran, ONE)) as runtime:
         asked = interrupted(await soon(runtime.spawn("desk", "t").run("go")))
     async with opened(place.store(), Agent("other", by_turn()), Agent("x", by_turn())) as rt:

@@ -717,7 +717,7 @@ async def test_an_agent_too_large_for_a_snapshot_is_not_compacted_and_goes_on(
 async def test_a_store_serves_one_runtime_after_the_other(
     sqlite: SqlitePlace, ran: list[str]
 ) -> None:
-    """DESIGN §6: as a name does; and one that could not begin leaves nothing open."""
+    """As a name does; and one that could not begin leaves nothing open."""
     backend = FaultyBackend(sqlite.backend())
     store = DatabaseStore(backend, patience=0)
 

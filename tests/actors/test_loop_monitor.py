@@ -1,4 +1,4 @@
-"""A blocked event loop is noticed, and what blocks it is named (DESIGN §5)."""
+"""A blocked event loop is noticed, and what blocks it is named."""
 
 from __future__ import annotations
 

@@ -125,7 +125,6 @@ async def test_two_runtimes_know_nothing_of_each_other() -> None:
 
 
 async def test_get_on_the_runtimes_own_loop_raises_at_once() -> None:
-    """DESIGN §3."""
     async with Runtime([echo()]) as runtime:
         future = runtime.spawn("echo").run("go")
         with pytest.raises(WouldDeadlock, match="await"):
@@ -462,7 +461,7 @@ async def test_stop_inside_async_with_says_to_leave_the_block() -> None:
 
 @pytest.mark.parametrize("inline", [True, False], ids=["on the loop", "in a thread"])
 def test_a_tool_that_stops_its_own_runtime_is_told_and_blocks_nobody(inline: bool) -> None:
-    """DESIGN §5: a run that waits for itself raises WouldDeadlock."""
+    """A run that waits for itself raises WouldDeadlock."""
     errors: list[BaseException] = []
 
     @tool(inline=inline)
@@ -724,7 +723,7 @@ async def test_agents_pending_and_status_tell_of_all_agents() -> None:
 
 
 async def test_the_tree_shows_the_sub_agents_that_open_calls_run() -> None:
-    """S5, DESIGN §5."""
+    """S5."""
     held = Held("found it")
     kid = Agent("kid", ScriptedModel([held]), description="Looks things up.")
     model = ScriptedModel([call("task", {"task_name": "kid", "instructions": "look"}), "done"])
@@ -748,7 +747,7 @@ async def test_the_tree_shows_the_sub_agents_that_open_calls_run() -> None:
 
 
 def test_a_runtime_of_the_parent_process_refuses_everything_in_a_forked_child() -> None:
-    """DESIGN §5: the loop's thread is not there, so a wait would be for ever."""
+    """The loop's thread is not there, so a wait would be for ever."""
     with Runtime([Agent("a", ScriptedModel(lambda _: "ok"))]) as runtime:
         runtime.spawn("a").run("go").get(timeout=60)
         read, write = os.pipe()
@@ -771,6 +770,7 @@ def test_a_runtime_of_the_parent_process_refuses_everything_in_a_forked_child() 
 _FEW_FILES = """
 import faulthandler, gc, os, resource
 from understudy import Agent, Runtime, ScriptedModel
+from understudy.errors import OutOfDescriptors
 
 faulthandler.dump_traceback_later(20, exit=True)
 
@@ -792,7 +792,7 @@ for free in range(5):
         os.close(held.pop())
     try:
         ended = run()
-    except OSError as error:
+    except OutOfDescriptors as error:
         ended = type(error).__name__
     for file in held:
         os.close(file)
@@ -807,4 +807,4 @@ def test_a_runtime_raises_however_few_files_it_may_open() -> None:
         [sys.executable, "-c", _FEW_FILES], capture_output=True, text=True, timeout=60, check=False
     )
     assert ended.returncode == 0, ended.stderr
-    assert ended.stdout.split() == ["OSError"] * 3 + ["Completed"] * 2
+    assert ended.stdout.split() == ["OutOfDescriptors"] * 3 + ["Completed"] * 2

@@ -1,4 +1,4 @@
-"""A run that is cut off after any record, and goes on elsewhere, ends the same way (DESIGN §1)."""
+"""A run that is cut off after any record, and goes on elsewhere, ends the same way."""
 
 from __future__ import annotations
 

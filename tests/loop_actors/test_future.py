@@ -68,7 +68,7 @@ def test_get_waits_for_another_thread_to_set() -> None:
 
 def test_get_raises_timeout_and_works_later() -> None:
     future: Future[int] = Future()
-    again = "the work goes on: wait again"
+    again = "the work continues: wait again"
     for waits in (future, future.map(str)):
         with pytest.raises(pykka.Timeout, match=f"^no answer within 0 seconds; {again}$"):
             waits.get(timeout=0)

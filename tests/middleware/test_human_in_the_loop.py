@@ -34,7 +34,7 @@ from understudy import (
     respond,
     tool,
 )
-from understudy.middleware import HumanInTheLoop, Middleware
+from understudy.middleware import HumanInTheLoop, Middleware, SubAgent
 from understudy.middleware.base import Next
 from understudy.run.tool_call import ToolCall
 
@@ -285,6 +285,23 @@ def test_invalid_arguments_and_unknown_tools_bother_nobody(stage: Stage, shop: S
     end = completed(stage.resume(outcome, outcome.decide(approve())))
     assert [part.outcome for part in results(end.state)] == ["failed", "failed", "success"]
     assert shop.did == [("refund", ("1", 5.0))]
+
+
+def test_a_gate_on_a_misspelt_tool_of_an_agent_inside_names_the_tools_there() -> None:
+    @tool
+    def refund(x: int) -> int:
+        """Refund."""
+        return x
+
+    clerk = Agent("clerk", ScriptedModel(["Done."]), tools=[refund])
+    expected = r"did you mean 'refund'\?\); it has: 'task'; the agents inside it have: 'refund'"
+    with pytest.raises(UsageError, match=expected):
+        Agent(
+            "desk",
+            ScriptedModel(["Done."]),
+            middleware=[SubAgent([clerk])],
+            interrupt_on={"refnd": True},
+        )
 
 
 def test_a_gate_holds_in_every_turn(stage: Stage, shop: Shop) -> None:

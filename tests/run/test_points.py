@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import queue
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from datetime import datetime, timedelta
 from functools import partial
@@ -276,7 +276,7 @@ async def test_a_time_that_has_passed_is_over_at_once(clock: FakeClock) -> None:
 
 
 async def test_the_first_time_of_a_sleep_counts(clock: FakeClock) -> None:
-    spans = iter([HOUR, 9 * HOUR, 9 * HOUR])
+    spans: Iterator[float | timedelta] = iter([timedelta(hours=1), 9 * HOUR, timedelta(hours=9)])
 
     @tool
     async def nap(ctx: ToolContext) -> str:
@@ -581,9 +581,11 @@ async def failure(body: Callable[[ToolContext], Any], outcome: str = "failed") -
     return str(part.content)
 
 
-@pytest.mark.parametrize("seconds", [-1, float("nan"), float("inf"), 1e300, "1", None, True])
+@pytest.mark.parametrize(
+    "seconds", [-1, float("nan"), float("inf"), 1e300, "1", None, True, timedelta(-1)]
+)
 async def test_a_time_that_is_none_is_refused(seconds: Any) -> None:
-    expected = "must be seconds from 0 on, at most 100 years"
+    expected = "must be seconds from 0 on, or a timedelta, at most 100 years"
     assert expected in await failure(lambda ctx: ctx.sleep("a", seconds))
     if seconds is not None:
         assert expected in await failure(lambda ctx: ctx.wait_for("a", timeout=seconds))
@@ -591,6 +593,8 @@ async def test_a_time_that_is_none_is_refused(seconds: Any) -> None:
 
 async def test_a_timeout_of_zero_is_refused() -> None:
     assert "must be above 0" in await failure(lambda ctx: ctx.wait_for("a", timeout=0))
+    nothing = timedelta(0)
+    assert "must be above 0" in await failure(lambda ctx: ctx.wait_for("a", timeout=nothing))
 
 
 @pytest.mark.parametrize("at", [datetime(2030, 1, 1), "2030-01-01", 7, None])

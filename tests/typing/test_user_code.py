@@ -7,19 +7,17 @@ be. Types are compared by `assert_type`.
 from __future__ import annotations
 
 import json
-import os
 import re
-import subprocess
-import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.support.checkers import run
+
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
-ROOT = Path(__file__).parents[2]
 CASES = Path(__file__).parent / "cases"
 
 Errors = dict[str, dict[int, str]]
@@ -36,26 +34,6 @@ def marked() -> dict[str, set[int]]:
         }
         for file in sorted(CASES.glob("*.py"))
     }
-
-
-def run(*command: str) -> str:
-    # pyright takes the first Python in PATH for the one whose packages it reads.
-    environment = {
-        **os.environ,
-        "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]),
-        "PYTHONPATH": str(ROOT),
-        "PYRIGHT_PYTHON_IGNORE_WARNINGS": "1",
-    }
-    done = subprocess.run(
-        [sys.executable, "-m", *command],
-        cwd=ROOT,
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode in (0, 1), done.stdout + done.stderr
-    return done.stdout
 
 
 def mypy() -> Errors:

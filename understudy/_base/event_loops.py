@@ -5,13 +5,38 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import contextvars
+import errno
 from collections.abc import Callable
 from typing import TypeVarTuple
+
+from understudy.errors import OutOfDescriptors
 
 Ts = TypeVarTuple("Ts")
 
 _LOOK = 0.1
 """Seconds between two looks whether a loop that was given a call still runs."""
+
+
+def is_out_of_descriptors(error: BaseException) -> bool:
+    """Whether it says that no file descriptor is left, in this process or on its machine."""
+    return isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE)
+
+
+def open_runner() -> asyncio.Runner:
+    """An `asyncio.Runner` with an event loop. Whoever opens it closes it, by `with`.
+
+    Raises:
+        OutOfDescriptors: if no file descriptor is left for the loop, which needs three.
+
+    """
+    runner = asyncio.Runner()
+    try:
+        runner.get_loop()
+    except OSError as error:
+        if is_out_of_descriptors(error):
+            raise OutOfDescriptors(what="an event loop, which needs three") from error
+        raise
+    return runner
 
 
 def call_on(loop: asyncio.AbstractEventLoop, function: Callable[[*Ts], object], *args: *Ts) -> bool:

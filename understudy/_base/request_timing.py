@@ -6,11 +6,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import pairwise
-from typing import Any, Literal, cast
+from typing import Any, Literal, TypeAlias, cast
 
 from understudy._base.json_values import is_time_span, shown, storable_text
 from understudy.errors import UsageError
 
+Seconds: TypeAlias = float | timedelta
+"""A span of time: a number of seconds, or a `timedelta`."""
+EscalateAfter: TypeAlias = Mapping[int, str] | Mapping[float, str] | Mapping[timedelta, str]
+"""Who is told of a request that is not answered, by the span of time after which."""
 OnExpiry = Literal["reject", "stop"]
 """What an expired request counts as: a rejection of its call, or a stop of the whole run."""
 EXPIRY = "expiry"
@@ -70,9 +74,9 @@ def request_timing(
 
     Args:
         what: whose options they are, for the errors.
-        remind_after: seconds, or several in ascending order.
-        escalate_after: audiences by seconds, in ascending order.
-        expires_after: seconds; None = never.
+        remind_after: a span of time (see `Seconds`), or several in ascending order.
+        escalate_after: audiences by spans of time, in ascending order.
+        expires_after: a span of time; None = never.
         on_expiry: `"reject"` or `"stop"`.
 
     Raises:
@@ -124,21 +128,32 @@ def request_timing(
 
 
 def _seconds(what: str, option: str, given: object) -> float:
-    if not is_time_span(given) or given > MAX_SECONDS:
+    seconds = seconds_of(given)
+    if not is_time_span(seconds) or seconds > MAX_SECONDS:
         raise UsageError(
-            f"{what}: `{option}` must be seconds above 0, at most 100 years, got {shown(given)}"
+            f"{what}: `{option}` must be seconds above 0, or a timedelta, at most 100 years, got "
+            f"{shown(given)}"
         )
-    return given
+    return seconds
+
+
+def seconds_of(given: object) -> object:
+    """The seconds of a `timedelta`; anything else as it is."""
+    return given.total_seconds() if isinstance(given, timedelta) else given
 
 
 def checked_delay(given: object, *, what: str) -> timedelta:
-    """`given` as a span of time, if it is seconds from 0 to 100 years.
+    """`given` as a span of time, if it is seconds, or a `timedelta`, from 0 to 100 years.
 
     Raises:
         UsageError: if it is not.
 
     """
-    number = isinstance(given, (int, float)) and not isinstance(given, bool)
-    if not number or not 0 <= given <= MAX_SECONDS:  # type: ignore[operator]  # it is a number
-        raise UsageError(f"{what} must be seconds from 0 on, at most 100 years, got {shown(given)}")
-    return timedelta(seconds=given)  # type: ignore[arg-type]  # it is a number
+    seconds = seconds_of(given)
+    is_number = isinstance(seconds, (int, float)) and not isinstance(seconds, bool)
+    if not is_number or not 0 <= seconds <= MAX_SECONDS:  # type: ignore[operator]  # a number
+        raise UsageError(
+            f"{what} must be seconds from 0 on, or a timedelta, at most 100 years, got "
+            f"{shown(given)}"
+        )
+    return timedelta(seconds=seconds)  # type: ignore[arg-type]  # it is a number

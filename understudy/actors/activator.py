@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any
 
 import pykka
+from tenacity import RetryCallState
 
 from understudy._base.event_loops import call_on
 from understudy._base.log_fields import log_extra
@@ -57,7 +58,9 @@ class Activator:
         token = loop_for_start.set(self.services.loop)
         try:
             # A run that crashes again and again is quarantined: the limit is never what stops it.
-            self.supervisor = Supervisor.start(name="agents", max_restarts=1_000_000)
+            self.supervisor = Supervisor.start(
+                name="agents", max_restarts=1_000_000, wait=_seconds_before_restart
+            )
         finally:
             loop_for_start.reset(token)
 
@@ -263,6 +266,11 @@ class Activator:
         # (test_a_message_that_comes_while_its_agent_is_deleted_keeps_its_place).
         self._directory.drop_unless_needed(slot)
         return existed
+
+
+def _seconds_before_restart(state: RetryCallState) -> float:
+    """At once after two crashes in a row; then longer and longer, up to five seconds."""
+    return min(0.05 * 2.0 ** (state.attempt_number - 3), 5.0) if state.attempt_number > 2 else 0.0
 
 
 async def _started(start: Callable[[], Awaitable[object]]) -> None:

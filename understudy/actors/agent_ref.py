@@ -58,7 +58,7 @@ from understudy.interrupts import (
     decision_on_only,
     decisions_by_id,
 )
-from understudy.loop_actors.future import Future, refuse_on_its_loop
+from understudy.loop_actors.future import Future, refuse_closed, refuse_on_its_loop
 from understudy.loop_actors.monitor import Lifetime
 from understudy.models.messages import UserInput, user_message
 from understudy.outcomes import OutcomeOf
@@ -714,24 +714,26 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
         slot = self._slot
         return self._from_store(lambda: slot.services.histories.page(slot.id, after, limit, before))
 
-    def display(self, *, after: int = 0, limit: int | None = None) -> Future[DisplayUpdate]:
+    def display(self, *, after: int | None = 0, limit: int | None = None) -> Future[DisplayUpdate]:
         """What happened as rows for a chat screen, from the store. The agent is not activated.
 
         The future raises `UnknownAgent` if there is no such agent.
 
         Args:
-            after: the `seq` of the update before: only the rows that have changed since; 0 for all.
+            after: the `seq` of the update before: only the rows that have changed since; 0 for all,
+                and None too, which is the `seq` of an update that has live rows alone.
             limit: how many rows, from 1 on; those of one record stay together. None = all.
 
         Raises:
             UsageError: if `after` is below 0 or `limit` below 1.
 
         """
+        after = 0 if after is None else after
         check_page(after, 1 if limit is None else limit)
         slot = self._slot
         return self._from_store(lambda: stored_display(slot.services.store, slot.id, after, limit))
 
-    def display_events(self, after: int = 0) -> DisplaySubscription:
+    def display_events(self, after: int | None = 0) -> DisplaySubscription:
         """The rows that change, as they do: what a live screen follows.
 
         The first update has all that has changed after number `after`, each later one what has
@@ -739,12 +741,13 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
         Iterate with `for` in a thread, or with `async for` on an event loop, as `events`.
 
         Args:
-            after: the `seq` of the last update that you have; 0 for all rows.
+            after: the `seq` of the last update that you have; 0 or None for all rows.
 
         Raises:
             UsageError: if `after` is below 0.
 
         """
+        after = 0 if after is None else after
         check_page(after, 1)
         self._refuse_in_fork()
         agent = self._slot.agent
@@ -755,6 +758,7 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
         self._refuse_in_fork()
         if not self.is_alive():
             raise pykka.ActorDeadError(f"{self!r}: its runtime has stopped")
+        refuse_closed(self._slot.services.loop)
 
     def _refuse_in_fork(self) -> None:
         if self._slot.services.forks != forks.count:

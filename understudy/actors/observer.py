@@ -99,7 +99,7 @@ class Observer(Opened):
         return self._call(lambda: self._histories.page(id, after, limit, before))
 
     def display(
-        self, id: str, *, after: int = 0, limit: int | None = None
+        self, id: str, *, after: int | None = 0, limit: int | None = None
     ) -> Future[DisplayUpdate]:
         """The rows of an agent, as `ref.display`. No definition is needed: texts are recorded.
 
@@ -108,6 +108,7 @@ class Observer(Opened):
 
         """
         checked_id(id)
+        after = 0 if after is None else after
         check_page(after, 1 if limit is None else limit)
         return self._call(lambda: stored_display(self._store, id, after, limit))
 

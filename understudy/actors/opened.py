@@ -10,7 +10,7 @@ from typing import Self
 from understudy._base import forks
 from understudy.actors.reads.store_views import StoreViews
 from understudy.errors import ForkedRuntime, UsageError
-from understudy.loop_actors.future import refuse_on_its_loop
+from understudy.loop_actors.future import refuse_closed, refuse_on_its_loop
 from understudy.loop_actors.loop_thread import LoopThread
 
 logger: logging.Logger = logging.getLogger(__name__)
@@ -102,6 +102,18 @@ class Opened(StoreViews):
         return self
 
     async def __aexit__(self, *exc_info: object) -> None:
+        """Close it.
+
+        Raises:
+            UsageError: on another loop than that on which it was entered; it stays open.
+
+        """
+        if self._loop is not None and self._loop is not asyncio.get_running_loop():
+            raise UsageError(
+                f"this {type(self).__name__} was entered on another event loop: leave its `async "
+                "with` on that loop (with pytest-asyncio, give the fixture and the tests the same "
+                "`loop_scope`)"
+            )
         await self._close_here(self._stop_timeout)
 
     # ----------------------------------------------------------------------- of both
@@ -132,6 +144,7 @@ class Opened(StoreViews):
 
         Raises:
             ForkedRuntime: in a child process.
+            LoopNotRunning: if the loop is closed.
             UsageError: if it is not open yet, or closed.
 
         """
@@ -140,6 +153,7 @@ class Opened(StoreViews):
         if self._loop is None:
             what = type(self).__name__
             raise UsageError(f"this {what} is not open: use it in `with` or `async with`")
+        refuse_closed(self._loop)
         return self._loop
 
     def _refuse_twice(self) -> None:

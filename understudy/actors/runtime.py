@@ -20,7 +20,7 @@ from understudy._base.json_values import (
     shown,
 )
 from understudy._base.points_in_time import checked_clock
-from understudy._base.request_timing import checked_delay
+from understudy._base.request_timing import Seconds, checked_delay
 from understudy._base.type_variables import DepsT, OutputT
 from understudy._base.worker_threads import WorkerThreads
 from understudy.actors.agent.abandoned_tasks import AbandonedTasks
@@ -58,8 +58,9 @@ from understudy.models.prices import Prices, Pricing
 from understudy.outcomes import Outcome
 from understudy.run.waits.answers import Answer, rejected, resolved
 from understudy.state.plans import Missed, Overlap, Schedule
-from understudy.tools.effect_defaults import EffectDefaults, Undeclared
 from understudy.tools.effects import Errors
+from understudy.tools.tool_defaults import ToolDefaults, Undeclared
+from understudy.tools.tool_errors import ToolErrors
 
 IDLE_TIMEOUT = 300.0
 SWEEP_SECONDS = 30.0
@@ -107,7 +108,8 @@ class RuntimeSettings(TypedDict, total=False):
     pricing: Pricing | None
     undeclared: Undeclared | None
     unknown_after: Errors
-    doubt_ends: float | None
+    tool_errors: ToolErrors | None
+    doubt_ends: Seconds | None
     clock: Clock | None
     new_id: NewId | None
 
@@ -157,9 +159,11 @@ class Runtime(Opened):
         undeclared: what holds for tools that do not say what it does to call them again, of agents
             that do not say it either: `"effects"`, or `"read_only"`. See `Agent`.
         unknown_after: errors after which nobody knows what a call did, of all agents. See `Agent`.
-        doubt_ends: seconds after which a doubt ends of which only the model was told: it holds no
-            other call then, and `doubts()` lists it no longer. None = only once it is settled. Of
-            runs that begin with this runtime.
+        tool_errors: what happens with errors that tools raise by accident: `"log"`, `"traceback"`
+            or `"raise"`, see `Agent`. An agent's own is nearer; but `"raise"` is of all agents.
+        doubt_ends: seconds or a timedelta after which a doubt ends of which only the model was
+            told: it holds no other call then, and `doubts()` lists it no longer. None = only once
+            it is settled. Of runs that begin with this runtime.
         pricing: by which each reply is priced when it comes, so that what it cost is kept with it:
             True for the prices of `genai-prices`; or your own, which are asked before those: a
             `Price` by the name of its model, a function of a reply, or `Prices(...)`. None: only
@@ -215,7 +219,8 @@ class Runtime(Opened):
         pricing: Pricing | None = None,
         undeclared: Undeclared | None = None,
         unknown_after: Errors = (),
-        doubt_ends: float | None = DOUBT_ENDS,
+        tool_errors: ToolErrors | None = None,
+        doubt_ends: Seconds | None = DOUBT_ENDS,
         clock: Clock | None = None,
         new_id: NewId | None = None,
     ) -> None:
@@ -236,14 +241,14 @@ class Runtime(Opened):
             )
         checked_flag(any_host, what="`any_host`")
         if doubt_ends is not None:
-            checked_delay(doubt_ends, what="`doubt_ends`")
+            doubt_ends = checked_delay(doubt_ends, what="`doubt_ends`").total_seconds()
         telemetry = checked_runtime_telemetry(telemetry)
         self.prices: Prices | None = Prices.given(pricing, what="`pricing`")
         """By which replies are priced when they come."""
-        self.effect_defaults: EffectDefaults = EffectDefaults.given(
-            undeclared, unknown_after, what="Runtime"
+        self.tool_defaults: ToolDefaults = ToolDefaults.given(
+            undeclared, unknown_after, tool_errors, what="Runtime"
         )
-        """The effects of tools that neither they nor their agents declare."""
+        """What holds for tools where neither they nor their agents say something else."""
         opened = self._store = open_store(store, durability=durability, lease=lease, host=host)
         self._clock = clock or _clock_of(opened)
         self._store_name = store if isinstance(store, str) else None
@@ -265,7 +270,7 @@ class Runtime(Opened):
             factory=factory,
             codecs=codecs_with(telemetry, context),
             prices=self.prices,
-            effect_defaults=self.effect_defaults,
+            tool_defaults=self.tool_defaults,
             doubt_ends=doubt_ends,
         )
         self._agent_host = AgentHost(self._directory, make_services, telemetry)

@@ -11,6 +11,7 @@ from ag_ui.core import ToolMessage
 from ag_ui.core.types import TextPart
 
 from understudy._base.json_values import shown
+from understudy._base.request_timing import Seconds
 from understudy.ag_ui.conversation import Answer
 from understudy.errors import UsageError
 from understudy.interrupts import Decision, Interrupt, Request, respond
@@ -28,7 +29,7 @@ class _OfPage:
 
     question: dict[str, str]
     schema: object
-    expires_after: float | None
+    expires_after: Seconds | None
 
     def __call__(self, ctx: ToolContext, arguments: dict[str, Any]) -> Any:
         if not ctx.resumed:
@@ -42,7 +43,7 @@ def frontend_tool(
     parameters: Mapping[str, Any],
     *,
     answer: object = None,
-    expires_after: float | None = None,
+    expires_after: Seconds | None = None,
     **options: Unpack[ToolOptions],
 ) -> Tool[Callable[..., Any]]:
     """A tool that has no code here: the page of a client executes it, and sends the result.

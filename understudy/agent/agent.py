@@ -52,9 +52,10 @@ from understudy.state.doubts import why_not_settled
 from understudy.state.records import Revoked, Settled
 from understudy.tools import ToolFunction, ToolResult
 from understudy.tools.base_agent import BaseAgent
-from understudy.tools.effect_defaults import Undeclared
 from understudy.tools.effects import Errors
 from understudy.tools.gate_rule import Rule
+from understudy.tools.tool_defaults import Undeclared
+from understudy.tools.tool_errors import ToolErrors
 
 logger: logging.Logger = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -141,6 +142,10 @@ class Agent(BaseAgent[DepsT_contra, OutputT_co]):
             `unknown_after`. By default what the runtime says.
         unknown_after: errors after which nobody knows what a call did, besides those that all
             tools have: classes, or names such as `"shop.errors.Unavailable"`. `Exception` is each.
+        tool_errors: what happens with an error that a tool raises by accident, besides that the
+            model gets its text: `"log"`: a line of the log, as a warning; `"traceback"`: its
+            traceback as well; `"raise"`: also the run fails with `ToolRaised`, for tests. By
+            default what the runtime says, or `"log"`.
         movable: whether another host of a shared store may take the agent from a living one while
             nothing of it goes on. False where it is bound to what its process has: a warm cache, a
             connection. Calls reach it at its host then.
@@ -185,6 +190,7 @@ class Agent(BaseAgent[DepsT_contra, OutputT_co]):
         stays_for_subscribers: bool = False,
         undeclared: Undeclared | None = None,
         unknown_after: Errors = (),
+        tool_errors: ToolErrors | None = None,
         movable: bool = True,
         needs: Collection[str] = frozenset(),
         version: int = 0,
@@ -216,6 +222,7 @@ class Agent(BaseAgent[DepsT_contra, OutputT_co]):
             stays_for_subscribers=stays_for_subscribers,
             undeclared=undeclared,
             unknown_after=unknown_after,
+            tool_errors=tool_errors,
             movable=movable,
             needs=needs,
             version=version,

@@ -42,9 +42,9 @@ from understudy.run.hooks import Hook
 from understudy.run.instructions import check_instructions
 from understudy.run.until_tool import check_force, check_known, refuse_both
 from understudy.tools import Tool
-from understudy.tools.effect_defaults import EffectDefaults
 from understudy.tools.effects import check_tables
 from understudy.tools.gate_rule import Rule
+from understudy.tools.tool_defaults import ToolDefaults
 from understudy.tools.toolsets import as_tools
 
 LONGEST = 100
@@ -93,6 +93,7 @@ def build_definition(
     stays_for_subscribers: object = False,
     undeclared: object = None,
     unknown_after: object = (),
+    tool_errors: object = None,
     movable: object = True,
     needs: object = (),
     version: object = 0,
@@ -140,7 +141,9 @@ def build_definition(
         native_tools=checked_native_tools(native_tools, agent=agent),
         include_contents=include_contents,
         stays_for_subscribers=stays_for_subscribers,
-        effect_defaults=EffectDefaults.given(undeclared, unknown_after, what=f"Agent {agent!r}"),
+        tool_defaults=ToolDefaults.given(
+            undeclared, unknown_after, tool_errors, what=f"Agent {agent!r}"
+        ),
         movable=bool(movable),
         needs=checked_labels(needs, what=f"Agent {agent!r}: `needs`"),
         version=cast("int", version),
@@ -160,7 +163,7 @@ def build_definition(
     definition = _with_gates_of_tools(definition)
     for tool in definition.tools.values():
         both = f"Agent {agent!r}, with its tool {tool.name!r},"
-        check_tables(tool.nothing_happened, definition.effect_defaults.unknown_after, what=both)
+        check_tables(tool.nothing_happened, definition.tool_defaults.unknown_after, what=both)
     if not asks:
         _check_workflow_hooks(definition)
     _check_output(definition)
@@ -594,8 +597,9 @@ def _child(given: Any, parent: AgentDefinition) -> ChildAgent:
         model_settings=parent.model_settings,
         retry=parent.retry,
         pause_when=None,
-        undeclared=parent.effect_defaults.undeclared,
-        unknown_after=parent.effect_defaults.unknown_after,
+        undeclared=parent.tool_defaults.undeclared,
+        unknown_after=parent.tool_defaults.unknown_after,
+        tool_errors=parent.tool_defaults.errors,
     )
     if names is not None:
         check_known(names, definition.tools, agent=definition.name)

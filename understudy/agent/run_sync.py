@@ -10,6 +10,8 @@ import threading
 from collections.abc import Callable, Coroutine
 from typing import Any, Generic, TypeVar
 
+from understudy._base.event_loops import open_runner
+
 T = TypeVar("T")
 
 
@@ -24,7 +26,8 @@ def run_sync(work: Callable[[], Coroutine[Any, Any, T]]) -> T:
     ended. A second interrupt does not wait for it.
     """
     if asyncio._get_running_loop() is None:  # get_running_loop, but without an exception
-        return asyncio.run(work())
+        with open_runner() as runner:
+            return runner.run(work())
     elsewhere = _InThread(work)
     try:
         elsewhere.start()
@@ -70,7 +73,7 @@ class _InThread(Generic[T]):
 
     def _run(self) -> None:
         try:
-            with asyncio.Runner() as runner:
+            with open_runner() as runner:
                 result = runner.run(self._main())
         except BaseException as error:  # it is raised where the result is waited for
             self._ended.set_exception(error)

@@ -11,7 +11,7 @@ from understudy.modes.steps.tool_call.arguments import declared_effect
 from understudy.run.definition import AgentDefinition, Gate
 from understudy.state.records import Effect
 from understudy.tools import Tool
-from understudy.tools.effect_defaults import EffectDefaults
+from understudy.tools.tool_defaults import ToolDefaults
 from understudy.tools.varying import varying_arguments
 
 
@@ -23,7 +23,7 @@ class _Found(NamedTuple):
     effect: Effect
 
 
-def of_tools(agents: Sequence[Agent[Any, Any]], defaults: EffectDefaults) -> Iterator[Check]:
+def of_tools(agents: Sequence[Agent[Any, Any]], defaults: ToolDefaults) -> Iterator[Check]:
     """Which tools do not say what it does to call them again, and which may miss an equal call.
 
     Args:
@@ -70,7 +70,7 @@ def _tools_of(
     definition: AgentDefinition,
     path: tuple[str, ...],
     above: tuple[Gate, ...],
-    defaults: EffectDefaults,
+    defaults: ToolDefaults,
 ) -> Iterator[_Found]:
     """The tools of an agent, and of those that it declares, at any depth."""
     here = (*path, definition.name)

@@ -27,7 +27,7 @@ from understudy.agent.agent import Agent
 from understudy.cli.exits import FAILED, USAGE, Refusal, refuse
 from understudy.cli.output import JsonOption, Output, complain, note
 from understudy.cli.servers import Server, announced, store_name
-from understudy.tools.effect_defaults import NO_DEFAULTS, EffectDefaults
+from understudy.tools.tool_defaults import NO_DEFAULTS, ToolDefaults
 
 if TYPE_CHECKING:
     import uvicorn
@@ -285,7 +285,7 @@ def load_runtime(settings: Settings) -> tuple[Runtime, str | None]:
     return Runtime(found, store=settings.store), store_name(settings.store)
 
 
-def load_definitions(target: str) -> tuple[Sequence[Agent[Any, Any]], EffectDefaults]:
+def load_definitions(target: str) -> tuple[Sequence[Agent[Any, Any]], ToolDefaults]:
     """The definitions of the runtime, or of the agents, that `module:attr` names.
 
     With what the runtime says of tools that do not say what their effects are.
@@ -295,7 +295,7 @@ def load_definitions(target: str) -> tuple[Sequence[Agent[Any, Any]], EffectDefa
         return found, NO_DEFAULTS
     if not found.definitions:  # a cluster, or a runtime with a factory alone
         refuse(USAGE, f"{target} declares no agents itself: name a function that makes them")
-    return found.definitions, found.effect_defaults
+    return found.definitions, found.tool_defaults
 
 
 def _loaded(target: str) -> Runtime | list[Agent[Any, Any]]:

@@ -54,7 +54,7 @@ from understudy.run.waits.tokens import agent_of
 from understudy.state.agent_state import AgentState
 from understudy.state.doubts import Doubt
 from understudy.state.waits import Wait
-from understudy.tools.effect_defaults import NO_DEFAULTS, EffectDefaults
+from understudy.tools.tool_defaults import NO_DEFAULTS, ToolDefaults
 
 START_TIMEOUT = 120.0
 HANG_TIMEOUT = 60.0
@@ -113,7 +113,7 @@ class Cluster(_RuntimeCalls):
 
     """
 
-    effect_defaults: EffectDefaults = NO_DEFAULTS
+    tool_defaults: ToolDefaults = NO_DEFAULTS
     """Nothing: only the hosts know what holds for tools that do not say what their effects are."""
     prices: None = None
     """None: only the hosts price what their models say. What it cost is recorded with it."""

@@ -16,8 +16,9 @@ from understudy.actors.agent.services import RuntimeTelemetry
 from understudy.agent.agent import Agent
 from understudy.errors import UsageError
 from understudy.models.prices import Pricing
-from understudy.tools.effect_defaults import Undeclared
 from understudy.tools.effects import Errors
+from understudy.tools.tool_defaults import Undeclared
+from understudy.tools.tool_errors import ToolErrors
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +35,7 @@ class Definitions:
         pricing: as of `Runtime`.
         undeclared: as of `Runtime`.
         unknown_after: as of `Runtime`.
+        tool_errors: as of `Runtime`.
 
     """
 
@@ -45,6 +47,7 @@ class Definitions:
     factory: AgentFactory | None = field(default=None, kw_only=True)
     undeclared: Undeclared | None = field(default=None, kw_only=True)
     unknown_after: Errors = field(default=(), kw_only=True)
+    tool_errors: ToolErrors | None = field(default=None, kw_only=True)
 
 
 @asynccontextmanager

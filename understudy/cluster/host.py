@@ -72,6 +72,7 @@ class Host:
                     pricing=definitions.pricing,
                     undeclared=definitions.undeclared,
                     unknown_after=definitions.unknown_after,
+                    tool_errors=definitions.tool_errors,
                     **options,
                 )
                 async with runtime:

@@ -80,9 +80,9 @@ class ClusterRef(AgentRef[OutputT_co]):
         """As `AgentRef.subscribers`, of the cluster's subscriptions at the host that has it."""
         return self._call("subscribers", (), {})
 
-    def display_events(self, after: int = 0) -> ClusterDisplay:  # type: ignore[override]
+    def display_events(self, after: int | None = 0) -> ClusterDisplay:  # type: ignore[override]
         """As `AgentRef.display_events`. It goes on at another host, where the first one ends."""
-        return ClusterDisplay(self._calls, self._target, after)
+        return ClusterDisplay(self._calls, self._target, after or 0)
 
     def on_loop(self, work: Callable[[], Coroutine[Any, Any, T]]) -> Future[T]:
         """As `AgentRef.on_loop`, on the loop of the cluster."""

@@ -18,6 +18,7 @@
     │   ├── Expired               the wait is over: its answer comes too late
     │   ├── SchemaVersionError    the stored data has a format that this version does not read
     │   ├── ForkedRuntime         the runtime belongs to the parent process of a fork
+    │   ├── LoopNotRunning        the event loop that has to answer does not run
     │   └── WouldDeadlock         waiting here would block the event loop that has to answer
     ├── RunError                  why a run ended as `Failed`; a run never raises it
     │   ├── ModelFailed           the model and all of its fallbacks
@@ -25,6 +26,7 @@
     │   ├── StreamBroken          the model, in the middle of a reply
     │   ├── ReplyCut              the length limit of the model's replies
     │   ├── RunLimitExceeded      the run's own limit
+    │   ├── ToolRaised            a tool, where tests want that to end the run
     │   ├── UntilToolNotCalled    the model, which stopped without calling the until tool
     │   ├── MiddlewareError       a middleware's hook
     │   │   └── CostUnknown       a limit needs to know what a reply costs, and nobody does
@@ -40,6 +42,7 @@
     │   └── WaitRejected          the answer is that there will be none
     ├── NotExtracted              `extract` ended without a value
     ├── AgentNotMade              the factory of the runtime raised
+    ├── OutOfDescriptors          nothing more can be opened in this process
     ├── CallLost                  the host of a cluster that was called has ended
     └── JournalFailed             the journal: a run does not continue without its records
         └── StoreError            the store under it, or another user of the store
@@ -63,6 +66,7 @@ from understudy.errors.calls import (
     AgentNotMade,
     CallLost,
     NotExtracted,
+    OutOfDescriptors,
     WaitEnded,
     WaitExpired,
     WaitRejected,
@@ -83,6 +87,7 @@ from understudy.errors.runs import (
     RunLimitExceeded,
     StepFailed,
     StreamBroken,
+    ToolRaised,
     UntilToolNotCalled,
 )
 from understudy.errors.stored import error_from_dict
@@ -104,6 +109,7 @@ from understudy.errors.usage import (
     DecisionError,
     Expired,
     ForkedRuntime,
+    LoopNotRunning,
     MissingValue,
     NoProgress,
     NotInterrupted,
@@ -133,6 +139,7 @@ __all__ = [
     "Fenced",
     "ForkedRuntime",
     "JournalFailed",
+    "LoopNotRunning",
     "MiddlewareError",
     "MissingValue",
     "ModelFailed",
@@ -144,6 +151,7 @@ __all__ = [
     "OtherAgent",
     "OtherRun",
     "OtherWorkflow",
+    "OutOfDescriptors",
     "OwnedElsewhere",
     "Quarantined",
     "RecordRefused",
@@ -162,6 +170,7 @@ __all__ = [
     "StoreInUse",
     "StoreUnavailable",
     "StreamBroken",
+    "ToolRaised",
     "UnderstudyError",
     "UnfitHost",
     "UnknownAgent",

@@ -79,3 +79,16 @@ class CallLost(UnderstudyError):
             call=call,
             host=host,
         )
+
+
+class OutOfDescriptors(UnderstudyError):
+    """This process, or its machine, has no file descriptor left for what was to be opened."""
+
+    what: str
+
+    def __init__(self, *, what: str) -> None:
+        super().__init__(
+            f"No file descriptor is left for {what}. Close files and connections that are not "
+            "used, or raise the limit of open files (`ulimit -n`, or `LimitNOFILE=` of systemd).",
+            what=what,
+        )

@@ -152,6 +152,19 @@ class StepFailed(RunError):
         super().__init__(f"Step {step!r} raised {cause}", step=step, cause=cause)
 
 
+class ToolRaised(RunError):
+    """A tool raised, and the agent or its runtime has `tool_errors="raise"`.
+
+    `__cause__` is what it raised. All calls of the reply are recorded with their results.
+    """
+
+    tool: str
+    call_key: str
+
+    def __init__(self, *, tool: str, call_key: str, cause: str) -> None:
+        super().__init__(f"Tool {tool!r} raised {cause}", tool=tool, call_key=call_key, cause=cause)
+
+
 class EffectUnknown(RunError):
     """Nobody knows what a call did, so the run must not go on to call the tool again.
 

@@ -311,6 +311,26 @@ class ForkedRuntime(UsageError):
         )
 
 
+class LoopNotRunning(UsageError):
+    """The event loop that has to answer does not run, so no answer comes.
+
+    `async with Runtime(...)` uses the loop on which it is entered. A loop that has not run for a
+    second while a caller waits for it counts as one that does not run.
+    """
+
+    is_closed: bool
+
+    def __init__(self, *, is_closed: bool) -> None:
+        state = "is closed" if is_closed else "does not run"
+        super().__init__(
+            f"The event loop that has to answer {state}. Use a runtime while the loop runs on "
+            "which it was entered (with pytest-asyncio, give the fixture and the tests the same "
+            "`loop_scope`), or enter it by `with Runtime(...)`, which runs a loop in a thread of "
+            "its own.",
+            is_closed=is_closed,
+        )
+
+
 class WouldDeadlock(UsageError):
     """Waiting here would block the event loop that has to answer: it runs in this thread.
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import inspect
 import ipaddress
 from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import dataclass, field
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -30,7 +31,7 @@ class User:
     """
 
     name: str
-    may: frozenset[Right] = field(default=frozenset({"read"}))
+    may: AbstractSet[Right] = frozenset({"read"})
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not self.name.strip():

@@ -17,7 +17,7 @@ import pykka
 
 from understudy._base import forks
 from understudy._base.event_loops import call_on
-from understudy.errors import ForkedRuntime, WouldDeadlock
+from understudy.errors import ForkedRuntime, LoopNotRunning, WouldDeadlock
 from understudy.loop_actors.errors import WaitTimeout
 
 T = TypeVar("T")
@@ -27,6 +27,8 @@ R = TypeVar("R")
 ExcInfo = tuple[type[BaseException] | None, BaseException | None, TracebackType | None]
 
 _PENDING, _VALUE, _ERROR = 0, 1, 2
+_LOOK = 1.0
+"""Seconds between two looks whether the loop that settles a future runs."""
 
 
 class Future(pykka.Future[T]):
@@ -104,6 +106,8 @@ class Future(pykka.Future[T]):
                 it runs in this thread.
             ForkedRuntime: if the future was pending when this process was forked. An `await`
                 raises it too.
+            LoopNotRunning: if the event loop that has to settle it does not run. An `await` on
+                another loop raises it too.
 
         """
         if self._state == _PENDING:
@@ -218,7 +222,7 @@ class Future(pykka.Future[T]):
                 hook = cast("Callable[[float | None], T]", self._get_hook)
                 self._evaluate(hook, _remaining(deadline))
             elif not self._wait(_remaining(deadline)):
-                raise _timed_out(timeout)
+                raise _timed_out(timeout, self._loop)
 
     def _fetch_async(self) -> Generator[Any, None, None]:
         while self._state == _PENDING:
@@ -241,12 +245,25 @@ class Future(pykka.Future[T]):
         woken.acquire()
         if not self._add_waiter(woken, woken.release):
             return True
+        left = threading.TIMEOUT_MAX if seconds is None else max(seconds, 0.0)
+        watch = None if self._loop is None else _LoopWatch(self._loop)
         try:
-            if seconds is None:
-                return woken.acquire()
-            return woken.acquire(timeout=min(max(seconds, 0.0), threading.TIMEOUT_MAX))
+            while watch is not None and left > _LOOK:
+                self._raise_if_stopped(watch)
+                if woken.acquire(timeout=_LOOK):
+                    return True
+                left -= _LOOK
+            return woken.acquire(timeout=min(left, threading.TIMEOUT_MAX))
         finally:
             self._remove_waiter(woken)
+
+    def _raise_if_stopped(self, watch: _LoopWatch) -> None:
+        """Raise `LoopNotRunning` where no answer comes any more."""
+        error = watch.look()
+        # Race: it may have been settled, and its loop closed, just before this look
+        # (test_a_future_that_was_settled_before_its_loop_was_closed_has_its_value).
+        if error is not None and self._state == _PENDING:
+            raise error
 
     def _wait_async(self) -> Generator[Any, None, None]:
         """As `_wait`, on the running loop; a cancellation ends this wait alone."""
@@ -255,10 +272,37 @@ class Future(pykka.Future[T]):
         woken = loop.create_future()
         if not self._add_waiter(woken, lambda: call_on(loop, _set_woken, woken)):
             return
+        settles = self._loop
         try:
-            yield from woken.__await__()
+            if settles is None or settles is loop:
+                yield from woken.__await__()
+            else:
+                yield from self._wait_watching(loop, woken, _LoopWatch(settles))
         finally:
             self._remove_waiter(woken)
+
+    def _wait_watching(
+        self, loop: asyncio.AbstractEventLoop, woken: asyncio.Future[None], watch: _LoopWatch
+    ) -> Generator[Any, None, None]:
+        """Wait on a loop for what another loop settles."""
+        next_look: asyncio.TimerHandle
+
+        def look() -> None:
+            nonlocal next_look
+            try:
+                self._raise_if_stopped(watch)
+            except LoopNotRunning as error:
+                if not woken.done():
+                    woken.set_exception(error)
+            else:
+                next_look = loop.call_later(_LOOK, look)
+
+        next_look = loop.call_later(_LOOK, look)
+        try:
+            self._raise_if_stopped(watch)
+            yield from woken.__await__()
+        finally:
+            next_look.cancel()
 
     def _add_waiter(self, key: object, wake: Callable[[], object]) -> bool:
         """Have `wake` called once, at the next change of state; False if there is no need to wait.
@@ -362,7 +406,7 @@ class _Derived(Future[T]):
                 return
             refuse_on_its_loop(None, "get", "await it instead")
             if not self._wait(_remaining(deadline)):
-                raise _timed_out(timeout)
+                raise _timed_out(timeout, None)
 
     def _fetch_async(self) -> Generator[Any, None, None]:
         values = []
@@ -413,6 +457,35 @@ class LazyFuture(Future[T]):
             begin()
 
 
+class _LoopWatch:
+    """Looks, while a caller waits, whether the loop that has to answer runs.
+
+    Args:
+        loop: that has to answer.
+
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._has_run: threading.Event | None = None
+        """Set by the loop if it has run since the last look, at which it did not run."""
+
+    def look(self) -> LoopNotRunning | None:
+        """The error where the loop is closed, or has not run since the last look.
+
+        A loop may be run again and again, by `run_until_complete`, and rest at each look.
+        """
+        if self._loop.is_running():
+            self._has_run = None
+            return None
+        if self._has_run is not None and not self._has_run.is_set():
+            return LoopNotRunning(is_closed=self._loop.is_closed())
+        self._has_run = threading.Event()
+        if call_on(self._loop, self._has_run.set):
+            return None
+        return LoopNotRunning(is_closed=True)
+
+
 def in_thread(call: Callable[[], T]) -> Future[T]:
     """Call it in a daemon thread of its own, in a copy of this context; it may block."""
     future: Future[T] = Future()
@@ -443,6 +516,12 @@ def refuse_on_its_loop(loop: asyncio.AbstractEventLoop | None, what: str, remedy
         raise WouldDeadlock(what=what, remedy=remedy)
 
 
+def refuse_closed(loop: asyncio.AbstractEventLoop) -> None:
+    """Raise `LoopNotRunning` where the loop on which an answer is made is closed."""
+    if loop.is_closed():
+        raise LoopNotRunning(is_closed=True)
+
+
 def _get(source: pykka.Future[Any], deadline: float | None) -> Any:
     if isinstance(source, Future) or asyncio._get_running_loop() is None:
         return source.get(timeout=_remaining(deadline))
@@ -452,10 +531,14 @@ def _get(source: pykka.Future[Any], deadline: float | None) -> Any:
         raise WouldDeadlock(what="get", remedy="await it instead") from None
 
 
-def _timed_out(timeout: float | None) -> WaitTimeout:
+def _timed_out(timeout: float | None, loop: asyncio.AbstractEventLoop | None) -> WaitTimeout:
     waited = f"{round(timeout or 0, 3):.9g}"
     unit = "second" if waited == "1" else "seconds"
-    return WaitTimeout(f"no answer within {waited} {unit}; the work goes on: wait again")
+    if loop is None or loop.is_running():
+        what_next = "the work continues: wait again"
+    else:
+        what_next = str(LoopNotRunning(is_closed=loop.is_closed()))
+    return WaitTimeout(f"no answer within {waited} {unit}; {what_next}")
 
 
 def _remaining(deadline: float | None) -> float | None:

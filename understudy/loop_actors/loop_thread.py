@@ -9,6 +9,7 @@ from collections.abc import Coroutine
 from concurrent.futures import Future
 from typing import Any
 
+from understudy._base.event_loops import open_runner
 from understudy._base.forks import call_in_child
 from understudy.errors import UsageError
 from understudy.loop_actors.live_actors import end_actors_of_closed_loops
@@ -42,7 +43,7 @@ class LoopThread:
         """Start the thread if it does not run, wait until its loop runs, and return the loop.
 
         Raises:
-            OSError: if no loop can be made, for instance without a free file descriptor.
+            OutOfDescriptors: if no file descriptor is left for the loop.
             RuntimeError: if no thread can be started.
 
         """
@@ -87,7 +88,7 @@ class LoopThread:
 
     def _run(self, running: Future[None]) -> None:
         try:
-            with asyncio.Runner() as runner:
+            with open_runner() as runner:
                 _run_until_complete(runner.get_loop(), self._wait(running))
         except BaseException as error:
             if running.done():

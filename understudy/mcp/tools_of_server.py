@@ -18,10 +18,10 @@ from understudy.errors import UsageError
 from understudy.mcp.listed_tool import MAX_DESCRIPTION, ListedTool, NotReached
 from understudy.mcp.mcp_server import McpServer
 from understudy.tools import OutcomeUnknown, Tool, ToolContext
-from understudy.tools.effect_defaults import Undeclared
 from understudy.tools.effects import Known, checked_errors, what_is_known
 from understudy.tools.predicates import checked_predicate
 from understudy.tools.result import RemoteToolError
+from understudy.tools.tool_defaults import Undeclared
 
 FORMAT = 1
 MAX_TOOLS = 1_000

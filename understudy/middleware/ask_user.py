@@ -22,7 +22,7 @@ from pydantic import (
 
 from understudy._base.json_schema import fault_text, faults_of
 from understudy._base.json_values import shown
-from understudy._base.request_timing import OnExpiry, request_timing
+from understudy._base.request_timing import EscalateAfter, OnExpiry, Seconds, request_timing
 from understudy._base.type_variables import DepsT_contra
 from understudy.errors import UsageError
 from understudy.interrupts import Interrupt
@@ -118,9 +118,10 @@ class AskUser(Middleware[DepsT_contra]):
 
     Args:
         max_questions: how many the model may ask at once.
-        remind_after: seconds after which the person is reminded; one number or several.
+        remind_after: seconds after which the person is reminded, or timedeltas; one or several.
         escalate_after: who else is told, by the seconds after which.
-        expires_after: seconds after which unanswered questions expire; None = never.
+        expires_after: seconds, or a timedelta, after which unanswered questions expire; None =
+            never.
         on_expiry: what that counts as: `"reject"`, or `"stop"`, which stops the whole run.
 
     Raises:
@@ -132,9 +133,9 @@ class AskUser(Middleware[DepsT_contra]):
         self,
         *,
         max_questions: int = 10,
-        remind_after: float | Sequence[float] = (),
-        escalate_after: Mapping[float, str] | None = None,
-        expires_after: float | None = None,
+        remind_after: Seconds | Sequence[Seconds] = (),
+        escalate_after: EscalateAfter | None = None,
+        expires_after: Seconds | None = None,
         on_expiry: OnExpiry = "reject",
     ) -> None:
         is_number = isinstance(max_questions, int) and not isinstance(max_questions, bool)

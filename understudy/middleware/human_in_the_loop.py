@@ -11,11 +11,12 @@ import inspect
 import logging
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
+from difflib import get_close_matches
 from typing import Any
 
 from understudy._base.error_texts import error_text
 from understudy._base.json_values import checked_json, storable_text
-from understudy._base.request_timing import OnExpiry, request_timing
+from understudy._base.request_timing import EscalateAfter, OnExpiry, Seconds, request_timing
 from understudy.errors import UsageError
 from understudy.interrupts import Request
 from understudy.middleware.base import Middleware
@@ -41,7 +42,7 @@ class HumanInTheLoop(Middleware, Gate):
         remind_after: seconds after which the person is reminded of an unanswered request; one
             number or several.
         escalate_after: who else is told of it, by the seconds after which.
-        expires_after: seconds after which it expires; None = never.
+        expires_after: seconds, or a timedelta, after which it expires; None = never.
         on_expiry: what an expired request counts as: `"reject"`, a rejection of its call, or
             `"stop"`, which stops the whole run. Silence approves nothing.
 
@@ -55,9 +56,9 @@ class HumanInTheLoop(Middleware, Gate):
         self,
         rules: Mapping[str, Rule],
         *,
-        remind_after: float | Sequence[float] = (),
-        escalate_after: Mapping[float, str] | None = None,
-        expires_after: float | None = None,
+        remind_after: Seconds | Sequence[Seconds] = (),
+        escalate_after: EscalateAfter | None = None,
+        expires_after: Seconds | None = None,
         on_expiry: OnExpiry = "reject",
     ) -> None:
         if not isinstance(rules, Mapping):
@@ -93,9 +94,13 @@ class HumanInTheLoop(Middleware, Gate):
                     "give the agent a tool of yours that does the same"
                 )
             known = ", ".join(repr(tool) for tool in definition.tools) or "none"
+            inside = ", ".join(repr(tool) for tool in sorted(below.difference(definition.tools)))
+            near = get_close_matches(name, {*definition.tools, *below}, n=1)
             raise UsageError(
-                f"HumanInTheLoop gates {name!r}, but agent {definition.name!r} has no such "
-                f"tool; it has: {known}"
+                f"HumanInTheLoop gates {name!r}, but agent {definition.name!r} has no such tool"
+                + (f" (did you mean {near[0]!r}?)" if near else "")
+                + f"; it has: {known}"
+                + (f"; the agents inside it have: {inside}" if inside else "")
             )
 
     async def check_tool_calls(self, run: Run, calls: Sequence[ToolCall]) -> Sequence[Request]:

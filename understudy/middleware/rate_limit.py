@@ -21,7 +21,7 @@ from pydantic_ai.models import Model
 from understudy._base.clock import Clock, SharedClock, SystemClock, TimerClock
 from understudy._base.event_loops import call_on
 from understudy._base.json_values import checked_text, shown
-from understudy._base.request_timing import checked_delay
+from understudy._base.request_timing import Seconds, checked_delay
 from understudy.errors import UsageError
 from understudy.interrupts import Defer
 from understudy.middleware.base import Middleware, NextModelCall
@@ -80,7 +80,7 @@ class RateLimit(Middleware):
         tokens_per_minute: int | None = None,
         *,
         key: str = "",
-        defer_after: float | None = IN_PROCESS,
+        defer_after: Seconds | None = IN_PROCESS,
     ) -> None:
         given = {"requests_per_minute": requests_per_minute, "tokens_per_minute": tokens_per_minute}
         if requests_per_minute is None and tokens_per_minute is None:

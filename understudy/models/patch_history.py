@@ -26,7 +26,7 @@ from understudy.errors import UsageError
 from understudy.models.messages import messages_from_dicts, normalised
 
 
-def patch_history(messages: Iterable[ModelMessage | Mapping[str, Any]]) -> list[ModelMessage]:
+def patch_history(messages: Iterable[object]) -> list[ModelMessage]:
     """A history that comes from elsewhere, made well-formed, to begin a conversation with.
 
     It may be cut anywhere, at its beginning and at its end. A call without a result gets one that

@@ -114,7 +114,7 @@ class ScriptedModel(Model):
 
     def __init__(
         self,
-        replies: Iterable[ScriptedReply] | Callable[[ScriptedRequest], Any],
+        replies: Iterable[object] | Callable[[ScriptedRequest], Any],
         *,
         name: str = "scripted",
         delta_size: int = 8,
@@ -127,7 +127,7 @@ class ScriptedModel(Model):
             )
         self._name = name
         self._answer_all = replies if callable(replies) else None
-        self._replies: list[ScriptedReply] = [] if callable(replies) else list(replies)
+        self._replies: list[Any] = [] if callable(replies) else list(replies)
         self._delta_size = delta_size
         self.requests: list[ScriptedRequest] = []
         """The requests so far, oldest first."""

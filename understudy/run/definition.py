@@ -24,7 +24,7 @@ from understudy.run.cancellation import CancellationSource
 from understudy.run.hooks import Hooks
 from understudy.run.instructions import Instructions
 from understudy.tools import Tool
-from understudy.tools.effect_defaults import NO_DEFAULTS, EffectDefaults
+from understudy.tools.tool_defaults import NO_DEFAULTS, ToolDefaults
 
 EarlyStopping = Literal["force", "generate"]
 """What happens when a run is at its maximum of model calls: it fails, or answers once more."""
@@ -153,8 +153,8 @@ class AgentDefinition:
     """Whether it is not passivated for being idle while its events have a subscriber."""
     movable: bool = True
     """Whether another host may take the agent from a living host while it does nothing."""
-    effect_defaults: EffectDefaults = NO_DEFAULTS
-    """The effects of those tools of the agent that do not declare them."""
+    tool_defaults: ToolDefaults = NO_DEFAULTS
+    """What holds for the agent's tools where they do not say something else."""
     needs: frozenset[str] = frozenset()
     """The labels that a host must have to run the agent itself; see `all_needs`."""
     version: int = 0

@@ -18,8 +18,8 @@ from understudy.models.prices import Prices
 from understudy.run.cancellation import CancellationSource
 from understudy.run.definition import PauseWhen
 from understudy.run.instrument import Instrument
-from understudy.tools.effect_defaults import NO_DEFAULTS, EffectDefaults
 from understudy.tools.shared_resources import SharedResources
+from understudy.tools.tool_defaults import NO_DEFAULTS, ToolDefaults
 
 _THREADS = WorkerThreads()
 
@@ -61,8 +61,8 @@ class RunEnvironment:
     """The instrument that watches the run."""
     prices: Prices | None = None
     """The prices of replies; None where only the definition has prices."""
-    effect_defaults: EffectDefaults = NO_DEFAULTS
-    """The effects that hold for tools and agents that do not declare them."""
+    tool_defaults: ToolDefaults = NO_DEFAULTS
+    """What holds for tools where neither they nor their agents say something else."""
     doubt_ends: float | None = DOUBT_ENDS
     """Seconds after which a doubt ends that nobody is asked about; None = never.
 

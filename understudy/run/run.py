@@ -21,7 +21,7 @@ from understudy._base.json_values import checked_flag, checked_json, checked_tex
 from understudy._base.log_fields import log_extra
 from understudy._base.type_variables import DepsT_co
 from understudy._base.worker_threads import WorkerThreads
-from understudy.errors import UnderstudyError, UsageError
+from understudy.errors import ToolRaised, UnderstudyError, UsageError
 from understudy.events import Event
 from understudy.interrupts import Decision
 from understudy.models.messages import UserInput, normalised
@@ -61,8 +61,8 @@ from understudy.state.run_state import RunState, own_key
 from understudy.state.waits import waits_of
 from understudy.stopping import ExecutionContinuation, StopSignal, StopSignals
 from understudy.tools import Tool
-from understudy.tools.effect_defaults import EffectDefaults, Undeclared
 from understudy.tools.shared_resources import SharedResources
+from understudy.tools.tool_defaults import ToolDefaults, Undeclared
 
 T = TypeVar("T")
 
@@ -128,6 +128,9 @@ class Run(Generic[DepsT_co]):
     `Run[Db]` says of which type the `deps` are.
     """
 
+    tool_raised: ToolRaised | None = None
+    """What the run fails with once the calls of the reply have their results."""
+
     def __init__(
         self,
         definition: AgentDefinition,
@@ -179,10 +182,10 @@ class Run(Generic[DepsT_co]):
         above_it = environment.prices if parent is None else parent.prices
         self.prices: Prices | None = definition.prices or above_it or definition.default_prices
         """The prices of its replies; None where nobody asks what they cost."""
-        self.effect_defaults: EffectDefaults = environment.effect_defaults
-        """The effects that hold for tools and agents that do not declare them."""
+        self.tool_defaults: ToolDefaults = environment.tool_defaults
+        """What holds for tools where neither they nor their agents say something else."""
         self.undeclared: Undeclared | None = (
-            definition.effect_defaults.undeclared or self.effect_defaults.undeclared
+            definition.tool_defaults.undeclared or self.tool_defaults.undeclared
         )
         """The effect of tools that do not declare what it does to call them again."""
         self.file_edits: dict[str, FileEdits] = {}

@@ -9,7 +9,13 @@ from typing import Any, NoReturn
 
 from understudy._base.json_values import checked_json, checked_text, digest
 from understudy._base.quickly_made import quickly_made
-from understudy._base.request_timing import OnExpiry, RequestTiming, request_timing
+from understudy._base.request_timing import (
+    EscalateAfter,
+    OnExpiry,
+    RequestTiming,
+    Seconds,
+    request_timing,
+)
 from understudy.errors import UsageError
 from understudy.events import ToolEmitted
 from understudy.interrupts import (
@@ -109,9 +115,9 @@ class ToolCall:
         payload: Any = None,
         schema: dict[str, Any] | None = None,
         question_key: str = "",
-        remind_after: float | Sequence[float] = (),
-        escalate_after: Mapping[float, str] | None = None,
-        expires_after: float | None = None,
+        remind_after: Seconds | Sequence[Seconds] = (),
+        escalate_after: EscalateAfter | None = None,
+        expires_after: Seconds | None = None,
         on_expiry: OnExpiry = "reject",
         timing: RequestTiming | None = None,
         doubts: tuple[DoubtfulCall, ...] = (),
@@ -128,9 +134,9 @@ class ToolCall:
             payload: the content of a tool's own question; JSON-able.
             schema: the JSON schema of an answer by `respond`, as `Interrupt(schema=...).schema`.
             question_key: of a middleware's own question; the pipeline sets it.
-            remind_after: seconds after which the person is reminded; one number or several.
+            remind_after: seconds after which the person is reminded, or timedeltas; one or several.
             escalate_after: who else is told, by the seconds after which.
-            expires_after: seconds after which it expires; None = never.
+            expires_after: seconds, or a timedelta, after which it expires; None = never.
             on_expiry: what it counts as then: `"reject"`, or `"stop"`, which stops the whole run.
             timing: these four, checked already.
             doubts: calls of this tool whose outcome is unknown.

@@ -10,7 +10,7 @@ from itertools import pairwise
 from typing import Any
 
 from understudy._base.json_values import shown
-from understudy._base.request_timing import MAX_SECONDS
+from understudy._base.request_timing import MAX_SECONDS, seconds_of
 from understudy.errors import UsageError
 from understudy.tools.context import ToolContext
 
@@ -88,7 +88,8 @@ def _takes_two(check: Callable[..., Any]) -> bool:
 
 
 def _checked_times(given: object, what: str) -> tuple[float, ...]:
-    times = tuple(given) if isinstance(given, Sequence) and not isinstance(given, str) else ()
+    listed = tuple(given) if isinstance(given, Sequence) and not isinstance(given, str) else ()
+    times: tuple[Any, ...] = tuple(seconds_of(each) for each in listed)
     are_numbers = all(
         isinstance(each, (int, float)) and not isinstance(each, bool) and math.isfinite(each)
         for each in times

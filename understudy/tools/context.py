@@ -13,7 +13,7 @@ from pydantic_ai.messages import ModelMessage
 
 from understudy._base.context_codecs import Context
 from understudy._base.points_in_time import checked_time
-from understudy._base.request_timing import checked_delay
+from understudy._base.request_timing import Seconds, checked_delay
 from understudy._base.type_variables import DepsT_co, OutputT
 from understudy.errors import UsageError
 from understudy.models.messages import UserInput
@@ -174,7 +174,7 @@ class ToolContext(Generic[DepsT_co]):
 
     # ------------------------------------------------------------------ points
 
-    def sleep(self, name: str, seconds: float) -> Coroutine[Any, Any, None]:
+    def sleep(self, name: str, seconds: Seconds) -> Coroutine[Any, Any, None]:
         """Wait for some time, which may be days: `await ctx.sleep("cool down", 3600)`.
 
         The call is suspended here: nothing of it is in memory meanwhile. When the time has come,
@@ -183,7 +183,7 @@ class ToolContext(Generic[DepsT_co]):
 
         Args:
             name: of this point, its own in each tool.
-            seconds: at least 0, and at most 100 years.
+            seconds: or a timedelta; at least 0, and at most 100 years.
 
         Raises:
             UsageError: for bad arguments, a name that another point has, or in a plain tool, which
@@ -226,7 +226,7 @@ class ToolContext(Generic[DepsT_co]):
         """
         return self._on_loop("token").token(name)
 
-    def wait_for(self, name: str, *, timeout: float | None = None) -> Coroutine[Any, Any, Any]:
+    def wait_for(self, name: str, *, timeout: Seconds | None = None) -> Coroutine[Any, Any, Any]:
         """Wait until an outside caller answers by a token of this name; the value of the answer.
 
         As `sleep`, the call is suspended here. An answer that came before counts.
@@ -387,7 +387,7 @@ class SyncPoints:
     def __init__(self, points: CallPoints) -> None:
         self._points = points
 
-    def sleep(self, name: str, seconds: float) -> None:
+    def sleep(self, name: str, seconds: Seconds) -> None:
         """Wait for some time, as of `ToolContext.sleep`."""
         points = self._points
         due = points.now() + checked_delay(seconds, what="ctx.sync.sleep: `seconds`")
@@ -402,7 +402,7 @@ class SyncPoints:
         """Make a token, as of `ToolContext.token`."""
         return self._points.from_thread(self._points.token(name))
 
-    def wait_for(self, name: str, *, timeout: float | None = None) -> Any:
+    def wait_for(self, name: str, *, timeout: Seconds | None = None) -> Any:
         """Wait for an answer, as of `ToolContext.wait_for`."""
         return self._points.from_thread(self._points.wait_for(name, _expiry(timeout)))
 
@@ -471,7 +471,7 @@ class CallPoints(ABC):
         """Do this on the loop of the run, for a plain tool."""
 
 
-def _expiry(timeout: float | None) -> Callable[[datetime], datetime | None]:
+def _expiry(timeout: Seconds | None) -> Callable[[datetime], datetime | None]:
     """What makes the time at which a wait expires of the time at which it begins.
 
     Raises:
@@ -480,7 +480,7 @@ def _expiry(timeout: float | None) -> Callable[[datetime], datetime | None]:
     """
     if timeout is None:
         return lambda _: None
-    if timeout == 0:
-        raise UsageError("ctx.wait_for: `timeout` must be above 0 seconds, or None")
     span = checked_delay(timeout, what="ctx.wait_for: `timeout`")
+    if not span:
+        raise UsageError("ctx.wait_for: `timeout` must be above 0 seconds, or None")
     return lambda now: now + span

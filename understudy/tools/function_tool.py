@@ -42,19 +42,20 @@ from understudy._base.json_values import (
     reason,
     shown,
 )
+from understudy._base.request_timing import Seconds
 from understudy._base.type_variables import DepsT, FunctionT_co
 from understudy.errors import UsageError
 from understudy.models.call_arguments import invalid_json
 from understudy.state.records import Effect
 from understudy.tools.checks import Check, checked_check
 from understudy.tools.context import ToolContext
-from understudy.tools.effect_defaults import Undeclared, checked_undeclared
 from understudy.tools.effects import CheckedErrors, Errors, check_tables, checked_errors
 from understudy.tools.gate_rule import GateRule, Rule, checked_rule
 from understudy.tools.key_rule import Key, KeyRule, OnRepeat, checked_key
 from understudy.tools.result import InvalidArguments, ToolResult
 from understudy.tools.schema import is_async
 from understudy.tools.signature_arguments import SignatureArguments
+from understudy.tools.tool_defaults import Undeclared, checked_undeclared
 
 
 class Arguments(Protocol):
@@ -99,7 +100,7 @@ class ToolOptions(TypedDict, total=False):
     nothing_happened: Errors
     unknown_after: Errors
     check: Check | None
-    check_after: Sequence[float] | None
+    check_after: Sequence[Seconds] | None
     key: Key | None
     on_repeat: OnRepeat | None
     key_kept: timedelta | float | None
@@ -206,9 +207,9 @@ class Tool(Generic[FunctionT_co]):
             model is told; or `Unknown()`. What it raises is `Unknown`. It only looks, and may be
             asked any number of times. Of such a tool only `Retry`, `ToolFailed` and
             `nothing_happened` prove that a call did nothing.
-        check_after: seconds from the call's last sign of life to each question: by default 60, 120,
-            600, 1800 and 3600. After the last one a person is asked, or with `on_unknown="tell"`
-            the model is told. `DidNotHappen` does not count before 60 seconds.
+        check_after: seconds or timedeltas from the call's last sign of life to each question: by
+            default 60, 120, 600, 1800 and 3600. After the last one a person is asked, or with
+            `on_unknown="tell"` the model is told. `DidNotHappen` does not count before 60 seconds.
         key: what makes calls equal, whatever else their arguments say, such as
             `lambda a: f"refund:{a['order_id']}"`: a plain function of the arguments that returns
             text. Of equal calls one runs at a time, over all agents of the store; what becomes of
@@ -258,7 +259,7 @@ class Tool(Generic[FunctionT_co]):
         nothing_happened: Errors = (),
         unknown_after: Errors = (),
         check: Check | None = None,
-        check_after: Sequence[float] | None = None,
+        check_after: Sequence[Seconds] | None = None,
         key: Key | None = None,
         on_repeat: OnRepeat | None = None,
         key_kept: timedelta | float | None = None,

@@ -21,10 +21,10 @@ from pydantic_ai.toolsets import (
 from understudy._base.json_values import shown
 from understudy.errors import UsageError
 from understudy.tools.context import ToolContext
-from understudy.tools.effect_defaults import Undeclared
 from understudy.tools.function_tool import Tool, as_tool
 from understudy.tools.gate_rule import Rule
 from understudy.tools.predicates import checked_predicate
+from understudy.tools.tool_defaults import Undeclared
 
 _LETS_ALL_THROUGH = "any"
 """The title of the validator of a tool that has a JSON schema and no signature."""

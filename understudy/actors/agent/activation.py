@@ -60,6 +60,8 @@ class RunTaskResult:
 
     outcome: Outcome | None = None
     crash: BaseException | None = None
+    is_uncounted: bool = False
+    """Whether it crashed before its attempt was recorded."""
 
 
 @dataclass(slots=True)

@@ -29,8 +29,8 @@ from understudy.models.prices import Prices
 from understudy.run.instrument import GivesInstrument, Instrument
 from understudy.run.run import Run
 from understudy.state.agent_state import AgentState
-from understudy.tools.effect_defaults import EffectDefaults
 from understudy.tools.shared_resources import SharedResources
+from understudy.tools.tool_defaults import ToolDefaults
 
 S = TypeVar("S")
 A = TypeVar("A")
@@ -137,7 +137,7 @@ class RuntimeServices(Generic[S, A]):
     codecs: ContextCodecs
     prices: Prices | None
     """By which replies are priced; None where the runtime has none."""
-    effect_defaults: EffectDefaults
+    tool_defaults: ToolDefaults
     """The effects of tools that neither they nor their agents declare."""
     doubt_ends: float | None
     """Seconds after which a doubt of a run ends of which only the model was notified; None: never.

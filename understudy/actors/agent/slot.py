@@ -320,7 +320,7 @@ class AgentSlot:
             codecs=services.codecs,
             instrument=services.instrument,
             prices=services.prices,
-            effect_defaults=services.effect_defaults,
+            tool_defaults=services.tool_defaults,
             doubt_ends=services.doubt_ends,
             abandon_later=lambda: self._abandon_later(activation),
         )

@@ -55,6 +55,7 @@ async def _run(
 ) -> None:
     """Run to an outcome. Nothing is raised: a `SystemExit` in a task would end the loop."""
     running_agents.set((*callers, slot.key))
+    before = _attempts(activation)
     try:
         result = RunTaskResult(outcome=await coroutine)
     except AttemptEnded:
@@ -73,9 +74,16 @@ async def _run(
                 shown(error),
                 extra=log_extra(slot.id, None if run is None else run.run_id),
             )
-        result = RunTaskResult(crash=error)
+        is_uncounted = _attempts(activation) in (before, 0)
+        result = RunTaskResult(crash=error, is_uncounted=is_uncounted)
     if activation.task is asyncio.current_task():  # else it was abandoned
         slot.run_task_ended(activation, result)
+
+
+def _attempts(activation: Activation) -> int | None:
+    """The number of attempts at the open run; None where no run is open."""
+    run = activation.state.run
+    return None if run is None or run.over else run.attempts
 
 
 def _ended_between_steps(activation: Activation) -> RunTaskResult:

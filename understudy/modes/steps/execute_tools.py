@@ -104,6 +104,8 @@ async def execute_tools(run: Run) -> Outcome | None:
             await _run_concurrently(run, turn, batch, waiting)
     if current.signals and _has_stop_signal(turn):
         await _close_unfinished(run, turn)
+    if run.tool_raised is not None:
+        raise run.tool_raised
     return None
 
 

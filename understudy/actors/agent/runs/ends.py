@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from understudy._base.error_texts import error_text
-from understudy.actors.agent.activation import Beginning, RunAbandoned
+from understudy.actors.agent.activation import Beginning, RunAbandoned, RunTaskResult
 from understudy.actors.agent.events import Status
 from understudy.actors.agent.message_ids import archive
 from understudy.actors.agent.messages import Delete, WaitOutcome
@@ -25,6 +25,7 @@ from understudy.journal import has_next_run, rest_status
 from understudy.journal.index_status import is_held
 from understudy.loop_actors.future import refuse
 from understudy.outcomes import Completed, Interrupted, Outcome, Paused, Waiting
+from understudy.state.records import Attempt
 
 MAX_SELF_STARTED_RUNS = 10
 """How many runs in a row an agent may start by messages to itself."""
@@ -58,7 +59,7 @@ def after_run_task(slot: AgentSlot, *, activating: bool = False) -> None:
     timers.tell_due(slot)  # before its waiters learn that it waits: they may advance the clock
     archive(slot)
     if result.crash is not None:
-        _after_crash(slot, result.crash, begins, activating=activating)
+        _after_crash(slot, result, result.crash, begins, activating=activating)
     elif result.outcome is not None:  # else it was halted between two steps
         _after_outcome(slot, result.outcome)
 
@@ -112,7 +113,12 @@ def _has_next(slot: AgentSlot) -> bool:
 
 
 def _after_crash(
-    slot: AgentSlot, crash: BaseException, begins: Beginning | None, *, activating: bool
+    slot: AgentSlot,
+    result: RunTaskResult,
+    crash: BaseException,
+    begins: Beginning | None,
+    *,
+    activating: bool,
 ) -> None:
     if slot.services.closing:
         return
@@ -122,6 +128,11 @@ def _after_crash(
                 refuse(waiter.future, crash)
         raise crash
     run = starts.open_run(slot)
+    if run is not None and begins is None and result.is_uncounted:
+        # Else a run that crashes before its attempt is recorded would be made again for ever
+        # (test_a_run_that_crashes_before_its_first_record_is_quarantined).
+        ledger = slot.current.ledger
+        ledger.record(Attempt(number=run.attempts + 1, host=ledger.host))
     if run is None or begins is not None or isinstance(crash, RecordRefused):
         _refuse_run(slot, crash, begins)
     elif run.cancelled is not None:

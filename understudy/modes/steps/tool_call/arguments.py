@@ -20,8 +20,8 @@ from understudy.state.folds.ends import UNKNOWN_BEFORE, doubtful_call
 from understudy.state.records import Effect, Requested
 from understudy.state.run_state import Call, Turn
 from understudy.tools import InvalidArguments, Tool
-from understudy.tools.effect_defaults import EffectDefaults
 from understudy.tools.made_arguments import left_out, with_value
+from understudy.tools.tool_defaults import ToolDefaults
 
 CRASHED = "it was cut off before its result was recorded"
 CHANGED = "The call, or its tool, is not what was decided about."
@@ -72,11 +72,11 @@ def effect_of(run: Run, tool: Tool) -> Effect:
         return tool.effect
     if (tool.undeclared or run.undeclared) != "read_only":
         return "effects"  # the common case, at no cost
-    return declared_effect(tool, run.definition, run.gates, run.effect_defaults)
+    return declared_effect(tool, run.definition, run.gates, run.tool_defaults)
 
 
 def declared_effect(
-    tool: Tool, definition: AgentDefinition, above: Iterable[Gate], defaults: EffectDefaults
+    tool: Tool, definition: AgentDefinition, above: Iterable[Gate], defaults: ToolDefaults
 ) -> Effect:
     """As `effect_of`, where the agent of this definition runs.
 
@@ -89,7 +89,7 @@ def declared_effect(
     """
     if tool.effect is not None:
         return tool.effect
-    undeclared = tool.undeclared or definition.effect_defaults.undeclared or defaults.undeclared
+    undeclared = tool.undeclared or definition.tool_defaults.undeclared or defaults.undeclared
     if undeclared != "read_only" or tool.unknown_after or tool.is_known_to_have_effects:
         return "effects"
     return "effects" if names_tool((*definition.gates, *above), tool) else "read_only"

@@ -160,9 +160,9 @@ def doubt_after(run: Run, ready: ReadyCall, error: BaseException) -> InDoubt | N
         nothing_happened=tool.nothing_happened,
         unknown_after=(
             *tool.unknown_after,
-            *run.definition.effect_defaults.unknown_after,
+            *run.definition.tool_defaults.unknown_after,
             # The tool is nearer. What its agent says of the same class is refused.
-            *(e for e in run.effect_defaults.unknown_after if e not in tool.nothing_happened),
+            *(e for e in run.tool_defaults.unknown_after if e not in tool.nothing_happened),
         ),
         is_strict=tool.is_known_to_have_effects,
     )

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from understudy._base.error_texts import error_text
 from understudy._base.json_values import text_of
-from understudy.errors import JournalFailed, RecordRefused
+from understudy.errors import AgentFailed, JournalFailed, RecordRefused, ToolRaised, WaitEnded
 from understudy.modes.steps.questions import ask_about_call
 from understudy.modes.steps.run_end import end_agents_of
 from understudy.modes.steps.tool_call.arguments import (
@@ -51,6 +51,10 @@ from understudy.state.records import Result, Suspended
 from understudy.state.run_state import Call
 from understudy.tools import OutcomeUnknown, Retry, ToolFailed
 from understudy.tools.result import RemoteToolError, ResultLost
+from understudy.tools.tool_errors import log_tool_error
+
+_ON_PURPOSE = (Retry, ToolFailed, RemoteToolError, OutcomeUnknown, AgentFailed, WaitEnded)
+"""What a tool raises for the model, or what another part of the run raises through it."""
 
 
 async def invoke(run: Run, ready: ReadyCall) -> None:
@@ -148,6 +152,7 @@ async def _result(run: Run, ready: ReadyCall, cancelled: Callable[[], bool]) -> 
     except InDoubt as ended:
         if cancelled():
             raise asyncio.CancelledError from ended  # as below
+        _note_error(run, ready, ended.error)
         return in_doubt_result(run, call, ended.reason)
     except ResultLost as lost:
         return not_kept_result(run, call, text_of(lost))
@@ -160,10 +165,42 @@ async def _result(run: Run, ready: ReadyCall, cancelled: Callable[[], bool]) -> 
             # (test_a_tool_that_fails_because_it_is_interrupted_is_in_doubt,
             # test_an_idempotent_call_that_fails_because_it_is_interrupted_keeps_its_key).
             raise asyncio.CancelledError from error
+        _note_error(run, ready, error)
         if _was_unknown(call):
             reason = f"it was tried again, which raised {error_text(error)}"
             return in_doubt_result(run, call, reason)
         return failed_result(run, call, as_edited(_failure_text(error), ready.edited))
+
+
+def _note_error(run: Run, ready: ReadyCall, error: BaseException | None) -> None:
+    """Log an error that the tool raised by accident; note it if the run is to fail by it."""
+    if not isinstance(error, Exception):
+        return
+    error = _unwrapped(error)
+    if isinstance(error, _ON_PURPOSE):
+        return
+    own, of_runtime = run.definition.tool_defaults.errors, run.tool_defaults.errors
+    how = "raise" if of_runtime == "raise" else own or of_runtime or "log"
+    has_no_deps = run.deps is None and isinstance(error, AttributeError) and error.obj is None
+    log_tool_error(
+        ready.tool,
+        error,
+        name=ready.tool.name,
+        agent=run.definition.name,
+        agent_id=run.root.agent_id,
+        run_id=run.root.current.run_id,
+        hint=" (the run has no deps)" if has_no_deps and ready.tool.takes_context else "",
+        now=run.clock.monotonic(),
+        with_traceback=how == "traceback",
+    )
+    if how == "raise":
+        name, key = ready.tool.name, ready.call.key
+        raised = ToolRaised(tool=name, call_key=key, cause=error_text(error))
+        raised.__cause__ = error
+        place: Run | None = run
+        while place is not None:  # the agents above would get it as the error of an agent
+            place.tool_raised = place.tool_raised or raised
+            place = place.parent
 
 
 def _was_unknown(call: Call) -> bool:

@@ -1,4 +1,4 @@
-"""What holds for the tools of an agent, or of a runtime, that do not say what their effects are."""
+"""What holds for all tools of an agent, or of a runtime, unless they say something else."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Literal, cast, get_args
 from understudy._base.json_values import shown
 from understudy.errors import UsageError
 from understudy.tools.effects import CheckedErrors, check_tables, checked_errors
+from understudy.tools.tool_errors import ToolErrors, checked_tool_errors
 
 Undeclared = Literal["effects", "read_only"]
 """What it does to call a tool again that does not say it: it may harm, or it never harms."""
@@ -23,16 +24,20 @@ def checked_undeclared(given: object, *, what: str) -> Undeclared | None:
 
 
 @dataclass(frozen=True, slots=True)
-class EffectDefaults:
-    """What an agent, or a runtime, says of all tools that do not say it themselves."""
+class ToolDefaults:
+    """What an agent, or a runtime, says of all tools."""
 
     undeclared: Undeclared | None = None
     """What holds for tools that do not say what it does to call them again."""
     unknown_after: CheckedErrors = ()
     """Errors after which nobody knows what a call did, besides those that all tools have."""
+    errors: ToolErrors | None = None
+    """What happens with an error of a tool, besides that the model gets its text."""
 
     @classmethod
-    def given(cls, undeclared: object, unknown_after: object, *, what: str) -> EffectDefaults:
+    def given(
+        cls, undeclared: object, unknown_after: object, tool_errors: object = None, *, what: str
+    ) -> ToolDefaults:
         """Those that were given.
 
         Raises:
@@ -41,7 +46,11 @@ class EffectDefaults:
         """
         errors = checked_errors(unknown_after, what=f"{what}: `unknown_after`")
         check_tables((), errors, what=what)
-        return cls(checked_undeclared(undeclared, what=what), errors)
+        return cls(
+            checked_undeclared(undeclared, what=what),
+            errors,
+            checked_tool_errors(tool_errors, what=what),
+        )
 
 
-NO_DEFAULTS = EffectDefaults()
+NO_DEFAULTS = ToolDefaults()
