@@ -37,12 +37,14 @@ _FIND = """
     WHERE agent_id = ? AND epoch = ? AND incarnation = ? AND last_seq = ? AND NOT deleted
 """
 # Most batches change neither status nor due time: then their indexes are not written.
-_ADD = "UPDATE agents SET last_seq = ?1, mark = ?2 WHERE key = ?3"
+# No statement numbers its values, as by `?1`: Python 3.12.0 to 3.12.3 takes that for a name, and
+# warns (test_no_statement_warns_in_a_python_that_takes_numbered_values_for_names).
+_ADD = "UPDATE agents SET last_seq = ?, mark = ? WHERE key = ?"
 _ADD_WITH_ENTRY = """
-    UPDATE agents SET last_seq = ?1, mark = ?2, index_status = ?4, due = ?5, status = ?6,
-        run_version = ?7,
-        status_at = CASE WHEN ?8 OR status <> ?6 OR last_seq = 0 THEN ?9 ELSE status_at END
-    WHERE key = ?3
+    UPDATE agents SET last_seq = ?, mark = ?, index_status = ?, due = ?, status = ?,
+        run_version = ?,
+        status_at = CASE WHEN ? OR status <> ? OR last_seq = 0 THEN ? ELSE status_at END
+    WHERE key = ?
 """
 _ASKS = "SELECT agent, id, reminders, escalations FROM asks WHERE agent = ?"
 _PUT_ASKS = (
@@ -50,10 +52,15 @@ _PUT_ASKS = (
     """
     INSERT INTO asks (agent, id, definition, kind, tool, asked_at, expires_at, reminders,
         escalations, version, payload)
-    SELECT ?1, ?2, definition, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10 FROM agents WHERE key = ?1
+    SELECT column1, column2, definition, column3, column4, column5, column6, column7, column8,
+        column9, column10
+    FROM (VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)) JOIN agents ON key = column1
     """,
-    "UPDATE asks SET reminders = ?3, escalations = ?4 WHERE agent = ?1 AND id = ?2",
-    "UPDATE agents SET ask_count = ?2 WHERE key = ?1",
+    """
+    UPDATE asks SET reminders = column3, escalations = column4 FROM (VALUES (?, ?, ?, ?))
+    WHERE agent = column1 AND id = column2
+    """,
+    "UPDATE agents SET ask_count = column2 FROM (VALUES (?, ?)) WHERE key = column1",
 )
 """What is done with the rows of `changed_asks`."""
 _ADD_BLOB = "INSERT OR IGNORE INTO blobs (agent, hash, payload) VALUES (?, ?, ?)"
@@ -97,11 +104,12 @@ def append(db: sqlite3.Connection, batch: Batch, mark: int) -> int:
     key, ask_count, *stored = row
     said = batch.entry
     entry = [said.status.value, said.due_number, said.status_word, said.run_version]
-    numbers = (last + len(batch.records), mark, key)
+    numbers = (last + len(batch.records), mark)
     if last and not batch.status_noted and stored == entry:
-        db.execute(_ADD, numbers)
+        db.execute(_ADD, (*numbers, key))
     else:
-        db.execute(_ADD_WITH_ENTRY, (*numbers, *entry, batch.status_noted, batch.at_number))
+        status_at = (batch.status_noted, said.status_word, batch.at_number)
+        db.execute(_ADD_WITH_ENTRY, (*numbers, *entry, *status_at, key))
     first, epoch = (key << SEQ_BITS) + batch.first_seq, batch.epoch
     # A bytearray: `sqlite3` looks for an adapter of each other object of bytes, ten times as long.
     rows = [
