@@ -49,9 +49,9 @@ from understudy.journal import (
     asks,
     index_entry_of,
     index_status_of,
+    sql_backend,
 )
 from understudy.journal.lists import NEVER, AgentQuery, AskQuery, ids_from, key_of, listed_ask
-from understudy.journal.sqlite import writer
 from understudy.journal.sqlite.backend import SqliteBackend
 from understudy.middleware import HumanInTheLoop, SubAgent
 from understudy.state.fold import replay
@@ -728,7 +728,7 @@ async def test_what_is_answered_and_stays_in_the_index_is_noticed(
     inner = asks.changes
     await left_out(
         lambda: monkeypatch.setattr(
-            writer, "changes", lambda *given: inner(*given)._replace(gone=[])
+            sql_backend, "changes", lambda *given: inner(*given)._replace(gone=[])
         ),
         lambda folder: test_a_crash_at_any_commit_leaves_the_index_right(folder, 13, False),
     )

@@ -29,24 +29,24 @@ class PostgresReader(SqlKeys, SharedBackend):
 
     """
 
-    agents_where = sql.AGENTS
-    records_where = (
+    agents_where: str = sql.AGENTS
+    records_where: str = (
         "records r JOIN agents a ON a.key = r.agent"
         " WHERE a.agent_id = %s AND NOT a.deleted AND r.seq > {after}"
     )
-    records_order = "r.seq"
-    has_bytes = "position(%s::bytea IN r.payload) > 0"
-    owned_where = f"{SqlKeys.owned_where} AND a.owner = %(owner)s"
+    records_order: str = "r.seq"
+    has_bytes: str = "position(%s::bytea IN r.payload) > 0"
+    owned_where: str = f"{SqlKeys.owned_where} AND a.owner = %(owner)s"
     # It waits for a takeover under way, as an append does, and finds the new epoch.
-    locks = " FOR NO KEY UPDATE"
-    settled_agent = sql.SETTLED_AGENT
-    written_records = sql.WRITTEN_RECORDS
-    delete_records = "DELETE FROM records WHERE agent = %(key)s AND seq < %(below)s"
-    feed_xid = "xid"
-    feed_state = feed_sql.FEED_STATE
-    feed_rows = feed_sql.FEED_ROWS
-    feed_row = "FROM feed WHERE xid = %(xid)s AND no = %(no)s"
-    last_feed_row = feed_sql.LAST_ROW
+    locks: str = " FOR NO KEY UPDATE"
+    settled_agent: str = sql.SETTLED_AGENT
+    written_records: str = sql.WRITTEN_RECORDS
+    delete_records: str = "DELETE FROM records WHERE agent = %(key)s AND seq < %(below)s"
+    feed_xid: str = "xid"
+    feed_state: str = feed_sql.FEED_STATE
+    feed_rows: str = feed_sql.FEED_ROWS
+    feed_row: str = "FROM feed WHERE xid = %(xid)s AND no = %(no)s"
+    last_feed_row: str = feed_sql.LAST_ROW
 
     def __init__(self, connections: Sequence[PostgresConnection], host: str) -> None:
         self._writing: PostgresConnection

@@ -31,33 +31,33 @@ class SqliteReader(SqlKeys):
     reads can have one on a database that another process uses.
     """
 
-    agents_where = agents_query(_HOST, "agents a")
+    agents_where: str = agents_query(_HOST, "agents a")
     # SQLite takes the tables of a CROSS JOIN in this order.
-    records_where = (
+    records_where: str = (
         "agents a CROSS JOIN records r WHERE a.agent_id = %s AND NOT a.deleted"
         f" AND r.id BETWEEN {_FIRST} + max(a.floor, {{after}}) + 1 AND {_FIRST} + a.last_seq"
     )
-    records_order = "r.id"
-    has_bytes = "instr(r.payload, %s)"
-    settled_agent = (
+    records_order: str = "r.id"
+    has_bytes: str = "instr(r.payload, %s)"
+    settled_agent: str = (
         "SELECT incarnation, epoch, last_seq, index_status, %(takeable)s FROM agents"
         " WHERE agent_id = %(agent_id)s AND NOT deleted"
     )
-    written_records = (
+    written_records: str = (
         "SELECT r.epoch, r.kind, r.version, r.payload FROM agents a CROSS JOIN records r"  # noqa: S608
         " WHERE a.agent_id = %(agent_id)s AND a.incarnation = %(incarnation)s AND NOT a.deleted"
         f" AND r.id BETWEEN {_FIRST} + %(first)s AND {_FIRST} + %(last)s ORDER BY r.id"
     )
-    delete_records = (
+    delete_records: str = (
         f"DELETE FROM records WHERE id >= %(key)s * {1 << SEQ_BITS}"  # noqa: S608
         f" AND id < %(key)s * {1 << SEQ_BITS} + min(%(below)s, {1 << SEQ_BITS})"
     )
-    feed_xid = "0"
+    feed_xid: str = "0"
     # Commits come in the order of its rows: one runtime writes.
-    feed_state = "SELECT feed, 0, feed_floor, 0, 0 FROM meta WHERE feed_on"
-    feed_rows = "FROM feed WHERE no > %(no)s ORDER BY no"
-    feed_row = "FROM feed WHERE no = %(no)s"
-    last_feed_row = "FROM feed ORDER BY no DESC LIMIT 1"
+    feed_state: str = "SELECT feed, 0, feed_floor, 0, 0 FROM meta WHERE feed_on"
+    feed_rows: str = "FROM feed WHERE no > %(no)s ORDER BY no"
+    feed_row: str = "FROM feed WHERE no = %(no)s"
+    last_feed_row: str = "FROM feed ORDER BY no DESC LIMIT 1"
 
     def __init__(self, path: str) -> None:
         self._path: str = str(Path(path).resolve())  # one lock for all links to the file
