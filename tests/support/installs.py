@@ -143,7 +143,7 @@ class Environment:
 
 def main() -> None:
     """Build and check everything; the exit code is 1 if anything is wrong."""
-    pythons = list(_pythons())
+    pythons = list(pythons())
     absent = set(VERSIONS) - {python.version for python in pythons}
     print(f"Python {', '.join(python.version for python in pythons)}", flush=True)
     if absent and "PYTHONS" not in os.environ:
@@ -163,7 +163,8 @@ def main() -> None:
     raise SystemExit(1 if wrong else 0)
 
 
-def _pythons() -> Iterator[Python]:
+def pythons() -> Iterator[Python]:
+    """The Pythons to try, in the order of their versions."""
     named = os.environ.get("PYTHONS", "").split()
     for path in named or [found for version in VERSIONS if (found := _found(version))]:
         said = _output(path, "-c", "import sys; print('%d.%d' % sys.version_info[:2])")
