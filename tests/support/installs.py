@@ -143,18 +143,18 @@ class Environment:
 
 def main() -> None:
     """Build and check everything; the exit code is 1 if anything is wrong."""
-    pythons = list(pythons())
-    absent = set(VERSIONS) - {python.version for python in pythons}
-    print(f"Python {', '.join(python.version for python in pythons)}", flush=True)
+    found = list(pythons())
+    absent = set(VERSIONS) - {python.version for python in found}
+    print(f"Python {', '.join(python.version for python in found)}", flush=True)
     if absent and "PYTHONS" not in os.environ:
         print(f"NOT FOUND, so not checked: Python {', '.join(sorted(absent))}", flush=True)
     with tempfile.TemporaryDirectory(prefix="installs-") as folder:
         wheel, sdist = _build(Path(folder) / "dist")
         wrong = [*_contents(wheel, sdist)]
         with ThreadPoolExecutor(max_workers=2) as pool:
-            tasks = [pool.submit(_check, Path(folder), pythons[0], sdist, ())]
-            for python in pythons:
-                apart = [(extra,) for extra in EXTRAS] if python == pythons[0] else [(*EXTRAS,)]
+            tasks = [pool.submit(_check, Path(folder), found[0], sdist, ())]
+            for python in found:
+                apart = [(extra,) for extra in EXTRAS] if python == found[0] else [(*EXTRAS,)]
                 for extras in [(), *apart]:
                     tasks.append(pool.submit(_check, Path(folder), python, wheel, extras))
             wrong += [line for task in tasks for line in task.result()]

@@ -13,33 +13,32 @@ import sys
 import tempfile
 import time
 import tomllib
-from collections.abc import Iterator
 from pathlib import Path
 
 from packaging.requirements import Requirement
-from packaging.version import Version
 
-from tests.support.installs import ROOT, TOOLS, VERSIONS, pythons
+from tests.support.installs import ROOT, VERSIONS, pythons
 
 LOWEST = "lowest"
-NONE = Version("0")
+HERE = ".".join(map(str, sys.version_info[:2]))
+"""The version of the Python that runs this."""
 MARKS = "not slow and not postgres and not faults and not ray and not browser and not node"
 """What needs no server and no program besides Python, and says nothing of speed."""
 
 
 def main() -> None:
     """Run the tests with each; the exit code is 1 if any fails."""
-    here = "%d.%d" % sys.version_info[:2]
     wanted = sys.argv[1:]
-    others = [each for each in pythons() if each.version != here]
+    others = [each for each in pythons() if each.version != HERE]
+    tries: list[tuple[str, str, tuple[str, ...]]]
     tries = [(each.version, each.path, ()) for each in others if not wanted]
-    for absent in sorted(set(VERSIONS) - {here} - {each.version for each in others}):
+    for absent in sorted(set(VERSIONS) - {HERE} - {each.version for each in others}):
         if not wanted:
             print(f"NOT FOUND, so not tested: Python {absent}", flush=True)
     with tempfile.TemporaryDirectory(prefix="pythons-") as folder:
         if wanted in ([], [LOWEST]):
             constraints = Path(folder) / "lowest.txt"
-            constraints.write_text("\n".join(lowest_versions()) + "\n", encoding="utf-8")
+            lowest_versions(constraints)
             tries.append((LOWEST, sys.executable, ("--constraint", str(constraints))))
         failed = [name for name, path, options in tries if not _passes(folder, name, path, options)]
     if failed:
@@ -47,26 +46,26 @@ def main() -> None:
     raise SystemExit(1 if failed else 0)
 
 
-def lowest_versions() -> Iterator[str]:
-    """A line for each package that the library names, with the lowest version that it allows."""
+def lowest_versions(file: Path) -> None:
+    """Write the lowest versions that `pyproject.toml` allows of all packages that it names."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    extras: dict[str, list[str]] = project["optional-dependencies"]
-    used = [line for extra, lines in extras.items() if extra not in TOOLS for line in lines]
-    lowest: dict[str, Version] = {}
-    for line in (*project["dependencies"], *used):
-        needed = Requirement(line)
-        for each in needed.specifier:
-            if each.operator == ">=":  # of two parts that need it, the higher one counts
-                lowest[needed.name] = max(Version(each.version), lowest.get(needed.name, NONE))
-    yield from (f"{name}=={version}" for name, version in lowest.items())
+    needed = map(Requirement, project["optional-dependencies"]["dev"])
+    own = next(each for each in needed if each.name == project["name"])
+    extras = [f"--extra={extra}" for extra in sorted(own.extras)]
+    command = ["pip", "compile", "--quiet", "--resolution=lowest-direct", *extras]
+    _uv(*command, f"--python-version={HERE}", f"--output-file={file}", str(ROOT / "pyproject.toml"))
+
+
+def _uv(*arguments: str) -> None:
+    subprocess.run([sys.executable, "-m", "uv", *arguments], check=True, timeout=900)
 
 
 def _passes(folder: str, name: str, python: str, options: tuple[str, ...]) -> bool:
     began, place = time.monotonic(), Path(folder) / name
-    subprocess.run([python, "-m", "venv", str(place)], check=True)
+    subprocess.run([python, "-m", "venv", "--without-pip", str(place)], check=True)
     command = str(place / "bin" / "python")
-    pip = [command, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-    subprocess.run([*pip, *options, "--editable", f"{ROOT}[dev]"], check=True)
+    install = ["pip", "install", "--quiet", f"--python={command}", *options]
+    _uv(*install, "--editable", f"{ROOT}[dev]")
     made = time.monotonic()
     tests = [command, "-m", "pytest", "-n", "2", "--dist", "worksteal", "-p", "no:cacheprovider"]
     environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
