@@ -48,6 +48,7 @@ from understudy import (
     SimulatedClock,
     Status,
     UnknownAgent,
+    approve,
     call,
     tool,
 )
@@ -328,6 +329,36 @@ async def test_actions_do_what_they_say_and_say_why_they_cannot() -> None:
             assert (await client.post("/agents/a1/do/fly", data={"x": "1"})).status_code == 404
         with pytest.raises(UnknownAgent):
             await soon(ref.state())
+
+
+async def test_a_compaction_takes_no_decision_from_the_page_of_decisions() -> None:
+    @tool
+    def pay(order: str) -> str:
+        """Pay an order."""
+        return f"paid {order}"
+
+    calls = [[call("pay", {"order": str(n)})] for n in range(3)]
+    model = ScriptedModel([*calls, "Done."])
+    agent = Agent("desk", model, tools=[pay], interrupt_on={"pay": True})
+    async with Runtime([agent]) as runtime:
+        ref = runtime.spawn("desk", id="a")
+        outcome = await soon(ref.run("Pay three orders."))
+        for by in ("ann", "bob"):
+            outcome = await soon(ref.resume(interrupted(outcome).decide(approve(by=by))))
+        async with site_of(runtime, auth=logged_in("ann")) as client:
+
+            async def decided() -> list[tuple[str, str, str]]:
+                data = (await client.get("/api/agents/a/decisions")).json()
+                assert data["earlier"] is None
+                rows = data["decisions"]
+                return [(row["by"], row["decision"]["type"], row["tool_name"]) for row in rows]
+
+            before = await decided()
+            assert before == [("bob", "approve", "pay"), ("ann", "approve", "pay")]
+            assert (await client.post("/api/agents/a/compact", json={})).status_code == 200
+            assert await decided() == before
+            completed(await soon(ref.resume(interrupted(outcome).decide(approve(by="cem")))))
+            assert await decided() == [("cem", "approve", "pay"), *before]
 
 
 async def test_what_waits_for_a_run_is_listed_and_taken_back() -> None:

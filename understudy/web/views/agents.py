@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Iterable
+from collections.abc import Awaitable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +15,7 @@ from understudy.actors import AgentInfo, Runtime, Status
 from understudy.actors.verbs import VERBS, Right
 from understudy.costs import costs_of
 from understudy.history import HistoryEntry, HistoryPage
+from understudy.interrupts import DecisionRecord
 from understudy.login.problems import refused
 from understudy.models.prices import PUBLISHED, Prices
 from understudy.state.agent_state import AgentState
@@ -165,6 +166,7 @@ async def decisions(visit: Visit) -> dict[str, Any]:
     first = asked_before(visit)
     imported_by = None if is_newest(visit) else await _imported_by(visit, first)
     before: int | None = first
+    compacted: HistoryEntry | None = None
     looked = 0
     while before is not None and len(found) < DECISIONS and looked < MOST_LOOKED_THROUGH:
         page = await page_before(visit, before)
@@ -174,9 +176,15 @@ async def decisions(visit: Visit) -> dict[str, Any]:
                 imported_by = entry.who
             elif entry.what == "decision":
                 found.append(_decided(entry, imported_by))
+            elif entry.what == "compacted":
+                compacted = entry
         tools |= _tools_asked_about(page)
     if before is not None and any(row["request_id"] not in tools for row in found):
         tools |= _tools_asked_about(await page_before(visit, before))
+    if compacted is not None:
+        audit = (await visit.state()).decisions
+        tools |= {each.request.id: each.request.tool_name or None for each in audit}
+        found += _from_before(compacted, audit, imported_by)
     for row in found:
         row["tool_name"] = tools.get(row["request_id"])
     newest = is_newest(visit)
@@ -208,6 +216,26 @@ def _decided(entry: HistoryEntry, imported_by: str | None) -> dict[str, Any]:
         "tool_name": None,
         "imported_by": imported_by,
     }
+
+
+def _from_before(
+    compacted: HistoryEntry, audit: Sequence[DecisionRecord], imported_by: str | None
+) -> Iterator[dict[str, Any]]:
+    """The decisions whose records were compacted away, newest first: the audit has them."""
+    for each in reversed(audit):
+        if compacted.at is None or each.at <= compacted.at:
+            request, decision = each.request, each.decision
+            yield {
+                "request_id": request.id,
+                "at": time_text(each.at),
+                "by": decision.by,
+                "waited_seconds": (each.at - request.created_at).total_seconds(),
+                "agent_path": list(request.agent_path),
+                "decision": decision.to_dict(),
+                "sticky": each.sticky,
+                "tool_name": None,
+                "imported_by": imported_by,
+            }
 
 
 def _tools_asked_about(page: HistoryPage) -> dict[str, str | None]:
