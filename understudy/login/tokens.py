@@ -227,7 +227,7 @@ class TokenAuth:
             f'<input type="hidden" name="next" value="{escape(_path(back))}">'
             '<p class="field"><label for="token">Token</label><input id="token" name="token" '
             'type="password" required autocomplete="current-password" autofocus></p>'
-            '<p class="help">The one that the server was started with.</p>'
+            '<p class="help">The token that the server was started with.</p>'
             '<p class="buttons"><button class="good">Log in</button></p></form></main></body>'
             "</html>"
         )
