@@ -20,6 +20,18 @@ from understudy.login import (  # noqa: E402
     loopback_only,
     token_auth,
 )
+from understudy.login.error_handlers import DjangoErrors, add_error_handlers  # noqa: E402
 from understudy.web.app import ui  # noqa: E402
 
-__all__ = ["Auth", "HideToken", "Right", "TokenAuth", "User", "loopback_only", "token_auth", "ui"]
+__all__ = [
+    "Auth",
+    "DjangoErrors",
+    "HideToken",
+    "Right",
+    "TokenAuth",
+    "User",
+    "add_error_handlers",
+    "loopback_only",
+    "token_auth",
+    "ui",
+]
