@@ -28,7 +28,7 @@ from typing import Annotated, Any
 
 from fastapi import Body, Depends, FastAPI, Header, Query, Request
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import JSONResponse, RedirectResponse
+from fastapi.responses import JSONResponse, RedirectResponse, Response
 from pydantic import BaseModel, Field
 from pydantic_ai.messages import ModelMessagesTypeAdapter, ModelRequest, ToolReturnPart
 from pydantic_ai.models import Model
@@ -53,7 +53,7 @@ from understudy import (
 )
 from understudy.actors import AgentEvent, StatusChanged
 from understudy.models import ScriptedRequest
-from understudy.web import add_error_handlers
+from understudy.web import add_error_handlers, rows_response
 
 # 1. What the agents act on. It lives on the server's loop, and so do the agents: an async tool may
 #    use its connections.
@@ -119,6 +119,7 @@ def make_app(model: str | Model | None = None, store: str | None = None) -> Fast
     app.add_api_route("/agents/{agent_id}", show, methods=["GET"])
     app.add_api_route("/agents/{agent_id}/messages", write, methods=["POST"])
     app.add_api_route("/agents/{agent_id}/events", watch, methods=["GET"])
+    app.add_api_route("/agents/{agent_id}/rows", rows, methods=["GET"])
     app.add_api_route("/approvals", approvals, methods=["GET"])
     app.add_api_route("/approvals/{agent_id}/{request_id}", decide, methods=["POST"])
     app.add_exception_handler(RequestValidationError, unreadable)
@@ -236,6 +237,11 @@ async def watch(
             subscription.close()  # the browser disconnected
 
     return EventSourceResponse(stream())
+
+
+async def rows(agent: TheAgent, after: Annotated[int, Query(ge=0)] = 0) -> Response:
+    """The rows of a chat screen, and their changes: `static/understudy.js` follows them."""
+    return rows_response(agent, after=after)
 
 
 # 6. What clients see. An outcome carries the whole state, which is not for the browser.

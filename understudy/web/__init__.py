@@ -22,6 +22,7 @@ from understudy.login import (  # noqa: E402
 )
 from understudy.login.error_handlers import DjangoErrors, add_error_handlers  # noqa: E402
 from understudy.web.app import ui  # noqa: E402
+from understudy.web.responses import events_response, rows_response  # noqa: E402
 
 __all__ = [
     "Auth",
@@ -31,7 +32,9 @@ __all__ = [
     "TokenAuth",
     "User",
     "add_error_handlers",
+    "events_response",
     "loopback_only",
+    "rows_response",
     "token_auth",
     "ui",
 ]
