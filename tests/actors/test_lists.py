@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 import threading
+from collections.abc import Callable
 from contextlib import closing, suppress
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
@@ -40,7 +41,7 @@ from understudy import (
     reject,
     tool,
 )
-from understudy.actors import PendingRequest
+from understudy.actors import Listing, PendingRequest
 from understudy.errors import StoreBroken, StoreDamaged, StoreUnavailable, WouldDeadlock
 from understudy.journal import (
     DatabaseStore,
@@ -932,7 +933,7 @@ async def test_a_list_of_a_database_that_hangs_is_an_error_after_a_time_limit(
     async with Runtime([desk()], store=DatabaseStore(backend, patience=0.1)) as runtime:
         try:
             await ask(runtime, "a")
-            lists = {
+            lists: dict[str, list[Callable[[], Listing[Any]]]] = {
                 "list_agents": [lambda: runtime.agents(), lambda: runtime.agents(limit=1)],
                 "list_asks": [
                     lambda: runtime.pending(),
@@ -940,9 +941,9 @@ async def test_a_list_of_a_database_that_hangs_is_an_error_after_a_time_limit(
                     lambda: runtime.doubts(),
                     lambda: runtime.waiting(),
                 ],
-            }[hangs]
+            }
             backend.fail(hangs, times=1 << 30, fault=hang)
-            for listed in lists:
+            for listed in lists[hangs]:
                 with pytest.raises(StoreUnavailable, match=r"a list got no answer for 0\.2 s"):
                     await soon(listed())
                 with pytest.raises(StoreUnavailable, match=r"a list got no answer for 0\.2 s"):

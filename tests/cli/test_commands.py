@@ -51,7 +51,7 @@ from understudy.cli.serve import listening, url_of
 from understudy.cli.servers import running, store_name
 from understudy.cluster import Cluster
 from understudy.middleware import AskUser, HumanInTheLoop, SubAgent
-from understudy.web import User, ui
+from understudy.web import Right, User, ui
 
 
 def ask(desk: Desk, id: str = "t-1", agent: str = "desk") -> str:
@@ -589,7 +589,7 @@ def test_a_login_by_cookie_is_said_and_how_commands_come_in(
     login: Response, told: str, desk: Desk
 ) -> None:
     """By `Authorization: Bearer`, which the application's `auth=` takes beside its cookie."""
-    everything = frozenset(("read", "decide", "act", "admin"))
+    everything: frozenset[Right] = frozenset(("read", "decide", "act", "admin"))
 
     def who(request: Request) -> User | Response:
         if request.headers.get("authorization") == "Bearer of-a-script":
