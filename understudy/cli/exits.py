@@ -19,6 +19,8 @@ from understudy.errors import (
     DecisionError,
     JournalFailed,
     NotInterrupted,
+    OtherRun,
+    OutOfDescriptors,
     OwnedElsewhere,
     RuntimeStopped,
     SchemaVersionError,
@@ -60,12 +62,14 @@ _OF_NAMES = {
 _OF_ERRORS: tuple[tuple[type[Exception], int], ...] = (
     (UnknownAgent, NOT_FOUND),
     (RuntimeStopped, STORE),
+    (OutOfDescriptors, STORE),
     (OwnedElsewhere, STORE),
     (StoreError, STORE),
     (JournalFailed, STORE),
     (StoreDamaged, STORE),
     (SchemaVersionError, STORE),
     (NotInterrupted, STALE),
+    (OtherRun, STALE),
     (DecisionError, STALE),
     (UsageError, USAGE),
 )
