@@ -154,7 +154,11 @@ def django_settings() -> None:
         settings.configure(
             ALLOWED_HOSTS=["*"],
             DEBUG_PROPAGATE_EXCEPTIONS=True,
-            MIDDLEWARE=["understudy.web.DjangoErrors"],
+            MIDDLEWARE=[  # in the middle: what is inside may be a middleware, or the views
+                "django.middleware.security.SecurityMiddleware",
+                "understudy.web.DjangoErrors",
+                "django.middleware.common.CommonMiddleware",
+            ],
             ROOT_URLCONF=__name__,
             SECRET_KEY="of a test",
         )
@@ -208,7 +212,7 @@ async def test_a_django_project_on_asgi_answers_them_too(django_pages: None) -> 
         assert (answer.status_code, json.loads(answer.content)["error"]) == (404, "UnknownAgent")
 
 
-def test_the_middleware_leaves_an_error_of_the_application() -> None:
+def test_the_middleware_leaves_an_error_of_the_application(django_pages: None) -> None:
     middleware = DjangoErrors(lambda request: "the answer of a view")
     assert middleware(None) == "the answer of a view"
     assert middleware.process_exception(None, KeyError("of the application")) is None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, cast
 
@@ -69,10 +68,11 @@ class DjangoErrors:
     async_capable = True
 
     def __init__(self, get_response: Callable[[HttpRequest], Any]) -> None:
-        self._get_response = get_response
-        if inspect.iscoroutinefunction(get_response):
-            from asgiref.sync import markcoroutinefunction  # of Django
+        # Django has marks of its own for what is async: `inspect` of Python 3.11 does not see them.
+        from asgiref.sync import iscoroutinefunction, markcoroutinefunction
 
+        self._get_response = get_response
+        if iscoroutinefunction(get_response):
             markcoroutinefunction(self)
 
     def __call__(self, request: HttpRequest) -> HttpResponse | Awaitable[HttpResponse]:
