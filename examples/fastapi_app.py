@@ -26,10 +26,9 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Annotated, Any
 
-import pykka
-from fastapi import Body, Depends, FastAPI, Header, HTTPException, Query, Request
+from fastapi import Body, Depends, FastAPI, Header, Query, Request
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import JSONResponse, RedirectResponse
+from fastapi.responses import JSONResponse, RedirectResponse, Response
 from pydantic import BaseModel, Field
 from pydantic_ai.messages import ModelMessagesTypeAdapter, ModelRequest, ToolReturnPart
 from pydantic_ai.models import Model
@@ -40,27 +39,21 @@ from understudy import (
     Agent,
     AgentRef,
     Completed,
-    DecisionError,
     Failed,
-    Fenced,
     Interrupted,
-    JournalFailed,
-    NotInterrupted,
     Outcome,
     Paused,
     Runtime,
     ScriptedModel,
     Stopped,
     ToolContext,
-    UnknownAgent,
-    UsageError,
     call,
     events,
     tool,
 )
 from understudy.actors import AgentEvent, StatusChanged
-from understudy.errors import RecordRefused
 from understudy.models import ScriptedRequest
+from understudy.web import add_error_handlers, rows_response
 
 # 1. What the agents act on. It lives on the server's loop, and so do the agents: an async tool may
 #    use its connections.
@@ -126,12 +119,11 @@ def make_app(model: str | Model | None = None, store: str | None = None) -> Fast
     app.add_api_route("/agents/{agent_id}", show, methods=["GET"])
     app.add_api_route("/agents/{agent_id}/messages", write, methods=["POST"])
     app.add_api_route("/agents/{agent_id}/events", watch, methods=["GET"])
+    app.add_api_route("/agents/{agent_id}/rows", rows, methods=["GET"])
     app.add_api_route("/approvals", approvals, methods=["GET"])
     app.add_api_route("/approvals/{agent_id}/{request_id}", decide, methods=["POST"])
     app.add_exception_handler(RequestValidationError, unreadable)
-    app.add_exception_handler(UsageError, refused)
-    app.add_exception_handler(JournalFailed, not_recorded)
-    app.add_exception_handler(pykka.ActorDeadError, stopping)
+    add_error_handlers(app)  # each error of the runtime is answered with its status
     return app
 
 
@@ -144,11 +136,8 @@ TheRuntime = Annotated[Runtime, Depends(the_runtime)]
 
 
 async def the_agent(agent_id: str, runtime: TheRuntime) -> AgentRef:
-    try:
-        agent = runtime.get(agent_id)
-        await agent.info()  # if there is none of this id, this says so
-    except UnknownAgent as error:
-        raise HTTPException(404, str(error)) from error
+    agent = runtime.get(agent_id)
+    await agent.info()  # if there is none of this id, this raises `UnknownAgent`: a 404
     return agent
 
 
@@ -215,30 +204,6 @@ async def unreadable(request: Request, error: Exception) -> JSONResponse:
     return JSONResponse({"detail": details}, status_code=422)
 
 
-async def refused(request: Request, error: Exception) -> JSONResponse:
-    """What the caller did wrong: nothing has run, and a right answer still works."""
-    status = 400
-    if isinstance(error, DecisionError):
-        status = 422
-    elif isinstance(error, NotInterrupted):
-        status = 409
-    return JSONResponse({"error": type(error).__name__, "detail": str(error)}, status_code=status)
-
-
-async def not_recorded(request: Request, error: Exception) -> JSONResponse:
-    """The store does not take it, or not at this server, or not now."""
-    status = 503  # it is away, or no server that may run the agent is there: try again later
-    if isinstance(error, RecordRefused):
-        status = 413
-    elif isinstance(error, Fenced):
-        status = 409  # another server has the agent now: nobody knows whether it was done
-    return JSONResponse({"error": type(error).__name__, "detail": str(error)}, status_code=status)
-
-
-async def stopping(request: Request, error: Exception) -> JSONResponse:
-    return JSONResponse({"error": "Stopping", "detail": str(error)}, status_code=503)
-
-
 # 5. Reading: the state of an agent, and its events as server-sent events. The browser's EventSource
 #    reconnects with the last number that it saw, and misses nothing.
 
@@ -272,6 +237,11 @@ async def watch(
             subscription.close()  # the browser disconnected
 
     return EventSourceResponse(stream())
+
+
+async def rows(agent: TheAgent, after: Annotated[int, Query(ge=0)] = 0) -> Response:
+    """The rows of a chat screen, and their changes: `static/understudy.js` follows them."""
+    return rows_response(agent, after=after)
 
 
 # 6. What clients see. An outcome carries the whole state, which is not for the browser.

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import pickle
+from pathlib import Path
 
 from understudy import errors
 from understudy.errors import RequestChanged
@@ -25,3 +27,16 @@ def test_an_error_that_was_pickled_before_is_read_and_is_pickled_so_again() -> N
     assert type(error) is RequestChanged
     assert (error.message, error.request_id) == ("not as shown", "q1")
     assert pickle.dumps(error, protocol=0) == PICKLED
+
+
+def test_an_end_of_a_runtime_or_a_cluster_has_an_error_of_its_own() -> None:
+    """`RuntimeStopped`, by which a caller tells it from the death of an actor."""
+    root = Path(errors.__file__).parent.parent
+    plain = [
+        f"{path.relative_to(root)}:{node.lineno}"
+        for path in root.rglob("*.py")
+        if "loop_actors" not in path.parts
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Call) and "ActorDeadError" in ast.unparse(node.func)
+    ]
+    assert plain == []

@@ -19,6 +19,7 @@ import pykka
 import pytest
 
 from tests.support.agents import Held, by_turn, completed, interrupted, results, until_status, wake
+from tests.support.held_commits import turns
 from tests.support.hosts import opened
 from tests.support.loops import soon
 from tests.support.places import MemoryPlace, Place, SqlitePlace
@@ -31,6 +32,7 @@ from understudy import (
     Interrupted,
     MiddlewareError,
     Runtime,
+    RuntimeStopped,
     ScriptedModel,
     Status,
     Stopped,
@@ -42,7 +44,7 @@ from understudy import (
 )
 from understudy.actors import AgentActor, AgentEvent, Gap, LoopActorRegistry, Subscription
 from understudy.events import RunFinished
-from understudy.journal import MemoryStore
+from understudy.journal import Loaded, MemoryStore
 from understudy.middleware import Middleware
 
 
@@ -337,6 +339,43 @@ async def test_what_was_asked_right_before_a_deletion_leaves_no_agent_behind(
             await soon(deleted)
             assert isinstance(await soon(run), (Completed, Stopped))
             assert await soon(runtime.agents()) == []
+
+
+class LateLoads(MemoryStore):
+    """Its agents are loaded when the test says so."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked = asyncio.Event()
+        self.answers = asyncio.Event()
+
+    async def load_latest(self, agent_id: str) -> Loaded | None:
+        self.asked.set()
+        await self.answers.wait()
+        return await super().load_latest(agent_id)
+
+
+async def test_a_deletion_that_the_end_of_the_runtime_cuts_off_deletes_nothing(
+    ran: list[str],
+) -> None:
+    store = LateLoads()
+    store.answers.set()
+    async with Runtime([desk(ran, "one")], store=store, stop_timeout=0) as runtime:
+        ref = runtime.spawn("desk", "t")
+        completed(await soon(ref.run("go")))
+        await soon(ref.stop(block=False))
+        await until_status(ref, Status.PASSIVE)
+        store.answers.clear()
+        store.asked.clear()
+        state = ref.run("again")
+        await soon(store.asked.wait())
+        deleted = runtime.delete("t")
+        await turns()
+    with pytest.raises(RuntimeStopped):
+        await soon(state)
+    with pytest.raises(UsageError, match="stopped before it answered"):
+        await soon(deleted)
+    assert await store.find_agent("t") is not None
 
 
 async def test_an_agent_is_deleted_whose_definition_is_not_known_here(

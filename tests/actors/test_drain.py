@@ -8,7 +8,6 @@ from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-import pykka
 import pytest
 
 from tests.support.agents import Held, completed, desk, interrupted
@@ -20,6 +19,7 @@ from understudy import (
     Agent,
     Fenced,
     Runtime,
+    RuntimeStopped,
     ScriptedModel,
     SimulatedClock,
     Status,
@@ -383,7 +383,7 @@ async def test_a_drain_ends_by_the_end_of_its_runtime(new_store: NewStore) -> No
         await soon(held.entered.wait())
         drained = runtime.drain()
         assert await soon(runtime.drain(timeout=0.01)) is False
-    with pytest.raises(pykka.ActorDeadError):
+    with pytest.raises(RuntimeStopped):
         await soon(run)
     with pytest.raises(UsageError, match="stopped"):
         await soon(drained)

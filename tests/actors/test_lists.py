@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
+import threading
+from collections.abc import Callable
 from contextlib import closing, suppress
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
@@ -39,8 +41,8 @@ from understudy import (
     reject,
     tool,
 )
-from understudy.actors import PendingRequest
-from understudy.errors import StoreBroken, StoreDamaged, WouldDeadlock
+from understudy.actors import Listing, PendingRequest
+from understudy.errors import StoreBroken, StoreDamaged, StoreUnavailable, WouldDeadlock
 from understudy.journal import (
     DatabaseStore,
     IndexStatus,
@@ -913,3 +915,41 @@ async def test_an_agent_that_is_spawned_is_listed_as_it_is_stored(new_store: New
         assert await found(status="idle") == ["asks-nothing"]
         assert await found(status="interrupted") == ["asks"]
         assert await found() == await found(agent="desk") == ["asks", "asks-nothing"]
+
+
+@pytest.mark.parametrize("hangs", ["list_agents", "list_asks"])
+async def test_a_list_of_a_database_that_hangs_is_an_error_after_a_time_limit(
+    hangs: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And it answers again when the database does."""
+    monkeypatch.setattr("understudy.actors.reads.store_views.LATE", 0.1)
+    answers = threading.Event()
+
+    def hang() -> BaseException:
+        answers.wait(SECONDS)
+        return StoreUnavailable(cause="the test says so")
+
+    backend = FaultyBackend(SqliteBackend(str(tmp_path / "s.db"), durability="off", host="here"))
+    async with Runtime([desk()], store=DatabaseStore(backend, patience=0.1)) as runtime:
+        try:
+            await ask(runtime, "a")
+            lists: dict[str, list[Callable[[], Listing[Any]]]] = {
+                "list_agents": [lambda: runtime.agents(), lambda: runtime.agents(limit=1)],
+                "list_asks": [
+                    lambda: runtime.pending(),
+                    lambda: runtime.pending(limit=1),
+                    lambda: runtime.doubts(),
+                    lambda: runtime.waiting(),
+                ],
+            }
+            backend.fail(hangs, times=1 << 30, fault=hang)
+            for listed in lists[hangs]:
+                with pytest.raises(StoreUnavailable, match=r"a list got no answer for 0\.2 s"):
+                    await soon(listed())
+                with pytest.raises(StoreUnavailable, match=r"a list got no answer for 0\.2 s"):
+                    await soon(anext(aiter(listed())))
+        finally:
+            backend.mend()
+            answers.set()
+        assert names(await soon(runtime.pending())) == ["a"]
+        assert [info.id for info in await soon(runtime.agents())] == ["a"]

@@ -7,7 +7,6 @@ from collections import defaultdict
 from pathlib import Path
 from typing import Any, cast
 
-import pykka
 import pytest
 
 from tests.support.agents import Held, by_turn
@@ -16,7 +15,7 @@ from tests.support.held_commits import turns
 from tests.support.loops import soon, until
 from tests.support.places import SqlitePlace
 from understudy import Agent, Completed, Runtime, ScriptedModel, Status, call, tool
-from understudy.errors import StoreUnavailable
+from understudy.errors import RuntimeStopped, StoreUnavailable
 from understudy.journal import DatabaseStore, MemoryStore
 from understudy.journal.backend import Backend
 from understudy.models import ScriptedRequest
@@ -169,7 +168,7 @@ async def test_a_runtime_that_stops_tells_whom_its_recovery_has_left(tmp_path: P
         assert not recovery.settled.done()
     assert await soon(recovery.settled) is recovery
     assert recovery.waiting == {}
-    assert [type(error) for error in recovery.left.values()] == [pykka.ActorDeadError]
+    assert [type(error) for error in recovery.left.values()] == [RuntimeStopped]
     assert [ref.id for ref in recovery] == ["a"]
 
 

@@ -44,7 +44,7 @@ from understudy import (
 from understudy._base.clock import SystemClock
 from understudy._base.json_values import shown
 from understudy.actors import AgentInfo, AgentTree, Future
-from understudy.errors import ForkedRuntime
+from understudy.errors import ForkedRuntime, RuntimeStopped
 from understudy.events import RunFinished
 from understudy.middleware import SubAgent
 
@@ -428,8 +428,10 @@ async def test_a_stopped_runtime_spawns_nothing_and_its_refs_are_dead() -> None:
         ref.retry,
         ref.decisions,
     ):
-        with pytest.raises(pykka.ActorDeadError, match="stopped"):
+        with pytest.raises(RuntimeStopped, match="stopped") as stopped:
             ask()
+        assert stopped.value.agent_id == "one"
+        assert isinstance(stopped.value, pykka.ActorDeadError), "as callers of Pykka catch it"
     assert ref.stop(block=False).get() is False
 
 

@@ -7,10 +7,15 @@ import sys
 import threading
 import time
 
+import pytest
 from starlette.types import Receive, Scope, Send
 
+from tests.support.frozen.samples import sample_errors
 from tests.support.web_server import served
+from understudy import UnderstudyError
 from understudy.cli.api import Api
+from understudy.cli.exits import ApiProblem, code_of
+from understudy.login.problems import problem_of
 
 
 async def tells_once(scope: Scope, receive: Receive, send: Send) -> None:
@@ -50,3 +55,9 @@ def test_a_stream_that_is_closed_by_another_thread_ends_at_once() -> None:
         api.close()
         follower.join(60)
         assert not follower.is_alive()
+
+
+@pytest.mark.parametrize("error", sample_errors(), ids=lambda error: type(error).__name__)
+def test_an_error_has_the_same_exit_code_by_a_server_as_by_a_store(error: UnderstudyError) -> None:
+    problem = problem_of(error)
+    assert ApiProblem(problem.status, problem.to_dict()).code == code_of(error)

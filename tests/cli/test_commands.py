@@ -23,7 +23,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from starlette.responses import PlainTextResponse
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
 from starlette.types import Receive, Scope, Send
 
 from tests.support.agents import by_turn, interrupted, results
@@ -50,6 +51,7 @@ from understudy.cli.serve import listening, url_of
 from understudy.cli.servers import running, store_name
 from understudy.cluster import Cluster
 from understudy.middleware import AskUser, HumanInTheLoop, SubAgent
+from understudy.web import Right, User, ui
 
 
 def ask(desk: Desk, id: str = "t-1", agent: str = "desk") -> str:
@@ -572,6 +574,35 @@ def test_a_server_without_pages_of_understudy_is_said_so(status: int, body: str)
         for command in (["ls"], ["show", "t-1"], ["cancel", "t-1"]):
             refused = run(*command, "--url", url, code=5)
             assert f"no understudy pages at {url}" in refused.stderr
+
+
+@pytest.mark.parametrize(
+    ("login", "told"),
+    [
+        (Response(status_code=401), "the server does not know you"),
+        (RedirectResponse("/login", 303), "the server sends you to /login"),
+        (HTMLResponse("<h1>Log in"), "the server answers with a page, such as a login"),
+    ],
+    ids=["nobody", "redirect", "page"],
+)
+def test_a_login_by_cookie_is_said_and_how_commands_come_in(
+    login: Response, told: str, desk: Desk
+) -> None:
+    """By `Authorization: Bearer`, which the application's `auth=` takes beside its cookie."""
+    everything: frozenset[Right] = frozenset(("read", "decide", "act", "admin"))
+
+    def who(request: Request) -> User | Response:
+        if request.headers.get("authorization") == "Bearer of-a-script":
+            return User("script", everything)
+        return User("ann", everything) if "session" in request.cookies else login
+
+    with served(ui(desk.runtime, auth=who)) as url:
+        for command in (["ls"], ["events", "--follow"], ["approve", "89e6"]):
+            refused = run(*command, "--url", url, code=5)
+            assert refused.stdout == ""
+            assert told in refused.stderr
+            assert "its `auth=` has to take `Authorization: Bearer` as well" in refused.stderr
+        run("ls", "--url", url, "--token", "of-a-script")
 
 
 def test_a_store_that_cannot_be_read_is_said(tmp_path: Path) -> None:

@@ -235,6 +235,15 @@ def test_a_stream_goes_on_after_the_last_event_that_a_browser_saw(server: Server
         assert int(next(events)["id"]) == following
 
 
+def test_the_rows_of_a_chat_screen_are_a_stream_too(server: Server) -> None:
+    server.ask("/agents/ray/messages", {"text": "Hello!", "wait": True})
+    with closing(server.open("/agents/ray/rows")) as answer:
+        first = next(event for event in _events(answer) if "event" in event)
+    assert first["event"] == "rows"
+    said = [row["text"] for row in first["data"]["rows"]]
+    assert said == ["Hello!", "Which order is it about?"]
+
+
 def test_what_does_not_fit_is_a_4xx_that_says_why_and_a_right_answer_still_works(
     server: Server,
 ) -> None:

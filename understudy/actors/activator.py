@@ -22,7 +22,14 @@ from understudy.actors.agent.phase import Phase
 from understudy.actors.agent.replies import as_exception, runtime_stopped
 from understudy.actors.agent.services import RuntimeServices
 from understudy.actors.agent.slot import AgentSlot
-from understudy.errors import Fenced, JournalFailed, OwnedElsewhere, UnderstudyError, UnknownAgent
+from understudy.errors import (
+    Fenced,
+    JournalFailed,
+    OwnedElsewhere,
+    RuntimeStopped,
+    UnderstudyError,
+    UnknownAgent,
+)
 from understudy.loop_actors.future import Future
 from understudy.loop_actors.loop_actor import loop_for_start
 from understudy.loop_actors.ref import LoopActorRef
@@ -247,8 +254,12 @@ class Activator:
         if slot.phase is not Phase.PASSIVE or slot.inbox:
             deleted: Future[bool] = Future()
             slot.post(Delete(signal, deleted))
-            with contextlib.suppress(UnderstudyError):  # it cannot be read: delete it all the same
+            try:
                 return await deleted
+            except RuntimeStopped:  # nothing is deleted behind the end of the runtime
+                raise
+            except UnderstudyError:
+                pass  # it cannot be read: delete it all the same
         if slot.phase is not Phase.PASSIVE:
             return await self._delete_stored(slot)
         slot.enter(Phase.RELEASING)  # messages that come now wait in the inbox

@@ -48,7 +48,7 @@ from understudy.agent.build_definition import check_ends_at
 from understudy.agent.decisions import refuse_inside_run
 from understudy.agent.value_of_tool import refuse_until, value_of
 from understudy.display import DisplayUpdate
-from understudy.errors import ForkedRuntime, UsageError, WouldDeadlock
+from understudy.errors import ForkedRuntime, RuntimeStopped, UsageError, WouldDeadlock
 from understudy.history import HistoryPage, check_page
 from understudy.interrupts import (
     Decision,
@@ -757,7 +757,7 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
     def _refuse_unusable(self) -> None:
         self._refuse_in_fork()
         if not self.is_alive():
-            raise pykka.ActorDeadError(f"{self!r}: its runtime has stopped")
+            raise RuntimeStopped(f"{self!r}: its runtime has stopped", agent_id=self._slot.id)
         refuse_closed(self._slot.services.loop)
 
     def _refuse_in_fork(self) -> None:

@@ -283,7 +283,7 @@ class Runtime(Opened):
     def stop(self, timeout: float | None = None) -> None:
         """Passivate all agents, each after the step in progress is recorded, then end the loop.
 
-        Calls that still wait get an `ActorDeadError`. Inside `async with` leave the block instead.
+        Calls that still wait get `RuntimeStopped`. Inside `async with` leave the block instead.
         Async code that goes on after it was cancelled is abandoned.
 
         Args:

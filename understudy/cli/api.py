@@ -83,9 +83,12 @@ class Api:
             headers["Last-Event-ID"] = str(after)
         limits = httpx2.Timeout(SECONDS, read=60.0)  # a ping comes each 15 seconds
         with self._client.stream("GET", f"/api{path}", headers=headers, timeout=limits) as response:
-            if response.status_code != 200:
+            if response.status_code != 200 or not _is_of(response, "text/event-stream"):
+                # Else it would be asked for again and again, as a stream that has ended
+                # (test_a_login_by_cookie_is_said_and_how_commands_come_in).
                 response.read()
                 self._answer(response)
+                raise self._no_api(response)
             self._streaming = response
             try:
                 if not self._closed:  # else nobody shuts it down
@@ -100,14 +103,38 @@ class Api:
             data = None
         if response.is_success and data is not None:
             return data
-        if response.status_code == 401:
-            detail = "the server does not know you: give its --token, or UNDERSTUDY_TOKEN"
-            raise ApiProblem(401, {"error": "LoginNeeded", "detail": detail})
+        is_page = response.is_success and _is_of(response, "text/html")
+        if response.status_code == 401 or response.has_redirect_location or is_page:
+            raise ApiProblem(401, {"error": "LoginNeeded", "detail": self._way_in(response)})
         if not isinstance(data, dict) or "error" not in data:  # a problem of ours has its name
-            at = self.url if response.is_server_error else f"no understudy pages at {self.url}"
-            detail = f"{at}: the server answered {response.status_code}"
-            raise ApiProblem(response.status_code, {"error": "NoApi", "detail": detail})
+            raise self._no_api(response)
         raise ApiProblem(response.status_code, data)
+
+    def _no_api(self, response: httpx2.Response) -> ApiProblem:
+        at = self.url if response.is_server_error else f"no understudy pages at {self.url}"
+        detail = f"{at}: the server answered {response.status_code}"
+        return ApiProblem(response.status_code, {"error": "NoApi", "detail": detail})
+
+    def _way_in(self, response: httpx2.Response) -> str:
+        """Why the server does not let the command in, and how to come in."""
+        if response.has_redirect_location:
+            why = f"the server sends you to {response.headers['location']}"
+        elif response.status_code != 401:
+            why = "the server answers with a page, such as a login"
+        elif self._token is None:
+            why = "the server does not know you"
+        else:
+            why = "the server does not take this token"
+        return (
+            f"{why}: give its --token, or UNDERSTUDY_TOKEN. If the application has a login by "
+            "cookie, its `auth=` has to take `Authorization: Bearer` as well: the commands send no "
+            "cookies. And --url has to be where the pages are mounted"
+        )
+
+
+def _is_of(response: httpx2.Response, media_type: str) -> bool:
+    given: str = response.headers.get("content-type", "")
+    return given.partition(";")[0].strip().lower() == media_type
 
 
 def _shut_down(response: httpx2.Response) -> None:

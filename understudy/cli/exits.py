@@ -19,7 +19,10 @@ from understudy.errors import (
     DecisionError,
     JournalFailed,
     NotInterrupted,
+    OtherRun,
+    OutOfDescriptors,
     OwnedElsewhere,
+    RuntimeStopped,
     SchemaVersionError,
     StoreDamaged,
     StoreError,
@@ -48,14 +51,25 @@ OUTCOMES = {
 }
 """The exit codes of `run --wait`, by the outcome of the run."""
 _OF_STATUS = {400: USAGE, 404: NOT_FOUND, 409: STALE, 422: STALE, 503: STORE, 504: STORE}
+_OF_NAMES = {
+    **dict.fromkeys(("LoginNeeded", "NoApi", "OwnedElsewhere", "StoreUnavailable"), STORE),
+    **dict.fromkeys(("Fenced", "RecordRefused", "SchemaVersionError"), STORE),
+    **dict.fromkeys(("Expired", "UnknownMessage", "UnknownToken"), USAGE),
+    **dict.fromkeys(("NoProgress", "OtherAgent", "OtherWorkflow"), USAGE),
+    **dict.fromkeys(("ForkedRuntime", "LoopNotRunning", "WouldDeadlock"), USAGE),
+}
+"""The codes of problems of a server, where they are not those of their statuses."""
 _OF_ERRORS: tuple[tuple[type[Exception], int], ...] = (
     (UnknownAgent, NOT_FOUND),
+    (RuntimeStopped, STORE),
+    (OutOfDescriptors, STORE),
     (OwnedElsewhere, STORE),
     (StoreError, STORE),
     (JournalFailed, STORE),
     (StoreDamaged, STORE),
     (SchemaVersionError, STORE),
     (NotInterrupted, STALE),
+    (OtherRun, STALE),
     (DecisionError, STALE),
     (UsageError, USAGE),
 )
@@ -95,8 +109,8 @@ class ApiProblem(Exception):
     @property
     def code(self) -> int:
         """The exit code of this problem."""
-        if self.error in ("LoginNeeded", "NoApi", "OwnedElsewhere", "StoreUnavailable"):
-            return STORE
+        if self.error in _OF_NAMES:
+            return _OF_NAMES[self.error]
         if self.error in ("AgentDeleted", "UnknownAgent"):
             return NOT_FOUND
         return _OF_STATUS.get(self.status, FAILED)

@@ -15,7 +15,7 @@ from understudy._base.context_codecs import Context, ContextCodecs
 from understudy.actors.verbs import VERBS, Repeat
 from understudy.cluster.frames import Greeting, Target, dump_arguments, with_state
 from understudy.cluster.hosts import HostEnd, HostPhase
-from understudy.errors import CallLost, UsageError
+from understudy.errors import CallLost, RuntimeStopped, UsageError
 from understudy.loop_actors.future import Future, refuse
 
 T = TypeVar("T")
@@ -285,9 +285,9 @@ class Wanted:
             refuse(self.future, CallLost(call=self.method, host=host.name))
 
 
-def stopped() -> pykka.ActorDeadError:
+def stopped() -> RuntimeStopped:
     """The error of every call that the end of the cluster leaves without an answer."""
-    return pykka.ActorDeadError("the cluster has stopped")
+    return RuntimeStopped("the cluster has stopped")
 
 
 def _remember(routes: OrderedDict[str, T], id: str, what: T) -> None:

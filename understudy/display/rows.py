@@ -65,15 +65,20 @@ class Row:
         """How far it is indented: 0 for the outermost agent."""
         return len(self.agent_path) - 1
 
+    @property
+    def place(self) -> str:
+        """The position as text that sorts as the positions do."""
+        return "{:012}.{:06}".format(*self.position)
+
     def to_dict(self) -> dict[str, Any]:
-        """The row as JSON-able data."""
+        """The row as JSON-able data. Its `position` is text that sorts as the positions do."""
         data = {name: getattr(self, name) for name in Row.__dataclass_fields__}
         return {
             **data,
             "agent_path": list(self.agent_path),
             "depth": self.depth,
             "at": time_text(self.at),
-            "position": list(self.position),
+            "position": self.place,
         }
 
 

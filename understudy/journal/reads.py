@@ -36,6 +36,9 @@ class StoreReads(ABC):
     keeps: Collection[Kept] = ()
     """What is kept besides records and their index: as of `Backend`."""
 
+    patience: float | None = None
+    """Seconds for which reads are retried during an outage; None where there are none."""
+
     @property
     def keeps_feed(self) -> bool:
         """Whether the feed is on, as far as this host knows."""

@@ -16,15 +16,30 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.types import Scope
 
+from understudy.actors import ActorDied
 from understudy.errors import (
+    CallLost,
     DecisionError,
+    Expired,
+    Fenced,
+    ForkedRuntime,
     JournalFailed,
+    LoopNotRunning,
+    NoProgress,
     NotInterrupted,
+    OtherAgent,
     OtherRun,
+    OtherWorkflow,
+    OutOfDescriptors,
     OwnedElsewhere,
+    RecordRefused,
+    SchemaVersionError,
     UnderstudyError,
     UnknownAgent,
+    UnknownMessage,
+    UnknownToken,
     UsageError,
+    WouldDeadlock,
 )
 
 logger: logging.Logger = logging.getLogger(__name__)
@@ -89,25 +104,45 @@ def problem_of(error: Exception) -> Problem:
             return Problem(409, "OwnedElsewhere", "Another host has this agent in its memory now.")
         case OtherRun():
             return Problem(409, "OtherRun", "Another run is open now: look at the agent again.")
-        case NotInterrupted():
-            return Problem(409, "NotInterrupted", str(error))
+        case NotInterrupted() | OtherAgent() | OtherWorkflow() | NoProgress():
+            return Problem(409, type(error).__name__, str(error))
+        case UnknownMessage() | UnknownToken():
+            return Problem(404, type(error).__name__, str(error))
+        case Expired():
+            return Problem(410, "Expired", str(error))
         case DecisionError():
             return Problem(422, type(error).__name__, str(error))
+        case ForkedRuntime() | LoopNotRunning() | WouldDeadlock() | SchemaVersionError():
+            return _failed(error)  # what the application does is wrong, not what it is asked for
         case UsageError():
             return Problem(400, type(error).__name__, str(error))
-        case pykka.ActorDeadError():
+        case ActorDied():
+            return _failed(error)
+        case pykka.ActorDeadError():  # `RuntimeStopped`, but for actors of the application
             return Problem(503, "Stopping", "The runtime has stopped.")
+        case RecordRefused():
+            return Problem(413, "RecordRefused", str(error))
+        case Fenced():
+            return Problem(409, "Fenced", "Another host took the agent over: look at it again.")
+        case CallLost():
+            return Problem(502, "CallLost", str(error))
+        case OutOfDescriptors():
+            logger.error("a page failed: %s", error)
+            return Problem(503, "Overloaded", "The server has too much open now: try again.")
         case JournalFailed():
             logger.warning("the store failed under a page: %s", error)
             return Problem(503, "StoreUnavailable", "The store does not answer now: try again.")
-        case asyncio.TimeoutError():
+        case asyncio.TimeoutError() | pykka.Timeout():
             return Problem(504, "TookTooLong", "The agent did not answer in time.")
-        case UnderstudyError():
-            logger.error("a page failed", exc_info=error)
-            return Problem(500, type(error).__name__, "It failed; the server's log says why.")
         case _:
-            logger.error("a page failed", exc_info=error)
-            return Problem(500, "InternalError", "It failed; the server's log says why.")
+            return _failed(error)
+
+
+def _failed(error: Exception) -> Problem:
+    """What the client can do nothing about."""
+    logger.error("a page failed", exc_info=error)
+    name = type(error).__name__ if isinstance(error, UnderstudyError) else "InternalError"
+    return Problem(500, name, "It failed; the server's log says why.")
 
 
 def wants_json(scope: Scope) -> bool:

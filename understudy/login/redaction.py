@@ -53,6 +53,11 @@ class Redaction:
         """Whether anything can be hidden."""
         return self._redact is not None
 
+    @property
+    def takes_user(self) -> bool:
+        """Whether it depends on who asks."""
+        return self._takes_user
+
     def seen(self, user: User, data: Any, *path: str | int) -> Any:
         """The data as the user may see it, at its path in an answer."""
         if self._redact is None:

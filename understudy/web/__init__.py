@@ -20,6 +20,21 @@ from understudy.login import (  # noqa: E402
     loopback_only,
     token_auth,
 )
+from understudy.login.error_handlers import DjangoErrors, add_error_handlers  # noqa: E402
 from understudy.web.app import ui  # noqa: E402
+from understudy.web.responses import events_response, rows_response  # noqa: E402
 
-__all__ = ["Auth", "HideToken", "Right", "TokenAuth", "User", "loopback_only", "token_auth", "ui"]
+__all__ = [
+    "Auth",
+    "DjangoErrors",
+    "HideToken",
+    "Right",
+    "TokenAuth",
+    "User",
+    "add_error_handlers",
+    "events_response",
+    "loopback_only",
+    "rows_response",
+    "token_auth",
+    "ui",
+]

@@ -191,7 +191,7 @@ class RowShape(TypedDict):
     run_id: str | None
     parent: str | None
     at: Time | None
-    position: list[int]
+    position: str
     seq: int | None
     detail: dict[str, Any]
     depth: int

@@ -11,10 +11,8 @@ from sse_starlette import ServerSentEvent
 from understudy.errors import UsageError
 from understudy.login.event_stream import EventStream
 from understudy.login.problems import refused
+from understudy.web.responses import LONGEST, events_of, last_event_id, rows_of
 from understudy.web.visit import Visit
-
-LONGEST = 300.0
-"""The most seconds of one stream."""
 
 
 def stream(visit: Visit, events: AsyncGenerator[ServerSentEvent, None]) -> EventStream:
@@ -24,27 +22,15 @@ def stream(visit: Visit, events: AsyncGenerator[ServerSentEvent, None]) -> Event
 
 
 def _after(visit: Visit) -> int:
-    last = visit.request.headers.get("last-event-id", "")
-    return int(last) if last.isdecimal() and len(last) < 16 else visit.number("after", 0)
+    last = last_event_id(visit.request.headers)
+    return visit.number("after", 0) if last is None else last
 
 
 async def conversation_events(visit: Visit) -> EventStream:
     """The rows of the conversation that change, as they do."""
     after = _after(visit)
     await visit.wait(visit.watched.display(after=after))  # whether there is such an agent
-    ref = visit.watched
-
-    async def events() -> AsyncGenerator[ServerSentEvent, None]:
-        subscription = ref.display_events(after)
-        try:
-            async for update in subscription:
-                data = visit.redacted(update.to_dict())
-                number = None if update.seq is None else str(update.seq)
-                yield ServerSentEvent(json.dumps(data), event="rows", id=number)
-        finally:
-            subscription.close()
-
-    return stream(visit, events())
+    return stream(visit, rows_of(visit.watched, after, visit.redacted))
 
 
 async def agent_events(visit: Visit) -> EventStream:
@@ -52,23 +38,7 @@ async def agent_events(visit: Visit) -> EventStream:
     after = _after(visit)
     follow = visit.asked("follow") != "0"
     await visit.state()  # whether there is such an agent
-    ref = visit.watched
-
-    async def events() -> AsyncGenerator[ServerSentEvent, None]:
-        subscription = ref.events(after)
-        if not follow:
-            subscription.close()  # what is stored can still be read
-        try:
-            async for found in subscription:
-                yield ServerSentEvent(
-                    json.dumps(visit.redacted(found.to_dict())),
-                    event=found.event.kind,
-                    id=None if found.seq is None else str(found.seq),
-                )
-        finally:
-            subscription.close()
-
-    return stream(visit, events())
+    return stream(visit, events_of(visit.watched, after, visit.redacted, follow=follow))
 
 
 async def feed(visit: Visit) -> EventStream:

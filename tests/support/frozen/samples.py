@@ -1176,6 +1176,7 @@ def sample_errors() -> list[UnderstudyError]:
         e.WaitRejected(name="paid", reason="no"),
         e.NotExtracted(tool="finish", outcome="Stopped"),
         e.CallLost(call="notify", host="desk-1"),
+        e.RuntimeStopped("stopped", agent_id="desk"),
         e.AgentNotMade(agent_id="t1", agent="desk", cause="KeyError: 7"),
         e.JournalFailed("refused"),
         e.StoreError("broken"),

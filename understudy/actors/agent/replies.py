@@ -7,13 +7,11 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Any, TypeVar
 
-import pykka
-
 from understudy._base.json_values import checked_json, shown
 from understudy.actors.agent.activation import Activation
 from understudy.actors.agent.messages import ChangeFiles, Notify, WaitOutcome
 from understudy.actors.agent.slot import AgentSlot
-from understudy.errors import JournalFailed, UnderstudyError, UsageError
+from understudy.errors import JournalFailed, RuntimeStopped, UnderstudyError, UsageError
 from understudy.loop_actors.errors import ActorDied
 from understudy.loop_actors.future import Future, refuse
 from understudy.outcomes import Outcome
@@ -135,9 +133,9 @@ def as_stored(error: Exception) -> UnderstudyError:
     return UnderstudyError(f"{type(error).__name__}: {shown(error)}")
 
 
-def runtime_stopped(agent_id: str) -> pykka.ActorDeadError:
+def runtime_stopped(agent_id: str) -> RuntimeStopped:
     """The error of every call that the end of the runtime leaves without an answer."""
-    return pykka.ActorDeadError(f"agent {agent_id!r}: its runtime has stopped")
+    return RuntimeStopped(f"agent {agent_id!r}: its runtime has stopped", agent_id=agent_id)
 
 
 def notify(slot: AgentSlot, message: Notify) -> None:

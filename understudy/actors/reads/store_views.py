@@ -34,7 +34,7 @@ from understudy.actors.reads.listing import (
     checked_name,
 )
 from understudy.agent.decisions import why_impossible
-from understudy.errors import SchemaVersionError, StoreDamaged, UsageError
+from understudy.errors import SchemaVersionError, StoreDamaged, StoreUnavailable, UsageError
 from understudy.interrupts import Request
 from understudy.journal import StoreReads
 from understudy.journal.asks import StoredAsk
@@ -51,6 +51,9 @@ logger: logging.Logger = logging.getLogger(__name__)
 
 OTHER = "other"
 """The `version` of open runs that were begun by definitions which are not known here."""
+LATE = 5.0
+"""Seconds that a page of a list may take beyond the patience of its store. That is for outages that
+are known at once: a database that hangs, or the commits of many agents, would hold it longer."""
 _STATUSES = [status for status in Status if status is not Status.PASSIVE]
 
 
@@ -277,8 +280,24 @@ class StoreViews(ABC):
     # ------------------------------------------------------------------ the lists
 
     def _listed(self, read: ReadPage[T], after: str | None, limit: int | None) -> Listing[T]:
+        """A list, each page of which comes in time, or is `StoreUnavailable`."""
         checked_limit(limit)
-        return Listing(self._call, read, after=after, limit=limit, loop=self._running_loop())
+        patience = self._store.patience
+        if patience is None:
+            return Listing(self._call, read, after=after, limit=limit, loop=self._running_loop())
+        seconds = patience + LATE
+
+        async def in_time(after: str | None, limit: int) -> Page[T]:
+            try:
+                async with asyncio.timeout(seconds) as limited:
+                    return await read(after, limit)
+            except TimeoutError:
+                if not limited.expired():
+                    raise
+                why = f"a list got no answer for {seconds:g} s"
+                raise StoreUnavailable(cause=why) from None
+
+        return Listing(self._call, in_time, after=after, limit=limit, loop=self._running_loop())
 
     def _asks(
         self,

@@ -1,0 +1,172 @@
+"""Streams of one agent for the pages of an application: its rows, or its events.
+
+What they send is what the JSON API sends. A browser that comes back says by `Last-Event-ID` what it
+has, and gets the rest.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncGenerator, Callable
+from typing import Any, TypeAlias
+
+from sse_starlette import ServerSentEvent
+from starlette.datastructures import Headers
+from starlette.types import Receive, Scope, Send
+
+from understudy._base.json_values import shown
+from understudy.actors import AgentRef
+from understudy.actors.observer import ObservedAgent
+from understudy.errors import UsageError
+from understudy.history import check_page
+from understudy.login.event_stream import EventStream, StreamBound
+from understudy.login.redaction import Redact, Redaction
+from understudy.login.users import User
+
+LONGEST = 300.0
+"""The most seconds of one stream."""
+Watched: TypeAlias = AgentRef[Any] | ObservedAgent
+Seen = Callable[[Any], Any]
+"""The data as the reader may see it."""
+NOBODY = User("nobody")
+"""Who reads a stream where the application does not say, and hides nothing by it."""
+
+
+def last_event_id(headers: Headers) -> int | None:
+    """The number of the last event that a client has; None where it says none, or no number."""
+    last = headers.get("last-event-id", "")
+    return int(last) if last.isascii() and last.isdecimal() and len(last) < 16 else None
+
+
+async def rows_of(ref: Watched, after: int, seen: Seen) -> AsyncGenerator[ServerSentEvent, None]:
+    """The updates of the rows of an agent."""
+    subscription = ref.display_events(after)
+    try:
+        async for update in subscription:
+            number = None if update.seq is None else str(update.seq)
+            yield ServerSentEvent(json.dumps(seen(update.to_dict())), event="rows", id=number)
+    finally:
+        subscription.close()
+
+
+async def events_of(
+    ref: Watched, after: int, seen: Seen, *, follow: bool = True
+) -> AsyncGenerator[ServerSentEvent, None]:
+    """The events of an agent, the recorded ones, then live ones."""
+    subscription = ref.events(after)
+    if not follow:
+        subscription.close()  # what is stored can still be read
+    try:
+        async for found in subscription:
+            yield ServerSentEvent(
+                json.dumps(seen(found.to_dict())),
+                event=found.event.kind,
+                id=None if found.seq is None else str(found.seq),
+            )
+    finally:
+        subscription.close()
+
+
+class AgentStream(EventStream):
+    """A response that begins behind what its client has.
+
+    Args:
+        ref: the agent.
+        after: where it begins, if the client does not say.
+        events: makes what is sent after a number.
+        bound: counts the streams that are open.
+        user: whose stream it is.
+
+    """
+
+    def __init__(
+        self,
+        ref: Watched,
+        after: int,
+        events: Callable[[int], AsyncGenerator[ServerSentEvent, None]],
+        *,
+        bound: StreamBound | None = None,
+        user: str = "",
+    ) -> None:
+        self._ref = ref
+        self._after = after
+        self._of = events
+        super().__init__(self._behind(), longest=LONGEST, bound=bound, user=user)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send the events.
+
+        Raises:
+            UnknownAgent: before the answer begins, if there is no such agent.
+
+        """
+        last = last_event_id(Headers(scope=scope))
+        self._after = self._after if last is None else last
+        await self._ref.info()
+        await super().__call__(scope, receive, send)
+
+    async def _behind(self) -> AsyncGenerator[ServerSentEvent, None]:
+        events = self._of(self._after)
+        try:
+            async for event in events:
+                yield event
+        finally:
+            await events.aclose()
+
+
+def rows_response(
+    ref: AgentRef[Any], *, after: int = 0, redact: Redact | None = None, user: User | None = None
+) -> AgentStream:
+    """The rows of an agent's conversation as they change: a response of Starlette and FastAPI.
+
+    It sends server-sent events `rows`: the updates of `ref.display_events()` as JSON. A client
+    that sends `Last-Event-ID`, as browsers do when they come back, gets what it has not seen. The
+    stream ends after five minutes, and with its server: browsers come back. `static/understudy.js`
+    of the pages follows it.
+
+    Args:
+        ref: the agent. If there is none of its id, the call of the response raises `UnknownAgent`,
+            which `add_error_handlers` answers by 404.
+        after: the number of the last update that the client has, if it sends no `Last-Event-ID`.
+        redact: hides what is not to be seen, as that of `ui`. Paths begin with `"rows"`.
+        user: who reads it, for a `redact` that takes the user.
+
+    Raises:
+        UsageError: for a wrong argument.
+
+    """
+    seen = _checked("rows_response", ref, after, redact, user)
+    return AgentStream(ref, after, lambda number: rows_of(ref, number, seen))
+
+
+def events_response(
+    ref: AgentRef[Any], *, after: int = 0, redact: Redact | None = None, user: User | None = None
+) -> AgentStream:
+    """The events of an agent, recorded ones and then live ones: as `rows_response` sends rows.
+
+    It sends the events of `ref.events()` as JSON, each under its kind, such as `text_delta`.
+
+    Args:
+        ref: the agent.
+        after: the number of the last event that the client has, if it sends no `Last-Event-ID`.
+        redact: hides what is not to be seen, as that of `ui`.
+        user: who reads it, for a `redact` that takes the user.
+
+    Raises:
+        UsageError: for a wrong argument.
+
+    """
+    seen = _checked("events_response", ref, after, redact, user)
+    return AgentStream(ref, after, lambda number: events_of(ref, number, seen))
+
+
+def _checked(what: str, ref: object, after: int, redact: Redact | None, user: User | None) -> Seen:
+    if not isinstance(ref, AgentRef):
+        raise UsageError(f"{what}(ref) takes an agent, such as runtime.get(id), got {shown(ref)}")
+    check_page(after, 1)
+    redaction = Redaction(redact, what=f"{what}(redact=...)")
+    if user is not None and not isinstance(user, User):
+        raise UsageError(f"{what}(user=...) takes a User, got {shown(user)}")
+    if user is None and redaction.takes_user:
+        raise UsageError(f"{what}(redact=...) takes the user: give `user=` as well")
+    return lambda data: redaction.seen(user or NOBODY, data)
