@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from tests.support.agents import FakeClock
-from understudy import Agent, Runtime, ScriptedModel, approve, call, tool
+from understudy import Agent, Runtime, ScriptedModel, Status, approve, call, tool
 
 NAMED = re.compile(r"(?<![\w?])(\?\d+|[:@$][A-Za-z_]\w*)")
 
@@ -63,7 +63,7 @@ def test_no_statement_warns_in_a_python_that_takes_numbered_values_for_names(
         ref = runtime.spawn("desk", "d1", values={"customer": "Ada"})
         asked = ref.run("Refund order 17.").get(timeout=60)
         (pending,) = runtime.pending().get(timeout=60)
-        assert runtime.count().get(timeout=60)["interrupted"] == 1
+        assert runtime.count().get(timeout=60)[Status.INTERRUPTED] == 1
         ref.resume({pending.request.id: approve(by="ada")}).get(timeout=60)
         ref.send("Later.", at=clock.now() + timedelta(hours=1)).get(timeout=60)
         ref.compact().get(timeout=60)
