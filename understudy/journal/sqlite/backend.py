@@ -136,8 +136,9 @@ class SqliteBackend(SqliteReader):
             self._become_host(self._writer, watermark)
             self._open_reader()
         except sqlite3.Error as error:
+            raised = store_error(error, self._path)  # while what was opened is open
             self._disconnect()
-            raise store_error(error, self._path) from error
+            raise raised from error
         except UNREADABLE as error:
             self._disconnect()
             raise damaged(error, self._path) from error

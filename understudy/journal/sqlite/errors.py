@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 
+from understudy._base.descriptors import lacks_descriptors, no_descriptor
 from understudy._base.json_values import text_of
 from understudy.errors import StoreBroken, StoreDamaged, StoreError, StoreUnavailable
 
@@ -19,6 +20,10 @@ _REMEDIES = {
     "user may write to.",
 }
 
+_OPENED = 4
+"""The files that a connection has open at most: the database, its journal, its write-ahead log and
+the index of that."""
+
 
 def store_error(error: sqlite3.Error, path: str, what: str = "") -> StoreError:
     """The store's error for one of SQLite's, with a remedy; `what` was read or written."""
@@ -30,6 +35,9 @@ def store_error(error: sqlite3.Error, path: str, what: str = "") -> StoreError:
         return StoreUnavailable(cause=cause)
     if code in _DAMAGE:
         return damaged(error, path, what)
+    # SQLite does not say why it cannot open a file.
+    if code == sqlite3.SQLITE_CANTOPEN and lacks_descriptors(_OPENED):
+        return StoreUnavailable(cause=no_descriptor(f"the SQLite file {path!r} ({text_of(error)})"))
     remedy = _REMEDIES.get(code, "Open the store again; if that fails too, restore a copy of it.")
     return StoreBroken(cause=cause, remedy=remedy, is_final=is_io_error(error))
 
