@@ -1251,7 +1251,7 @@ async def test_a_sleep_beyond_the_calendar_is_refused_and_its_agent_can_be_read(
         assert await soon(runtime.waiting()) == []
 
 
-# ------------------------------------------------------- a clock that is set back (P7)
+# ------------------------------------------------------- a clock that is set back
 
 
 class SetClock:

@@ -1,4 +1,4 @@
-"""A disk of which a read fails: once, or each time."""
+"""A disk of which a read fails: once, or each time (J16)."""
 
 from __future__ import annotations
 
