@@ -596,6 +596,32 @@ def test_what_names_no_store_is_refused_with_the_names_that_there_are(store: Any
         Runtime([Agent("a", ScriptedModel(["hi"]))], store=store)
 
 
+@pytest.mark.parametrize(
+    ("store", "told"),
+    [
+        (
+            "postgresql+psycopg://u:pw17@h/x",
+            "'postgresql+psycopg://...@h/x'. Write 'postgresql://'",
+        ),
+        ("postgresql+asyncpg://h/x", "'postgresql+asyncpg://h/x'. Write 'postgresql://'"),
+        ("PostgreSQL://u:pw17@h/x", "'PostgreSQL://...@h/x'. Write 'postgresql://'"),
+        ("sqlite+aiosqlite:///a.db", "'sqlite+aiosqlite:///a.db'. Write 'sqlite://' in"),
+        ("sqlite+pysqlite://a.db", "'sqlite+pysqlite://a.db'. Write 'sqlite:///' in"),
+        ("mysql://u:pw17@h/x", "'mysql://...@h/x'"),
+        ("u:pw17://17@h/x", "'...@h/x'"),
+        ("u:pw17@h/x", "'...@h/x'"),
+    ],
+)
+def test_a_store_of_another_scheme_is_refused_with_its_scheme_and_what_to_write(
+    store: str, told: str
+) -> None:
+    """The secrets of the URL are in no message, wherever they stand."""
+    with pytest.raises(UsageError) as raised:
+        Runtime([Agent("a", ScriptedModel(["hi"]))], store=store)
+    assert f"got {told}" in str(raised.value)
+    assert "17" not in str(raised.value)
+
+
 @pytest.mark.parametrize("given", ["no", "yes", 1, None])
 async def test_a_message_whose_steer_is_no_bool_is_refused_and_not_queued(given: Any) -> None:
     model = ScriptedModel(["Hello."])

@@ -280,6 +280,21 @@ async def test_a_commit_whose_answer_was_lost_is_not_made_twice(
             assert len(ran) == at
 
 
+@pytest.mark.parametrize("method", ["append_all", "claim", "commit"])
+async def test_a_transaction_that_finds_the_store_damaged_is_made_once_more(
+    sqlite: SqlitePlace, ran: list[str], method: str
+) -> None:
+    """J16: perhaps one read of the disk has failed, and none of the next ones."""
+    backend = FaultyBackend(sqlite.backend())
+    agent = desk(ran, call("pay"), "done")
+    async with opened(DatabaseStore(backend), agent) as runtime:
+        ref = runtime.spawn("desk", "t")
+        backend.fail(method, fault=lambda: StoreDamaged(what="a page", cause="the test says so"))
+        assert completed(await soon(ref.run("go"))).text == "done"
+        assert backend.mend()
+    assert len(ran) == 1
+
+
 async def test_nothing_is_visible_before_its_commit(sqlite: SqlitePlace, ran: list[str]) -> None:
     """J16: no answer, no event, no request, no export, no outcome, no tool."""
     backend = HeldCommits(sqlite.backend())

@@ -16,7 +16,7 @@ import pytest
 
 from tests.support.agents import Held, by_turn, completed, interrupted, results, until_status, wake
 from tests.support.left_out import LeftOut
-from tests.support.loops import soon
+from tests.support.loops import soon, until
 from tests.support.places import NewStore
 from tests.support.plans import DAY, HOUR, left_after, outcome_of
 from tests.support.postgres import Hosts
@@ -1249,3 +1249,107 @@ async def test_a_sleep_beyond_the_calendar_is_refused_and_its_agent_can_be_read(
         ended = completed(await soon(runtime.spawn("shop", id="a").run("Go.")))
         assert "outside the calendar" in str(texts(ended)[0])
         assert await soon(runtime.waiting()) == []
+
+
+# ------------------------------------------------------- a clock that is set back
+
+
+class SetClock:
+    """A clock whose time of day may be set. Its monotonic seconds go on by themselves."""
+
+    def __init__(self) -> None:
+        self.time = datetime(2030, 1, 1, 12, tzinfo=timezone.utc)
+        self.seconds = 100.0
+
+    def now(self) -> datetime:
+        return self.time
+
+    def monotonic(self) -> float:
+        return self.seconds
+
+    def advance(self, seconds: float) -> None:
+        self.time += timedelta(seconds=seconds)
+        self.seconds += seconds
+
+    def set_back(self) -> None:
+        self.time -= timedelta(hours=1)
+
+
+@pytest.fixture
+def set_clock(monkeypatch: pytest.MonkeyPatch) -> SetClock:
+    monkeypatch.setattr("understudy.actors.due_clock.RECHECK", 0.01)
+    monkeypatch.setattr("understudy.modes.steps.concurrent.RECHECK", 0.01)
+    return SetClock()
+
+
+@pytest.mark.parametrize("where", ["memory", "file"])
+@pytest.mark.parametrize("is_passive", [True, False])
+async def test_a_short_sleep_is_no_longer_where_the_clock_is_set_back(
+    set_clock: SetClock, tmp_path: Path, where: str, is_passive: bool
+) -> None:
+    store = "memory:" if where == "memory" else f"sqlite:///{tmp_path / 'store.db'}"
+    slept: list[float] = []
+
+    @tool
+    async def doze(ctx: ToolContext, seconds: float) -> str:
+        await ctx.sleep("doze", seconds)
+        slept.append(seconds)
+        return "slept"
+
+    naps = [call("doze", {"seconds": seconds}) for seconds in (2, 20)]
+    agent = Agent("shop", by_turn(*naps, "Done."), tools=[doze])
+    async with Runtime([agent], store=store, clock=set_clock) as runtime:
+        ref, outcome = await waiting(runtime)
+        for seconds in (2, 20):
+            await until_status(ref, Status.WAITING)
+            if is_passive:
+                await soon(ref.compact())
+            set_clock.set_back()
+            set_clock.advance(seconds - 1)
+            await soon(runtime.waiting())
+            assert seconds not in slept
+            set_clock.advance(1)
+            await soon(until(partial(slept.__contains__, seconds)))
+        assert texts(await soon(outcome)) == ["slept", "slept"]
+
+
+async def test_a_short_sleep_beside_another_call_ends_where_the_clock_is_set_back(
+    set_clock: SetClock,
+) -> None:
+    slept, began = asyncio.Event(), asyncio.Event()
+
+    @tool
+    async def rest(ctx: ToolContext) -> str:
+        began.set()
+        await ctx.sleep("rest", 2)
+        slept.set()
+        return "rested"
+
+    @tool
+    async def work() -> str:
+        await began.wait()
+        for _ in range(100):  # until the other call has come to rest
+            await asyncio.sleep(0)
+        set_clock.set_back()
+        set_clock.advance(2)
+        await slept.wait()
+        return "worked"
+
+    agent = Agent("shop", by_turn([call("rest"), call("work")], "Done."), tools=[rest, work])
+    async with Runtime([agent], clock=set_clock) as runtime:
+        outcome = runtime.spawn("shop", "a").run("Go.")
+        assert texts(await soon(outcome)) == ["rested", "worked"]
+
+
+async def test_a_long_sleep_goes_by_the_time_of_day(set_clock: SetClock) -> None:
+    agent = Agent("shop", by_turn(call("nap", {"seconds": DAY}), "Done."), tools=[nap])
+    async with Runtime([agent], clock=set_clock) as runtime:
+        ref, outcome = await waiting(runtime)
+        set_clock.set_back()
+        set_clock.advance(DAY)
+        short = runtime.spawn("shop", "b")
+        await soon(short.state())
+        assert not outcome.done()
+        assert ref.status() is Status.WAITING
+        set_clock.advance(HOUR)
+        assert texts(await soon(outcome)) == ["slept"]

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import threading
+import tracemalloc
 from pathlib import Path
 from typing import cast
 
@@ -19,6 +21,8 @@ from understudy.journal import (
     OwnedJournal,
 )
 from understudy.journal.backend import Backend
+from understudy.journal.contracts import IndexEntry, IndexStatus
+from understudy.journal.memory import MOST_DELETED
 from understudy.journal.sqlite import SqliteBackend
 from understudy.state.agent_state import AgentState
 from understudy.state.records import Once
@@ -172,3 +176,49 @@ async def test_who_claimed_an_agent_in_memory_before_writes_nothing_more() -> No
     loaded = await store.load("a")
     assert loaded is not None
     assert len(loaded.records) == 2
+
+
+async def _live_and_die(store: MemoryStore, agent_id: str) -> tuple[Owned, OwnedJournal]:
+    owned = await store.claim(agent_id, "support")
+    assert owned is not None
+    journal = store.journal(owned, FoldedAgent(AgentState()))
+    journal.append([Once(key="k", value="x")])
+    assert await store.delete(agent_id)
+    return owned, journal
+
+
+async def test_deleted_agents_in_memory_take_no_more_room_however_many_there_are() -> None:
+    """J7."""
+    store = MemoryStore()
+    tracemalloc.start()
+    try:
+        sizes = []
+        for number in range(4 * MOST_DELETED):
+            await _live_and_die(store, f"agent {number}")
+            if number % MOST_DELETED == MOST_DELETED - 1:
+                gc.collect()
+                sizes.append(tracemalloc.get_traced_memory()[0])
+    finally:
+        tracemalloc.stop()
+    assert sizes[3] - sizes[1] < 20 * MOST_DELETED, sizes
+
+
+async def test_no_incarnation_in_memory_comes_twice_also_after_a_thousand_deletions() -> None:
+    """J6, J7: nor an epoch, and who has claimed a deleted agent writes nothing more."""
+    store, seen = MemoryStore(), set[tuple[int, int]]()
+    for _ in range(3):
+        owned, journal = await _live_and_die(store, "a")
+        assert all(owned.incarnation > each[0] and owned.epoch > each[1] for each in seen)
+        seen.add((owned.incarnation, owned.epoch))
+        for number in range(MOST_DELETED):
+            await _live_and_die(store, f"{number}")
+        again = await store.claim("a", "support")
+        assert again is not None
+        assert again.incarnation > owned.incarnation
+        assert again.epoch > owned.epoch
+        with pytest.raises(Fenced):
+            journal.append([Once(key="k", value="late")])
+        assert await store.release(owned)
+        await store.delete("a")
+        with pytest.raises(Fenced):
+            await store.compact(owned, Once(key="k", value="x"), IndexEntry(IndexStatus.REST))

@@ -971,8 +971,8 @@ async def test_the_key_itself_is_not_stored(sqlite: SqlitePlace, till: Till) -> 
     tool = till.refund(key=lambda _: "a key that is nobody's business")
     async with opened(sqlite.store(), Agent("desk", by_turn(refund(5)), tools=[tool])) as runtime:
         completed(await go(runtime, "a"))
-        reader = sqlite.backend()
-        secret = reader.key_secret()
+        with closing(sqlite.backend()) as reader:
+            secret = reader.key_secret()
         exported = json.dumps(await soon(runtime.export("a")))
         assert secret.hex() not in exported
     files = b"".join(file.read_bytes() for file in sqlite.path.parent.iterdir())

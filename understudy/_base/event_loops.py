@@ -5,21 +5,16 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import contextvars
-import errno
 from collections.abc import Callable
 from typing import TypeVarTuple
 
+from understudy._base.descriptors import is_out_of_descriptors
 from understudy.errors import OutOfDescriptors
 
 Ts = TypeVarTuple("Ts")
 
 _LOOK = 0.1
 """Seconds between two looks whether a loop that was given a call still runs."""
-
-
-def is_out_of_descriptors(error: BaseException) -> bool:
-    """Whether it says that no file descriptor is left, in this process or on its machine."""
-    return isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE)
 
 
 def open_runner() -> asyncio.Runner:

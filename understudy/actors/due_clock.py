@@ -39,6 +39,9 @@ PATIENCE = 10.0
 GROUP_SECONDS = 0.25
 """The most seconds that due agents wait for the agents that were told before them."""
 LONGEST_BACKOFF = 300.0
+NEAR = 60.0
+"""A due that is at most so many seconds away comes by the monotonic clock, too: a clock that is set
+back makes no short sleep long."""
 
 _NEVER = datetime.max.replace(tzinfo=timezone.utc)
 _AT_ONCE = datetime.min.replace(tzinfo=timezone.utc)
@@ -59,6 +62,11 @@ class DueClock:
         """The next dues of the store and of agents in memory, by agent id."""
         self._order: list[tuple[datetime, str]] = []
         """The entries of `_known` as a heap. An entry is void if `_known` has another time."""
+        self._near: list[tuple[float, str, datetime]] = []
+        """The near dues that agents here have said, as a heap: each with the monotonic second at
+        which it has come. An entry is void if `_known` has another time."""
+        self._ends: dict[str, datetime] = {}
+        """By agent id, the due for which `_near` has an entry."""
         self._read_until = _NEVER
         """The dues of the store's index are known up to this time; then the index is read again."""
         self._telling: set[str] = set()
@@ -141,7 +149,19 @@ class DueClock:
             self._known.pop(agent_id, None)
         if due is not None:
             self._note(agent_id, due)
+            self._measure(agent_id, due)
             self._arm()
+
+    def _measure(self, agent_id: str, due: datetime) -> None:
+        """Have a near due come by the monotonic clock, too, from when it was said first."""
+        if self._ends.get(agent_id) == due or isinstance(self._services.clock, TimerClock):
+            return
+        now, seconds = self._now(), self._seconds()
+        if now is not None and seconds is not None and due > now:
+            left = (due - now).total_seconds()
+            if left <= NEAR:
+                self._ends[agent_id] = due
+                heapq.heappush(self._near, (seconds + left, agent_id, due))
 
     def _note(self, agent_id: str, due: datetime) -> None:
         if self._known.get(agent_id) != due and agent_id not in self._tries:
@@ -154,14 +174,25 @@ class DueClock:
             self._order = [(due, agent_id) for agent_id, due in self._known.items()]
             heapq.heapify(self._order)
 
-    def _take_due(self, now: datetime, places: int) -> list[str]:
-        """The agents that are due now, in the order of their due times, at most `places`."""
-        taken: list[str] = []
+    def _take_due(self, now: datetime, places: int) -> list[tuple[str, datetime]]:
+        """The agents that are due now, in the order of their due times, at most `places`.
+
+        Each with the time that it is by then: the clock may have been set back.
+        """
+        taken: list[tuple[str, datetime]] = []
         while self._order and self._order[0][0] <= now and len(taken) < places:
             due, agent_id = heapq.heappop(self._order)
             if self._known.get(agent_id) == due:
                 del self._known[agent_id]
-                taken.append(agent_id)
+                taken.append((agent_id, now))
+        seconds = self._seconds() if self._near else None
+        while seconds is not None and len(taken) < places and self._is_near_over(seconds):
+            _, agent_id, due = heapq.heappop(self._near)
+            if self._ends.get(agent_id) == due:
+                del self._ends[agent_id]
+            if self._known.get(agent_id) == due:
+                del self._known[agent_id]
+                taken.append((agent_id, max(now, due)))
         return taken
 
     def _next(self) -> datetime | None:
@@ -187,15 +218,22 @@ class DueClock:
         if at is None:
             return
         clock, now = self._services.clock, self._now()
+        seconds = self._seconds() if self._near else None
         if isinstance(clock, TimerClock):
             # Also for a time that has passed: who advances the clock meanwhile waits for the work.
             self._disarm = clock.call_at(at, self._on_time)
         else:
             left = RECHECK if now is None else max((at - now).total_seconds(), 0.0)
+            if seconds is not None:
+                left = min(left, max(self._near[0][0] - seconds, 0.0))
             timer = self._services.loop.call_later(min(left, RECHECK), self._look)
             self._disarm = timer.cancel
-        if now is not None and at <= now:
+        is_near_over = seconds is not None and self._is_near_over(seconds)
+        if now is not None and (at <= now or is_near_over):
             self._begin()
+
+    def _is_near_over(self, seconds: float) -> bool:
+        return bool(self._near) and self._near[0][0] <= seconds
 
     def _look(self) -> None:
         self._armed_at = None
@@ -212,6 +250,13 @@ class DueClock:
             return None
         self._clock_fails = False
         return now
+
+    def _seconds(self) -> float | None:
+        """The monotonic seconds; None while the application's clock raises."""
+        try:
+            return self._services.clock.monotonic()
+        except BaseException:  # as in `_now`; the time of day counts then
+            return None
 
     def _on_time(self, done: Callable[[], None]) -> None:
         """The clock has reached the time of the timer. Called in any thread."""
@@ -247,7 +292,7 @@ class DueClock:
         try:
             while self._is_open and (now := self._now()) is not None:
                 taken = self._take_due(now, AT_ONCE - len(telling))
-                telling.update(start_task(self._tell(id, now), "dues") for id in taken)
+                telling.update(start_task(self._tell(*each), "dues") for each in taken)
                 if taken:
                     _, telling = await asyncio.wait(telling, timeout=waits)
                 # Where there is no place, what is read can't be told, and those that have answered
@@ -276,7 +321,7 @@ class DueClock:
         failure: BaseException | None = None
         self._telling.add(agent_id)
         try:
-            self._directory.get(agent_id).post(CheckDue(done))
+            self._directory.get(agent_id).post(CheckDue(done, now))
             async with asyncio.timeout(PATIENCE):
                 await done
         except TimeoutError:

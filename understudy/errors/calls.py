@@ -97,14 +97,17 @@ class RuntimeStopped(UnderstudyError, pykka.ActorDeadError):
         super().__init__(message, agent_id=agent_id)
 
 
+MORE_DESCRIPTORS = (
+    "Close files and connections that are not used, or raise the limit of open files "
+    "(`ulimit -n`, or `LimitNOFILE=` of systemd)"
+)
+"""The remedy where no file descriptor is left."""
+
+
 class OutOfDescriptors(UnderstudyError):
     """This process, or its machine, has no file descriptor left for what was to be opened."""
 
     what: str
 
     def __init__(self, *, what: str) -> None:
-        super().__init__(
-            f"No file descriptor is left for {what}. Close files and connections that are not "
-            "used, or raise the limit of open files (`ulimit -n`, or `LimitNOFILE=` of systemd).",
-            what=what,
-        )
+        super().__init__(f"No file descriptor is left for {what}. {MORE_DESCRIPTORS}.", what=what)

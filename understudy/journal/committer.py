@@ -26,7 +26,7 @@ from tenacity import (
 )
 from tenacity.nap import sleep_using_event
 
-from understudy.errors import StoreBroken, StoreError, StoreUnavailable
+from understudy.errors import StoreBroken, StoreDamaged, StoreError, StoreUnavailable
 from understudy.journal.backend import Backend
 from understudy.journal.contracts import Batch
 
@@ -245,6 +245,9 @@ class Committer:
                 return self._run_transaction(group)
             except StoreUnavailable as error:
                 return self._retry_commit(group, error)
+            except StoreDamaged:
+                # Perhaps one read of the disk has failed, and the next one does not.
+                return self._run_again(group)
         except StoreBroken as error:
             if error.is_final:
                 self._broken = error
@@ -262,15 +265,18 @@ class Committer:
             if failure is not None:  # so that Tenacity waits before the next attempt
                 raised, failure = failure, None
                 raise raised
-            self._backend.reconnect()
-            # The answer of the last commit may be lost, and not the commit: a job that is done is
-            # not repeated (test_a_commit_whose_answer_was_lost_is_not_made_twice).
-            remaining = [
-                (job, batch) for job, batch in group if not job.is_committed(self._backend, batch)
-            ]
-            return self._run_transaction(remaining)
+            return self._run_again(group)
 
         return self._retry.copy()(attempt)
+
+    def _run_again(self, group: Group) -> dict[Job, StoreError]:
+        self._backend.reconnect()
+        # The answer of the last commit may be lost, and not the commit: a job that is done is
+        # not repeated (test_a_commit_whose_answer_was_lost_is_not_made_twice).
+        remaining = [
+            (job, batch) for job, batch in group if not job.is_committed(self._backend, batch)
+        ]
+        return self._run_transaction(remaining)
 
     def _run_transaction(self, group: Group) -> dict[Job, StoreError]:
         failed: dict[Job, StoreError] = {}

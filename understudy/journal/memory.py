@@ -32,6 +32,8 @@ from understudy.state.blobs import in_use
 from understudy.state.records import MessagesArchived, Record, StatusNoted
 
 T = TypeVar("T")
+MOST_DELETED: int = 1000
+"""The most deleted agents of which a store in memory has a row. See `MemoryStore`."""
 
 LAST_RECORDS: int = CHECKPOINT_EVERY // 4
 """Since the state that was kept last, for one to be kept where the agent leaves memory."""
@@ -69,7 +71,6 @@ class _AgentRecords:
     entry: IndexEntry = _AT_REST
     owner: JournalledAgent | None = None
     """Gives the entry while the agent is claimed; `entry` is the one of its release."""
-    deleted: bool = False
     status_at: datetime | None = None
     """When its status changed last, as far as records say so."""
     left: tuple[int, AgentState] | None = None
@@ -89,12 +90,21 @@ class _AgentRecords:
 
 
 class MemoryStore(Store):
-    """Keeps the records of agents while the process lives. Nothing waits, nothing fails."""
+    """Keeps the records of agents while the process lives. Nothing waits, nothing fails.
+
+    A database keeps a row of each deleted agent, so that its next incarnation is another one. In
+    memory that would grow for ever: only the last rows are kept. Any agent that is new after that
+    begins above all rows that went.
+    """
 
     keeps: Collection[Kept] = ALL_KEPT
 
     def __init__(self) -> None:
         self._kept: dict[str, _AgentRecords] = {}
+        self._deleted: dict[str, tuple[int, int]] = {}
+        """Incarnation and epoch of agents that were deleted, the last ones, in that order."""
+        self._gone: tuple[int, int] = 0, 0
+        """The highest incarnation and epoch that went from there."""
         self._index = MemoryIndex()
         self._feed: MemoryFeed | None = None
         self.keys: MemoryKeys = MemoryKeys()
@@ -109,14 +119,11 @@ class MemoryStore(Store):
 
     async def claim(self, agent_id: str, agent: str | None) -> Owned | None:
         kept = self._kept.get(agent_id)
-        if kept is None or kept.deleted:
+        if kept is None:
             if agent is None:
                 return None
-            if kept is None:
-                kept = self._kept[agent_id] = _AgentRecords(agent)
-            else:
-                kept.agent, kept.deleted = agent, False
-                kept.incarnation += 1
+            incarnation, epoch = self._deleted.pop(agent_id, self._gone)
+            kept = self._kept[agent_id] = _AgentRecords(agent, incarnation + 1, epoch)
         kept.epoch += 1
         self.keys.let_go(agent_id)  # of an activation that was cut off
         self._changed.add(agent_id)
@@ -130,16 +137,22 @@ class MemoryStore(Store):
 
     async def release(self, owned: Owned, lost: LostAttempt | None = None) -> bool:
         self.keys.let_go(owned.agent_id)
-        kept = self._kept[owned.agent_id]
-        if kept.owner is not None:
+        kept = self._kept.get(owned.agent_id)
+        if kept is not None and kept.owner is not None:
             kept.entry, kept.owner = kept.owner.index_entry(), None
             self._changed.add(owned.agent_id)
         return True
 
     def journal(self, owned: Owned, agent: JournalledAgent) -> MemoryAgentJournal:
-        kept = self._kept[owned.agent_id]
+        kept = self._claimed(owned)
         kept.owner = agent
         return MemoryAgentJournal(kept, owned, agent, self)
+
+    def _claimed(self, owned: Owned) -> _AgentRecords:
+        kept = self._kept.get(owned.agent_id)
+        if kept is None:
+            raise Fenced(agent_id=owned.agent_id, why="it was deleted")
+        return kept
 
     def appended(self, owned: Owned, seq: int, records: Sequence[Record]) -> None:
         self._changed.add(owned.agent_id)  # the records are folded after this
@@ -153,7 +166,7 @@ class MemoryStore(Store):
 
     async def load_part(self, agent_id: str, after: int, limit: int) -> Loaded | None:
         kept = self._kept.get(agent_id)
-        if kept is None or kept.deleted:
+        if kept is None:
             return None
         from_ = max(after - kept.floor, 0)
         records = tuple(kept.records[from_ : from_ + limit])
@@ -186,17 +199,15 @@ class MemoryStore(Store):
     ) -> AsyncIterator[StoredAgent]:
         for agent_id, kept in sorted(self._kept.items()):
             stored = _stored(agent_id, kept)
-            if not kept.deleted and (
-                index_statuses is None or stored.index_status in index_statuses
-            ):
+            if index_statuses is None or stored.index_status in index_statuses:
                 yield stored
 
     async def find_agents(self, agent_ids: Collection[str]) -> Sequence[StoredAgent]:
         there = ((id, self._kept.get(id)) for id in agent_ids)
-        return [_stored(id, kept) for id, kept in there if kept is not None and not kept.deleted]
+        return [_stored(id, kept) for id, kept in there if kept is not None]
 
     async def compact(self, owned: Owned, snapshot: Record, entry: IndexEntry) -> Owned:
-        kept = self._kept[owned.agent_id]
+        kept = self._claimed(owned)
         if owned.last_seq != kept.last_seq:
             raise StoreConflict(
                 agent_id=owned.agent_id, expected=kept.last_seq + 1, got=owned.last_seq + 1
@@ -211,15 +222,17 @@ class MemoryStore(Store):
         return replace(owned, last_seq=kept.last_seq)
 
     async def delete(self, agent_id: str) -> bool:
-        kept = self._kept.get(agent_id)
-        if kept is None or kept.deleted:
+        kept = self._kept.pop(agent_id, None)
+        if kept is None:
             return False
-        kept.deleted, kept.floor, kept.records, kept.left = True, 0, [], None
-        kept.blobs, kept.message_runs = {}, {}
+        kept.epoch += 1  # its journal is fenced
+        self._deleted[agent_id] = kept.incarnation, kept.epoch
+        if len(self._deleted) > MOST_DELETED:
+            incarnation, epoch = self._deleted.pop(next(iter(self._deleted)))
+            self._gone = max(self._gone[0], incarnation), max(self._gone[1], epoch)
         self.keys.leave(agent_id)
-        kept.epoch += 1
-        kept.entry, kept.owner, kept.status_at = _AT_REST, None, None
-        self._changed.add(agent_id)
+        self._changed.discard(agent_id)
+        self._index.remove(agent_id)
         if self._feed is not None:
             self._feed.add_deletion(agent_id, kept.agent, self.feed_clock.now())
             self.feed_hint.tell()
@@ -254,9 +267,6 @@ class MemoryStore(Store):
         self._changed.clear()
         for agent_id in changed:
             kept = self._kept[agent_id]
-            if kept.deleted:
-                index.remove(agent_id)
-                continue
             entry = kept.entry_now
             stored, before = _stored(agent_id, kept, entry), index.get(agent_id)
             is_other = before is None or before.agent_status != stored.agent_status

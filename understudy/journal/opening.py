@@ -20,6 +20,9 @@ from understudy.journal.store import Store
 _OPTIONS = re.compile(r"\?\w+=.*")
 """As `?mode=ro`, which others read in such a URL: here it would be part of the file's name."""
 
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
+"""Else what is before `://` may be of a password."""
+
 
 def open_store(
     store: str | Store,
@@ -66,7 +69,7 @@ def open_store(
         return DatabaseStore(_sqlite(store, rest, durability, host))
     if separator and scheme in ("postgresql", "postgres"):
         return DatabaseStore(_postgres(store, durability, host, lease))
-    raise _no_store(repr(_without_login(store)))
+    raise _no_store(repr(_without_login(store)), _meant(scheme, rest) if separator else "")
 
 
 def open_reader(store: str | Store) -> DatabaseReads:
@@ -139,14 +142,28 @@ def host_name() -> str:
     return f"{socket.gethostname()}:{os.getpid()}"
 
 
-def _no_store(given: str) -> UsageError:
+def _no_store(given: str, remedy: str = "") -> UsageError:
     return UsageError(
         "`store` must be 'memory:', 'sqlite:///path' or 'postgresql://user@host/database', got "
-        f"{given}"
+        f"{given}{remedy}"
     )
+
+
+def _meant(scheme: str, rest: str) -> str:
+    """What to write for the scheme of another library's URL; empty if it is none that is known."""
+    database = scheme.lower().partition("+")[0]  # a driver may follow, as in SQLAlchemy
+    if database in ("postgresql", "postgres", "psql", "pgsql"):
+        meant = "postgresql://"
+    elif database in ("sqlite", "sqlite3"):
+        meant = "sqlite://" if rest.startswith("/") else "sqlite:///"
+    else:
+        return ""
+    return f". Write {meant!r} in the place of {shown(f'{scheme}://')}"
 
 
 def _without_login(url: str) -> str:
     """The name without user and password: it goes into messages."""
-    before, at, after = without_secrets(url).rpartition("@")
-    return f"...@{after}" if at and before else after
+    url = without_secrets(url)
+    before, at, after = url.rpartition("@")
+    scheme = _SCHEME.match(url)
+    return f"{scheme[0] if scheme else ''}...@{after}" if at and before else after

@@ -5,8 +5,10 @@ Rules: J33.
 
 from __future__ import annotations
 
+import errno
 import random
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -32,6 +34,7 @@ from tests.support.batches import (
     refused,
     texts,
 )
+from tests.support.few_files import few_files
 from tests.support.loops import soon
 from tests.support.postgres import Cutter, Hosts, Server
 from tests.support.programs import PIPE, started
@@ -1080,3 +1083,57 @@ def test_what_a_pooler_of_transactions_does_is_told_as_that(
     error = store_error(raised.value, lost=False)
     assert isinstance(error, StoreBroken)
     assert "have it pool sessions" in str(error)
+
+
+@pytest.mark.parametrize("free", [0, 1])
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
+def test_a_connection_for_which_no_descriptor_is_left_says_so_with_the_remedy(
+    host: str, free: int
+) -> None:
+    """libpq has no details then, or the name of the host cannot be found."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"postgresql://u@{host}:{silent.getsockname()[1]}/x"
+        backend = PostgresBackend(url, host="a")
+        with few_files(free), pytest.raises(StoreUnavailable) as raised:
+            backend.open()
+    assert "no file descriptor is left" in str(raised.value)
+    assert "raise the limit of open files" in str(raised.value)
+
+
+def test_a_store_opens_when_there_are_descriptors_again(hosts: Hosts) -> None:
+    backend = hosts.open("a")
+    ended = []
+    for free in range(16):
+        backend.close()
+        with few_files(free):
+            try:
+                backend.open()
+                ended.append("opened")
+            except StoreUnavailable as error:
+                ended.append(str(error))
+        backend.close()
+        backend.open()
+    assert ended[-1] == "opened"
+    assert all("no file descriptor is left" in each for each in ended[: ended.index("opened")])
+    append(backend, claim(backend, "x"), "one")
+    assert texts(backend, "x") == ["one"]
+
+
+def test_a_call_whose_answer_nothing_can_wait_for_is_made_on_a_new_connection(
+    hosts: Hosts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """psycopg's own code in Python opens a descriptor to wait with, for each call."""
+    backend = hosts.open("a")
+    owned = claim(backend, "x")
+    with monkeypatch.context() as patch:
+        patch.setattr(psycopg.waiting, "wait", _out_of_files)
+        with pytest.raises(StoreUnavailable, match="no file descriptor is left"):
+            append(backend, owned, "one")
+    backend.reconnect()
+    assert not backend.is_committed(batch(owned, "one"))
+    append(backend, owned, "one")
+    assert texts(backend, "x") == ["one"]
+
+
+def _out_of_files(*_: object, **options: object) -> None:
+    raise OSError(errno.EMFILE, "Too many open files")

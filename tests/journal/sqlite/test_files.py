@@ -9,8 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.few_files import few_files
 from understudy import Agent, Runtime, ScriptedModel
-from understudy.errors import StoreBroken
+from understudy.errors import StoreBroken, StoreUnavailable
+from understudy.journal.sqlite.backend import SqliteBackend
 
 
 def test_a_new_database_is_of_its_user_alone(tmp_path: Path) -> None:
@@ -68,3 +70,40 @@ def test_a_pipe_in_the_place_of_a_store_is_refused_by_a_runtime(tmp_path: Path) 
         Runtime([Agent("a", ScriptedModel(["hi"]))], store=f"sqlite:///{path}"),
     ):
         pass
+
+
+@pytest.mark.parametrize("is_new", [True, False])
+def test_a_store_for_which_no_descriptor_is_left_says_so_with_the_remedy(
+    tmp_path: Path, is_new: bool
+) -> None:
+    """SQLite says only that it is unable to open the file, at whichever of its files it is."""
+    backend = SqliteBackend(str(tmp_path / "old.db"), host="here")
+    backend.open()
+    backend.close()
+    ended = []
+    for free in range(10):
+        if is_new:
+            backend = SqliteBackend(str(tmp_path / f"{free}.db"), host="here")
+        with few_files(free):
+            try:
+                backend.open()
+                backend.find_agents(["a"])  # by another connection
+            except StoreUnavailable as error:
+                ended.append(str(error))
+            else:
+                ended.append("opened")
+        backend.open()
+        assert backend.find_agents(["a"]) == []
+        backend.close()
+    assert ended[0] != "opened"
+    assert ended[-1] == "opened"
+    for each in ended[: ended.index("opened")]:
+        assert "no file descriptor is left" in each
+        assert "raise the limit of open files" in each
+
+
+def test_a_path_that_cannot_be_opened_is_told_with_its_remedy_where_files_are_left(
+    tmp_path: Path,
+) -> None:
+    with pytest.raises(StoreBroken, match="in a folder that exists"):
+        SqliteBackend(str(tmp_path / "none" / "x.db"), host="here").open()

@@ -348,8 +348,8 @@ class AgentActor(LoopActor):
             case ChangeFiles(future=future):
                 record_files(slot.id, slot.current.ledger, message)
                 answer_when_durable(slot, future, None)
-            case CheckDue(future=future):
-                timers.check_due(slot)
+            case CheckDue(future=future, reached=reached):
+                timers.check_due(slot, reached)
                 answer_when_durable(slot, future, None)
             case AnswerWait():
                 decisions.answer_wait(slot, message)

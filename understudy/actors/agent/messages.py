@@ -282,6 +282,8 @@ class CheckDue:
     """Record what is due by now: of requests, waits and the run, of messages and schedules."""
 
     future: Future[None]
+    reached: datetime | None = None
+    """A due time that has come, whatever the clock says: it was set back meanwhile."""
 
 
 @dataclass(frozen=True, slots=True)

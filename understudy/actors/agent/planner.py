@@ -87,9 +87,9 @@ class Plans:
         """The time, by the clock of the runtime."""
         return self._clock.now()
 
-    def record_due(self) -> bool:
+    def record_due(self, now: datetime) -> bool:
         """Record what is due now; whether a message is among it, which no run has taken yet."""
-        now, due = self._clock.now(), due_of_plans(self._state)
+        due = due_of_plans(self._state)
         if due is None or due > now:
             return False
         plans = self._state.plans or NO_PLANS

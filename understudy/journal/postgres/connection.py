@@ -106,7 +106,7 @@ class PostgresConnection:
             raise _not_open()
         try:
             connection = psycopg.connect(**self._parameters, autocommit=True)
-        except psycopg.Error as error:
+        except (psycopg.Error, OSError) as error:
             raise store_error(error, lost=False) from error
         with self._lock:
             # Race: this in the reader's thread against `close`, which finds no connection to close
@@ -115,8 +115,12 @@ class PostgresConnection:
             if not self._is_open or self._connection is not None:
                 connection.close()
                 raise StoreUnavailable(cause="it was closed") if self._is_open else _not_open()
-            self._connection = connection
-            self._socket = socket.fromfd(connection.fileno(), socket.AF_INET, socket.SOCK_STREAM)
+            try:
+                handle = socket.fromfd(connection.fileno(), socket.AF_INET, socket.SOCK_STREAM)
+            except OSError as error:
+                connection.close()
+                raise store_error(error, lost=True) from error
+            self._connection, self._socket = connection, handle
         # Else the type of an array of numbers depends on how large they are, and the server
         # converts it for each row that it compares with it.
         connection.adapters.register_dumper(int, Int8Dumper)
@@ -205,6 +209,10 @@ class PostgresConnection:
         self._left = left = [limit]
         try:
             yield connection
+        except OSError as error:
+            # What waits for the socket could not be opened: no answer can come any more.
+            self._disconnect()
+            raise store_error(error, lost=True) from error
         except psycopg.Error as error:
             raised = store_error(error, lost=connection.closed)
             if left[0] < 0:

@@ -7,6 +7,11 @@ from __future__ import annotations
 
 import psycopg
 
+from understudy._base.descriptors import (
+    is_out_of_descriptors,
+    lacks_descriptors,
+    no_descriptor,
+)
 from understudy.errors import StoreBroken, StoreError, StoreUnavailable
 
 POOLED = (
@@ -55,15 +60,28 @@ _REFUSALS = {
     "unsupported startup parameter": "startup",
 }
 
+_OPENED = 2
+"""The files that a connection has open at most: its socket, and what waits for it."""
 
-def store_error(error: psycopg.Error, *, lost: bool) -> StoreError:
-    """The store's error for one of psycopg's.
+
+def store_error(error: psycopg.Error | OSError, *, lost: bool) -> StoreError:
+    """The store's error for one of psycopg's, or of what waits for its socket.
 
     Args:
         lost: whether the connection is lost; then the error says nothing about the database.
 
     """
-    cause = _first_line(error)
+    if isinstance(error, OSError):
+        is_out, cause = is_out_of_descriptors(error), str(error)
+    else:
+        cause = _first_line(error)
+        # libpq does not say so
+        # (test_a_connection_for_which_no_descriptor_is_left_says_so_with_the_remedy).
+        is_out = not error.sqlstate and lacks_descriptors(_OPENED)
+    if is_out:
+        return StoreUnavailable(cause=no_descriptor(f"a connection to PostgreSQL ({cause})"))
+    if isinstance(error, OSError):
+        return StoreUnavailable(cause=cause)
     code = error.sqlstate or _refusal(str(error))
     remedy = _REMEDIES.get(code) or _REMEDIES.get(code[:2])
     if remedy is not None:

@@ -31,7 +31,13 @@ from understudy.journal.contracts import (
 from understudy.journal.sql_backend import Rows, Values, feed_rows, sqlite_query
 from understudy.journal.sqlite import writer
 from understudy.journal.sqlite.connection import connect_writer
-from understudy.journal.sqlite.errors import UNREADABLE, damaged, is_io_error, store_error
+from understudy.journal.sqlite.errors import (
+    UNREADABLE,
+    damaged,
+    is_io_error,
+    read_twice,
+    store_error,
+)
 from understudy.journal.sqlite.lock import Watermark
 from understudy.journal.sqlite.reader import SqliteReader
 from understudy.journal.sqlite.schema import make_tables
@@ -132,12 +138,12 @@ class SqliteBackend(SqliteReader):
         self.close()
         watermark = self._lock.acquire(self._host)
         try:
-            self._writer = self._connect()
-            self._become_host(self._writer, watermark)
+            read_twice(lambda: self._become_host(watermark))
             self._open_reader()
         except sqlite3.Error as error:
+            raised = store_error(error, self._path)  # while what was opened is open
             self._disconnect()
-            raise store_error(error, self._path) from error
+            raise raised from error
         except UNREADABLE as error:
             self._disconnect()
             raise damaged(error, self._path) from error
@@ -148,7 +154,9 @@ class SqliteBackend(SqliteReader):
     def _connect(self) -> sqlite3.Connection:
         return connect_writer(self._path, self._durability, self._max_pages)
 
-    def _become_host(self, db: sqlite3.Connection, watermark: Watermark | None) -> None:
+    def _become_host(self, watermark: Watermark | None) -> None:
+        self._close_writer()
+        db = self._writer = self._connect()
         db.execute("BEGIN IMMEDIATE")
         make_tables(db)
         tenure = writer.begin_tenure(db, self._host, watermark)
@@ -189,7 +197,7 @@ class SqliteBackend(SqliteReader):
         self._check_usable()
         self._close_writer()
         try:
-            self._writer = self._connect()
+            self._writer = read_twice(self._connect)
             row = self._writer.execute("SELECT tenure FROM meta").fetchone()
             self._files = self._files_now()
         except sqlite3.Error as error:

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import logging
 import sqlite3
+from collections.abc import Callable
+from typing import TypeVar
 
+from understudy._base.descriptors import lacks_descriptors, no_descriptor
 from understudy._base.json_values import text_of
 from understudy.errors import StoreBroken, StoreDamaged, StoreError, StoreUnavailable
+
+T = TypeVar("T")
+_logger = logging.getLogger(__name__)
 
 _TRANSIENT = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_PROTOCOL}
 _DAMAGE = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CONSTRAINT}
@@ -19,6 +26,16 @@ _REMEDIES = {
     "user may write to.",
 }
 
+# Where a page is read, and not the first one, SQLite says for these that the file is malformed.
+_FAILED_READS = {
+    sqlite3.SQLITE_IOERR_READ,
+    sqlite3.SQLITE_IOERR_SHORT_READ,
+    sqlite3.SQLITE_IOERR_CORRUPTFS,
+}
+_OPENED = 4
+"""The files that a connection has open at most: the database, its journal, its write-ahead log and
+the index of that."""
+
 
 def store_error(error: sqlite3.Error, path: str, what: str = "") -> StoreError:
     """The store's error for one of SQLite's, with a remedy; `what` was read or written."""
@@ -26,10 +43,15 @@ def store_error(error: sqlite3.Error, path: str, what: str = "") -> StoreError:
     cause = f"SQLite file {path!r}: {text_of(error)}"
     if is_undecodable(error):
         return damaged(error, path, what)
+    if getattr(error, "sqlite_errorcode", None) in _FAILED_READS:
+        return StoreUnavailable(cause=f"{cause}; its disk could not be read: see the disk's log")
     if code in _TRANSIENT:
         return StoreUnavailable(cause=cause)
     if code in _DAMAGE:
         return damaged(error, path, what)
+    # SQLite does not say why it cannot open a file.
+    if code == sqlite3.SQLITE_CANTOPEN and lacks_descriptors(_OPENED):
+        return StoreUnavailable(cause=no_descriptor(f"the SQLite file {path!r} ({text_of(error)})"))
     remedy = _REMEDIES.get(code, "Open the store again; if that fails too, restore a copy of it.")
     return StoreBroken(cause=cause, remedy=remedy, is_final=is_io_error(error))
 
@@ -45,6 +67,8 @@ def damaged(error: Exception, path: str, what: str = "") -> StoreDamaged:
     cause = text_of(error)
     if not isinstance(error, sqlite3.Error):
         cause = f"{type(error).__name__}: {cause}"
+    elif _primary(error) == sqlite3.SQLITE_CORRUPT:
+        cause = f"{cause}, by SQLite, which says so of a disk that cannot be read, too: see its log"
     elif _primary(error) == sqlite3.SQLITE_NOTADB:
         cause = f"{cause}; perhaps it is another file, and never was a store"
     return StoreDamaged(what=f"{what} in {file}" if what else file, cause=cause)
@@ -63,8 +87,23 @@ def is_undecodable(error: sqlite3.Error) -> bool:
 
 
 def is_io_error(error: sqlite3.Error) -> bool:
-    """Whether the disk failed, so that it is unknown which bytes are on it."""
-    return _primary(error) == sqlite3.SQLITE_IOERR
+    """Whether the disk failed, so that it is unknown which bytes are on it. A read changes none."""
+    code = getattr(error, "sqlite_errorcode", None)
+    return _primary(error) == sqlite3.SQLITE_IOERR and code not in _FAILED_READS
+
+
+def read_twice(read: Callable[[], T]) -> T:
+    """What `read` gives; at a second attempt if it finds the file malformed.
+
+    SQLite says so, too, where one read of the disk has failed.
+    """
+    try:
+        return read()
+    except sqlite3.DatabaseError as error:
+        if _primary(error) != sqlite3.SQLITE_CORRUPT:
+            raise
+        _logger.warning("a part of a SQLite file is read again: %s", text_of(error))
+    return read()
 
 
 def _primary(error: sqlite3.Error) -> int:

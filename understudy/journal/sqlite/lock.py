@@ -22,8 +22,9 @@ import weakref
 from dataclasses import dataclass
 from pathlib import Path
 
+from understudy._base.descriptors import is_out_of_descriptors, no_descriptor
 from understudy._base.forks import call_in_child
-from understudy.errors import StoreBroken, StoreInUse
+from understudy.errors import StoreBroken, StoreInUse, StoreUnavailable
 
 if sys.platform == "win32":
     raise ImportError("understudy.journal.sqlite needs flock, which Windows does not have")
@@ -68,6 +69,7 @@ class SidecarLock:
         Raises:
             StoreInUse: naming the holder.
             StoreBroken: if the file cannot be made or locked, or this process was forked.
+            StoreUnavailable: if no file descriptor is left for it.
 
         """
         self.check_process()
@@ -80,6 +82,8 @@ class SidecarLock:
         except BlockingIOError:
             raise StoreInUse(path=self._database, holder=self._holder()) from None
         except OSError as error:
+            if is_out_of_descriptors(error):
+                raise StoreUnavailable(cause=no_descriptor(repr(self.path))) from error
             raise StoreBroken(
                 cause=f"{self.path!r} cannot be locked: {error.strerror}",
                 remedy="Give the path of a file in a folder that exists and may be written, on a "

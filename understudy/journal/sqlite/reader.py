@@ -12,7 +12,13 @@ from understudy.errors import StoreBroken
 from understudy.journal.sql_backend import Query, agents_query, sqlite_query
 from understudy.journal.sql_keys import SqlKeys
 from understudy.journal.sqlite.connection import connect_reader
-from understudy.journal.sqlite.errors import UNREADABLE, damaged, is_undecodable, store_error
+from understudy.journal.sqlite.errors import (
+    UNREADABLE,
+    damaged,
+    is_undecodable,
+    read_twice,
+    store_error,
+)
 from understudy.journal.sqlite.lock import SidecarLock
 from understudy.journal.sqlite.schema import SEQ_BITS
 
@@ -90,14 +96,14 @@ class SqliteReader(SqlKeys):
             try:
                 connection = self._reading_connection()
                 try:
-                    return _read(connection, make, queries)
+                    return read_twice(lambda: _read(connection, make, queries))
                 except sqlite3.OperationalError as error:
                     if not (is_list and is_undecodable(error)):
                         raise
                 # A text of some row is not UTF-8: that is told with the row.
                 connection.text_factory = lambda text: text.decode(errors="surrogateescape")
                 try:
-                    return _read(connection, make, queries)
+                    return read_twice(lambda: _read(connection, make, queries))
                 finally:
                     connection.text_factory = str
             except sqlite3.Error as error:
@@ -110,7 +116,7 @@ class SqliteReader(SqlKeys):
         if self._is_closed:  # a read that was under way when the store was closed
             raise StoreBroken(cause=f"{self._path!r} is not open", remedy="Open the store.")
         if self._reading is None:
-            self._reading = connect_reader(self._path)
+            self._reading = read_twice(lambda: connect_reader(self._path))
         return self._reading
 
     def _close_reader(self) -> None:

@@ -20,6 +20,9 @@ from understudy.state.run_state import Call
 K = TypeVar("K")
 T = TypeVar("T")
 
+NEAR = 60.0
+"""A due that is at most so many seconds away comes by the monotonic clock, too: a clock that is set
+back makes no short sleep long."""
 RECHECK = 1.0
 """Seconds after which the clock is looked at again, however long a wait is: it may have been set,
 or the machine may have been suspended."""
@@ -36,6 +39,8 @@ class Concurrent(Generic[K, T]):
         )
         self._watched: Ledger | None = None
         self._disarm: Callable[[], object] = _nothing
+        self._ends: dict[datetime, float] = {}
+        """The monotonic seconds at which near dues have come, whatever is done to the clock."""
         self._handled: list[Callable[[], None]] = []
         """Functions to call when what was due is recorded: a caller waits that advances a clock."""
         self._has_ended = False
@@ -82,7 +87,11 @@ class Concurrent(Generic[K, T]):
         self._disarm = _nothing
         calls = list(waiting)
         record_over(calls, self._run.clock.now())
-        due = next_over(call for _, call in calls)
+        self._measure(call for _, call in calls)
+        while (due := next_over(call for _, call in calls)) is not None and self._seconds_to(
+            due
+        ) <= 0:
+            record_over(calls, due)  # the clock was set back
         if due is not None:
             self._arm(due)
 
@@ -125,9 +134,23 @@ class Concurrent(Generic[K, T]):
         else:
             self._check(due)
 
+    def _measure(self, calls: Iterable[Call]) -> None:
+        clock = self._run.clock
+        for point in (point for call in calls for point in call.waits_at):
+            if point.due is None or point.due in self._ends or isinstance(clock, TimerClock):
+                continue
+            left = (point.due - clock.now()).total_seconds()
+            if left <= NEAR:
+                self._ends[point.due] = clock.monotonic() + left
+
+    def _seconds_to(self, due: datetime) -> float:
+        end = self._ends.get(due)
+        return float("inf") if end is None else end - self._run.clock.monotonic()
+
     def _check(self, due: datetime) -> None:
         try:
             left = (due - self._run.clock.now()).total_seconds()
+            left = min(left, self._seconds_to(due))
         except BaseException:  # of the application's clock; a SystemExit of it would end the loop
             left = RECHECK
         if left <= 0:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import datetime
 from typing import Any
 
 from understudy.actors.agent.phase import Phase
@@ -23,8 +24,8 @@ def change_plans(slot: AgentSlot, change: Callable[[Plans], Any]) -> Any:
     return changed
 
 
-def check_due(slot: AgentSlot) -> None:
-    """Record what is due by now, and start or continue what follows.
+def check_due(slot: AgentSlot, reached: datetime | None) -> None:
+    """Record what is due by now, and at `reached`, and start or continue what follows.
 
     A run that is under way looks for what is due in it when it continues, and says so again
     when it ends.
@@ -32,8 +33,10 @@ def check_due(slot: AgentSlot) -> None:
     activation = slot.current
     if slot.services.closing:
         return
-    has_message = run_queue.plans_of(slot).record_due()
     now = slot.services.clock.now()
+    if reached is not None:
+        now = max(now, reached)
+    has_message = run_queue.plans_of(slot).record_due(now)
     end_doubts(activation.ledger, now)
     if slot.phase.has_run_task:
         return
