@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from pydantic_core import from_json, to_json
 
@@ -28,6 +28,7 @@ def depth(levels: int) -> Any:
 
 
 @given(objects | objects.map(json.dumps) | texts | st.none())
+@example("\ud800")
 def test_whatever_comes_is_an_object_that_every_client_encodes_and_that_stays_the_same(
     sent: Any,
 ) -> None:

@@ -77,6 +77,7 @@ def test_the_model_is_told_the_schema_and_the_call_gets_the_arguments() -> None:
         ('{"item": NaN}', "The arguments are no JSON"),
         ('["kettle"]', "The arguments must be an object"),
         ('{"item": "kettle"', "The arguments are no JSON"),
+        ('{"item": "\ud800"}', "The arguments are no JSON"),
     ],
 )
 def test_arguments_that_do_not_fit_name_the_place_and_nobody_is_asked(

@@ -20,7 +20,7 @@ from understudy.journal.store import Store
 _OPTIONS = re.compile(r"\?\w+=.*")
 """As `?mode=ro`, which others read in such a URL: here it would be part of the file's name."""
 
-_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
+_SCHEME = re.compile(r"\A[A-Za-z][A-Za-z0-9+.-]*://")
 """Else what is before `://` may be of a password."""
 
 

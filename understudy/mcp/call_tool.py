@@ -268,7 +268,7 @@ def _is_said(part: Any, said: list[Any]) -> bool:
         return True
     try:
         return from_json(part) in said
-    except ValueError:
+    except (ValueError, TypeError):  # TypeError: of half a surrogate pair
         return False
 
 

@@ -43,7 +43,7 @@ def as_arguments(given: str | Mapping[str, Any] | None) -> dict[str, Any]:
     if isinstance(given, str):
         try:
             plain = from_json(given)
-        except ValueError:
+        except (ValueError, TypeError):  # TypeError: of half a surrogate pair
             return {INVALID_JSON_KEY: _with_escapes(given)}
         if isinstance(plain, dict) and _is_plain(plain):
             return plain

@@ -71,7 +71,7 @@ class SchemaArguments:
             if isinstance(arguments, str):
                 arguments = from_json(arguments or "{}", allow_inf_nan=False)
             checked = as_json({} if arguments is None else arguments)
-        except (NotJsonError, ValueError) as error:
+        except (NotJsonError, ValueError, TypeError) as error:
             raise InvalidArguments(f"The arguments are no JSON: {text_of(error)}") from None
         if not isinstance(checked, dict):
             raise InvalidArguments(f"The arguments must be an object, not {shown(checked)[:200]}")
