@@ -12,7 +12,7 @@ TYPES := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/understudy/types.tar
 # What takes minutes is cut off by itself, later than a test is.
 LONG := --timeout 3600 -o faulthandler_timeout=3700
 
-.PHONY: demo demo-web sbom constraints test test-slow test-faults test-ray test-fast test-browser test-node test-installs test-pythons pictures docs docs-serve check lint types bench bench-durable bench-actors chaos soak suspensions mutate local clean
+.PHONY: demo demo-web sbom constraints test test-slow test-faults test-ray test-fast test-browser test-node test-installs test-pythons test-lowest pictures docs docs-serve check lint types bench bench-durable bench-actors chaos soak suspensions mutate local clean
 
 sbom: $(VENV)/.supply  ## what is in the image, as CycloneDX: support-desk.cdx.json
 	$(BIN)/cyclonedx-py requirements --pyproject pyproject.toml --mc-type application \
@@ -55,8 +55,11 @@ test-browser: $(VENV)/.browser  ## the tests marked browser: the pages in a real
 test-installs: $(VENV)/.release  ## the built package in empty environments: Python 3.11 to 3.13, every extra
 	$(BIN)/python -m tests.support.installs
 
-test-pythons: $(VENV)/.ready  ## the unmarked tests with Python 3.12 and 3.13, and with the lowest versions of packages
+test-pythons: $(VENV)/.ready  ## the unmarked tests with Python 3.12 and 3.13
 	$(BIN)/python -m tests.support.pythons
+
+test-lowest: $(VENV)/.ready  ## the unmarked tests with the lowest versions of packages that are allowed
+	$(BIN)/python -m tests.support.pythons lowest
 
 test-node: $(VENV)/.node  ## the tests marked node: clients that are not ours, under Node
 	$(BIN)/python -m pytest -m node tests/node

@@ -1,8 +1,9 @@
-"""Runs the unmarked tests with each other Python, and once with the lowest versions of packages.
+"""Runs the unmarked tests with each other Python, or with the lowest versions of packages.
 
-`python -m tests.support.pythons` makes an environment for each in a temporary folder, with the
-package and its tools. The Pythons are those of `installs`, without the one that runs this; the
-lowest versions are tried with that one. `python -m tests.support.pythons lowest` tries these alone.
+`python -m tests.support.pythons` makes an environment for each Python in a temporary folder, with
+the package and its tools. The Pythons are those of `installs`, without the one that runs this.
+`python -m tests.support.pythons lowest` tries, with that one, the lowest versions that
+`pyproject.toml` allows.
 """
 
 from __future__ import annotations
@@ -28,19 +29,17 @@ MARKS = "not slow and not postgres and not faults and not ray and not browser an
 
 def main() -> None:
     """Run the tests with each; the exit code is 1 if any fails."""
-    wanted = sys.argv[1:]
-    others = [each for each in pythons() if each.version != HERE]
-    tries: list[tuple[str, str, tuple[str, ...]]]
-    tries = [(each.version, each.path, ()) for each in others if not wanted]
-    for absent in sorted(set(VERSIONS) - {HERE} - {each.version for each in others}):
-        if not wanted:
-            print(f"NOT FOUND, so not tested: Python {absent}", flush=True)
     with tempfile.TemporaryDirectory(prefix="pythons-") as folder:
-        if wanted in ([], [LOWEST]):
+        if sys.argv[1:] == [LOWEST]:
             constraints = Path(folder) / "lowest.txt"
             lowest_versions(constraints)
-            tries.append((LOWEST, sys.executable, ("--constraint", str(constraints))))
-        failed = [name for name, path, options in tries if not _passes(folder, name, path, options)]
+            given = ("--constraint", str(constraints))
+            failed = [] if _passes(folder, LOWEST, sys.executable, given) else [LOWEST]
+        else:
+            others = [each for each in pythons() if each.version != HERE]
+            for absent in sorted(set(VERSIONS) - {HERE} - {each.version for each in others}):
+                print(f"NOT FOUND, so not tested: Python {absent}", flush=True)
+            failed = [p.version for p in others if not _passes(folder, p.version, p.path, ())]
     if failed:
         print(f"FAILED with: {', '.join(failed)}", flush=True)
     raise SystemExit(1 if failed else 0)
