@@ -21,7 +21,6 @@ from understudy.errors import (
     Quarantined,
     ReplyCut,
     RunLimitExceeded,
-    RuntimeStopped,
     StoreError,
     StoreInUse,
     StreamBroken,
@@ -81,6 +80,7 @@ if typing.TYPE_CHECKING:
         LoopActor,
         Observer,
         Runtime,
+        RuntimeStopped,
         SimulatedClock,
         Status,
         Supervisor,
@@ -91,8 +91,15 @@ else:  # an Agent needs neither actors nor stores (test_a_plain_import_loads_no_
         __name__,
         {
             "understudy.actors": [
-                *("AgentRef", "LoopActor", "Observer", "Runtime", "SimulatedClock", "Status"),
-                "Supervisor",
+                *(
+                    "AgentRef",
+                    "LoopActor",
+                    "Observer",
+                    "Runtime",
+                    "RuntimeStopped",
+                    "SimulatedClock",
+                ),
+                *("Status", "Supervisor"),
             ],
             "understudy.costs": ["Costs", "costs_of"],
         },

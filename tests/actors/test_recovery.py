@@ -15,7 +15,8 @@ from tests.support.held_commits import turns
 from tests.support.loops import soon, until
 from tests.support.places import SqlitePlace
 from understudy import Agent, Completed, Runtime, ScriptedModel, Status, call, tool
-from understudy.errors import RuntimeStopped, StoreUnavailable
+from understudy.actors import RuntimeStopped
+from understudy.errors import StoreUnavailable
 from understudy.journal import DatabaseStore, MemoryStore
 from understudy.journal.backend import Backend
 from understudy.models import ScriptedRequest

@@ -43,8 +43,8 @@ from understudy import (
 )
 from understudy._base.clock import SystemClock
 from understudy._base.json_values import shown
-from understudy.actors import AgentInfo, AgentTree, Future
-from understudy.errors import ForkedRuntime, RuntimeStopped
+from understudy.actors import AgentInfo, AgentTree, Future, RuntimeStopped
+from understudy.errors import ForkedRuntime
 from understudy.events import RunFinished
 from understudy.middleware import SubAgent
 

@@ -33,7 +33,7 @@ from understudy.actors.tree import AgentTree, NestedRun
 from understudy.actors.wait_route import WaitRoute
 from understudy.display import DisplayUpdate, Row
 from understudy.history import HistoryEntry, HistoryPage
-from understudy.loop_actors.errors import ActorDied
+from understudy.loop_actors.errors import ActorDied, RuntimeStopped
 from understudy.loop_actors.future import Future
 from understudy.loop_actors.loop_actor import LoopActor, async_hook, loop_for_start
 from understudy.loop_actors.loop_thread import LoopThread
@@ -106,6 +106,7 @@ __all__ = [
     "Row",
     "Runtime",
     "RuntimeStatus",
+    "RuntimeStopped",
     "Schedule",
     "Schedules",
     "SelfRunsBounded",

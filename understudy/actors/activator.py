@@ -26,10 +26,10 @@ from understudy.errors import (
     Fenced,
     JournalFailed,
     OwnedElsewhere,
-    RuntimeStopped,
     UnderstudyError,
     UnknownAgent,
 )
+from understudy.loop_actors.errors import RuntimeStopped
 from understudy.loop_actors.future import Future
 from understudy.loop_actors.loop_actor import loop_for_start
 from understudy.loop_actors.ref import LoopActorRef

@@ -48,7 +48,7 @@ from understudy.agent.build_definition import check_ends_at
 from understudy.agent.decisions import refuse_inside_run
 from understudy.agent.value_of_tool import refuse_until, value_of
 from understudy.display import DisplayUpdate
-from understudy.errors import ForkedRuntime, RuntimeStopped, UsageError, WouldDeadlock
+from understudy.errors import ForkedRuntime, UsageError, WouldDeadlock
 from understudy.history import HistoryPage, check_page
 from understudy.interrupts import (
     Decision,
@@ -58,6 +58,7 @@ from understudy.interrupts import (
     decision_on_only,
     decisions_by_id,
 )
+from understudy.loop_actors.errors import RuntimeStopped
 from understudy.loop_actors.future import Future, refuse_closed, refuse_on_its_loop
 from understudy.loop_actors.monitor import Lifetime
 from understudy.models.messages import UserInput, user_message

@@ -22,7 +22,6 @@ from understudy.errors import (
     OtherRun,
     OutOfDescriptors,
     OwnedElsewhere,
-    RuntimeStopped,
     SchemaVersionError,
     StoreDamaged,
     StoreError,
@@ -31,6 +30,7 @@ from understudy.errors import (
     UnknownAgent,
     UsageError,
 )
+from understudy.loop_actors.errors import RuntimeStopped
 
 DONE = 0
 FAILED = 1

@@ -15,7 +15,8 @@ from understudy._base.context_codecs import Context, ContextCodecs
 from understudy.actors.verbs import VERBS, Repeat
 from understudy.cluster.frames import Greeting, Target, dump_arguments, with_state
 from understudy.cluster.hosts import HostEnd, HostPhase
-from understudy.errors import CallLost, RuntimeStopped, UsageError
+from understudy.errors import CallLost, UsageError
+from understudy.loop_actors.errors import RuntimeStopped
 from understudy.loop_actors.future import Future, refuse
 
 T = TypeVar("T")

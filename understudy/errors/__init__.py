@@ -43,7 +43,6 @@
     ├── NotExtracted              `extract` ended without a value
     ├── AgentNotMade              the factory of the runtime raised
     ├── OutOfDescriptors          nothing more can be opened in this process
-    ├── RuntimeStopped            the runtime, or the cluster, has stopped
     ├── CallLost                  the host of a cluster that was called has ended
     └── JournalFailed             the journal: a run does not continue without its records
         └── StoreError            the store under it, or another user of the store
@@ -68,7 +67,6 @@ from understudy.errors.calls import (
     CallLost,
     NotExtracted,
     OutOfDescriptors,
-    RuntimeStopped,
     WaitEnded,
     WaitExpired,
     WaitRejected,
@@ -163,7 +161,6 @@ __all__ = [
     "ResultNotKept",
     "RunError",
     "RunLimitExceeded",
-    "RuntimeStopped",
     "SchemaVersionError",
     "StepFailed",
     "StoreBroken",

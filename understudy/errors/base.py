@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 
 class UnderstudyError(Exception):
@@ -12,6 +12,8 @@ class UnderstudyError(Exception):
     stored with a run's outcome and rebuilt in another process.
     """
 
+    ends_with_runtime: ClassVar[bool] = False
+    """Whether it only says that a runtime has stopped: the next runtime may have another answer."""
     message: str
     facts: dict[str, Any]
 

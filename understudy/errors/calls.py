@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pykka
-
 from understudy.errors.base import UnderstudyError
 
 
@@ -81,20 +79,6 @@ class CallLost(UnderstudyError):
             call=call,
             host=host,
         )
-
-
-class RuntimeStopped(UnderstudyError, pykka.ActorDeadError):
-    """The runtime, or the cluster, has stopped, so this call gets no answer from it.
-
-    What is recorded stays: the next runtime on the store continues it. Where an actor of yours
-    ended by itself, it is `ActorDied`, or a plain `pykka.ActorDeadError`.
-    """
-
-    agent_id: str | None
-    """The agent that was called; None for a cluster."""
-
-    def __init__(self, message: str, *, agent_id: str | None = None) -> None:
-        super().__init__(message, agent_id=agent_id)
 
 
 MORE_DESCRIPTORS = (

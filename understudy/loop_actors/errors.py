@@ -30,3 +30,18 @@ class ActorDied(UnderstudyError, pykka.ActorDeadError):
             actor_class=actor_class,
             cause=cause,
         )
+
+
+class RuntimeStopped(UnderstudyError, pykka.ActorDeadError):
+    """The runtime, or the cluster, has stopped, so this call gets no answer from it.
+
+    What is recorded stays: the next runtime on the store continues it. Where an actor of yours
+    ended by itself, it is `ActorDied`, or a plain `pykka.ActorDeadError`.
+    """
+
+    ends_with_runtime = True
+    agent_id: str | None
+    """The agent that was called; None for a cluster."""
+
+    def __init__(self, message: str, *, agent_id: str | None = None) -> None:
+        super().__init__(message, agent_id=agent_id)

@@ -35,7 +35,7 @@ from understudy import Agent, ScriptedModel
 from understudy import errors as e
 from understudy import middleware as all_middleware
 from understudy._base.request_timing import Escalation
-from understudy.actors import ActorDied
+from understudy.actors import ActorDied, RuntimeStopped
 from understudy.actors.agent.activation import RunAbandoned
 from understudy.actors.agent.runs.ends import RunCrashed
 from understudy.errors import UnderstudyError
@@ -1176,7 +1176,7 @@ def sample_errors() -> list[UnderstudyError]:
         e.WaitRejected(name="paid", reason="no"),
         e.NotExtracted(tool="finish", outcome="Stopped"),
         e.CallLost(call="notify", host="desk-1"),
-        e.RuntimeStopped("stopped", agent_id="desk"),
+        RuntimeStopped("stopped", agent_id="desk"),
         e.AgentNotMade(agent_id="t1", agent="desk", cause="KeyError: 7"),
         e.JournalFailed("refused"),
         e.StoreError("broken"),

@@ -11,8 +11,8 @@ from understudy._base.json_values import checked_json, shown
 from understudy.actors.agent.activation import Activation
 from understudy.actors.agent.messages import ChangeFiles, Notify, WaitOutcome
 from understudy.actors.agent.slot import AgentSlot
-from understudy.errors import JournalFailed, RuntimeStopped, UnderstudyError, UsageError
-from understudy.loop_actors.errors import ActorDied
+from understudy.errors import JournalFailed, UnderstudyError, UsageError
+from understudy.loop_actors.errors import ActorDied, RuntimeStopped
 from understudy.loop_actors.future import Future, refuse
 from understudy.outcomes import Outcome
 from understudy.run.hooks import HookFailed

@@ -18,7 +18,7 @@ from tenacity import AsyncRetrying, RetryCallState
 from understudy._base.error_texts import error_text
 from understudy._base.event_loops import is_cancelled
 from understudy._base.json_values import shown
-from understudy.errors import RuntimeStopped, UnderstudyError, UsageError
+from understudy.errors import UnderstudyError, UsageError
 from understudy.modes.steps.tool_call.arguments import ReadyCall
 from understudy.modes.steps.tool_call.ends import InDoubt
 from understudy.run.child_calls import CallSuspended, parts_of
@@ -75,11 +75,11 @@ async def with_retries(
         except InDoubt as doubt:
             failed, is_unknown = doubt, True
             error = doubt.error if isinstance(doubt.error, Exception) else OutcomeUnknown()
-        except RuntimeStopped as stopped:  # the next runtime may have another one to call
-            failed, error, is_unknown = stopped, stopped, False
-        except (UnderstudyError, HookFailed, Retry, ToolFailed, RemoteToolError, ResultLost):
-            raise  # it would come again; or it is meant for the model, or is none of the tool
+        except (HookFailed, Retry, ToolFailed, RemoteToolError, ResultLost):
+            raise  # it is meant for the model, or is none of the tool
         except Exception as raised:
+            if isinstance(raised, UnderstudyError) and not raised.ends_with_runtime:
+                raise  # it would come again
             failed, error, is_unknown = raised, raised, False
         if is_cancelled() or call.result is not None:
             raise failed
