@@ -52,19 +52,18 @@ def lowest_versions(file: Path) -> None:
     own = next(each for each in needed if each.name == project["name"])
     extras = [f"--extra={extra}" for extra in sorted(own.extras)]
     command = ["pip", "compile", "--quiet", "--resolution=lowest-direct", *extras]
-    _uv(*command, f"--python-version={HERE}", f"--output-file={file}", str(ROOT / "pyproject.toml"))
-
-
-def _uv(*arguments: str) -> None:
-    subprocess.run([sys.executable, "-m", "uv", *arguments], check=True, timeout=900)
+    given = [f"--python-version={HERE}", f"--output-file={file}", str(ROOT / "pyproject.toml")]
+    subprocess.run([sys.executable, "-m", "uv", *command, *given], check=True, timeout=900)
 
 
 def _passes(folder: str, name: str, python: str, options: tuple[str, ...]) -> bool:
     began, place = time.monotonic(), Path(folder) / name
     subprocess.run([python, "-m", "venv", "--without-pip", str(place)], check=True)
     command = str(place / "bin" / "python")
-    install = ["pip", "install", "--quiet", f"--python={command}", *options]
-    _uv(*install, "--editable", f"{ROOT}[dev]")
+    # This process's pip, as `installs` does: it is set up for the indexes of this machine.
+    pip = [sys.executable, "-m", "pip", "--python", command, "install"]
+    wanted = ["--quiet", "--disable-pip-version-check", *options, "--editable", f"{ROOT}[dev]"]
+    subprocess.run([*pip, *wanted], check=True, timeout=1200)
     made = time.monotonic()
     tests = [command, "-m", "pytest", "-n", "2", "--dist", "worksteal", "-p", "no:cacheprovider"]
     environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
