@@ -391,7 +391,7 @@ def in_cents(value: Any) -> int:
     return int(value) * 100
 
 
-KNOWN_PIN = SecretStr("1234")
+KNOWN_PIN = SecretStr("pin-of-ann")
 Cents = Annotated[int, BeforeValidator(in_cents)]
 
 
@@ -482,18 +482,18 @@ def with_one_model(seen: list[Any]) -> Tool[Any]:
     return act
 
 
-ORDER = {"orderNumber": "17", "pin": "1234"}
+ORDER = {"orderNumber": "17", "pin": "pin-of-ann"}
 CASES: dict[str, tuple[Callable[[list[Any]], Tool[Any]], dict[str, Any], Callable[[Any], Any]]] = {
-    "a secret": (with_a_secret, {"pin": "1234"}, lambda seen: seen[0] == "1234"),
-    "a secret default": (with_a_secret_default, {}, lambda seen: seen[0] == "1234"),
+    "a secret": (with_a_secret, {"pin": "pin-of-ann"}, lambda seen: seen[0] == "pin-of-ann"),
+    "a secret default": (with_a_secret_default, {}, lambda seen: seen[0] == "pin-of-ann"),
     "a conversion": (with_a_conversion, {"amount": 5}, lambda seen: seen[0] == 500),
     "an alias": (with_an_alias, {"orderNumber": "17"}, lambda seen: seen[0] == "17"),
     "models": (
         with_a_model,
         {"order": ORDER, "others": [ORDER, ORDER]},
-        lambda seen: [each[:2] for each in seen] == [("17", "1234")] * 3,
+        lambda seen: [each[:2] for each in seen] == [("17", "pin-of-ann")] * 3,
     ),
-    "one model": (with_one_model, ORDER, lambda seen: seen[:2] == ("17", "1234")),
+    "one model": (with_one_model, ORDER, lambda seen: seen[:2] == ("17", "pin-of-ann")),
 }
 """The tool, what the model gives it, and what its body must get."""
 
@@ -515,7 +515,7 @@ def test_a_person_approves_what_does_not_read_back_what_it_writes(case: str) -> 
     turns = by_turn(call("act", arguments))
     agent = Agent("desk", turns, tools=[build(seen)], interrupt_on={"act": True})
     outcome = interrupted(agent.execute_sync("go"))
-    assert "1234" not in json.dumps(outcome.requests[0].arguments), "a secret is not shown"
+    assert "pin-of-ann" not in json.dumps(outcome.requests[0].arguments), "a secret is not shown"
     waiting = agent.resume_sync(reloaded(outcome.state), outcome.decide(approve()))
     assert isinstance(waiting, Waiting)
     assert is_right(seen[0])
@@ -531,13 +531,13 @@ def test_a_secret_survives_a_deploy_that_asks_its_person_again() -> None:
             seen.append(pin.get_secret_value())
             return "done"
 
-        turns = by_turn(call("act", {"pin": "1234"}))
+        turns = by_turn(call("act", {"pin": "pin-of-ann"}))
         return Agent("desk", turns, tools=[act], interrupt_on={"act": True})
 
     outcome = interrupted(agent("1").execute_sync("go"))
     again = interrupted(agent("2").resume_sync(outcome.state, outcome.decide(approve())))
     completed(agent("2").resume_sync(reloaded(again.state), again.decide(approve())))
-    assert seen == ["1234"]
+    assert seen == ["pin-of-ann"]
 
 
 # ------------------------------------------------------------------------ who sees them

@@ -15,6 +15,9 @@ from typing import Protocol, runtime_checkable
 
 NewId = Callable[[], str]
 """Returns a new id on each call: unique, and free of `/` and `.`."""
+NEAR = 60.0
+"""A due that is at most so many seconds away comes by the monotonic clock, too: a clock that is set
+back makes no short sleep long."""
 
 
 class Clock(Protocol):

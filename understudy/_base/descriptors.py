@@ -30,5 +30,5 @@ def lacks_descriptors(count: int) -> bool:
 
 
 def no_descriptor(what: str) -> str:
-    """That no file descriptor is left for this, with the remedy."""
+    """A sentence which says that no file descriptor is left for `what`, and the remedy."""
     return f"no file descriptor is left for {what}. {MORE_DESCRIPTORS}"

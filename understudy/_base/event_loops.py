@@ -18,7 +18,7 @@ _LOOK = 0.1
 
 
 def open_runner() -> asyncio.Runner:
-    """An `asyncio.Runner` with an event loop. Whoever opens it closes it, by `with`.
+    """An `asyncio.Runner` with an event loop. The caller closes it, by `with`.
 
     Raises:
         OutOfDescriptors: if no file descriptor is left for the loop, which needs three.

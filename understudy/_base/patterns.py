@@ -20,10 +20,10 @@ compiled in less than a second."""
 MAX_STATES = 10_000
 """The largest size of a pattern: above it a character takes longer than a microsecond for each."""
 CLASS_SIZE = 100
-"""What a class such as `\\w` counts for when it is compiled: it has many ranges of characters."""
+"""The size of a class such as `\\w` in a pattern to compile: it has many ranges of characters."""
 _SLOWER = 1_000
-"""By so much of its size each step of a pattern takes longer: repetitions of what may be empty are
-followed from each other."""
+"""The size of a pattern above which a step takes twice the time, at twice this size three times,
+and so on: repetitions of what may be empty are followed from each other."""
 _REPEATED = re.compile(r"\{([^{}]*)\}")
 _NUMBER = re.compile(r"[0-9]+")
 _PARTS = re.compile(r"\{[^{}]*\}|.", re.DOTALL)
@@ -51,13 +51,13 @@ class Pattern:
         self.finds: Callable[[str], bool] = validator.isinstance_python
         """Whether a text holds what the pattern describes, somewhere."""
         self.steps_a_character: int = size * (1 + size // _SLOWER)
-        """What a character of a text may take: a step is at most 20 nanoseconds."""
+        """The most steps for a character of a text. A step takes at most 20 nanoseconds."""
 
 
 def size_of_pattern(pattern: str, of_class: int = 1) -> int:
     """The number of single characters and classes of a pattern, its repetitions written out.
 
-    Never less than that: what cannot be told counts as repeated by all numbers that it has.
+    Never less than that: what is not clear counts as repeated by all numbers in it.
     """
     flat = re.sub(r"\\.", "\\\\", pattern, flags=re.DOTALL)
     flat = re.sub(r"\[[\x00-\x5a^-\x7f]*\]", "x", flat)

@@ -14,7 +14,7 @@ from understudy.errors import UsageError
 Seconds: TypeAlias = float | timedelta
 """A span of time: a number of seconds, or a `timedelta`."""
 EscalateAfter: TypeAlias = Mapping[int, str] | Mapping[float, str] | Mapping[timedelta, str]
-"""Who is told of a request that is not answered, by the span of time after which."""
+"""Audiences of a request that is not answered, by the time that passes before each is notified."""
 OnExpiry = Literal["reject", "stop"]
 """What an expired request counts as: a rejection of its call, or a stop of the whole run."""
 EXPIRY = "expiry"

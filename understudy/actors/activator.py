@@ -53,7 +53,7 @@ class Activator:
     services: RuntimeServices[AgentSlot, Activation]
     """Set when the runtime opens."""
     supervisor: SupervisorRef
-    """Of the actors. Set when the runtime opens."""
+    """The supervisor of the agents' actors. Set when the runtime opens."""
 
     def __init__(self, directory: Directory) -> None:
         self._directory = directory

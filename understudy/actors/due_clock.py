@@ -14,7 +14,7 @@ import logging
 from collections.abc import Callable
 from datetime import datetime, timezone
 
-from understudy._base.clock import TimerClock, jittered
+from understudy._base.clock import NEAR, TimerClock, jittered
 from understudy._base.event_loops import call_on
 from understudy._base.json_values import text_of
 from understudy._base.log_fields import log_extra
@@ -39,9 +39,6 @@ PATIENCE = 10.0
 GROUP_SECONDS = 0.25
 """The most seconds that due agents wait for the agents that were told before them."""
 LONGEST_BACKOFF = 300.0
-NEAR = 60.0
-"""A due that is at most so many seconds away comes by the monotonic clock, too: a clock that is set
-back makes no short sleep long."""
 
 _NEVER = datetime.max.replace(tzinfo=timezone.utc)
 _AT_ONCE = datetime.min.replace(tzinfo=timezone.utc)

@@ -87,12 +87,10 @@ class RuntimeStatus:
         return not self.draining
 
 
-class RuntimeSettings(TypedDict, total=False):
-    """The options of `Runtime` but `deps_for`, whose type goes with that of the agents."""
+class RuntimeOptions(TypedDict, total=False):
+    """The options of `Runtime` that all hosts of a cluster may get."""
 
-    store: str | Store
     durability: Durability
-    factory: AgentFactory | None
     idle_timeout: float | None
     sweep: float | None
     max_threads: int
@@ -100,16 +98,23 @@ class RuntimeSettings(TypedDict, total=False):
     cancel_timeout: float
     feed: FeedOptions | bool | None
     lease: float | None
-    host: str | None
     labels: Collection[str]
     any_host: bool
+    doubt_ends: Seconds | None
+
+
+class RuntimeSettings(RuntimeOptions, total=False):
+    """The options of `Runtime` but `deps_for`, whose type goes with that of the agents."""
+
+    store: str | Store
+    factory: AgentFactory | None
+    host: str | None
     context: Iterable[ContextCodec]
     telemetry: RuntimeTelemetry | None
     pricing: Pricing | None
     undeclared: Undeclared | None
     unknown_after: Errors
     tool_errors: ToolErrors | None
-    doubt_ends: Seconds | None
     clock: Clock | None
     new_id: NewId | None
 

@@ -6,7 +6,8 @@ with Cluster("my_app.agents:make", 4, store="postgresql://...") as cluster:
     outcome = cluster.spawn("support", "ticket-42").run("Hello!").get(timeout=60)
 """
 
-from understudy.cluster.cluster import Cluster, RuntimeOptions
+from understudy.actors.runtime import RuntimeOptions
+from understudy.cluster.cluster import Cluster
 from understudy.cluster.definitions import Definitions
 from understudy.cluster.engine import (
     Engine,

@@ -6,8 +6,8 @@ import asyncio
 import functools
 import inspect
 import os
-from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Literal, Self, TypedDict, Unpack, cast
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Literal, Self, Unpack, cast
 
 from understudy._base.context_codecs import ContextCodec, ContextCodecs
 from understudy._base.json_values import checked_limit_seconds, checked_seconds, shown
@@ -15,7 +15,6 @@ from understudy.actors import (
     AgentInfo,
     AgentRef,
     Feed,
-    FeedOptions,
     Page,
     PendingRequest,
     Recovery,
@@ -25,6 +24,7 @@ from understudy.actors.agent.directory import checked_id
 from understudy.actors.hosts.recovery import Progress
 from understudy.actors.reads.feed import Start
 from understudy.actors.reads.listing import Listing, checked_limit
+from understudy.actors.runtime import RuntimeOptions
 from understudy.actors.schedules import own_ref
 from understudy.actors.verbs import VERBS
 from understudy.agent.agent import Agent
@@ -44,7 +44,6 @@ from understudy.cluster.refs import ClusterRef, ClusterSchedules
 from understudy.cluster.status import ClusterStatus, status_of, tree_of
 from understudy.errors import CallLost, ForkedRuntime, UsageError
 from understudy.interrupts import Request
-from understudy.journal.contracts import Durability
 from understudy.journal.feed import FeedKey, FeedPage
 from understudy.loop_actors.future import Future
 from understudy.loop_actors.loop_thread import LoopThread
@@ -59,22 +58,6 @@ from understudy.tools.tool_defaults import NO_DEFAULTS, ToolDefaults
 START_TIMEOUT = 120.0
 HANG_TIMEOUT = 60.0
 DRAIN_TIMEOUT = 60.0
-
-
-class RuntimeOptions(TypedDict, total=False):
-    """The options of `Runtime` that all hosts of a cluster get."""
-
-    durability: Durability
-    idle_timeout: float | None
-    sweep: float | None
-    max_threads: int
-    stop_timeout: float | None
-    cancel_timeout: float
-    feed: FeedOptions | bool | None
-    lease: float | None
-    labels: Collection[str]
-    any_host: bool
-    doubt_ends: float | None
 
 
 if TYPE_CHECKING:

@@ -170,8 +170,8 @@ class Emitted(NamedTuple):
     seq: int | None
     events: tuple[AgentEvent, ...]
     behind: int | None = None
-    """Of an event of another host: the number of the last record before it there. Without an event
-    it says that the store has records up to this number."""
+    """The number of the last record before an event of another host, as that host has it. Where
+    there is no event, the number up to which the store has records. None for this host's events."""
 
     @property
     def needs(self) -> int:

@@ -384,7 +384,7 @@ AgentMessage = (
 
 
 def asked_in(message: AgentMessage) -> AgentMessage:
-    """What a message asks for, whoever has posted it, and whatever it expects of the agent."""
+    """The message inside those that say which host posted it and what it expects of the agent."""
     while isinstance(message, Expecting | FromHost):
         message = message.message
     return message

@@ -41,7 +41,7 @@ from understudy.journal.asks import StoredAsk
 from understudy.journal.contracts import StoredAgent, time_number
 from understudy.journal.lists import AgentKey, AgentQuery, AskOrder, AskQuery, key_of
 from understudy.journal.memory_index import MemoryIndex
-from understudy.loop_actors.future import Future, refuse, refuse_closed
+from understudy.loop_actors.future import Future, refuse
 from understudy.state.doubts import Doubt
 from understudy.state.waits import Wait
 from understudy.tools import Tool
@@ -409,7 +409,6 @@ class StoreViews(ABC):
         """Call a function on the loop; the future, a new or the given one, gets its result."""
         try:
             loop = self._running_loop()
-            refuse_closed(loop)
         except UsageError as error:
             if future is None:
                 raise

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Coroutine, Hashable, Iterable
 from datetime import datetime
 from typing import Any, Generic, Self, TypeVar
 
-from understudy._base.clock import TimerClock
+from understudy._base.clock import NEAR, TimerClock
 from understudy._base.event_loops import call_on
 from understudy.run.ledger import Ledger
 from understudy.run.run import Run
@@ -20,9 +20,6 @@ from understudy.state.run_state import Call
 K = TypeVar("K")
 T = TypeVar("T")
 
-NEAR = 60.0
-"""A due that is at most so many seconds away comes by the monotonic clock, too: a clock that is set
-back makes no short sleep long."""
 RECHECK = 1.0
 """Seconds after which the clock is looked at again, however long a wait is: it may have been set,
 or the machine may have been suspended."""
