@@ -182,7 +182,8 @@ def _check_json(value: Any, depth: int) -> None:
         for key, item in value.items():
             if type(key) is not str or not (key.isascii() or is_storable_text(key)):
                 raise _Unsure
-            _check_json(item, depth + 1)
+            if type(item) is not str or not item.isascii():  # of most arguments: no call for these
+                _check_json(item, depth + 1)
     elif kind is list or kind is tuple:
         for item in value:
             _check_json(item, depth + 1)

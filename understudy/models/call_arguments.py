@@ -36,10 +36,8 @@ def as_arguments(given: str | Mapping[str, Any] | None) -> dict[str, Any]:
     What is no JSON object is kept as its text, in the form that models know for it:
     `{"INVALID_JSON": "the text"}`. `invalid_json` tells it from arguments. No tool runs with it.
     """
-    if not given or given == "{}":
+    if not given:
         return {}
-    if isinstance(given, dict) and _is_plain(given):
-        return given
     if isinstance(given, str):
         try:
             plain = from_json(given)
@@ -51,6 +49,8 @@ def as_arguments(given: str | Mapping[str, Any] | None) -> dict[str, Any]:
             return _checked(given.encode())
         except (NotJsonError, UnicodeEncodeError):
             return {INVALID_JSON_KEY: _with_escapes(given)}
+    if isinstance(given, dict) and _is_plain(given):
+        return given
     try:
         return _checked(to_json(given))
     except PydanticSerializationError as error:

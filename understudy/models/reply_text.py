@@ -39,7 +39,8 @@ def as_storable(response: ModelResponse) -> ModelResponse:
             parts = [*response.parts] if parts is None else parts
             parts[index] = made
     if parts is not None:
-        response = _changed(response, parts=parts)
+        response = _copy(response)
+        response.parts = parts
     if response.provider_details and unsendable(response.provider_details):
         response = replace(response, provider_details=_valid(response.provider_details))
     return response
@@ -47,27 +48,30 @@ def as_storable(response: ModelResponse) -> ModelResponse:
 
 def _storable(part: Any) -> Any:
     if isinstance(part, (ToolCallPart, NativeToolCallPart)):
-        arguments = as_arguments(part.args)
-        if arguments is not part.args:
-            part = _changed(part, args=arguments)
-        name, id = part.tool_name, part.tool_call_id
-        if not (name.isascii() and id.isascii()):  # the common case, in no time
-            part = _changed(part, tool_name=storable_text(name), tool_call_id=storable_text(id))
+        given = part.args
+        arguments = as_arguments(given)
+        if arguments is not given:
+            part = _copy(part)
+            part.args = arguments
+        if not (part.tool_name.isascii() and part.tool_call_id.isascii()):  # it seldom is not
+            part = _copy(part)
+            part.tool_name = storable_text(part.tool_name)
+            part.tool_call_id = storable_text(part.tool_call_id)
     elif isinstance(part, (TextPart, ThinkingPart)):
         if not is_storable_text(part.content):
             part = replace(part, content=storable_text(part.content))
     elif isinstance(part, NativeToolReturnPart) and unsendable(part.content):
         part = replace(part, content=_valid(part.content))
-    details = getattr(part, "provider_details", None)
+    details = part.__dict__.get("provider_details")
     if details and unsendable(details):
         part = replace(part, provider_details=_valid(details))
     return part
 
 
-def _changed(given: T, **changes: Any) -> T:
-    """A copy with these changes, in a fifth of the time that `replace` takes."""
+def _copy(given: T) -> T:
+    """A copy, in a fifth of the time that `replace` takes."""
     twin = given.__class__.__new__(given.__class__)
-    twin.__dict__.update(given.__dict__, **changes)
+    twin.__dict__.update(given.__dict__)
     return twin
 
 
