@@ -51,6 +51,7 @@ What = Literal[
     "reminded",
     "escalated",
     "decision",
+    "vote",
     "withdrawn",
     "revoked",
     "tool_started",
@@ -263,6 +264,9 @@ class HistoryReader:
                     yield self._request(request)
                 for decided in record.decided:
                     yield self._decision(decided)
+            case r.Voted():
+                detail = {"request_id": record.request_id, **record.vote.to_dict()}
+                yield "vote", {"who": record.vote.name, "detail": detail}
             case r.Decided():
                 yield self._decision(record)
             case r.Snapshot():

@@ -28,6 +28,7 @@ from understudy._base.request_timing import (
     checked_delay,
     request_timing,
 )
+from understudy.approvals import Approval, Vote
 from understudy.errors import DecisionError, UsageError
 
 __all__ = [
@@ -276,6 +277,11 @@ class Request:
     """Of a middleware's own question: the key of `run.answer(key)`."""
     context: StoredContext = field(default_factory=dict)
     """That of the run which asks."""
+    approval: Approval | None = None
+    """Who must agree; None where a decision of anybody with the right to decide is enough."""
+    requesters: tuple[str, ...] | None = None
+    """Where `approval` excludes those who have asked for the call: the ids of these persons. None
+    where one of them is not known, and where nobody is excluded."""
 
     def __hash__(self) -> int:
         """By its id: it can be a key of decisions, though it holds data."""
@@ -480,6 +486,8 @@ class DecisionRecord:
     """The decision comes from an earlier `always=True`."""
     context: StoredContext = field(default_factory=dict)
     """That of who decided."""
+    votes: tuple[Vote, ...] = ()
+    """All votes on the request, in the order in which they were cast; empty where nobody votes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -626,6 +634,12 @@ def checked_decision(request: Request, decision: object) -> Decision:
     if (decision.type == "edit") is not (decision.arguments is not None):
         raise DecisionError(
             f"{where}: `arguments` go with 'edit' only, and 'edit' needs them",
+            request_id=request.id,
+        )
+    if decision.always and request.approval is not None:
+        raise DecisionError(
+            f"{where}: {request.approval.text} must agree each time, so no decision can hold for "
+            "later calls: leave `always` out",
             request_id=request.id,
         )
     if decision.always and (

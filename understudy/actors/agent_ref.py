@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Generic, Literal, TypeVar, Unpack, overload
 
@@ -47,6 +47,7 @@ from understudy.agent.agent import Agent, RunLimits
 from understudy.agent.build_definition import check_ends_at
 from understudy.agent.decisions import refuse_inside_run
 from understudy.agent.value_of_tool import refuse_until, value_of
+from understudy.approvals import Voter
 from understudy.display import DisplayUpdate
 from understudy.errors import ForkedRuntime, UsageError, WouldDeadlock
 from understudy.history import HistoryPage, check_page
@@ -311,8 +312,9 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
             return self._decide_only(decisions, self.resume)
         given = decisions_by_id(decisions)
         checked = checked_expect(expect, given)
-        return self._ask(
-            lambda future: Resume(given, future, checked, self._slot.services.codecs.capture())
+        context = self._slot.services.codecs.capture()
+        return self._ask_deciding(
+            given, lambda future, voters: Resume(given, future, checked, context, voters)
         )
 
     def decide(
@@ -336,8 +338,9 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
             return self._decide_only(decisions, self.decide)
         given = decisions_by_id(decisions)
         checked = checked_expect(expect, given)
-        return self._ask(
-            lambda future: Decide(given, checked, future, self._slot.services.codecs.capture())
+        context = self._slot.services.codecs.capture()
+        return self._ask_deciding(
+            given, lambda future, voters: Decide(given, checked, future, context, voters)
         )
 
     @overload
@@ -775,6 +778,20 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
 
         return self.on_loop(decided)
 
+    def _ask_deciding(
+        self, given: object, message: Callable[[Future[Any], dict[str, Voter]], AgentMessage]
+    ) -> Future[Any]:
+        """Ask what the message says, once it is known who decides, where people are known."""
+        people = self._slot.services.people
+        if people is None:
+            return self._ask(lambda future: message(future, {}))
+
+        async def asked() -> Any:
+            voters = await people.voters(_names_in(given))
+            return await self._ask(lambda future: message(future, voters))
+
+        return self.on_loop(asked)
+
     def _from_store(self, read: Callable[[], Coroutine[Any, Any, T]]) -> Future[T]:
         self._refuse_unusable()
         slot = self._slot
@@ -800,6 +817,15 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
         if expectation is not None and not expectation.is_met:
             return Expecting(expectation, message)
         return message
+
+
+def _names_in(decisions: object) -> Iterator[str]:
+    """The names of those who decide."""
+    for each in decisions.values() if isinstance(decisions, Mapping) else ():
+        name = each.by if isinstance(each, Decision) else None
+        name = each.get("by") if isinstance(each, Mapping) else name
+        if isinstance(name, str):
+            yield name
 
 
 def _queue_of(state: AgentState) -> list[QueuedMessage]:

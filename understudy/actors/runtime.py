@@ -61,6 +61,7 @@ from understudy.state.plans import Missed, Overlap, Schedule
 from understudy.tools.effects import Errors
 from understudy.tools.tool_defaults import ToolDefaults, Undeclared
 from understudy.tools.tool_errors import ToolErrors
+from understudy.trust.people import GivenPeople, People
 
 IDLE_TIMEOUT = 300.0
 SWEEP_SECONDS = 30.0
@@ -115,6 +116,7 @@ class RuntimeSettings(RuntimeOptions, total=False):
     undeclared: Undeclared | None
     unknown_after: Errors
     tool_errors: ToolErrors | None
+    people: GivenPeople | None
     clock: Clock | None
     new_id: NewId | None
 
@@ -173,6 +175,10 @@ class Runtime(Opened):
             True for the prices of `genai-prices`; or your own, which are asked before those: a
             `Price` by the name of its model, a function of a reply, or `Prices(...)`. None: only
             what `Limits(max_cost=)` needs is priced.
+        people: who may vote on requests that ask several persons (`approval`): a mapping of the
+            names by which they log in to their roles, or to a `Person` of `understudy.trust`; or a
+            function, plain or async, of a `Caller` that returns a `Person`, or None for somebody
+            who is not known. An answer holds for a minute; no answer in two seconds is none.
         clock, new_id: the source of times and ids. By default times are those of the machine; where
             hosts share a database, those of its server.
 
@@ -226,6 +232,7 @@ class Runtime(Opened):
         unknown_after: Errors = (),
         tool_errors: ToolErrors | None = None,
         doubt_ends: Seconds | None = DOUBT_ENDS,
+        people: GivenPeople | None = None,
         clock: Clock | None = None,
         new_id: NewId | None = None,
     ) -> None:
@@ -276,6 +283,7 @@ class Runtime(Opened):
             codecs=codecs_with(telemetry, context),
             prices=self.prices,
             tool_defaults=self.tool_defaults,
+            people=None if people is None else People(people, self._clock),
             doubt_ends=doubt_ends,
         )
         self._agent_host = AgentHost(self._directory, make_services, telemetry)

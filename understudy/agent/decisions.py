@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
@@ -10,13 +10,16 @@ from typing import Any
 from understudy._base.clock import Clock
 from understudy._base.context_codecs import Context
 from understudy._base.json_values import checked_json
+from understudy.approvals import Vote, Voter, equal_vote, tally
 from understudy.errors import (
     AlreadyDecided,
     DecisionError,
+    PeopleUnavailable,
     RecordRefused,
     RequestChanged,
     RequestExpired,
     UsageError,
+    VoteRefused,
 )
 from understudy.interrupts import (
     Decision,
@@ -29,7 +32,8 @@ from understudy.run.definition import AgentDefinition
 from understudy.run.ledger import Ledger, ledger_tree
 from understudy.run.run import inside_run
 from understudy.state.agent_state import AgentState
-from understudy.state.records import Decided
+from understudy.state.next_due import votes_of
+from understudy.state.records import Decided, Record, Voted
 from understudy.tools import InvalidArguments
 
 Decisions = Mapping[str, Decision | Mapping[str, Any]]
@@ -46,14 +50,20 @@ def check_decisions(
     clock: Clock,
     *,
     expect: Mapping[str, str] | None = None,
-) -> dict[str, Decision]:
+    voters: Mapping[str, Voter] = MappingProxyType({}),
+) -> dict[str, Decision | Vote]:
     """The decisions that are new, checked. Those that were made before are left out.
+
+    A decision on a request that asks several persons is a vote, of who is known as a voter by the
+    name in it.
 
     Raises:
         DecisionError: if one does not fit its request, or its request is unknown or stale.
         RequestChanged: if the digest of a request is not the one that `expect` has for it.
         RequestExpired: if the time of its request is over.
         AlreadyDecided: if a request has another decision.
+        VoteRefused: if who decides may not vote on the request.
+        PeopleUnavailable: if nobody can say now who decides.
 
     """
     if isinstance(decisions, Decision):
@@ -80,10 +90,16 @@ def check_decisions(
             raise RequestChanged(
                 request_id=request_id, digest=known[request_id].digest, expected=digest
             )
-    new = {}
+    new: dict[str, Decision | Vote] = {}
     for request_id, given in decisions.items():
         if request_id in pending:
-            new[request_id] = _in_time(definition, pending[request_id], given, clock)
+            decision = _in_time(definition, pending[request_id], given, clock)
+            if pending[request_id].approval is None:
+                new[request_id] = decision
+                continue
+            vote = _vote(pending[request_id], decision, voters, clock)
+            if not equal_vote(votes_of(state).get(request_id, ()), vote):
+                new[request_id] = vote
         elif request_id in before:
             earlier = before[request_id]
             if earlier.decision.expired:
@@ -97,6 +113,55 @@ def check_decisions(
                 request_id=str(request_id),
             )
     return new
+
+
+def _vote(request: Request, decision: Decision, voters: Mapping[str, Voter], clock: Clock) -> Vote:
+    """The decision as the vote of a person who may vote.
+
+    Raises:
+        VoteRefused: if nobody is named, or who is named may not vote.
+        PeopleUnavailable: if nobody can say now who it is.
+
+    """
+    asked, name = request.approval, decision.by or ""
+    assert asked is not None, "only called for a request that asks several persons"
+    voter = voters.get(name)
+    why = None
+    if not name:
+        why = f"{asked.text} must agree, and nobody is named: {decision.type}(by=...)"
+    elif voter is None:
+        why = f"{asked.text} must agree, and no people are known: give Runtime(people=...)"
+    elif voter.why_unknown:
+        raise PeopleUnavailable(
+            f"Request {request.id!r} ({request.about}): {voter.why_unknown}. Vote again later"
+        )
+    elif not voter.person:
+        why = f"`people` knows nobody by the name {name!r}"
+    elif voter.kind != "person":
+        why = f"{name!r} is a {voter.kind}, and only persons vote"
+    elif asked.roles.isdisjoint(voter.roles):
+        why = f"{name!r} has none of the roles that vote: {', '.join(sorted(asked.roles))}"
+    elif "requester" in asked.never and request.requesters is None:
+        why = "nobody knows who has asked for the call, and who has must not vote: reject it by "
+        why += "cancelling the run, and let it be asked for by a name"
+    elif voter.person in (request.requesters or ()) and "requester" in asked.never:
+        why = f"{name!r} has asked for the call, and who has must not vote"
+    if why is not None:
+        raise VoteRefused(
+            f"Request {request.id!r} ({request.about}): {why}", request_id=request.id, person=name
+        )
+    assert voter is not None, "else it is refused"
+    return Vote(
+        person=voter.person,
+        name=voter.name,
+        login=voter.login,
+        roles=tuple(role for role in voter.roles if role in asked.roles),
+        type="approve" if decision.type == "approve" else "reject",
+        message=decision.message,
+        note=decision.note,
+        assurance=voter.assurance,
+        at=clock.now(),
+    )
 
 
 def _in_time(
@@ -193,7 +258,7 @@ def refuse_inside_run() -> None:
 
 def decide(
     ledger: Ledger,
-    decisions: Mapping[str, Decision],
+    decisions: Mapping[str, Decision | Vote],
     clock: Clock,
     context: Context = MappingProxyType({}),
 ) -> None:
@@ -214,18 +279,42 @@ def decide(
                 if request.id in decisions:
                     places.append((place, request))
     now = clock.now()
-    records = []
+    records: list[tuple[Ledger, Record]] = []
     for place, request in places:
         decision = decisions[request.id]
-        record = Decided(request_id=request.id, decision=decision, at=now, context=dict(context))
+        if isinstance(decision, Vote):
+            voted = Voted(request_id=request.id, vote=decision)
+            place.check(voted)
+            records.append((place, voted))
+            votes = (*votes_of(ledger.state).get(request.id, ()), decision)
+            completed = decision_by_votes(request, votes)
+            if completed is None:
+                continue
+            decision = completed
+        made = Decided(request_id=request.id, decision=decision, at=now, context=dict(context))
         try:
             # What is accepted must fit into the call's result as well.
-            place.check(record, spare=RESULT_BYTES if record.decision.type == "respond" else 0)
+            place.check(made, spare=RESULT_BYTES if decision.type == "respond" else 0)
         except RecordRefused as refused:
             raise DecisionError(
                 f"Request {request.id!r} ({request.about}): the decision cannot be kept: {refused}",
                 request_id=request.id,
             ) from refused
-        records.append((place, record))
+        records.append((place, made))
     for place, record in records:
         place.record(record)
+
+
+def decision_by_votes(request: Request, votes: Sequence[Vote]) -> Decision | None:
+    """The decision that these votes come to; None where more persons must vote."""
+    assert request.approval is not None, "only called for a request that asks several persons"
+    result = tally(request.approval, votes)
+    if result.result is None:
+        return None
+    said = [each for each in result.counted if each.type == result.result]
+    messages = [each.message for each in said if each.message]
+    return Decision(
+        type=result.result,
+        by=", ".join(each.name for each in said),
+        message="\n".join(messages) or None,
+    )

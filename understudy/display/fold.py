@@ -18,6 +18,7 @@ from pydantic_ai.messages import (
 
 from understudy._base.json_values import jsonable
 from understudy._base.points_in_time import time_text
+from understudy.approvals import Vote
 from understudy.display.rows import DisplayUpdate, Row, RowKind
 from understudy.display.table import (
     OPEN_CALLS,
@@ -247,6 +248,8 @@ class Display:
                     self._table.add_request(place, request)
                 for decided in record.decided:
                     self._decided(place, decided)
+            case r.Voted():
+                self._voted(record.request_id, record.vote)
             case r.Decided():
                 self._decided(place, record)
             case r.Reminded():
@@ -420,6 +423,12 @@ class Display:
             if not any(each.state == "pending" for each in self._table.requests_of(call.id)):
                 self._table.change(call.id, "ready")
 
+    def _voted(self, id: str, vote: Vote) -> None:
+        row = self._table.by_id.get(request_id(id))
+        before = [] if row is None else row.detail.get("votes", [])
+        cast = [*before, vote.to_dict()]
+        self._table.change(request_id(id), votes=cast)
+
     def _imported(self, record: r.Imported) -> None:
         self._table.add(
             self._table.root,
@@ -586,7 +595,9 @@ def _add_call(table: Table, place: Place, call: Call) -> None:
     elif call.attempts:
         table.change(id, "waiting")
     for request in call.pending_requests:
-        told = call.notices.get(request.id)
+        told, votes = call.notices.get(request.id), call.votes.get(request.id)
         table.add_request(place, request)
+        if votes:
+            table.change(request_id(request.id), votes=[each.to_dict() for each in votes])
         if told is not None and told.reminders:
             table.change(request_id(request.id), reminders=told.reminders)

@@ -3,6 +3,7 @@
     UnderstudyError
     ├── UsageError                the caller: a wrong argument, raised before anything runs
     │   ├── DecisionError         the decision does not fit the request that it names
+    │   │   ├── VoteRefused       this person may not vote on it
     │   │   ├── RequestChanged    the request is another one than was shown
     │   │   └── RequestExpired    the time of the request is over
     │   ├── NotInterrupted        no run to continue, or the request is decided
@@ -41,6 +42,7 @@
     │   ├── WaitExpired           nobody answered in time
     │   └── WaitRejected          the answer is that there will be none
     ├── NotExtracted              `extract` ended without a value
+    ├── PeopleUnavailable         nobody can say who somebody is
     ├── AgentNotMade              the factory of the runtime raised
     ├── OutOfDescriptors          nothing more can be opened in this process
     ├── CallLost                  the host of a cluster that was called has ended
@@ -67,6 +69,7 @@ from understudy.errors.calls import (
     CallLost,
     NotExtracted,
     OutOfDescriptors,
+    PeopleUnavailable,
     WaitEnded,
     WaitExpired,
     WaitRejected,
@@ -123,6 +126,7 @@ from understudy.errors.usage import (
     UnknownMessage,
     UnknownToken,
     UsageError,
+    VoteRefused,
     WouldDeadlock,
 )
 
@@ -153,6 +157,7 @@ __all__ = [
     "OtherWorkflow",
     "OutOfDescriptors",
     "OwnedElsewhere",
+    "PeopleUnavailable",
     "Quarantined",
     "RecordRefused",
     "ReplyCut",
@@ -178,6 +183,7 @@ __all__ = [
     "UnknownToken",
     "UntilToolNotCalled",
     "UsageError",
+    "VoteRefused",
     "WaitEnded",
     "WaitExpired",
     "WaitRejected",

@@ -42,6 +42,10 @@ class NotExtracted(UnderstudyError):
         )
 
 
+class PeopleUnavailable(UnderstudyError):
+    """`Runtime(people=)` could not say who somebody is: nobody's vote is taken meanwhile."""
+
+
 class AgentNotMade(UnderstudyError):
     """`Runtime(factory=)` raised: the agent is not activated. The next call asks the factory again.
 

@@ -28,6 +28,20 @@ class DecisionError(UsageError):
         super().__init__(message, request_id=request_id)
 
 
+class VoteRefused(DecisionError):
+    """This person may not vote on the request. Nothing is recorded, and the request is pending.
+
+    They lack its roles, have asked for the call, or are not known to `Runtime(people=)`.
+    """
+
+    request_id: str
+    person: str
+    """The name under which the decision came; empty where it had none."""
+
+    def __init__(self, message: str, *, request_id: str, person: str) -> None:
+        UsageError.__init__(self, message, request_id=request_id, person=person)
+
+
 class RequestChanged(DecisionError):
     """The request is another one than the decision was made on: its digest is not the expected one.
 

@@ -15,12 +15,13 @@ from typing import Any, Literal, NamedTuple, TypeVar
 from pydantic import TypeAdapter
 
 from understudy._base.json_values import digest
+from understudy.approvals import Vote
 from understudy.errors import SchemaVersionError, StoreDamaged
 from understudy.interrupts import Request
 from understudy.journal.codec import EncodedRecord, decode, encode_again
 from understudy.state.agent_state import AgentState
 from understudy.state.doubts import Doubt, doubt_asked, doubt_told, has_doubts
-from understudy.state.next_due import notices_of
+from understudy.state.next_due import notices_of, votes_of
 from understudy.state.record_format import FORMAT_VERSION
 from understudy.state.records import Requested
 from understudy.state.run_state import NO_NOTICES, Notices
@@ -51,11 +52,16 @@ class Ask:
     Without those by which a call had run already.
     """
 
+    votes: tuple[Vote, ...] = ()
+    """On a request that asks several persons."""
+
     def encode(self) -> EncodedRecord:
         """The record that asks it, or the wait or the doubt, as a store keeps it."""
         asked = self.asked
         if isinstance(asked, Request):
-            return encode_again(Requested(request=asked, reply_size=self.reply_size))
+            return encode_again(
+                Requested(request=asked, reply_size=self.reply_size, votes=self.votes)
+            )
         payload = _adapters()[type(asked)].dump_json(asked)
         return EncodedRecord(self.kind, FORMAT_VERSION, payload)
 
@@ -68,11 +74,17 @@ def _adapters() -> dict[type, TypeAdapter[Any]]:
 def open_asks(state: AgentState) -> tuple[Ask, ...]:
     """What the agent waits for, in call order, with what all agents ask that it runs."""
     requests, told = state.requests, notices_of(state) if state.requests else {}
+    votes = votes_of(state) if any(each.approval for each in requests) else {}
     sizes = reply_sizes(state) if requests else {}
     doubts = (request for request in requests if request.kind == "doubt")
     return (
         *(
-            _ask(request, told.get(request.id, NO_NOTICES), sizes.get(request.id, 1))
+            _ask(
+                request,
+                told.get(request.id, NO_NOTICES),
+                sizes.get(request.id, 1),
+                votes.get(request.id, ()),
+            )
             for request in requests
         ),
         *(_ask_of_wait(wait) for wait in (waits_of(state) if has_waits(state) else ())),
@@ -107,15 +119,16 @@ def reply_sizes(state: AgentState) -> dict[str, int]:
     return sizes
 
 
-def _ask(request: Request, told: Notices, reply_size: int) -> Ask:
+def _ask(request: Request, told: Notices, reply_size: int, votes: tuple[Vote, ...]) -> Ask:
     return Ask(
-        id=request.id,
+        id=f"{request.id}/{len(votes)}" if votes else request.id,  # another row with each vote
         tool=request.tool_name,
         asked_at=request.created_at,
         expires_at=request.expires_at,
         told=told,
         asked=request,
         reply_size=reply_size,
+        votes=votes,
     )
 
 

@@ -95,7 +95,7 @@ class MemoryIndex:
                 expires_at=ask.expires_at,
                 told=ask.told,
                 kind=ask.kind,
-                asked=Requested(request=ask.asked, reply_size=ask.reply_size)
+                asked=Requested(request=ask.asked, reply_size=ask.reply_size, votes=ask.votes)
                 if isinstance(ask.asked, Request)
                 else ask.asked,
             )

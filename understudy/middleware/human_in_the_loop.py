@@ -37,8 +37,9 @@ class HumanInTheLoop(Middleware, Gate):
             decisions that are allowed, a dict `{"allowed": [...], "when": fn, "display": fn}`, or
             `False` for no request. `when(arguments, ctx)` returns whether this call needs a
             decision; if it raises, the call needs one. `display(arguments, ctx)` returns a text or
-            a dict to show in addition to the arguments. Both may be async. The dict may also hold
-            the four options below, in place of those for all tools.
+            a dict to show in addition to the arguments. Both may be async. `"approval"` says which
+            persons must agree: see `understudy.trust.approval`. The dict may also hold the four
+            options below, in place of those for all tools.
         remind_after: seconds after which the person is reminded of an unanswered request; one
             number or several.
         escalate_after: who else is told of it, by the seconds after which.
@@ -114,6 +115,7 @@ class HumanInTheLoop(Middleware, Gate):
                         allowed=gate.allowed,
                         display=display,
                         timing=gate.timing,
+                        approval=gate.approval,
                     )
                 )
         return requests

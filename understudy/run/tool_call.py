@@ -16,6 +16,7 @@ from understudy._base.request_timing import (
     Seconds,
     request_timing,
 )
+from understudy.approvals import Approval
 from understudy.errors import UsageError
 from understudy.events import ToolEmitted
 from understudy.interrupts import (
@@ -79,6 +80,7 @@ def shown_in(request: Request) -> list[Any]:
         request.payload,
         list(request.allowed),
         request.schema,
+        *(() if request.approval is None else (request.approval.to_dict(),)),
     ]
 
 
@@ -120,6 +122,7 @@ class ToolCall:
         expires_after: Seconds | None = None,
         on_expiry: OnExpiry = "reject",
         timing: RequestTiming | None = None,
+        approval: Approval | None = None,
         doubts: tuple[DoubtfulCall, ...] = (),
         asked_again: str = "",
         source: str = "",
@@ -139,6 +142,7 @@ class ToolCall:
             expires_after: seconds, or a timedelta, after which it expires; None = never.
             on_expiry: what it counts as then: `"reject"`, or `"stop"`, which stops the whole run.
             timing: these four, checked already.
+            approval: who must agree; None: anybody with the right to decide is enough.
             doubts: calls of this tool whose outcome is unknown.
             asked_again: why a person is asked once more; empty where that is not so.
             source: the name of the middleware; the pipeline sets it for returned requests.
@@ -187,6 +191,7 @@ class ToolCall:
             context=run.root.current.context,
             schema=schema,
             question_key=question_key,
+            approval=approval,
         )
         bound = binding(
             agent_id=run.agent_id,

@@ -41,7 +41,7 @@ from understudy.state.waits import Wait, waits_of
 
 SCHEMA_VERSION = 1
 _STORED_KEYS = ("run", "decisions", "sticky", "doubts", "queue", "message_ids", "status", "plans")
-_RARE_KEYS = ("files", "blobs", "earlier_costs", "has_archive", "held_keys", "refused")
+_RARE_KEYS = ("files", "blobs", "earlier_costs", "has_archive", "held_keys", "refused", "authors")
 """The keys of a stored state that are left out where the agent has no such values."""
 _KEYS = ("messages", "values", "children", *_STORED_KEYS)
 """The keys that are in every stored state."""
@@ -64,6 +64,7 @@ class StoredState:
     earlier_costs: Lines = ()
     has_archive: bool = False
     held_keys: dict[str, HeldKey] | None = None
+    authors: tuple[str | None, ...] = ()
     refused: dict[str, dict[str, Any]] | None = None
 
 
@@ -89,6 +90,7 @@ class AgentState(StateTree):
 
     __slots__ = (
         "_values",
+        "authors",
         "blobs",
         "children",
         "decisions",
@@ -122,6 +124,9 @@ class AgentState(StateTree):
 
     Those of an agent that runs now are in its own state.
     """
+    authors: tuple[str | None, ...]
+    """The names of those who sent what stands in the conversation, each once; None among them for a
+    message without a name. Empty where no message has a name."""
     queue: dict[str, QueuedMessage]
     """Messages that wait for a run, by message id, oldest first."""
     refused: dict[str, dict[str, Any]]
@@ -168,7 +173,7 @@ class AgentState(StateTree):
         self.plans = None
         self.files = None
         self.blobs = None
-        self.earlier_costs = ()
+        self.earlier_costs = self.authors = ()
         self.has_archive = False
         self.children = self.left = no_items()
 
@@ -297,7 +302,7 @@ class AgentState(StateTree):
         twin.message_ids = self.message_ids and dict(self.message_ids)
         twin.status, twin.plans = self.status, self.plans
         twin.files, twin.blobs = self.files, self.blobs
-        twin.earlier_costs = self.earlier_costs
+        twin.earlier_costs, twin.authors = self.earlier_costs, self.authors
         twin.has_archive = self.has_archive
         twin.children = _copied(self.children)
         twin.left = _copied(self.left)
@@ -385,6 +390,7 @@ class AgentState(StateTree):
             has_archive=self.has_archive,
             held_keys=self.held_keys or None,
             refused=self.refused or None,
+            authors=self.authors,
         )
         data = cast("dict[str, Any]", _stored().dump_python(stored, mode="json"))
         del data["blobs"]
@@ -392,6 +398,8 @@ class AgentState(StateTree):
             del data["files"]
         if not self.earlier_costs:
             del data["earlier_costs"]
+        if not self.authors:
+            del data["authors"]
         if not self.has_archive:
             del data["has_archive"]
         if self.left:
@@ -492,7 +500,7 @@ class AgentState(StateTree):
         state.status, state.plans = stored.status, stored.plans
         state.files = stored.files
         state.blobs = stored.blobs
-        state.earlier_costs = stored.earlier_costs
+        state.earlier_costs, state.authors = stored.earlier_costs, stored.authors
         state.has_archive = stored.has_archive
         for name, inside in (("children", children), ("left", left)):
             read = {

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import datetime
 
+from understudy.approvals import Vote
 from understudy.interrupts import Request
 from understudy.state.doubts import next_end
 from understudy.state.run_state import NO_NOTICES, Notices
@@ -81,6 +82,13 @@ def notices_of(state: StateTree) -> dict[str, Notices]:
         request_id: notices
         for call in open_calls(state)
         for request_id, notices in call.notices.items()
+    }
+
+
+def votes_of(state: StateTree) -> dict[str, tuple[Vote, ...]]:
+    """The votes on the requests of the agent and of agents inside it, by request id."""
+    return {
+        request_id: votes for call in open_calls(state) for request_id, votes in call.votes.items()
     }
 
 

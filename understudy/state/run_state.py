@@ -15,6 +15,7 @@ from pydantic_ai.messages import ToolCallPart
 from pydantic_ai.usage import RunUsage
 
 from understudy._base.context_codecs import StoredContext
+from understudy.approvals import Vote
 from understudy.interrupts import DOUBT_ENDS, Decision, Request
 from understudy.models.messages import StoredRequest, StoredResponse
 from understudy.state.costs import Lines
@@ -103,6 +104,8 @@ class Call:
     withdrawn: bool = False
     """A new message of the user withdrew its requests."""
     result: Result | None = None
+    votes: dict[str, tuple[Vote, ...]] = field(default_factory=no_items)
+    """The votes on those that ask several persons, in the order in which they were cast."""
     notices: dict[str, Notices] = field(default_factory=no_items)
     """The reminders and escalations so far, by request id."""
     points: dict[str, Point] = field(default_factory=no_items)
@@ -186,6 +189,7 @@ class Call:
     def drop_request(self, request_id: str) -> Request:
         """Remove a request about it, which is valid no longer; the request."""
         self.notices.pop(request_id, None)
+        self.votes.pop(request_id, None)
         return self.requests.pop(request_id)
 
     def reopen(self) -> None:
@@ -203,6 +207,7 @@ class Call:
         twin = _twin(self)
         twin.requests = self.requests and dict(self.requests)
         twin.decisions = self.decisions and dict(self.decisions)
+        twin.votes = self.votes and dict(self.votes)
         twin.notices = self.notices and dict(self.notices)
         twin.points = self.points and dict(self.points)
         return twin

@@ -8,6 +8,7 @@ from typing import Any
 
 from understudy._base.json_values import shown
 from understudy._base.request_timing import NO_TIMING, RequestTiming, request_timing
+from understudy.approvals import Approval
 from understudy.errors import UsageError
 from understudy.interrupts import DECISION_TYPES, DecisionType, checked_allowed
 from understudy.tools.context import ToolContext
@@ -17,7 +18,8 @@ Display = Callable[[dict[str, Any], ToolContext], Any]
 Rule = bool | Sequence[str] | Mapping[str, Any]
 """True, False, the decisions that are allowed, or a dict of options."""
 _TIMING_KEYS = ("remind_after", "escalate_after", "expires_after", "on_expiry")
-_RULE_KEYS = ("allowed", "when", "display", *_TIMING_KEYS)
+_RULE_KEYS = ("allowed", "when", "display", "approval", *_TIMING_KEYS)
+_VOTES: tuple[DecisionType, ...] = ("approve", "reject")
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +30,7 @@ class GateRule:
     when: When | None = None
     display: Display | None = None
     timing: RequestTiming = NO_TIMING
+    approval: Approval | None = None
 
 
 def checked_rule(
@@ -63,11 +66,23 @@ def checked_rule(
         for option in ("when", "display"):
             if rule.get(option) is not None and not callable(rule[option]):
                 raise UsageError(f"{what}: `{option}` must be a function, got {rule[option]!r}")
-        allowed = checked_allowed(rule.get("allowed", DECISION_TYPES), what=f"{what}['allowed']")
+        asked = rule.get("approval")
+        if asked is not None and not isinstance(asked, Approval):
+            raise UsageError(
+                f"{what}['approval'] takes what approval(...) makes, such as "
+                f"approval({{'finance': 2}}), got {shown(asked)}"
+            )
+        default = DECISION_TYPES if asked is None else _VOTES
+        allowed = checked_allowed(rule.get("allowed", default), what=f"{what}['allowed']")
+        if asked is not None and not set(allowed) <= set(_VOTES):
+            raise UsageError(
+                f"{what}: persons vote on the call as it is: with `approval`, "
+                f"`allowed` can hold {', '.join(_VOTES)}, got {', '.join(allowed)}"
+            )
         own = {key: rule[key] for key in _TIMING_KEYS if key in rule}
         if own:
             timing = request_timing(what, **{**(options or {}), **own})
-        return GateRule(allowed, rule.get("when"), rule.get("display"), timing)
+        return GateRule(allowed, rule.get("when"), rule.get("display"), timing, asked)
     if isinstance(rule, Sequence):
         return GateRule(checked_allowed(rule, what=what), timing=timing)
     hint = ': write {"when": function}' if callable(rule) else ""

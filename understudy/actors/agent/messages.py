@@ -14,6 +14,7 @@ from understudy.actors.agent.planner import PlanChange
 from understudy.agent.agent import Agent
 from understudy.agent.decisions import Decisions
 from understudy.agent.run_environment import RunOptions
+from understudy.approvals import Voter
 from understudy.errors import OtherAgent
 from understudy.loop_actors.future import Future
 from understudy.models.messages import StoredRequest
@@ -132,6 +133,8 @@ class Resume:
     """By request id, the digest of what was shown."""
     context: Context = field(default_factory=dict)
     """Of the caller."""
+    voters: dict[str, Voter] = field(default_factory=dict)
+    """Who decides, by the names in the decisions; empty where the runtime knows no people."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +146,8 @@ class Decide:
     future: Future[None]
     context: Context = field(default_factory=dict)
     """Of the caller."""
+    voters: dict[str, Voter] = field(default_factory=dict)
+    """As of `Resume`."""
 
 
 @dataclass(frozen=True, slots=True)

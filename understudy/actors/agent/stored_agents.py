@@ -11,6 +11,7 @@ from typing import Any
 
 from understudy._base.points_in_time import time_text
 from understudy.actors.agent.events import RecordView, Status, StoredEvents, agent_events_of
+from understudy.approvals import Vote, tally
 from understudy.errors import StoreDamaged, UnknownAgent
 from understudy.interrupts import Decision, Request
 from understudy.journal import (
@@ -94,6 +95,15 @@ class PendingRequest:
     Without those by which a call had run already.
     """
 
+    votes: tuple[Vote, ...] = ()
+    """The votes on it so far, where it asks several persons."""
+
+    @property
+    def missing(self) -> str:
+        """Which votes are missing, in words; empty where it asks no several persons."""
+        asked = self.request.approval
+        return "" if asked is None else tally(asked, self.votes).text
+
     def decide(self, decision: Decision | Mapping[str, Any]) -> dict[str, Decision]:
         """The decision on its request, as the mapping that `resume` and `decide` of a ref take.
 
@@ -116,6 +126,8 @@ class PendingRequest:
             "escalated_to": list(self.escalated_to),
             "next_due": time_text(self.next_due),
             "reply_size": self.reply_size,
+            "votes": [each.to_dict() for each in self.votes],
+            "missing": self.missing,
         }
 
 
@@ -209,6 +221,7 @@ def pending_request(ask: StoredAsk, asked: Requested, tool: Tool | None) -> Pend
         escalated_to=tuple(e.audience for e in request.escalations[: ask.told.escalations]),
         next_due=due_of(request, ask.told),
         reply_size=asked.reply_size,
+        votes=asked.votes,
     )
 
 

@@ -95,7 +95,7 @@ async def check_interrupts(run: Run) -> Outcome | None:
         await _ask_gates_of_today(run, turn)
     if not turn.has_requests:
         return None
-    _request_changed_again(run, turn)
+    await _request_changed_again(run, turn)
     if not turn.pending_requests or is_woken(run.state):
         return None  # a call whose wait is over goes on, though a person is asked about another one
     return run.interrupted()
@@ -262,6 +262,7 @@ def _kept_decisions(run: Run, requests: Sequence[Request]) -> list[Decided]:
             sticky is not None
             and tool is not None
             and request.kind == "approval"
+            and request.approval is None  # a decision of one person is not that of several
             and sticky.agent_id == request.agent_id
             and sticky.source == request.source
             and sticky.fingerprint == tool.fingerprint_as(sticky.tool_name)
@@ -278,7 +279,7 @@ def _kept_decisions(run: Run, requests: Sequence[Request]) -> list[Decided]:
     return decided
 
 
-def _request_changed_again(run: Run, turn: Turn) -> None:
+async def _request_changed_again(run: Run, turn: Turn) -> None:
     """Request a new decision about each call that differs from what was decided about."""
     if turn.pending_requests:
         return
@@ -292,4 +293,4 @@ def _request_changed_again(run: Run, turn: Turn) -> None:
             continue  # it cannot run at all: execute_tools records the error
         tool_call = as_tool_call(run, ready)
         if not answers_match(run, call, ready.tool, tool_call.arguments):
-            request_again(run, ready)
+            await request_again(run, ready)

@@ -10,6 +10,7 @@ from understudy.modes.steps.run_end import end_agents_of
 from understudy.modes.steps.tool_call.arguments import (
     CRASHED,
     ReadyCall,
+    as_tool_call,
     blocked_by_doubt,
     effect_now,
     must_not_repeat,
@@ -32,6 +33,7 @@ from understudy.modes.steps.tool_call.results import (
     settled_result,
     still_in_doubt,
 )
+from understudy.modes.steps.tool_call.votes import still_agreed
 from understudy.outcomes import Outcome
 from understudy.run.ledger import calls_inside
 from understudy.run.run import Run
@@ -66,7 +68,8 @@ async def execute_tools(run: Run) -> Outcome | None:
     if gated and not turn.interrupts_checked and not turn.cut and not turn.has_all_results:
         raise UsageError("a middleware gates tools, but the mode has no step check_interrupts")
     ready, has_keys = [], run.definition.has_keys
-    asked = turn.has_requests and bool(turn.pending_requests)
+    asked_some = turn.has_requests
+    asked = asked_some and bool(turn.pending_requests)
     for call in turn.calls.values():
         if turn.cut and call.result is None:  # its arguments may be incomplete
             part = make_part(run, call, CUT_OFF, "interrupted")
@@ -86,6 +89,12 @@ async def execute_tools(run: Run) -> Outcome | None:
             break
         if current.signals and _has_stop_signal(turn):
             group = [item for item in group if item.call.running]
+        if asked_some:
+            group = [
+                item
+                for item in group
+                if not item.call.votes or await still_agreed(run, as_tool_call(run, item))
+            ]
         batch = await _with_keys(run, group) if has_keys else _record_starts(run, group)
         if not batch:
             continue

@@ -59,7 +59,7 @@ def _reset_imported(state: AgentState, run: RunState, call: Call) -> None:
     asked = any(request.kind == "doubt" for request in call.requests.values())
     if asked or call.check is not None:
         call.running = True
-    call.requests = call.decisions = call.notices = no_items()
+    call.requests = call.decisions = call.votes = call.notices = no_items()
     if run.model_call is None or run.model_call.call is not call:  # which is put off until its time
         for name, point in call.points.items():  # the tool runs again; its tokens hold here
             point = replace(point, token_hashes=(), reached_in=0)

@@ -64,6 +64,12 @@ def escalated(state: AgentState, record: r.Escalated) -> None:
     )
 
 
+def voted(state: AgentState, record: r.Voted) -> None:
+    call = call_of_request(state, record.request_id)
+    before = call.votes.get(record.request_id, ())
+    call.votes = with_item(call.votes, record.request_id, (*before, record.vote))
+
+
 def decided(state: AgentState, record: r.Decided) -> None:
     halt = open_run(state).halt
     if halt is not None and halt.id == record.request_id:
@@ -86,6 +92,7 @@ def decided(state: AgentState, record: r.Decided) -> None:
         at=record.at,
         sticky=record.sticky,
         context=record.context,
+        votes=call.votes.get(record.request_id, ()),
     )
     state.decisions = with_added(state.decisions, decided)
     if decision.always and not record.sticky:

@@ -66,6 +66,7 @@ from understudy.state.records.requests import (
     Reminded,
     Requested,
     Revoked,
+    Voted,
     Withdrawn,
 )
 from understudy.state.records.runs import (
@@ -146,6 +147,7 @@ __all__ = [
     "Unpaused",
     "UserMessage",
     "ValuesMerged",
+    "Voted",
     "Withdrawn",
     "record_from_dict",
     "record_to_dict",

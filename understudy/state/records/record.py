@@ -77,6 +77,7 @@ Record = (
     | requests.InterruptsChecked
     | requests.Reminded
     | requests.Escalated
+    | requests.Voted
     | requests.Decided
     | requests.Revoked
     | calls.Started

@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from understudy._base.context_codecs import StoredContext
 from understudy._base.quickly_made import quickly_made
+from understudy.approvals import Vote
 from understudy.interrupts import Decision, Request
 from understudy.state.records.timed import Timed
 
@@ -24,6 +25,8 @@ class Requested(Timed):
     not_entered: bool = False
     """It was made as the call was to run, and before its body was entered: by a middleware around
     it, or as something else was to run than was decided about."""
+    votes: tuple[Vote, ...] = ()
+    """In the index of a store: the votes on it so far. Else they are records of their own."""
     reply_size: int = 1
     """In the index of a store: how many requests the reply of the model had. Else it is 1."""
     kind: Literal["requested"] = "requested"
@@ -64,6 +67,23 @@ class Decided:
     context: StoredContext = field(default_factory=dict)
     """That of who decided."""
     kind: Literal["decided"] = "decided"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Voted:
+    """A person has said what they think of a request that asks several.
+
+    What the votes come to is recorded with the vote that completes them, as `Decided`.
+    """
+
+    request_id: str
+    vote: Vote
+    kind: Literal["voted"] = "voted"
+
+    @property
+    def at(self) -> datetime:
+        """When it was cast."""
+        return self.vote.at
 
 
 @quickly_made

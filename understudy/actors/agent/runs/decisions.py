@@ -74,7 +74,12 @@ def _decide(slot: AgentSlot, message: Resume | Decide) -> None:
     activation = slot.current
     definition, run = activation.agent.definition, activation.state.run
     new = check_decisions(
-        definition, activation.state, message.decisions, slot.services.clock, expect=message.expect
+        definition,
+        activation.state,
+        message.decisions,
+        slot.services.clock,
+        expect=message.expect,
+        voters=message.voters,
     )
     assert run is not None, "what was decided about is a request of a run"
     if run.over or run.quarantined is not None:

@@ -12,6 +12,7 @@ from understudy._base.quickly_made import quickly_made
 from understudy.errors import UsageError
 from understudy.interrupts import DECISION_TYPES, DoubtfulCall, Request
 from understudy.modes.steps.tool_call.earlier_calls import earlier_calls
+from understudy.modes.steps.tool_call.votes import with_requesters
 from understudy.run.definition import AgentDefinition, Gate, covers
 from understudy.run.run import Run
 from understudy.run.tool_call import ToolCall, binding, make_context, shown_in
@@ -163,7 +164,7 @@ def _completed(edited: dict[str, Any], arguments: dict[str, Any]) -> dict[str, A
     return edited
 
 
-def request_again(run: Run, ready: ReadyCall, *, not_entered: bool = False) -> None:
+async def request_again(run: Run, ready: ReadyCall, *, not_entered: bool = False) -> None:
     """Replace each request about a call by a new one, which shows what would run now.
 
     Args:
@@ -183,9 +184,12 @@ def request_again(run: Run, ready: ReadyCall, *, not_entered: bool = False) -> N
             payload=request.payload,
             schema=request.schema,
             timing=request.timing,
+            approval=request.approval,
             doubts=request.doubts,
             asked_again=CHANGED,
         )
+        edits = (each for each in ready.call.decisions.values() if each.type == "edit")
+        [fresh] = await with_requesters(run, [fresh], [each.by for each in edits])
         again = with_earlier(run, ready, fresh)
         record_request(run, again, (request.id,), made=ready.made, not_entered=not_entered)
 

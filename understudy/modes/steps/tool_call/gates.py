@@ -8,6 +8,7 @@ from dataclasses import replace
 from understudy._base.json_values import digest
 from understudy.errors import UsageError
 from understudy.interrupts import Request
+from understudy.modes.steps.tool_call.votes import with_requesters
 from understudy.run.definition import covers
 from understudy.run.hooks import Hook, HookFailed
 from understudy.run.run import Run
@@ -35,7 +36,7 @@ async def requests_about(run: Run, calls: Sequence[ToolCall]) -> list[Request]:
         if covered:
             hook = Hook.of(gate, "check_tool_calls", gate.check_tool_calls)
             requests += await _call_hook(run, hook, covered)
-    return requests
+    return await with_requesters(run, requests)
 
 
 async def _call_hook(run: Run, hook: Hook, calls: Sequence[ToolCall]) -> list[Request]:

@@ -140,9 +140,11 @@ def _in_doubt(run: Run, call: Call, reason: str) -> Result | None:
         needs_person = call.requests or (call.copied_from and is_gated(run, ready.tool))
         choice = ready.tool.on_unknown or ("ask" if has_check or needs_person else "tell")
         if choice == "ask":
+            several = any(each.approval is not None for each in call.requests.values())
             request = as_tool_call(run, ready).request(
                 kind="doubt",
-                allowed=("respond", "approve", "reject"),
+                # Those who agreed did so to one call. A second one is the model's to ask for anew.
+                allowed=("respond", "reject") if several else ("respond", "approve", "reject"),
                 display=DOUBT_ANSWERS,
                 payload={"reason": reason, "started": call.attempts},
             )

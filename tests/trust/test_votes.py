@@ -1,0 +1,250 @@
+"""Calls to which several persons must agree, in a runtime."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.agents import FakeClock, by_turn, completed, interrupted
+from understudy import (
+    Agent,
+    DecisionError,
+    Runtime,
+    UsageError,
+    approve,
+    call,
+    edit,
+    reject,
+    respond,
+    tool,
+)
+from understudy.errors import PeopleUnavailable, VoteRefused
+from understudy.trust import Caller, Person, approval
+
+PEOPLE = {"ann": ["finance"], "bob": ["finance", "legal"], "cy": ["support"], "dan": ["finance"]}
+TWO = approval({"finance": 2})
+
+
+def desk(asked: Any = TWO, **options: Any) -> tuple[Agent, list[int]]:
+    paid: list[int] = []
+
+    @tool
+    def refund(amount: int) -> str:
+        """Refund."""
+        paid.append(amount)
+        return "paid"
+
+    gates = {"refund": {"approval": asked, **options}}
+    turns = [call("refund", {"amount": 7})]
+    return Agent("desk", by_turn(*turns), tools=[refund], interrupt_on=gates), paid
+
+
+async def test_the_call_runs_once_enough_distinct_persons_have_approved_it() -> None:
+    """U2."""
+    agent, paid = desk()
+    async with Runtime([agent], people=PEOPLE) as runtime:
+        ref = runtime.spawn("desk", id="a")
+        first = interrupted(await ref.run("go"))
+        assert first.requests[0].allowed == ("approve", "reject")
+        for _ in range(2):  # the same vote again is the same
+            waiting = interrupted(await ref.resume(approve(by="ann")))
+            assert waiting.requests == first.requests
+        [pending] = await runtime.pending()
+        assert [each.name for each in pending.votes] == ["ann"]
+        assert pending.missing == "1 more of finance"
+        assert paid == []
+        completed(await ref.resume(approve(by="bob")))
+        assert paid == [7]
+        [decided] = await ref.decisions()
+        assert decided.decision.by == "ann, bob"
+        assert [each.person for each in decided.votes] == ["ann", "bob"]
+
+
+async def test_one_rejection_of_who_might_approve_is_enough() -> None:
+    """U2."""
+    agent, paid = desk()
+    async with Runtime([agent], people=PEOPLE) as runtime:
+        ref = runtime.spawn("desk", id="a")
+        await ref.run("go")
+        await ref.resume(approve(by="ann"))
+        completed(await ref.resume(reject("too much", by="bob")))
+        [decided] = await ref.decisions()
+    assert (decided.decision.type, decided.decision.message) == ("reject", "too much")
+    assert paid == []
+
+
+async def test_a_person_may_change_their_vote_until_it_is_decided() -> None:
+    """U2."""
+    agent, paid = desk(approval({"finance": 2}, deny=2))
+    async with Runtime([agent], people=PEOPLE) as runtime:
+        ref = runtime.spawn("desk", id="a")
+        await ref.run("go")
+        await ref.resume(reject(by="ann"))
+        await ref.resume(approve(by="ann"))
+        completed(await ref.resume(approve(by="bob")))
+    assert paid == [7]
+
+
+@pytest.mark.parametrize(
+    ("decision", "told"),
+    [
+        (approve(), "nobody is named"),
+        (approve(by="cy"), "'cy' has none of the roles that vote: finance"),
+        (approve(by="eve"), "knows nobody by the name 'eve'"),
+        (approve(by="Ann"), "knows nobody by the name 'Ann'"),
+        (approve(by="robot"), "'robot' is a service, and only persons vote"),
+    ],
+)
+async def test_who_may_not_vote_is_refused_and_nothing_is_recorded(
+    decision: Any, told: str
+) -> None:
+    """U2."""
+    agent, paid = desk(approval({"finance": 1}))
+    robot = Person(id="robot", roles=frozenset({"finance"}), kind="service")
+    async with Runtime([agent], people={**PEOPLE, "robot": robot}) as runtime:
+        ref = runtime.spawn("desk", id="a")
+        await ref.run("go")
+        with pytest.raises(VoteRefused, match=told) as raised:
+            await ref.resume(decision)
+        assert raised.value.person == (decision.by or "")
+        [pending] = await runtime.pending()
+        assert pending.votes == ()
+    assert paid == []
+
+
+@pytest.mark.parametrize("decision", [edit({"amount": 9}, by="ann"), respond("ok", by="ann")])
+async def test_nobody_edits_or_answers_for_a_call_that_several_vote_on(decision: Any) -> None:
+    """U2: what ann votes for is what bob votes for."""
+    agent, paid = desk()
+    async with Runtime([agent], people=PEOPLE) as runtime:
+        ref = runtime.spawn("desk", id="a")
+        await ref.run("go")
+        with pytest.raises(DecisionError, match="does not allow"):
+            await ref.resume(decision)
+        with pytest.raises(DecisionError, match="must agree each time"):
+            await ref.resume(approve(always=True, by="ann"))
+    assert paid == []
+
+
+async def test_two_logins_of_one_person_are_one_vote() -> None:
+    """U2."""
+    ann = Person(id="1", name="Ann", roles=frozenset({"finance"}))
+    agent, paid = desk()
+    async with Runtime(
+        [agent], people={"ann": ann, "ann@home": ann, "bob": ["finance"]}
+    ) as runtime:
+        ref = runtime.spawn("desk", id="a")
+        await ref.run("go")
+        interrupted(await ref.resume(approve(by="ann")))
+        interrupted(await ref.resume(approve(by="ann@home")))
+        assert paid == []
+        completed(await ref.resume(approve(by="bob")))
+    assert paid == [7]
+
+
+async def test_without_people_nobody_votes() -> None:
+    """U2: also without a runtime, where there are no people."""
+    agent, paid = desk()
+    async with Runtime([agent]) as runtime:
+        ref = runtime.spawn("desk", id="a")
+        await ref.run("go")
+        with pytest.raises(VoteRefused, match=r"give Runtime\(people=...\)"):
+            await ref.resume(approve(by="ann"))
+    outcome = interrupted(await agent.execute("go"))
+    with pytest.raises(VoteRefused, match=r"give Runtime\(people=...\)"):
+        await agent.resume(outcome.state, approve(by="ann"))
+    assert paid == []
+
+
+async def test_votes_outlive_the_process(tmp_path: Path) -> None:
+    """U2."""
+    store = f"sqlite:///{tmp_path}/store.db"
+    agent, paid = desk()
+    async with Runtime([agent], people=PEOPLE, store=store) as runtime:
+        await runtime.spawn("desk", id="a").run("go")
+        await runtime.get("a").resume(approve(by="ann"))
+    again, paid = desk()
+    async with Runtime([again], people=PEOPLE, store=store) as runtime:
+        [pending] = await runtime.pending()
+        assert [each.name for each in pending.votes] == ["ann"]
+        completed(await runtime.get("a").resume(approve(by="bob")))
+    assert paid == [7]
+
+
+@pytest.mark.parametrize("how", ["raises", "says nothing", "is wrong"])
+async def test_where_people_cannot_be_asked_nobody_votes(how: str) -> None:
+    """U3: it fails closed, and the request stays."""
+    agent, paid = desk(approval({"finance": 1}))
+    is_down = True
+
+    async def who(caller: Caller) -> Any:
+        if not is_down:
+            return Person(id=caller.name, roles=frozenset({"finance"}))
+        if how == "raises":
+            raise ConnectionError("no directory")
+        if how == "says nothing":
+            raise TimeoutError
+        return "ann"
+
+    async with Runtime([agent], people=who) as runtime:
+        ref = runtime.spawn("desk", id="a")
+        await ref.run("go")
+        with pytest.raises(PeopleUnavailable, match="Vote again later"):
+            await ref.resume(approve(by="ann"))
+        assert paid == []
+        is_down = False
+        completed(await ref.resume(approve(by="ann")))
+    assert paid == [7]
+
+
+async def test_who_has_lost_their_role_before_the_call_starts_has_not_agreed() -> None:
+    """U4: the votes that still count are kept."""
+    agent, paid = desk()
+    roles = {"ann": {"finance"}, "bob": {"finance"}, "dan": {"finance"}}
+    asked: list[str] = []
+
+    def who(caller: Caller) -> Person | None:
+        asked.append(caller.name)
+        if asked.count("ann") > 1:  # at the vote, then at the start of the call
+            roles["ann"].clear()
+        return Person(id=caller.name, roles=frozenset(roles[caller.name]))
+
+    clock = FakeClock()
+    async with Runtime([agent], people=who, clock=clock) as runtime:
+        ref = runtime.spawn("desk", id="a")
+        first = interrupted(await ref.run("go"))
+        await ref.resume(approve(by="ann"))
+        clock.advance(61)  # until then an answer holds
+        again = interrupted(await ref.resume(approve(by="bob")))
+        assert again.requests[0].id != first.requests[0].id
+        assert "ann had agreed, and may not vote any more" in again.requests[0].asked_again
+        [pending] = await runtime.pending()
+        assert [each.name for each in pending.votes] == ["bob"]
+        assert paid == []
+        completed(await ref.resume(approve(by="dan")))
+    assert paid == [7]
+
+
+def test_a_gate_that_could_not_be_voted_on_is_refused_when_the_agent_is_made() -> None:
+    """U2."""
+    with pytest.raises(UsageError, match="takes what approval"):
+        desk({"finance": 2})
+    with pytest.raises(UsageError, match="persons vote on the call as it is"):
+        desk(allowed=["approve", "edit"])
+
+
+@pytest.mark.parametrize(
+    ("people", "told"),
+    [
+        (["ann"], "must be a mapping"),
+        ({"ann": "finance"}, "must have roles as a list"),
+        ({"": ["finance"]}, "a name"),
+        ({"ann": Person(id="1"), "bob": Person(id="1", name="Bob")}, "two persons have the id '1'"),
+    ],
+)
+def test_people_who_could_not_vote_are_refused_before_anything_runs(people: Any, told: str) -> None:
+    """U3."""
+    with pytest.raises(UsageError, match=told):
+        Runtime([desk()[0]], people=people)

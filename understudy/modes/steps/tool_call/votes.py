@@ -1,0 +1,118 @@
+"""Requests that ask several persons: who has asked for the call, and whether those who agreed may.
+
+Rights are looked at twice: where a vote is cast, and again right before the call starts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from understudy.approvals import Approval, Vote, Voter, tally
+from understudy.interrupts import Request
+from understudy.run.run import Run
+from understudy.run.tool_call import ToolCall
+from understudy.state.records import Record, Requested, Voted
+
+NO_LONGER = "{names} had agreed, and may not vote any more: {text} must agree."
+"""Why persons are asked once more about a call that enough of them had agreed to."""
+UNKNOWN_NOW = "Nobody can say now whether {names} may still vote: {text} must agree."
+
+
+async def with_requesters(
+    run: Run, requests: Sequence[Request], editors: Iterable[str | None] = ()
+) -> list[Request]:
+    """The requests, those that exclude who has asked for the call with the ids of these persons.
+
+    Args:
+        run: of the call.
+        requests: as they were made.
+        editors: the names of those who have changed the arguments since the model gave them: they
+            have asked for the call as it is now.
+
+    """
+    if not any(each.approval is not None and each.approval.never for each in requests):
+        return list(requests)
+    names = {*run.root.state.authors, *editors}
+    people, found = run.environment.people, None
+    if people is not None and names and None not in names:
+        voters = await people.voters(sorted(name for name in names if name is not None))
+        ids = {voter.person for voter in voters.values()}
+        found = None if "" in ids else tuple(sorted(ids))
+    return [
+        replace(each, requesters=found) if each.approval and each.approval.never else each
+        for each in requests
+    ]
+
+
+async def still_agreed(run: Run, call: ToolCall) -> bool:
+    """Whether enough of those who agreed to the call may still vote.
+
+    Where that is not so, persons are asked once more, and the votes that still count are kept.
+    """
+    asked_again: list[Record] = []
+    for request in list(call.call.requests.values()):
+        votes = call.call.votes.get(request.id, ())
+        if request.approval is None or not votes:
+            continue
+        voters = await _voters(run, votes)
+        standing = [each for each in votes if _may_vote(each, voters.get(each.login), request)]
+        if tally(request.approval, standing).result == "approve":
+            continue
+        lost = [each for each in votes if each not in standing]
+        asked_again += _again(call, request, request.approval, standing, lost, voters)
+    if asked_again:
+        run.record(*asked_again)
+    return not asked_again
+
+
+async def _voters(run: Run, votes: Sequence[Vote]) -> dict[str, Voter]:
+    people = run.environment.people
+    if people is None:
+        return {}
+    found: dict[str, Voter] = {}
+    for assurance in dict.fromkeys(each.assurance for each in votes):
+        logins = [each.login for each in votes if each.assurance == assurance]
+        found |= await people.voters(logins, assurance)
+    return found
+
+
+def _may_vote(vote: Vote, voter: Voter | None, request: Request) -> bool:
+    """Whether the person is still the same, and still has the roles that the vote stands for."""
+    return (
+        voter is not None
+        and voter.person == vote.person
+        and voter.kind == "person"
+        and set(vote.roles) <= set(voter.roles)
+        and vote.person not in (request.requesters or ())
+    )
+
+
+def _again(
+    call: ToolCall,
+    request: Request,
+    approval: Approval,
+    standing: Sequence[Vote],
+    lost: Sequence[Vote],
+    voters: dict[str, Voter],
+) -> list[Record]:
+    """The records by which the request is open again, with the votes that still count."""
+    unknown = any(voters[each.login].why_unknown for each in lost if each.login in voters)
+    names = ", ".join(dict.fromkeys(each.name for each in lost)) or "nobody"
+    why = (UNKNOWN_NOW if unknown else NO_LONGER).format(names=names, text=approval.text)
+    fresh = call.request(
+        kind=request.kind,
+        allowed=request.allowed,
+        display=request.display,
+        payload=request.payload,
+        timing=request.timing,
+        approval=approval,
+        doubts=request.doubts,
+        asked_again=why,
+        source=request.source,
+    )
+    again = replace(fresh, requesters=request.requesters, earlier=request.earlier)
+    return [
+        Requested(request=again, replaces=(request.id,)),
+        *(Voted(request_id=again.id, vote=each) for each in standing),
+    ]
