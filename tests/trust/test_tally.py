@@ -21,7 +21,7 @@ def vote(person: str, *roles: str, type: Any = "approve") -> Vote:
 
 
 def test_two_distinct_persons_of_a_role_are_needed() -> None:
-    """U1."""
+    """V1."""
     asked = approval({"finance": 2})
     assert tally(asked, []).text == "2 more of finance"
     assert tally(asked, [vote("ann", "finance")]).text == "1 more of finance"
@@ -31,7 +31,7 @@ def test_two_distinct_persons_of_a_role_are_needed() -> None:
 
 
 def test_a_person_with_two_roles_stands_for_one_of_them() -> None:
-    """U1."""
+    """V1."""
     asked = approval({"finance": 1, "legal": 1})
     both = vote("ann", "finance", "legal")
     assert tally(asked, [both]).result is None
@@ -40,7 +40,7 @@ def test_a_person_with_two_roles_stands_for_one_of_them() -> None:
 
 
 def test_each_of_several_ways_is_enough() -> None:
-    """U1."""
+    """V1."""
     asked = approval(any_of=[{"finance": 2}, {"ceo": 1}])
     assert tally(asked, [vote("cy", "ceo")]).result == "approve"
     assert tally(asked, [vote("ann", "finance")]).result is None
@@ -48,7 +48,7 @@ def test_each_of_several_ways_is_enough() -> None:
 
 
 def test_a_rejection_counts_of_who_might_approve_alone() -> None:
-    """U1."""
+    """V1."""
     asked = approval({"finance": 2})
     assert tally(asked, [vote("eve", "support", type="reject")]).result is None
     assert tally(asked, [vote("ann", "finance", type="reject")]).result == "reject"
@@ -57,14 +57,14 @@ def test_a_rejection_counts_of_who_might_approve_alone() -> None:
 
 
 def test_the_last_vote_of_a_person_counts() -> None:
-    """U1."""
+    """V1."""
     asked = approval({"finance": 1}, deny=2)
     changed = [vote("ann", "finance", type="reject"), vote("ann", "finance")]
     assert tally(asked, changed).result == "approve"
 
 
 def test_who_is_excluded_does_not_count() -> None:
-    """U1."""
+    """V1."""
     asked = approval({"finance": 1})
     assert tally(asked, [vote("ann", "finance")], frozenset({"ann"})).result is None
 
@@ -78,7 +78,7 @@ WAYS = st.dictionaries(st.sampled_from(ROLES), st.integers(1, 2), min_size=1)
 def test_it_is_enough_where_persons_can_be_given_to_the_roles_and_not_otherwise(
     people: list[set[str]], way: dict[str, int]
 ) -> None:
-    """U1: compared with all assignments."""
+    """V1: compared with all assignments."""
     votes = [vote(str(number), *sorted(roles)) for number, roles in enumerate(people)]
     places = [role for role, number in way.items() for _ in range(number)]
     can = any(
@@ -105,6 +105,6 @@ def test_it_is_enough_where_persons_can_be_given_to_the_roles_and_not_otherwise(
     ],
 )
 def test_an_approval_that_asks_nobody_is_refused(options: dict[str, Any], told: str) -> None:
-    """U1."""
+    """V1."""
     with pytest.raises(UsageError, match=told):
         approval(**options)

@@ -42,7 +42,7 @@ def desk(asked: Any = TWO, **options: Any) -> tuple[Agent, list[int]]:
 
 
 async def test_the_call_runs_once_enough_distinct_persons_have_approved_it() -> None:
-    """U2."""
+    """V2."""
     agent, paid = desk()
     async with Runtime([agent], people=PEOPLE) as runtime:
         ref = runtime.spawn("desk", id="a")
@@ -63,7 +63,7 @@ async def test_the_call_runs_once_enough_distinct_persons_have_approved_it() -> 
 
 
 async def test_one_rejection_of_who_might_approve_is_enough() -> None:
-    """U2."""
+    """V2."""
     agent, paid = desk()
     async with Runtime([agent], people=PEOPLE) as runtime:
         ref = runtime.spawn("desk", id="a")
@@ -76,7 +76,7 @@ async def test_one_rejection_of_who_might_approve_is_enough() -> None:
 
 
 async def test_a_person_may_change_their_vote_until_it_is_decided() -> None:
-    """U2."""
+    """V2."""
     agent, paid = desk(approval({"finance": 2}, deny=2))
     async with Runtime([agent], people=PEOPLE) as runtime:
         ref = runtime.spawn("desk", id="a")
@@ -100,7 +100,7 @@ async def test_a_person_may_change_their_vote_until_it_is_decided() -> None:
 async def test_who_may_not_vote_is_refused_and_nothing_is_recorded(
     decision: Any, told: str
 ) -> None:
-    """U2."""
+    """V2."""
     agent, paid = desk(approval({"finance": 1}))
     robot = Person(id="robot", roles=frozenset({"finance"}), kind="service")
     async with Runtime([agent], people={**PEOPLE, "robot": robot}) as runtime:
@@ -116,7 +116,7 @@ async def test_who_may_not_vote_is_refused_and_nothing_is_recorded(
 
 @pytest.mark.parametrize("decision", [edit({"amount": 9}, by="ann"), respond("ok", by="ann")])
 async def test_nobody_edits_or_answers_for_a_call_that_several_vote_on(decision: Any) -> None:
-    """U2: what ann votes for is what bob votes for."""
+    """V2: what ann votes for is what bob votes for."""
     agent, paid = desk()
     async with Runtime([agent], people=PEOPLE) as runtime:
         ref = runtime.spawn("desk", id="a")
@@ -129,7 +129,7 @@ async def test_nobody_edits_or_answers_for_a_call_that_several_vote_on(decision:
 
 
 async def test_two_logins_of_one_person_are_one_vote() -> None:
-    """U2."""
+    """V2."""
     ann = Person(id="1", name="Ann", roles=frozenset({"finance"}))
     agent, paid = desk()
     async with Runtime(
@@ -145,7 +145,7 @@ async def test_two_logins_of_one_person_are_one_vote() -> None:
 
 
 async def test_without_people_nobody_votes() -> None:
-    """U2: also without a runtime, where there are no people."""
+    """V2: also without a runtime, where there are no people."""
     agent, paid = desk()
     async with Runtime([agent]) as runtime:
         ref = runtime.spawn("desk", id="a")
@@ -159,7 +159,7 @@ async def test_without_people_nobody_votes() -> None:
 
 
 async def test_votes_outlive_the_process(tmp_path: Path) -> None:
-    """U2."""
+    """V2."""
     store = f"sqlite:///{tmp_path}/store.db"
     agent, paid = desk()
     async with Runtime([agent], people=PEOPLE, store=store) as runtime:
@@ -175,7 +175,7 @@ async def test_votes_outlive_the_process(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("how", ["raises", "says nothing", "is wrong"])
 async def test_where_people_cannot_be_asked_nobody_votes(how: str) -> None:
-    """U3: it fails closed, and the request stays."""
+    """V3: it fails closed, and the request stays."""
     agent, paid = desk(approval({"finance": 1}))
     is_down = True
 
@@ -200,7 +200,7 @@ async def test_where_people_cannot_be_asked_nobody_votes(how: str) -> None:
 
 
 async def test_who_has_lost_their_role_before_the_call_starts_has_not_agreed() -> None:
-    """U4: the votes that still count are kept."""
+    """V4: the votes that still count are kept."""
     agent, paid = desk()
     roles = {"ann": {"finance"}, "bob": {"finance"}, "dan": {"finance"}}
     asked: list[str] = []
@@ -228,7 +228,7 @@ async def test_who_has_lost_their_role_before_the_call_starts_has_not_agreed() -
 
 
 def test_a_gate_that_could_not_be_voted_on_is_refused_when_the_agent_is_made() -> None:
-    """U2."""
+    """V2."""
     with pytest.raises(UsageError, match="takes what approval"):
         desk({"finance": 2})
     with pytest.raises(UsageError, match="persons vote on the call as it is"):
@@ -245,6 +245,6 @@ def test_a_gate_that_could_not_be_voted_on_is_refused_when_the_agent_is_made() -
     ],
 )
 def test_people_who_could_not_vote_are_refused_before_anything_runs(people: Any, told: str) -> None:
-    """U3."""
+    """V3."""
     with pytest.raises(UsageError, match=told):
         Runtime([desk()[0]], people=people)

@@ -782,7 +782,7 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
         self, given: object, message: Callable[[Future[Any], dict[str, Voter]], AgentMessage]
     ) -> Future[Any]:
         """Ask what the message says, once it is known who decides, where people are known."""
-        people = self._slot.services.people
+        people = self._slot.services.trust.people
         if people is None:
             return self._ask(lambda future: message(future, {}))
 

@@ -62,6 +62,8 @@ from understudy.tools.effects import Errors
 from understudy.tools.tool_defaults import ToolDefaults, Undeclared
 from understudy.tools.tool_errors import ToolErrors
 from understudy.trust.people import GivenPeople, People
+from understudy.trust.rules import Rules, checked_rules
+from understudy.trust.trust import Trust
 
 IDLE_TIMEOUT = 300.0
 SWEEP_SECONDS = 30.0
@@ -117,6 +119,7 @@ class RuntimeSettings(RuntimeOptions, total=False):
     unknown_after: Errors
     tool_errors: ToolErrors | None
     people: GivenPeople | None
+    rules: Rules | None
     clock: Clock | None
     new_id: NewId | None
 
@@ -179,6 +182,9 @@ class Runtime(Opened):
             names by which they log in to their roles, or to a `Person` of `understudy.trust`; or a
             function, plain or async, of a `Caller` that returns a `Person`, or None for somebody
             who is not known. An answer holds for a minute; no answer in two seconds is none.
+        rules: which calls of all agents are denied, need persons, or run: `Rules` of
+            `understudy.trust`. They come on top of the gates of the agents. `runtime.rules = ...`
+            puts others in their place.
         clock, new_id: the source of times and ids. By default times are those of the machine; where
             hosts share a database, those of its server.
 
@@ -233,6 +239,7 @@ class Runtime(Opened):
         tool_errors: ToolErrors | None = None,
         doubt_ends: Seconds | None = DOUBT_ENDS,
         people: GivenPeople | None = None,
+        rules: Rules | None = None,
         clock: Clock | None = None,
         new_id: NewId | None = None,
     ) -> None:
@@ -269,6 +276,8 @@ class Runtime(Opened):
         has_factory = factory is not None
         self._directory = Directory(agents, has_factory=has_factory)
         labels = checked_labels(labels, what="`labels`")
+        known = None if people is None else People(people, self._clock)
+        self._trust = Trust(known, checked_rules(rules))
         make_services = partial(
             RuntimeServices[AgentSlot, Activation],
             placement=Placement(opened, labels, any_host=any_host, has_factory=has_factory),
@@ -283,13 +292,27 @@ class Runtime(Opened):
             codecs=codecs_with(telemetry, context),
             prices=self.prices,
             tool_defaults=self.tool_defaults,
-            people=None if people is None else People(people, self._clock),
+            trust=self._trust,
             doubt_ends=doubt_ends,
         )
         self._agent_host = AgentHost(self._directory, make_services, telemetry)
         self._feed_options = checked_feed(feed)
         if self._feed_options is not None and "feed" not in opened.keeps:
             raise UsageError(f"`feed` cannot be used with {opened!r}: it keeps no feed")
+
+    @property
+    def rules(self) -> Rules | None:
+        """The rules for the calls of all agents. What is set holds for each call that starts next.
+
+        Raises:
+            UsageError: where other than `Rules` or None is set.
+
+        """
+        return self._trust.rules
+
+    @rules.setter
+    def rules(self, rules: Rules | None) -> None:
+        self._trust.rules = checked_rules(rules)
 
     # -------------------------------------------------------------------- life cycle
 

@@ -20,7 +20,7 @@ from understudy.run.definition import PauseWhen
 from understudy.run.instrument import Instrument
 from understudy.tools.shared_resources import SharedResources
 from understudy.tools.tool_defaults import NO_DEFAULTS, ToolDefaults
-from understudy.trust.people import People
+from understudy.trust.trust import NO_TRUST, Trust
 
 _THREADS = WorkerThreads()
 
@@ -64,8 +64,8 @@ class RunEnvironment:
     """The prices of replies; None where only the definition has prices."""
     tool_defaults: ToolDefaults = NO_DEFAULTS
     """What holds for tools where neither they nor their agents say something else."""
-    people: People | None = None
-    """Who may vote; None where the application names no people."""
+    trust: Trust = NO_TRUST
+    """Who may vote, and the rules for calls."""
     doubt_ends: float | None = DOUBT_ENDS
     """Seconds after which a doubt ends that nobody is asked about; None = never.
 

@@ -10,7 +10,7 @@ from understudy._base.json_values import shown
 from understudy._base.request_timing import NO_TIMING, RequestTiming, request_timing
 from understudy.approvals import Approval
 from understudy.errors import UsageError
-from understudy.interrupts import DECISION_TYPES, DecisionType, checked_allowed
+from understudy.interrupts import DECISION_TYPES, VOTES, DecisionType, checked_allowed
 from understudy.tools.context import ToolContext
 
 When = Callable[[dict[str, Any], ToolContext], Any]
@@ -19,7 +19,6 @@ Rule = bool | Sequence[str] | Mapping[str, Any]
 """True, False, the decisions that are allowed, or a dict of options."""
 _TIMING_KEYS = ("remind_after", "escalate_after", "expires_after", "on_expiry")
 _RULE_KEYS = ("allowed", "when", "display", "approval", *_TIMING_KEYS)
-_VOTES: tuple[DecisionType, ...] = ("approve", "reject")
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,12 +71,12 @@ def checked_rule(
                 f"{what}['approval'] takes what approval(...) makes, such as "
                 f"approval({{'finance': 2}}), got {shown(asked)}"
             )
-        default = DECISION_TYPES if asked is None else _VOTES
+        default = DECISION_TYPES if asked is None else VOTES
         allowed = checked_allowed(rule.get("allowed", default), what=f"{what}['allowed']")
-        if asked is not None and not set(allowed) <= set(_VOTES):
+        if asked is not None and not set(allowed) <= set(VOTES):
             raise UsageError(
                 f"{what}: persons vote on the call as it is: with `approval`, "
-                f"`allowed` can hold {', '.join(_VOTES)}, got {', '.join(allowed)}"
+                f"`allowed` can hold {', '.join(VOTES)}, got {', '.join(allowed)}"
             )
         own = {key: rule[key] for key in _TIMING_KEYS if key in rule}
         if own:

@@ -1,22 +1,31 @@
 """Who may decide what: persons with roles, and calls to which several of them must agree.
 
-from understudy.trust import approval
+from understudy.trust import Rules, approval, ask, deny
 
-agent = Agent(..., interrupt_on={"refund": {"approval": approval({"finance": 2})}})
-with Runtime([agent], people={"ann": ["finance"], "bob": ["finance"]}) as runtime: ...
+rules = Rules(ask("refund", approval({"finance": 2}, never=["requester"])), deny("drop_*"))
+people = {"ann": ["finance"], "bob": ["finance"]}
+with Runtime([agent], rules=rules, people=people) as runtime: ...
 """
 
 from understudy.approvals import Approval, Assurance, Tally, Vote, approval, tally
 from understudy.trust.people import Caller, People, Person
+from understudy.trust.rules import CallView, Rule, Rules, Verdict, allow, ask, deny
 
 __all__ = [
     "Approval",
     "Assurance",
+    "CallView",
     "Caller",
     "People",
     "Person",
+    "Rule",
+    "Rules",
     "Tally",
+    "Verdict",
     "Vote",
+    "allow",
     "approval",
+    "ask",
+    "deny",
     "tally",
 ]

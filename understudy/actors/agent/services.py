@@ -31,7 +31,7 @@ from understudy.run.run import Run
 from understudy.state.agent_state import AgentState
 from understudy.tools.shared_resources import SharedResources
 from understudy.tools.tool_defaults import ToolDefaults
-from understudy.trust.people import People
+from understudy.trust.trust import Trust
 
 S = TypeVar("S")
 A = TypeVar("A")
@@ -140,8 +140,8 @@ class RuntimeServices(Generic[S, A]):
     """By which replies are priced; None where the runtime has none."""
     tool_defaults: ToolDefaults
     """The effects of tools that neither they nor their agents declare."""
-    people: People | None
-    """Who may vote; None where the application names no people."""
+    trust: Trust
+    """Who may vote, and the rules for calls."""
     doubt_ends: float | None
     """Seconds after which a doubt of a run ends of which only the model was notified; None: never.
     A run has the value from its beginning."""

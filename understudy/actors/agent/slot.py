@@ -322,7 +322,7 @@ class AgentSlot:
             prices=services.prices,
             tool_defaults=services.tool_defaults,
             doubt_ends=services.doubt_ends,
-            people=services.people,
+            trust=services.trust,
             abandon_later=lambda: self._abandon_later(activation),
         )
 

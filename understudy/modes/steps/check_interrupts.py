@@ -31,7 +31,8 @@ from understudy.modes.steps.tool_call.arguments import (
     with_earlier,
 )
 from understudy.modes.steps.tool_call.gates import requests_about
-from understudy.modes.steps.tool_call.results import failed_result
+from understudy.modes.steps.tool_call.results import denied_by_rule, failed_result
+from understudy.modes.steps.tool_call.rules import denial_of
 from understudy.outcomes import Outcome
 from understudy.run.hooks import HookFailed
 from understudy.run.run import Run
@@ -87,6 +88,7 @@ async def check_interrupts(run: Run) -> Outcome | None:
         or run.gates
         or run.parent
         or run.state.doubts
+        or run.environment.trust.rules
         or (run.definition.has_keys and _has_keyed_call(run, turn))
     )
     if gates and not turn.interrupts_checked and not turn.has_all_results:
@@ -129,6 +131,7 @@ async def _request_decisions(run: Run, turn: Turn) -> None:
     calls: dict[str, ToolCall] = {}
     all_ready: dict[str, ReadyCall] = {}
     made: dict[str, dict[str, Any]] = {}
+    has_rules = run.environment.trust.rules is not None
     for call in turn.calls.values():
         if call.result is not None or _was_asked_about(call) or _is_doubt(run, call):
             continue  # a call with such requests already, as one in doubt, keeps them
@@ -138,6 +141,10 @@ async def _request_decisions(run: Run, turn: Turn) -> None:
             # (test_nobody_is_asked_about_a_call_that_is_refused).
             refusal = not_kept_before(run, ready) if isinstance(ready, ReadyCall) else ready
             if isinstance(ready, ReadyCall) and refusal is None:
+                denied = denial_of(run, as_tool_call(run, ready)) if has_rules else None
+                if denied is not None:
+                    run.record(denied_by_rule(run, call, denied))
+                    continue
                 calls[call.key], all_ready[call.key] = as_tool_call(run, ready), ready
                 if ready.made is not None:
                     made[call.key] = ready.made

@@ -16,12 +16,15 @@ from understudy.modes.steps.tool_call.arguments import (
     must_not_repeat,
     not_kept_before,
     prepare,
+    record_request,
+    with_earlier,
 )
 from understudy.modes.steps.tool_call.body import record_started
 from understudy.modes.steps.tool_call.invocation import invoke
 from understudy.modes.steps.tool_call.results import (
     LIMIT_PASSED,
     LIMIT_REASON,
+    denied_by_rule,
     denied_result,
     doubt_result,
     failed_result,
@@ -33,7 +36,8 @@ from understudy.modes.steps.tool_call.results import (
     settled_result,
     still_in_doubt,
 )
-from understudy.modes.steps.tool_call.votes import still_agreed
+from understudy.modes.steps.tool_call.rules import denial_of, unasked
+from understudy.modes.steps.tool_call.votes import still_agreed, with_requesters
 from understudy.outcomes import Outcome
 from understudy.run.ledger import calls_inside
 from understudy.run.run import Run
@@ -89,6 +93,8 @@ async def execute_tools(run: Run) -> Outcome | None:
             break
         if current.signals and _has_stop_signal(turn):
             group = [item for item in group if item.call.running]
+        if run.environment.trust.rules is not None:
+            group = [item for item in group if await _is_allowed(run, item)]
         if asked_some:
             group = [
                 item
@@ -190,6 +196,25 @@ def _is_held(run: Run, ready: ReadyCall) -> bool:
             run.record(failed_result(run, ready.call, refusal))
             return True
     return blocked_by_doubt(run, ready)
+
+
+async def _is_allowed(run: Run, ready: ReadyCall) -> bool:
+    """Whether the rules of today let the call start; else its result, or requests, are recorded.
+
+    A call whose body was entered continues: it was allowed when it started.
+    """
+    call = ready.call
+    if call.entered or call.checks:
+        return True
+    tool_call = as_tool_call(run, ready)
+    denied = denial_of(run, tool_call)
+    if denied is not None:
+        run.record(denied_by_rule(run, call, denied))
+        return False
+    requests = await with_requesters(run, unasked(run, tool_call))
+    for request in requests:
+        record_request(run, with_earlier(run, ready, request), made=ready.made)
+    return not requests
 
 
 def _has_stop_signal(turn: Turn) -> bool:

@@ -80,6 +80,19 @@ class NotEntered(CallEnded):
     """The time limit of a tool passed before its body was entered: it waited for a thread."""
 
 
+class DeniedByRule(CallEnded):
+    """A rule of the application denies the call with the arguments that a middleware gave it.
+
+    Args:
+        text: for the model.
+
+    """
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self.text = text
+
+
 class InDoubt(CallEnded):
     """The body of a tool was entered, and nobody knows what it did.
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 from understudy._base.json_values import digest
 from understudy.errors import UsageError
 from understudy.interrupts import Request
+from understudy.modes.steps.tool_call.rules import requests_of_rules
 from understudy.modes.steps.tool_call.votes import with_requesters
 from understudy.run.definition import covers
 from understudy.run.hooks import Hook, HookFailed
@@ -36,6 +37,9 @@ async def requests_about(run: Run, calls: Sequence[ToolCall]) -> list[Request]:
         if covered:
             hook = Hook.of(gate, "check_tool_calls", gate.check_tool_calls)
             requests += await _call_hook(run, hook, covered)
+    rules = run.environment.trust.rules
+    if rules is not None:
+        requests += requests_of_rules(run, rules, calls)
     return await with_requesters(run, requests)
 
 

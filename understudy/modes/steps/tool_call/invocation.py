@@ -19,6 +19,7 @@ from understudy.modes.steps.tool_call.arguments import (
 from understudy.modes.steps.tool_call.body import tried
 from understudy.modes.steps.tool_call.checks import ask_check
 from understudy.modes.steps.tool_call.ends import (
+    DeniedByRule,
     HookAsks,
     InDoubt,
     NeedsDecision,
@@ -31,6 +32,7 @@ from understudy.modes.steps.tool_call.middleware import call_through_hooks, reco
 from understudy.modes.steps.tool_call.results import (
     as_edited,
     cancelled_inside_result,
+    denied_by_rule,
     failed_result,
     found_result,
     halt_result,
@@ -145,6 +147,8 @@ async def _result(run: Run, ready: ReadyCall, cancelled: Callable[[], bool]) -> 
         doubt = _doubt_beside(run, ready, ended.doubt)
         stopped = stop_result(run, call, ended.signal, doubt)
         return replace(stopped, not_entered=ended.is_before_body)
+    except DeniedByRule as ended:
+        return replace(denied_by_rule(run, call, ended.text), not_entered=True)
     except NotEntered:
         if _was_unknown(call):
             return in_doubt_result(run, call, "it was tried again, and no thread was free for it")

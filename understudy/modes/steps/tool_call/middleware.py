@@ -20,6 +20,7 @@ from understudy.modes.steps.tool_call.arguments import (
 from understudy.modes.steps.tool_call.body import record_started, tried
 from understudy.modes.steps.tool_call.ends import (
     CallEnded,
+    DeniedByRule,
     HookAsks,
     InDoubt,
     NeedsDecision,
@@ -30,6 +31,7 @@ from understudy.modes.steps.tool_call.ends import (
 )
 from understudy.modes.steps.tool_call.gates import requests_about
 from understudy.modes.steps.tool_call.results import make_part
+from understudy.modes.steps.tool_call.rules import denial_of
 from understudy.run.hooks import Hook, HookFailed
 from understudy.run.run import Run
 from understudy.run.tool_call import ToolCall
@@ -162,6 +164,9 @@ async def _as_changed(run: Run, ready: ReadyCall, before: bytes, call: ToolCall)
     if ready.tool.key is not None:
         _check_same_key(ready, changed)
     if is_own(ready.call):
+        denied = denial_of(run, as_tool_call(run, changed))
+        if denied is not None:
+            raise DeniedByRule(denied)
         requests = await requests_about(run, [as_tool_call(run, changed)])
         if requests:
             raise NeedsDecision(changed, requests)

@@ -85,6 +85,11 @@ def not_kept_result(run: Run, call: Call, why: str) -> Result:
     return Result(call_key=call.key, part=part, ran=True)
 
 
+def denied_by_rule(run: Run, call: Call, text: str) -> Result:
+    """The result of a call that a rule of the application denies, which was not entered."""
+    return Result(call_key=call.key, part=make_part(run, call, text, "denied"))
+
+
 def denied_result(run: Run, call: Call, request: Request, decision: Decision) -> Result:
     """A rejection by a person, or by expiry; an error where a call made elsewhere failed."""
     if decision.failed:

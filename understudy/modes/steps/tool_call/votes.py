@@ -34,7 +34,7 @@ async def with_requesters(
     if not any(each.approval is not None and each.approval.never for each in requests):
         return list(requests)
     names = {*run.root.state.authors, *editors}
-    people, found = run.environment.people, None
+    people, found = run.environment.trust.people, None
     if people is not None and names and None not in names:
         voters = await people.voters(sorted(name for name in names if name is not None))
         ids = {voter.person for voter in voters.values()}
@@ -67,7 +67,7 @@ async def still_agreed(run: Run, call: ToolCall) -> bool:
 
 
 async def _voters(run: Run, votes: Sequence[Vote]) -> dict[str, Voter]:
-    people = run.environment.people
+    people = run.environment.trust.people
     if people is None:
         return {}
     found: dict[str, Voter] = {}

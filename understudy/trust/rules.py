@@ -1,0 +1,256 @@
+"""`Rules`: which calls are denied, which need persons, and which run, for all agents of a runtime.
+
+Of all rules that match a call a denial counts most, then what they ask, then what they allow. Rules
+come on top of the gates of agents: no rule lets a call run about which a gate asks.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import Any, Literal, TypeAlias
+
+from understudy._base.error_texts import error_text
+from understudy._base.json_values import checked_text, shown
+from understudy.approvals import Approval
+from understudy.errors import UsageError
+
+logger: logging.Logger = logging.getLogger(__name__)
+
+RuleKind = Literal["deny", "ask", "allow"]
+Default = Literal["gates", "ask", "deny"]
+"""What becomes of a call that no rule matches: the gates of its agent decide, a person is asked, or
+it is denied."""
+LONGEST = 0.05
+"""The seconds of processor time that a `when` may take; a longer one counts as if it had raised."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallView:
+    """A call as a `when` sees it, besides its arguments."""
+
+    tool: str
+    """The name of the tool."""
+    agent: str = ""
+    """The name of the agent that makes the call."""
+    agent_id: str = ""
+    agent_path: tuple[str, ...] = ()
+    """The names of the agents from the outermost to the one that makes the call."""
+    run_id: str = ""
+    requesters: tuple[str | None, ...] = ()
+    """The names of those who sent what stands in the conversation; None for somebody unnamed."""
+
+
+When: TypeAlias = Callable[[Mapping[str, Any], CallView], Any]
+"""Whether a rule matches a call, by its arguments. It is plain, quick and reads nothing else."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rule:
+    """One rule. Make one with `deny`, `ask` or `allow`."""
+
+    kind: RuleKind
+    tool: str
+    name: str
+    agent: str = "*"
+    when: When | None = None
+    approval: Approval | None = None
+
+    def matches(self, names: Sequence[str], arguments: Mapping[str, Any], view: CallView) -> bool:
+        """Whether the rule is about this call.
+
+        A `when` that raises or takes too long denies in a denial, asks in a question, and matches
+        nothing in what allows.
+        """
+        if not any(fnmatchcase(name, self.tool) for name in names):
+            return False
+        if not (self.agent == "*" or fnmatchcase(view.agent, self.agent)):
+            return False
+        if self.when is None:
+            return True
+        began = time.thread_time()
+        try:
+            found = bool(self.when(arguments, view))
+        except Exception as error:
+            why = f"it raised {error_text(error)}"
+        else:
+            taken = time.thread_time() - began
+            if taken <= LONGEST:
+                return found
+            why = f"it took {taken:.3f} s of processor time, and {LONGEST:g} s are the limit"
+        logger.warning("The `when` of the rule %r counts as not known: %s", self.name, why)
+        return self.kind != "allow"
+
+
+def deny(tool: str, *, name: str | None = None, when: When | None = None, agent: str = "*") -> Rule:
+    """A rule by which calls do not run.
+
+    Args:
+        tool: the name of a tool, or a pattern such as `"refund_*"`.
+        name: names the rule to people and models; by default it is made of the rest.
+        when: whether the rule matches a call: `when(arguments, view)`. Without it, it always does.
+        agent: the name of the agent that makes the call, or a pattern.
+
+    Raises:
+        UsageError: where something is not as it must be.
+
+    """
+    return _rule("deny", tool, name, when, agent)
+
+
+def ask(
+    tool: str,
+    approval: Approval | None = None,
+    *,
+    name: str | None = None,
+    when: When | None = None,
+    agent: str = "*",
+) -> Rule:
+    """A rule by which persons are asked before a call runs.
+
+    Args:
+        tool: as of `deny`.
+        approval: who must agree; None: anybody with the right to decide.
+        name, when, agent: as of `deny`.
+
+    Raises:
+        UsageError: where something is not as it must be.
+
+    """
+    if approval is not None and not isinstance(approval, Approval):
+        raise UsageError(
+            f"ask({tool!r}, ...) takes what approval(...) makes, such as approval({{'finance': 2}})"
+            f", got {shown(approval)}"
+        )
+    return _rule("ask", tool, name, when, agent, approval)
+
+
+def allow(
+    tool: str, *, name: str | None = None, when: When | None = None, agent: str = "*"
+) -> Rule:
+    """A rule by which a call is not held by `Rules(default=...)`. Gates of agents still ask.
+
+    Args:
+        tool, name, when, agent: as of `deny`.
+
+    Raises:
+        UsageError: where something is not as it must be.
+
+    """
+    return _rule("allow", tool, name, when, agent)
+
+
+def _rule(
+    kind: RuleKind,
+    tool: object,
+    name: object,
+    when: object,
+    agent: object,
+    approval: Approval | None = None,
+) -> Rule:
+    pattern = checked_text(tool, what=f"{kind}(...): the name of a tool")
+    of_agent = checked_text(agent, what=f"{kind}({pattern!r}, agent=...)")
+    if when is not None and not callable(when):
+        raise UsageError(
+            f"{kind}({pattern!r}, when=...) must be a function of the arguments and a CallView, "
+            f"got {shown(when)}"
+        )
+    if name is None:
+        who = "" if approval is None else f": {approval.text}"
+        name = f"{kind} {pattern}{'' if of_agent == '*' else f' of {of_agent}'}{who}"
+    return Rule(
+        kind=kind,
+        tool=pattern,
+        name=checked_text(name, what=f"{kind}({pattern!r}, name=...)"),
+        agent=of_agent,
+        when=when,
+        approval=approval,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """What rules say of one call."""
+
+    result: Literal["deny", "ask", "allow"] | None
+    """None where no rule matches and the gates decide."""
+    rules: tuple[Rule, ...] = ()
+    """The rules from which the result follows: all that deny, all that ask, or all that allow."""
+
+
+class Rules:
+    """Rules for the calls of all agents of a runtime: `Runtime(rules=Rules(deny("drop_*")))`.
+
+    Args:
+        rules: made by `deny`, `ask` and `allow`; in any order.
+        default: what becomes of a call that no rule matches.
+
+    Raises:
+        UsageError: for what is no rule, an unknown default, or two rules with one name.
+
+    """
+
+    def __init__(self, *rules: Rule, default: Default = "gates") -> None:
+        for rule in rules:
+            if not isinstance(rule, Rule):
+                raise UsageError(
+                    f"Rules(...) takes what deny(), ask() and allow() make, got {shown(rule)}"
+                )
+        if default not in ("gates", "ask", "deny"):
+            raise UsageError(f"Rules(default=...) must be gates, ask or deny, got {shown(default)}")
+        names = [rule.name for rule in rules]
+        twice = next((name for name in names if names.count(name) > 1), None)
+        if twice is not None:
+            raise UsageError(
+                f"Rules(...): two rules are named {twice!r}. A request names the rule that asks: "
+                "give them different names, by name="
+            )
+        self.rules: tuple[Rule, ...] = rules
+        self.default: Default = default
+        self._of_default = Verdict(result=None)
+        if default != "gates":
+            rule = _rule(default, "*", f"whatever no rule names ({default})", None, "*")
+            self._of_default = Verdict(result=default, rules=(rule,))
+
+    def verdict(
+        self,
+        tool: str | Sequence[str],
+        arguments: Mapping[str, Any],
+        view: CallView | None = None,
+    ) -> Verdict:
+        """What the rules say of a call. It needs no runtime.
+
+        Args:
+            tool: the name of the tool, or all names that it has or had.
+            arguments: of the call.
+            view: what else is known of it; by default only the tool's name.
+
+        """
+        names = (tool,) if isinstance(tool, str) else tuple(tool)
+        seen = view or CallView(tool=names[0])
+        found: dict[RuleKind, list[Rule]] = {}
+        for rule in self.rules:
+            if rule.matches(names, arguments, seen):
+                found.setdefault(rule.kind, []).append(rule)
+        for kind in ("deny", "ask", "allow"):
+            if kind in found:
+                return Verdict(result=kind, rules=tuple(found[kind]))
+        return self._of_default
+
+    def __repr__(self) -> str:
+        return f"Rules({len(self.rules)} rules, default={self.default!r})"
+
+
+def checked_rules(given: object) -> Rules | None:
+    """The rules that were given to a runtime.
+
+    Raises:
+        UsageError: if it is anything else.
+
+    """
+    if given is None or isinstance(given, Rules):
+        return given
+    raise UsageError(f"`rules` must be Rules(...), got {shown(given)}")
