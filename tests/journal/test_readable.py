@@ -138,6 +138,7 @@ def of_kinds(value: Any) -> list[Record]:
     )
     decision = Decision(type="respond", value=value, note=text)
     decided = r.Decided(request_id="q", decision=decision, at=NOW)
+    vote = Vote(person=text, name=text, login=text, roles=(text,), type="approve", at=NOW)
     result = r.Result(call_key="k", part=part, value=value, value_is="separate", state=data)
     reply = r.Reply(turn=0, response=response, broken=data)
     schedule = Schedule(
@@ -201,6 +202,7 @@ def of_kinds(value: Any) -> list[Record]:
         r.InterruptsChecked(turn=0, requests=(request,), decided=(decided,)),
         r.Reminded(request_id=text, number=number, at=NOW),
         r.Escalated(request_id=text, number=number, audience=text, at=NOW),
+        r.Voted(request_id="q", vote=vote),
         decided,
         r.Revoked(tool_name=text),
         r.Started(call_key="k", tool_name="t", tool_call_id="c", attempt=1),
