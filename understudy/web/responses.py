@@ -22,15 +22,13 @@ from understudy.errors import UsageError
 from understudy.history import check_page
 from understudy.login.event_stream import EventStream, StreamBound
 from understudy.login.redaction import Redact, Redaction
-from understudy.login.users import User
+from understudy.login.users import NOBODY, User
 
 LONGEST = 300.0
 """The most seconds of one stream."""
 Watched: TypeAlias = AgentRef[Any] | ObservedAgent
 Seen = Callable[[Any], Any]
 """The data as the reader may see it."""
-NOBODY = User("nobody")
-"""Who reads a stream where the application does not say, and hides nothing by it."""
 
 
 def last_event_id(headers: Headers) -> str | None:
