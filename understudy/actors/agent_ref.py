@@ -573,18 +573,21 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
         """The audit: every decision ever recorded, oldest first. As `state`, on any host."""
         return self._look(lambda future: Query(future, _decisions_of))
 
-    def events(self, after: int = 0) -> Subscription:
-        """The recorded events after number `after`, then the live ones.
+    def events(self, after: int | str = 0) -> Subscription:
+        """The recorded events after `after`, then the live ones.
 
         Iterate with `for` in a thread, or with `async for` on an event loop. The iteration ends
         when the runtime stops; call `close()` on the subscription to end it earlier.
 
+        Args:
+            after: the `position` of the last event that you have. Or the number of a record, of
+                which you have all events.
+
         Raises:
-            UsageError: if `after` is not a number from 0 on.
+            UsageError: if `after` is neither a position nor a number from 0 on.
 
         """
         self._refuse_in_fork()
-        check_page(after, 1)
         return self._slot.subscribe(after)
 
     def revoke(self, tool: str) -> Future[None]:

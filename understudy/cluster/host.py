@@ -164,7 +164,7 @@ class Host:
     def _ping(self, _call: Call) -> int:
         return os.getpid()
 
-    def _subscribe(self, call: Call, what: str, after: int) -> int:
+    def _subscribe(self, call: Call, what: str, after: int | str) -> int:
         """Subscribe to an agent; the answer names the subscription."""
         ref = self._agent(call.target)
         self._readers[call.number] = _Reader(getattr(ref, what)(after))

@@ -55,6 +55,9 @@ def checked_rights(given: Iterable[Right]) -> frozenset[Right]:
     return found
 
 
+NOBODY = User("nobody")
+"""Who reads where the application does not say, and hides nothing by it."""
+
 Found = User | Response | None
 Auth = Callable[[Request], Found | Awaitable[Found]]
 """Says who makes a request: a `User`; None for nobody, who gets 401; or a response of its own, such

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 from copy import copy
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import partial
 from typing import Any, TypeVar
 from urllib.parse import parse_qsl, quote
 
@@ -20,7 +21,15 @@ from understudy.actors.verbs import Right
 from understudy.display import Row
 from understudy.errors import UnderstudyError
 from understudy.interrupts import Request as AskedRequest
-from understudy.login.bodies import MAX_PARTS, B, checked_as, media_type, read_body, read_json
+from understudy.login.bodies import (
+    LARGE,
+    MAX_PARTS,
+    B,
+    checked_as,
+    media_type,
+    read_body,
+    read_json,
+)
 from understudy.login.event_stream import StreamBound
 from understudy.login.problems import refused
 from understudy.login.redaction import Redaction
@@ -185,9 +194,10 @@ class Visit:
             raise refused(415, "NotAForm", "Send the form of the page.")
         try:
             text = (await read_body(self.request)).decode("utf-8")
-            pairs = parse_qsl(
-                text, keep_blank_values=True, max_num_fields=MAX_FIELDS, errors="strict"
+            read = partial(
+                parse_qsl, text, keep_blank_values=True, max_num_fields=MAX_FIELDS, errors="strict"
             )
+            pairs = await asyncio.to_thread(read) if len(text) > LARGE else read()
         except ValueError as error:
             raise refused(400, "NotAForm", "The form cannot be read.") from error
         return Form(pairs)

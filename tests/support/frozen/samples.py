@@ -560,6 +560,8 @@ def _results() -> Iterator[r.Record]:
     yield start(11)
     yield from _nested(key(11))
     yield from _points(key(11))
+    yield r.Suspended(call_key=key(11), not_entered=True)
+    yield start(11)
     yield r.Suspended(call_key=key(11))
     yield r.Result(call_key=key(11), part=returned(11, [BinaryContent(b"x", media_type="a/b")]))
 

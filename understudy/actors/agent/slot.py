@@ -31,6 +31,7 @@ from understudy.actors.agent.events import (
     StatusChanged,
     Subscription,
     agent_events_of,
+    position_of,
 )
 from understudy.actors.agent.factory import MadeAtActivation
 from understudy.actors.agent.messages import (
@@ -176,10 +177,11 @@ class AgentSlot:
         self.inbox.append(message)
         self.services.look_at_inbox(self)
 
-    def subscribe(self, after: int, view: RecordView = agent_events_of) -> Subscription:
-        """Its events after a number, in this view, then those to come."""
+    def subscribe(self, after: int | str, view: RecordView = agent_events_of) -> Subscription:
+        """Its events after a number or position, in this view, then those to come."""
+        seq, part = position_of(after)
         read, loop = partial(self._read_events, view=view), self.services.loop
-        subscription = self.log.subscribe(after, read, loop=loop, keeps=self, view=view)
+        subscription = self.log.subscribe(seq, read, loop=loop, part=part, keeps=self, view=view)
         call_on(loop, self.services.looks.follow_events, self)
         return subscription
 
