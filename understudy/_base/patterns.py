@@ -22,7 +22,7 @@ MAX_STATES = 10_000
 CLASS_SIZE = 100
 """The size of a class such as `\\w` in a pattern to compile: it has many ranges of characters."""
 _SLOWER = 1_000
-"""The size of a pattern above which a step takes twice the time, at twice this size three times,
+"""Above this size of a pattern a step is twice as long, above twice this size three times as long,
 and so on: repetitions of what may be empty are followed from each other."""
 _REPEATED = re.compile(r"\{([^{}]*)\}")
 _NUMBER = re.compile(r"[0-9]+")
