@@ -28,7 +28,7 @@ LONGEST = 300.0
 Watched: TypeAlias = AgentRef[Any] | ObservedAgent
 Seen = Callable[[Any], Any]
 """The data as the reader may see it."""
-NOBODY = User("nobody")
+NOBODY = User("anybody")
 """Who reads a stream where the application does not say, and hides nothing by it."""
 
 
