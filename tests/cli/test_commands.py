@@ -758,7 +758,7 @@ def test_a_doubt_that_is_settled_since_a_request_was_asked_is_shown_so(
         run("settle", "d-1", doubt.call_key, "--how", "nothing was sent")
         told = run(*approval, code=2).stderr
         assert "\nin doubt" not in told
-        settled = f"settled since: nothing was sent (ann) (was in doubt: {doubt.reason})"
+        settled = f"settled since: nothing was sent (was in doubt: {doubt.reason})"
         assert f"\n{settled}\n" in told
         ref.cancel().get(timeout=60)
 

@@ -16,6 +16,7 @@ from understudy.actors.agent.stored_agents import (
     info_of,
     stored_events,
     stored_state,
+    unknown_agent,
 )
 from understudy.actors.displays import DisplaySubscription, recorded, stored_display
 from understudy.actors.opened import Opened
@@ -23,7 +24,7 @@ from understudy.actors.reads.feed import Feed, Start
 from understudy.actors.reads.recorded_events import RecordedEvents
 from understudy.actors.reads.store_views import OTHER
 from understudy.display import DisplayUpdate
-from understudy.errors import UnknownAgent, UsageError
+from understudy.errors import UsageError
 from understudy.history import HistoryPage, check_page
 from understudy.journal import DatabaseStore, StoredAgent
 from understudy.journal.opening import open_reader
@@ -159,7 +160,7 @@ class Observer(Opened):
     async def _row(self, id: str) -> StoredAgent:
         row = await self._store.find_agent(id)
         if row is None:
-            raise UnknownAgent(agent_id=id)
+            raise await unknown_agent(self._store, id)
         return row
 
     def _versions(self) -> tuple[str, ...]:

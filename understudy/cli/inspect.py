@@ -101,7 +101,8 @@ def show(
         asked = f"{line(request.about)} waits for a person"
         out.say(f"? {asked}: understudy approve {line(request.id)}", "yellow")
     for queued in data["queue"]:
-        out.say(f"> {queued['what']} waits for its turn: {line(queued['message_id'])}", "dim")
+        by = f", sent by {line(queued['by'])}" if queued["by"] else ""
+        out.say(f"> {queued['what']} waits for its turn: {line(queued['message_id'])}{by}", "dim")
     for file in data["files"]:
         path = told_apart(clean(file["path"], lines=False))
         out.say(f"file: {path}  {file['size']:,} bytes", "dim")

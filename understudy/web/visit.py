@@ -14,6 +14,7 @@ from urllib.parse import parse_qsl, quote
 from starlette.requests import Request
 from starlette.responses import Response
 
+from understudy._base import security_log
 from understudy._base.json_values import shown
 from understudy.actors import AgentRef, Observer, Runtime
 from understudy.actors.observer import ObservedAgent
@@ -31,6 +32,7 @@ from understudy.login.bodies import (
     read_json,
 )
 from understudy.login.event_stream import StreamBound
+from understudy.login.guard import SAFE, path_in
 from understudy.login.problems import refused
 from understudy.login.redaction import Redaction
 from understudy.login.users import User
@@ -117,8 +119,14 @@ class Visit:
     def need(self, right: Right, *, changes: bool = True) -> None:
         """Refuse the request if `why_not` says why."""
         why = self.why_not(right, changes=changes)
+        about = self._agent_id or self.request.path_params.get("agent_id")
+        agent = about if self._agent_id or about is None else unescaped_id(about)
         if why is not None:
+            security_log.note("refused", right, who=self.user.name, agent=agent)
             raise refused(403, "NotAllowed", why)
+        if right == "read" and self.request.method in SAFE:
+            path = path_in(self.request.scope)
+            security_log.note("read", path, who=self.user.name, agent=agent)
 
     # ------------------------------------------------------------------- what it says
 

@@ -318,8 +318,8 @@ class AgentActor(LoopActor):
                 run_queue.request(slot, message)
             case Send():
                 run_queue.send(slot, message)
-            case CancelMessage(message_id=message_id, future=future):
-                answer_when_durable(slot, future, run_queue.cancel_message(slot, message_id))
+            case CancelMessage(message_id=message_id, future=future, by=by):
+                answer_when_durable(slot, future, run_queue.cancel_message(slot, message_id, by))
             case ChangePlans(change=change, future=future):
                 answer_when_durable(slot, future, timers.change_plans(slot, change))
             case Resume():
@@ -334,9 +334,9 @@ class AgentActor(LoopActor):
                 control.check_run(slot, message.run_id)
                 starts.note_run(slot, message.on_run)
                 if isinstance(message, Pause):
-                    control.request_pause(slot, message.reason)
+                    control.request_pause(slot, message.reason, message.by)
                 else:
-                    control.unpause(slot)
+                    control.unpause(slot, message)
                 answer_when_durable(slot, message.future, None)
             case Retry():
                 control.retry(slot, message)

@@ -88,6 +88,8 @@ class RunRequest:
     """Of the caller."""
     was_elsewhere: bool = False
     """Other hosts may have gone on with the agent since it was sent."""
+    by: str | None = None
+    """The person who asks for it; None where nobody is named."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +106,8 @@ class Send:
     """Of the caller."""
     was_elsewhere: bool = False
     """As of `RunRequest`."""
+    by: str | None = None
+    """The person who asks for it; None where nobody is named."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +116,8 @@ class CancelMessage:
 
     message_id: str
     future: Future[bool]
+    by: str | None = None
+    """The person who asks for it; None where nobody is named."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,6 +165,8 @@ class WaitOutcome:
     """The number of the record at which the outcome was there; None: whichever comes first."""
     is_look: bool = False
     """It activates no agent: the store answers where the agent is not in memory."""
+    by: str | None = None
+    """The person who has the agent recovered by it; None where nobody is named."""
 
 
 NO_MESSAGE = ""
@@ -189,6 +197,8 @@ class Pause:
     """As of `Cancel`."""
     on_run: OnRun = None
     """As of `Cancel`."""
+    by: str | None = None
+    """The person who asks for it; None where nobody is named."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,6 +210,8 @@ class Unpause:
     """As of `Cancel`."""
     on_run: OnRun = None
     """As of `Cancel`."""
+    by: str | None = None
+    """The person who asks for it; None where nobody is named."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,6 +226,8 @@ class Retry:
     """As of `Cancel`."""
     on_retried: OnRetried = None
     """Gets the ids of the run that failed, and of the one that begins and continues it."""
+    by: str | None = None
+    """The person who asks for it; None where nobody is named."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,6 +261,8 @@ class Compact:
     """Passivate the agent, and replace its records by a snapshot."""
 
     future: Future[None]
+    by: str | None = None
+    """The person who asks for it; None where nobody is named."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,6 +271,8 @@ class Delete:
 
     signal: StopSignal
     future: Future[bool]
+    by: str | None = None
+    """The person who asks for it; None where nobody is named."""
 
 
 @dataclass(frozen=True, slots=True)

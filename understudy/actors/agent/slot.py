@@ -56,7 +56,7 @@ from understudy.outcomes import Outcome
 from understudy.run.environment import RunEnvironment
 from understudy.run.hooks import Hook, HookFailed
 from understudy.state.agent_state import AgentState
-from understudy.state.plans import requested_pause
+from understudy.state.plans import pause_asked
 from understudy.state.records import Record, StatusNoted
 
 logger: logging.Logger = logging.getLogger(__name__)
@@ -293,11 +293,12 @@ class AgentSlot:
                 "hosts of the store"
             )
 
-    def environment(self, *, continues: bool = False) -> RunEnvironment:
+    def environment(self, *, continues: bool = False, by: str | None = None) -> RunEnvironment:
         """The environment of a run.
 
         Args:
             continues: whether the run goes on. Without the deps that it had, it is paused then.
+            by: the person who has it recovered.
 
         """
         services, activation, deps = self.services, self.current, self.deps
@@ -316,7 +317,8 @@ class AgentSlot:
             streaming=self.log.has_subscribers,
             agent_id=self.id,
             is_to_end_attempt=activation.is_to_end_attempt,
-            pause_requested=lambda: requested_pause(activation.state.plans),
+            pause_requested=lambda: pause_asked(activation.state.plans),
+            by=by,
             threads=services.threads,
             shared=services.shared,
             codecs=services.codecs,

@@ -26,6 +26,7 @@ def message_queued(state: AgentState, record: r.MessageQueued) -> None:
         record.due,
         context=record.context,
         choices=record.choices,
+        by=record.by,
     )
     state.refused.pop(record.message_id, None)
     if record.due is None:
@@ -90,7 +91,7 @@ def dequeue(state: AgentState, message_ids: tuple[str, ...], at: datetime | None
 
 
 def pause_requested(state: AgentState, record: r.PauseRequested) -> None:
-    change_plans(state, pause=record.reason)
+    change_plans(state, pause=record.reason, pause_by=record.by if record.reason else None)
 
 
 def schedule_set(state: AgentState, record: r.ScheduleSet) -> None:
@@ -121,6 +122,7 @@ def occurred(state: AgentState, record: r.Occurred) -> None:
             self_sent=False,
             occurrence=occurrence,
             context=before.context,
+            by=occurrence.by,
         )
         state.queue = with_item(state.queue, record.message_id, queued)
 

@@ -181,4 +181,6 @@ class Settled(Timed):
     not, it gives the key back."""
     ended: bool = False
     """Nobody has found out what the call did: the doubt is only too old to hold other calls."""
+    by: str | None = None
+    """The person who settled it; None where nobody was named."""
     kind: Literal["settled"] = "settled"
