@@ -205,7 +205,7 @@ async def unreadable(request: Request, error: Exception) -> JSONResponse:
 
 
 # 5. Reading: the state of an agent, and its events as server-sent events. The browser's EventSource
-#    reconnects with the last number that it saw, and misses nothing.
+#    reconnects with the last position that it saw, and misses nothing.
 
 
 async def show(agent: TheAgent) -> dict[str, Any]:
@@ -219,10 +219,13 @@ async def show(agent: TheAgent) -> dict[str, Any]:
     }
 
 
+POSITION = r"^[0-9]{1,15}(\.[0-9]{1,6})?$"
+
+
 async def watch(
     agent: TheAgent,
-    after: Annotated[int, Query(ge=0)] = 0,
-    last_event_id: Annotated[int | None, Header(ge=0)] = None,
+    after: Annotated[str, Query(pattern=POSITION)] = "0",
+    last_event_id: Annotated[str | None, Header(pattern=POSITION)] = None,
 ) -> EventSourceResponse:
     async def stream() -> AsyncIterator[ServerSentEvent]:
         subscription = agent.events(after if last_event_id is None else last_event_id)
@@ -231,7 +234,7 @@ async def watch(
                 yield ServerSentEvent(
                     to_json(event_view(event)).decode(),
                     event=event.event.kind,
-                    id=None if event.seq is None else str(event.seq),
+                    id=event.position,
                 )
         finally:
             subscription.close()  # the browser disconnected

@@ -26,6 +26,7 @@ from tests.support.loops import own_tasks  # noqa: E402
 from tests.support.places import new_store, place, sqlite  # noqa: E402
 from tests.support.postgres import cutter, hosts, postgres_server, postgres_url  # noqa: E402
 from tests.support.scratch import scratch  # noqa: E402
+from tests.support.sqlite_connections import left_open, note_connections  # noqa: E402
 from understudy.actors import LoopActorRegistry  # noqa: E402
 
 # No test is about time, and a loaded machine is slow.
@@ -33,6 +34,7 @@ hypothesis.settings.register_profile(
     "untimed", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
 )
 hypothesis.settings.load_profile("untimed")
+note_connections()
 STDERR = pytest.StashKey[int]()
 SECONDS_TO_CLEAN_UP = 60
 __all__ = [
@@ -125,7 +127,14 @@ def anyio_backend() -> str:
 
 
 @pytest.fixture(autouse=True)
-def leaves_no_actor_behind() -> Iterator[None]:
+def leaves_no_connection_open() -> Iterator[None]:
+    left_open()  # those of fixtures that several tests share
+    yield
+    assert left_open() == [], "the test leaves connections to SQLite open"
+
+
+@pytest.fixture(autouse=True)
+def leaves_no_actor_behind(leaves_no_connection_open: None) -> Iterator[None]:
     yield
     LoopActorRegistry.stop_all(block=True, timeout=60)
     pykka.ActorRegistry.stop_all(block=True, timeout=60)

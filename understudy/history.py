@@ -220,7 +220,8 @@ class HistoryReader:
                 if record.occurrence is not None:
                     detail["occurrence"] = _occurrence(record.occurrence)
                 detail |= _context(record.context)
-                yield "run_started", {"detail": detail}
+                who = ", ".join(record.by) or None
+                yield "run_started", {"who": who, "detail": detail}
             case r.RunEnded(end=end):
                 run_id = self._runs.pop(place, None)
                 self._held.discard(place)
@@ -277,7 +278,7 @@ class HistoryReader:
                 self._started = {(place, run.run_id): run.began for place, run in runs.items()}
                 self._asked = {request.id: request.created_at for request in state.requests}
                 self._held = set(_holding(state))
-                yield "compacted", {"detail": _compacted(state)}
+                yield "compacted", {"who": record.by, "detail": _compacted(state)}
             case _:
                 yield from _simple(record)
 
@@ -493,34 +494,38 @@ def _simple(record: r.Record) -> Iterator[tuple[What, dict[str, Any]]]:
             detail |= {"steer": record.steer, "due": due, **_context(record.context)}
             if record.choices is not None:
                 detail["choices"] = _choices(record.choices)
-            yield "message_queued", {"detail": detail}
+            yield "message_queued", {"who": record.by, "detail": detail}
         case r.MessageDue():
             yield "message_due", {"detail": {"message_id": record.message_id}}
         case r.MessageCancelled():
-            yield "message_cancelled", {"detail": {"message_id": record.message_id}}
+            cancelled = {"message_id": record.message_id}
+            yield "message_cancelled", {"who": record.by, "detail": cancelled}
         case r.MessageRefused(error=error):
             refused = {"message_id": record.message_id, "error": error}
             yield "message_refused", {"detail": refused}
         case r.PauseRequested():
-            yield "pause_requested", {"detail": {"reason": record.reason}}
+            yield "pause_requested", {"who": record.by, "detail": {"reason": record.reason}}
         case r.ScheduleSet(schedule=schedule):
-            yield "schedule_set", {"detail": _schedule(schedule)}
+            yield "schedule_set", {"who": schedule.by, "detail": _schedule(schedule)}
         case r.ScheduleRemoved():
-            yield "schedule_removed", {"detail": {"schedule_id": record.schedule_id}}
+            removed = {"schedule_id": record.schedule_id}
+            yield "schedule_removed", {"who": record.by, "detail": removed}
         case r.Occurred():
             since = time_text(record.since)
-            yield "occurrence", {"detail": {**_occurrence(record.occurrence), "since": since}}
+            told = {**_occurrence(record.occurrence), "since": since}
+            yield "occurrence", {"who": record.occurrence.by, "detail": told}
         case r.UserMessage():
             yield (
                 "message_taken",
                 {
-                    "who": record.author,
+                    "who": record.by,
                     "detail": {"text": _text(record.message), "ids": list(record.message_ids)},
                 },
             )
         case r.Attempt():
             attempt = {"number": record.number, "reply_lost": record.reply_lost}
-            yield "attempt_started", {"detail": {**attempt, "host": record.host}}
+            detail = {**attempt, "host": record.host}
+            yield "attempt_started", {"who": record.by, "detail": detail}
         case r.Reminded():
             reminder = {"request_id": record.request_id, "number": record.number}
             yield "reminded", {"detail": reminder}
@@ -530,7 +535,7 @@ def _simple(record: r.Record) -> Iterator[tuple[What, dict[str, Any]]]:
         case r.Withdrawn():
             yield "withdrawn", {"detail": {"request_ids": list(record.request_ids)}}
         case r.Revoked():
-            yield "revoked", {"tool_name": record.tool_name}
+            yield "revoked", {"tool_name": record.tool_name, "who": record.by}
         case r.Suspended():
             yield "tool_suspended", {"call_key": record.call_key}
         case r.PointReached():
@@ -555,14 +560,15 @@ def _simple(record: r.Record) -> Iterator[tuple[What, dict[str, Any]]]:
             settled: dict[str, Any] = {"how": record.how}
             if not record.happened:
                 settled["happened"] = False
-            yield "settled", {"call_key": record.call_key, "detail": settled}
+            yield "settled", {"call_key": record.call_key, "who": record.by, "detail": settled}
         case r.Paused():
-            yield "paused", {"detail": {"reason": record.reason}}
+            yield "paused", {"who": record.by, "detail": {"reason": record.reason}}
         case r.Unpaused():
-            yield "unpaused", {}
-        case r.CancelRequested() | r.Signalled():
-            source = record.signal.get("source")
-            yield "stop_requested", {"who": source, "detail": {"signal": record.signal}}
+            yield "unpaused", {"who": record.by}
+        case r.CancelRequested(signal=signal) | r.Signalled(signal=signal):
+            by = signal.get("context", {}).get("by") if signal.get("source") == "cancel" else None
+            who = by if isinstance(by, str) else signal.get("source")
+            yield "stop_requested", {"who": who, "detail": {"signal": signal}}
         case r.Override():
             yield "override", {"who": record.source, "detail": {"prompt": record.prompt}}
         case r.EarlyStopBegun():
@@ -573,6 +579,6 @@ def _simple(record: r.Record) -> Iterator[tuple[What, dict[str, Any]]]:
         case r.Quarantined():
             yield "quarantined", {"detail": {"cause": record.cause}}
         case r.Released():
-            yield "released", {}
+            yield "released", {"who": record.by}
         case _:
             pass

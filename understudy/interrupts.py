@@ -15,6 +15,7 @@ from typing import Any, Literal, cast
 
 from pydantic import TypeAdapter, ValidationError
 
+from understudy._base.authors import checked_author
 from understudy._base.context_codecs import StoredContext
 from understudy._base.json_schema import fault_text, faults_of, json_schema_of
 from understudy._base.json_values import checked_json, checked_text, digest, shown, storable_text
@@ -622,7 +623,11 @@ def checked_decision(request: Request, decision: object) -> Decision:
         raise DecisionError(
             f"{where}: `always` must be a bool, got {shown(decision.always)}", request_id=request.id
         )
-    for name in ("message", "by", "note"):
+    try:
+        checked_author(decision.by, what="`by`")
+    except UsageError as error:
+        raise DecisionError(f"{where}: {error}", request_id=request.id) from error
+    for name in ("message", "note"):
         text = getattr(decision, name)
         if text is not None and not isinstance(text, str):
             raise DecisionError(

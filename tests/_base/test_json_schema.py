@@ -191,3 +191,51 @@ def test_the_library_looks_for_patterns_where_we_know_it() -> None:
         "find_additional_properties",  # of "additionalProperties" alone
         "find_evaluated_property_keys_by_schema",  # of "unevaluatedProperties" alone
     }
+
+
+@pytest.mark.parametrize(
+    ("items", "fits"),
+    [
+        ([1, True, "1", None, False, 0.5], True),
+        ([0, False], True),
+        ([1, 1.0], False),
+        ([{"a": 1, "b": [2]}, {"b": [2.0], "a": 1.0}], False),
+        ([{"a": [1, 2]}, {"a": [2, 1]}, [["a", [1, 2]]]], True),
+        ([[], {}], True),
+        ([2**61 - 1, 0], True),
+    ],
+)
+def test_items_are_unique_as_json_values_are(items: list[Any], fits: bool) -> None:
+    assert (faults_of({"uniqueItems": True}, items) == ()) is fits
+    assert faults_of({"uniqueItems": False}, items) == ()
+
+
+@pytest.mark.parametrize(
+    "items",
+    [
+        [{"number": number} for number in range(40_000)],
+        [number * (2**61 - 1) for number in range(90_000)],  # their hashes are equal
+    ],
+    ids=["objects", "numbers"],
+)
+def test_many_items_are_compared_in_a_time_that_grows_with_their_number(items: list[Any]) -> None:
+    """Each with all others would be a billion comparisons."""
+    assert faults_of({"uniqueItems": True}, items) == ()
+    faults = faults_of({"uniqueItems": True}, [*items, items[0]])
+    assert len(faults) == 1
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"items": {"uniqueItems": True}},
+        {"items": {"enum": list(range(10_000))}},
+        {"items": {"required": list(map(str, range(10_000)))}},
+    ],
+)
+def test_what_a_keyword_lists_counts_as_steps(schema: Any) -> None:
+    value = [[{"a": number}] * 20 for number in range(5_000)]
+    if "required" in str(schema):
+        value = [{}] * 5_000  # type: ignore[list-item]
+    ((_, why),) = faults_of(schema, value)
+    assert "steps" in why

@@ -30,10 +30,12 @@ from understudy import (
     Status,
     Stopped,
     StopReason,
+    ToolContext,
     approve,
     call,
     tool,
 )
+from understudy.events import ToolStarted
 from understudy.middleware import Middleware
 
 
@@ -55,6 +57,65 @@ def stopped(outcome: Outcome | None) -> Stopped:
 
 
 # ------------------------------------------------------------------------------ cancel
+
+
+class Waits(Middleware):
+    """Waits before it passes a call on."""
+
+    def __init__(self, held: Held) -> None:
+        self.held = held
+
+    async def wrap_tool_call(self, run: Run, call: Any, next: Any) -> Any:
+        await self.held.wait()
+        return await next(call)
+
+
+@pytest.mark.parametrize("where", ["in a hook", "for a thread", "before the effect"])
+async def test_a_call_that_is_cancelled_before_its_effect_is_not_in_doubt(where: str) -> None:
+    """The process lives on, and knows that nothing was done."""
+    held, done = Held(), list[str]()
+    holds, release = threading.Event(), threading.Event()
+
+    @tool
+    def hold() -> None:
+        holds.set()
+        release.wait(60)
+
+    @tool
+    def pay() -> None:
+        done.append("paid")
+
+    @tool
+    async def pay_later(ctx: ToolContext) -> None:
+        with ctx.before_effect():
+            await held.wait()
+        done.append("paid")
+
+    in_hook, in_thread = where == "in a hook", where == "for a thread"
+    model = ScriptedModel([call("pay_later" if where == "before the effect" else "pay")])
+    middleware = [Waits(held)] if in_hook else []
+    agent = Agent("a", model, tools=[pay, pay_later], middleware=middleware)
+    other = Agent("other", ScriptedModel([call("hold"), "done"]), tools=[hold])
+    async with Runtime([agent, other], max_threads=1) as runtime:
+        if in_thread:
+            runtime.spawn("other").run("go")
+            await soon(asyncio.to_thread(holds.wait, 60))
+        ref = runtime.spawn("a")
+        events = ref.events()
+        ref.run("go")
+        if in_thread:
+            async with asyncio.timeout(60):
+                async for event in events:
+                    if isinstance(event.event, ToolStarted):
+                        break
+        else:
+            await soon(held.entered.wait())
+        outcome = stopped(await soon(ref.cancel()))
+        release.set()
+        (told,) = results(outcome.state)
+        assert outcome.state.doubts == {}
+        assert "Not run" in str(told.content)
+    assert done == []
 
 
 async def test_cancel_ends_a_model_call_at_once_and_both_futures_bring_the_same_outcome() -> None:

@@ -24,6 +24,7 @@ from understudy import (
     Status,
     Stopped,
     ToolContext,
+    UsageError,
     Waiting,
     WouldDeadlock,
     call,
@@ -38,6 +39,7 @@ from understudy.actors import (
 )
 from understudy.events import (
     ReplyEnded,
+    RequestMade,
     RunFinished,
     TextDelta,
     ToolEmitted,
@@ -52,6 +54,11 @@ OUTCOMES = (Completed, Failed, Interrupted, Paused, Stopped, Waiting)
 @tool
 async def quick() -> str:
     return "quick"
+
+
+@tool(ask=True)
+async def pay(amount: int) -> str:
+    return f"paid {amount}"
 
 
 def assert_in_order(seqs: list[int]) -> None:
@@ -130,6 +137,40 @@ async def test_after_gives_only_what_came_later() -> None:
         await soon(ref.run("again"))
         assert numbers(await read(live))[0] > last
         assert numbers(await read(ref.events(after=0), runs=2))[: len(whole)] == whole
+
+
+async def test_a_reader_that_is_cut_off_between_two_events_of_a_record_loses_nothing() -> None:
+    """A6: wherever it is cut off."""
+    two = [call("pay", {"amount": 1}), call("pay", {"amount": 2})]
+    async with Runtime([Agent("a", ScriptedModel([two]), tools=[pay])]) as runtime:
+        ref = runtime.spawn("a")
+        assert isinstance(await soon(ref.run("go")), Interrupted)
+
+        async def behind(after: int | str) -> list[AgentEvent]:
+            found: list[AgentEvent] = []
+            async with asyncio.timeout(60):
+                async for event in ref.events(after):
+                    found += [event] if event.seq is not None else []
+                    asked = event.event
+                    if isinstance(asked, RequestMade) and asked.request.arguments["amount"] == 2:
+                        break
+            return found
+
+        whole = await behind(0)
+        assert whole[-2].seq == whole[-1].seq, "a record has two events"
+        positions = [str(event.position) for event in whole]
+        assert positions == sorted(set(positions))
+        for count, position in enumerate(positions[:-1], 1):
+            assert await behind(position) == whole[count:]
+        for seq in set(numbers(whole[:-2])):  # behind all events of the record
+            assert await behind(seq) == [event for event in whole if (event.seq or 0) > seq]
+
+
+@pytest.mark.parametrize("after", ["", "x", "1.", "-1", "1.5.2", -1, True, 1.5, None])
+async def test_what_is_no_position_is_refused(after: Any) -> None:
+    async with Runtime([Agent("a", ScriptedModel(["done"]))]) as runtime:
+        with pytest.raises(UsageError, match="position"):
+            runtime.spawn("a").events(after)
 
 
 async def test_a_subscriber_ahead_of_the_agent_hears_only_what_comes_after_its_number() -> None:

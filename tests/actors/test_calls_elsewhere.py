@@ -268,6 +268,40 @@ async def test_a_run_that_is_queued_in_an_agent_that_is_deleted_is_not_run_by_th
         assert len((await soon(second.get("t").state())).messages) == 2
 
 
+class Hangs(Middleware):
+    """Does not return from `on_start`, once it is said so."""
+
+    def __init__(self, held: Held) -> None:
+        self.held = held
+        self.is_on = False
+
+    async def on_start(self, ref: Any) -> None:
+        if self.is_on:
+            await self.held.wait()
+
+
+async def test_a_deletion_from_another_host_does_not_wait_for_a_start_hook_that_hangs(
+    hosts: Hosts,
+) -> None:
+    """As a deletion that is asked for at the owner."""
+    held = Held()
+    hook = Hangs(held)
+    here, there = stores(hosts, "here", "there")
+    agent = Agent("desk", ScriptedModel(["first"]), middleware=[hook])
+    async with (
+        opened(here, agent, sweep=None) as first,
+        opened(there, agent, sweep=None) as second,
+    ):
+        ref = first.spawn("desk", "t")
+        completed(await soon(ref.run("go")))
+        await soon(asyncio.to_thread(ref.stop))
+        hook.is_on = True
+        ref.run("again")
+        await soon(held.entered.wait())
+        assert await soon(second.delete("t"))
+        held.release.set()
+
+
 @pytest.mark.slow
 async def test_a_cancel_behind_a_call_is_for_the_run_of_that_call(hosts: Hosts) -> None:
     """J70: its owner goes away before it has replied; the next one has another run by then."""

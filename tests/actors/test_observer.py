@@ -48,6 +48,25 @@ def new_store(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[], Da
     return lambda: DatabaseStore(SqliteBackend(path, durability="off", host="here"))
 
 
+async def test_an_observer_goes_on_between_two_events_of_a_record(
+    new_store: Callable[[], DatabaseStore],
+) -> None:
+    """A6."""
+
+    def pay(amount: int) -> None: ...
+
+    two = [call("pay", {"amount": 5}), call("pay", {"amount": 6})]
+    agent = Agent("desk", by_turn(two), tools=[pay], interrupt_on={"pay": True})
+    async with Runtime([agent], store=new_store()) as runtime:
+        ref = runtime.spawn(agent, "desk-1")
+        interrupted(await ref.run("go"))
+        async with Observer(new_store()) as observer:
+            whole = await observer.events("desk-1")
+            assert len({event.seq for event in whole}) < len(whole), "a record has two events"
+            for count, event in enumerate(whole, 1):
+                assert await observer.events("desk-1", str(event.position)) == whole[count:]
+
+
 @pytest.mark.quick
 async def test_an_observer_sees_what_a_live_runtime_has_committed(
     new_store: Callable[[], DatabaseStore],

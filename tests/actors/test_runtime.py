@@ -544,7 +544,7 @@ async def test_the_body_of_async_with_raises_as_it_would_without() -> None:
         lambda ref: ref.ask(3),
         lambda ref: ref.extract("nothing", "x"),
         lambda ref: ref.proxy(),
-        lambda ref: ref.events(after="1"),
+        lambda ref: ref.events(after="first"),
         lambda ref: ref.events(after=-1),
         lambda ref: ref.run("x", message_id=3),
         lambda ref: ref.send("x", message_id=3),

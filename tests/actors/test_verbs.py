@@ -159,25 +159,26 @@ MESSAGES: tuple[Any, ...] = (
         choices=RunChoices(until_tool=("file",), max_runs=3, deadline=5.0, ends_at=NOW),
         future=Future(),
         message_id="m1",
+        by="ann",
         refuse_if_interrupted=True,
         context={"tenant": "a"},
     ),
-    m.Send(user_message("go", at=NOW), "m2", True, True, Future(), NOW, {"tenant": "a"}),
-    m.CancelMessage("m1", Future()),
+    m.Send(user_message("go", at=NOW), "m2", True, True, Future(), NOW, {"tenant": "a"}, by="ann"),
+    m.CancelMessage("m1", Future(), by="ann"),
     m.ChangePlans(PlanChange("set", "daily", SCHEDULE), Future()),
-    m.ChangePlans(PlanChange("trigger", "daily", at=NOW, message_id="m3"), Future()),
+    m.ChangePlans(PlanChange("trigger", "daily", at=NOW, message_id="m3", by="ann"), Future()),
     m.Resume({"r": approve(by="ann").to_dict()}, Future(), {"r": "digest"}, {"tenant": "a"}),
     m.Decide({"r": approve(by="ann").to_dict()}, None, Future()),
     m.Cancel(StopSignal.user_requested("no", by="ann"), Future(), "run", message_id="m1"),
-    m.Pause("lunch", Future(), "run"),
-    m.Unpause(Future(), "run"),
-    m.Retry(Future(), "run"),
+    m.Pause("lunch", Future(), "run", by="ann"),
+    m.Unpause(Future(), "run", by="ann"),
+    m.Retry(Future(), "run", by="ann"),
     m.Notify("Notes", {"a": [1, None]}, Future()),
     m.Passivate(Future()),
-    m.Compact(Future()),
-    m.Delete(StopSignal.user_requested("deleted"), Future()),
-    m.RecordFact(Settled(call_key="k", how="it came", happened=False), Future()),
-    m.RecordFact(Revoked(tool_name="refund"), Future()),
+    m.Compact(Future(), by="ann"),
+    m.Delete(StopSignal.user_requested("deleted"), Future(), by="ann"),
+    m.RecordFact(Settled(call_key="k", how="it came", happened=False, by="ann"), Future()),
+    m.RecordFact(Revoked(tool_name="refund", by="ann"), Future()),
     m.ChangeFiles(
         FilesChanged(files=(FileChange(path="a", file=FILE), FileChange(path="b"))),
         {FILE.hash: b"\x00\xff"},
@@ -202,6 +203,11 @@ def test_a_call_is_read_as_it_was_posted(message: Any) -> None:
     for each in dataclasses.fields(message):
         if each.name not in LOCAL:
             assert getattr(read, each.name) == getattr(message, each.name), each.name
+
+
+def test_the_sample_of_each_message_with_an_author_has_one() -> None:
+    authors = [each.by for each in MESSAGES if "by" in each.__dataclass_fields__]
+    assert authors == ["ann"] * len(authors) != []
 
 
 def test_a_call_of_each_kind_is_read_as_it_was_posted() -> None:

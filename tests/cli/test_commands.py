@@ -601,8 +601,31 @@ def test_a_login_by_cookie_is_said_and_how_commands_come_in(
             refused = run(*command, "--url", url, code=5)
             assert refused.stdout == ""
             assert told in refused.stderr
-            assert "its `auth=` has to take `Authorization: Bearer` as well" in refused.stderr
+            assert "`auth=` has to take `Authorization: Bearer` as well" in refused.stderr
+            assert "UNDERSTUDY_COOKIE" in refused.stderr
         run("ls", "--url", url, "--token", "of-a-script")
+
+
+def test_a_cookie_of_a_login_is_sent_from_the_environment(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    everything: frozenset[Right] = frozenset(("read", "decide", "act", "admin"))
+
+    def who(request: Request) -> User | None:
+        is_ann = request.cookies.get("session") == "of-ann"
+        return User("ann", everything) if is_ann else None
+
+    with served(ui(desk.runtime, auth=who)) as url:
+        run("ls", "--url", url, code=5)
+        monkeypatch.setenv("UNDERSTUDY_COOKIE", "theme=dark; session=of-ann")
+        run("ls", "--url", url)
+        run("recover", "--url", url)  # what changes something comes in too
+        run("ls", "--url", url, "--token", "of-nobody", code=5)  # a token is sent alone
+        for wrong in ("of-ann", "session=ä"):
+            monkeypatch.setenv("UNDERSTUDY_COOKIE", wrong)
+            refused = run("ls", "--url", url, code=2)
+            assert "UNDERSTUDY_COOKIE takes what a browser sends" in refused.stderr
+            assert wrong not in refused.stderr
 
 
 def test_a_store_that_cannot_be_read_is_said(tmp_path: Path) -> None:
@@ -735,7 +758,7 @@ def test_a_doubt_that_is_settled_since_a_request_was_asked_is_shown_so(
         run("settle", "d-1", doubt.call_key, "--how", "nothing was sent")
         told = run(*approval, code=2).stderr
         assert "\nin doubt" not in told
-        settled = f"settled since: nothing was sent (ann) (was in doubt: {doubt.reason})"
+        settled = f"settled since: nothing was sent (was in doubt: {doubt.reason})"
         assert f"\n{settled}\n" in told
         ref.cancel().get(timeout=60)
 

@@ -9,6 +9,7 @@ import asyncio
 import functools
 import inspect
 from collections.abc import Callable, Iterator
+from datetime import datetime, timezone
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -544,3 +545,16 @@ def test_every_call_of_a_runtime_and_of_its_refs_is_one_of_a_cluster() -> None:
         calls = {name for name, _ in inspect.getmembers(whose) if not name.startswith("_")}
         own = {name for name in vars(kind) if not name.startswith("_")}
         assert calls - own - others - LOCAL == set(), whose
+
+
+def test_the_author_of_an_act_goes_to_the_host_and_is_checked_there(runtime: Runtime) -> None:
+    ref = desk(runtime)
+    at = datetime(2999, 1, 1, tzinfo=timezone.utc)
+    ref.send("later", at=at, message_id="m", by="ann").get(timeout=SECONDS)
+    assert ref.cancel_message("m", by="bob").get(timeout=SECONDS)
+    told = {entry.what: entry.who for entry in ref.history().get(timeout=SECONDS)}
+    assert (told["message_queued"], told["message_cancelled"]) == ("ann", "bob")
+    assert runtime.delete(ref.id, by="ann").get(timeout=SECONDS)
+    with pytest.raises(UnknownAgent, match="by ann"):
+        runtime.get(ref.id).state().get(timeout=SECONDS)
+    assert isinstance(raised(lambda: ref.send("go", by="nobody").get(timeout=SECONDS)), UsageError)

@@ -177,7 +177,7 @@ def of_kinds(value: Any) -> list[Record]:
         ),
         r.Attempt(number=1),
         r.AttemptClosed(),
-        r.UserMessage(message=ask, author=text),
+        r.UserMessage(message=ask, by=text),
         r.MessageQueued(message_id=text, message=ask),
         r.MessageDue(message_id=text, at=NOW),
         r.MessagesArchived(runs={text: text}, at=NOW),

@@ -13,10 +13,12 @@ import pytest
 from fastapi import FastAPI
 from starlette.applications import Starlette
 from starlette.requests import Request
+from starlette.responses import Response
 from starlette.routing import Route
 
 from tests.support.frozen.samples import sample_errors
 from tests.support.loops import soon
+from tests.support.web_site import client_of
 from understudy import Agent, Runtime, RuntimeStopped, ScriptedModel, UnderstudyError, UsageError
 from understudy import errors as e
 from understudy.actors import ActorDied
@@ -131,6 +133,30 @@ async def test_a_fastapi_app_answers_a_wrong_message_and_an_unknown_agent() -> N
             assert (await soon(client.post("/agents/ann?text=hello"))).status_code == 200
 
 
+def hide(path: tuple[str | int, ...], value: Any) -> Any:
+    return value.replace("4711", "hidden") if path == ("detail",) else value
+
+
+async def test_what_is_hidden_is_hidden_in_errors_too() -> None:
+    app = Starlette(routes=[Route("/", raise_secret)])
+    add_error_handlers(app, redact=hide)
+    async with client_of(app) as client:
+        body = (await soon(client.get("/"))).json()
+    assert body == {"error": "UsageError", "detail": "the pin hidden is wrong"}
+
+
+async def raise_secret(request: Request) -> Response:
+    raise UsageError("the pin 4711 is wrong")
+
+
+def test_who_asks_is_not_known_where_errors_are_answered() -> None:
+    def by_user(path: tuple[str | int, ...], value: Any, user: Any) -> Any:
+        return value
+
+    with pytest.raises(UsageError, match="nobody says here who asks"):
+        add_error_handlers(Starlette(), redact=by_user)
+
+
 def test_what_takes_no_handlers_is_refused() -> None:
     with pytest.raises(UsageError, match="takes a Starlette or FastAPI application, got 'app'"):
         add_error_handlers("app")  # type: ignore[arg-type]
@@ -210,6 +236,16 @@ async def test_a_django_project_on_asgi_answers_them_too(django_pages: None) -> 
     for page in ("/sync", "/async"):
         answer = await AsyncClient().get(page)
         assert (answer.status_code, json.loads(answer.content)["error"]) == (404, "UnknownAgent")
+
+
+@pytest.mark.parametrize("given", [hide, f"{__name__}.hide"], ids=["function", "name"])
+def test_a_setting_of_django_hides_values_in_errors(given: Any, django_pages: None) -> None:
+    from django.test import Client, override_settings
+
+    RAISED[:] = [UsageError("the pin 4711 is wrong")]
+    with override_settings(UNDERSTUDY_REDACT=given):
+        answer = Client().get("/sync")
+    assert json.loads(answer.content)["detail"] == "the pin hidden is wrong"
 
 
 def test_the_middleware_leaves_an_error_of_the_application(django_pages: None) -> None:

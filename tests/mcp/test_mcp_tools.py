@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Annotated, Any
@@ -19,10 +19,12 @@ from mcp.server.mcpserver.resolve import Elicit, Resolve
 from pydantic import BaseModel
 
 from tests.support.agents import completed, contents, desk, interrupted, reloaded
+from tests.support.loops import soon
 from tests.support.raw_mcp_server import SURE, Asking, Closed, Failing, RawServer, a_tool, text
 from understudy import (
     AgentState,
     Runtime,
+    Stopped,
     UsageError,
     approve,
     call,
@@ -272,10 +274,12 @@ class Slow(Failing):
     def __init__(self, seconds: float, *how: Any) -> None:
         super().__init__(*how)
         self.seconds = seconds
+        self.opening: Callable[[], None] = lambda: None
 
     @asynccontextmanager
     async def transport(self) -> AsyncIterator[Any]:
         if self.opened:
+            self.opening()
             await asyncio.sleep(self.seconds)
         async with super().transport() as streams:
             yield streams
@@ -290,6 +294,21 @@ async def test_a_call_that_was_never_sent_is_no_doubt_however_slow_the_server_st
     assert outcome == "failed"
     assert told == "NotReached: MCP server 'shop' cannot be reached: nobody listens"
     assert (state.doubts, server.calls) == ({}, [])
+
+
+async def test_a_call_that_is_cancelled_while_its_server_starts_is_no_doubt() -> None:
+    server = Slow(60.0)
+    tools = await listed(server, policy={"pay": {"ask": False}})
+    begun = asyncio.Event()
+    server.opening = begun.set
+    async with Runtime([desk(call("pay"), tools=[*tools])]) as runtime:
+        ref = runtime.spawn("desk")
+        run = ref.run("go")
+        await soon(begun.wait())
+        await soon(ref.cancel())
+        outcome = await soon(run)
+    assert isinstance(outcome, Stopped)
+    assert (outcome.state.doubts, server.calls) == ({}, [])
 
 
 async def test_the_limit_of_a_call_counts_from_when_it_is_sent() -> None:

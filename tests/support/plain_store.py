@@ -53,5 +53,5 @@ class PlainStore(Store):
     async def compact(self, owned: Owned, snapshot: Record, entry: IndexEntry) -> Owned:
         return await self._kept.compact(owned, snapshot, entry)
 
-    async def delete(self, agent_id: str) -> bool:
-        return await self._kept.delete(agent_id)
+    async def delete(self, agent_id: str, by: str | None = None) -> bool:
+        return await self._kept.delete(agent_id, by)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,7 @@ PEOPLE = {"ann": ["finance"], "bob": ["finance", "legal"], "cy": ["support"], "d
 TWO = approval({"finance": 2})
 
 
-def desk(asked: Any = TWO, **options: Any) -> tuple[Agent, list[int]]:
+def desk(asked: Any = TWO, *before: str, **options: Any) -> tuple[Agent, list[int]]:
     paid: list[int] = []
 
     @tool
@@ -37,7 +38,7 @@ def desk(asked: Any = TWO, **options: Any) -> tuple[Agent, list[int]]:
         return "paid"
 
     gates = {"refund": {"approval": asked, **options}}
-    turns = [call("refund", {"amount": 7})]
+    turns = [*before, call("refund", {"amount": 7})]
     return Agent("desk", by_turn(*turns), tools=[refund], interrupt_on=gates), paid
 
 
@@ -248,3 +249,71 @@ def test_people_who_could_not_vote_are_refused_before_anything_runs(people: Any,
     """V3."""
     with pytest.raises(UsageError, match=told):
         Runtime([desk()[0]], people=people)
+
+
+NOT_ASKER = approval({"finance": 1}, never=["requester"])
+
+
+@pytest.mark.parametrize("how", ["run", "send"])
+async def test_who_has_asked_for_a_call_does_not_vote_on_it(how: str) -> None:
+    """V2: also by another login, and where others have asked for it, too."""
+    ann = Person(id="1", name="Ann", roles=frozenset({"finance"}))
+    people = {"ann": ann, "ann@home": ann, "bob": ["finance"], "cy": []}
+    agent, paid = desk(NOT_ASKER)
+    async with Runtime([agent], people=people) as runtime:
+        ref = runtime.spawn("desk", id="a")
+        if how == "run":
+            await ref.run("go", by="ann")
+        elif how == "send":
+            message = await ref.send("go", by="ann")
+            await ref.outcome(message_id=message)
+        for login in ("ann", "ann@home"):
+            with pytest.raises(VoteRefused, match="has asked for the call"):
+                await ref.resume(approve(by=login))
+        assert paid == []
+        completed(await ref.resume(approve(by="bob")))
+    assert paid == [7]
+
+
+async def test_who_has_steered_the_run_does_not_vote_on_its_calls() -> None:
+    """V2."""
+    entered, released = asyncio.Event(), asyncio.Event()
+
+    @tool
+    async def look() -> str:
+        """Look."""
+        entered.set()
+        await released.wait()
+        return "seen"
+
+    @tool
+    def refund() -> str:
+        """Refund."""
+        return "paid"
+
+    model = by_turn(call("look", {}), call("refund", {}))
+    gates = {"refund": {"approval": NOT_ASKER}}
+    agent = Agent("desk", model, tools=[look, refund], interrupt_on=gates)
+    async with Runtime([agent], people=PEOPLE) as runtime:
+        ref = runtime.spawn("desk", id="a")
+        running = ref.run("go", by="cy")
+        await entered.wait()
+        await ref.send("quickly", steer=True, by="ann")
+        released.set()
+        [request] = interrupted(await running).requests
+        assert request.requesters == ("ann", "cy")
+        with pytest.raises(VoteRefused, match="has asked for the call"):
+            await ref.resume(approve(by="ann"))
+
+
+@pytest.mark.parametrize("by", [[None], ["ann", None], [None, "ann"], ["stranger"]])
+async def test_where_a_sender_is_not_known_nobody_votes(by: list[str | None]) -> None:
+    """V2: the requester might be whoever votes."""
+    agent, paid = desk(NOT_ASKER, *["hello"] * (len(by) - 1))
+    async with Runtime([agent], people=PEOPLE) as runtime:
+        ref = runtime.spawn("desk", id="a")
+        for name in by:
+            await ref.run("go", by=name)
+        with pytest.raises(VoteRefused, match="nobody knows who has asked for the call"):
+            await ref.resume(approve(by="bob"))
+    assert paid == []

@@ -285,7 +285,7 @@ async def test_its_form_settles_a_doubt_and_comes_back_to_the_list() -> None:
             assert "1 call is in doubt." in text
             entries = (await client.get("/api/agents/a/history")).json()["entries"]
             assert entries[-1]["what"] == "settled"
-            assert entries[-1]["detail"] == {"how": "it was paid (ann)"}
+            assert entries[-1]["detail"] == {"how": "it was paid"}
 
 
 async def test_who_may_not_act_sees_them_and_cannot_settle_them() -> None:

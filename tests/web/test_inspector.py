@@ -195,7 +195,8 @@ async def test_a_call_in_doubt_is_shown_and_settled() -> None:
             assert (await client.get("/api/agents/p1")).json()["doubts"] == []
             entries = (await client.get("/api/agents/p1/history")).json()["entries"]
             settled = [e for e in entries if e["what"] == "settled"]
-            assert settled[0]["detail"]["how"] == "the bank says no (ann)"
+            assert settled[0]["detail"]["how"] == "the bank says no"
+            assert settled[0]["who"] == "ann"
 
 
 async def test_a_doubt_that_is_settled_since_a_request_was_asked_is_shown_so() -> None:

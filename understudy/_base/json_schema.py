@@ -132,12 +132,22 @@ def _counting(of: Any) -> Any:
 
     def counted(check: Any) -> Any:
         def checked(*given: Any) -> Iterator[Any]:
-            _look.get().take(1)
-            yield from check(*given) or ()
+            look = _look.get()
+            look.take(1)
+            for fault in check(*given) or ():
+                look.take(1)  # all of them are kept until the end
+                yield fault
 
         return checked
 
-    checks = {**of.VALIDATORS, "pattern": _pattern, "patternProperties": _pattern_properties}
+    checks = {
+        **of.VALIDATORS,
+        "pattern": _pattern,
+        "patternProperties": _pattern_properties,
+        "uniqueItems": _unique_items,
+    }
+    for name, names_a_step in (("enum", 10), ("required", 100)):
+        checks[name] = partial(_listed, of.VALIDATORS[name], names_a_step)
     others = of.VALIDATORS["additionalProperties"]
     checks["additionalProperties"] = partial(_additional_properties, others)
     return extend(of, {name: counted(check) for name, check in checks.items()})
@@ -162,6 +172,39 @@ class _Look:
             known = self._patterns[pattern] = Pattern(pattern)
         self.take(known.steps_a_character * len(text) // _OF_PATTERNS)
         return known.finds(text)
+
+
+def _listed(
+    check: Any, names_a_step: int, validator: Any, listed: Any, value: Any, schema: Any
+) -> Iterator[Any]:
+    """As the library, which looks at each of what a keyword lists."""
+    _look.get().take(len(listed) // names_a_step)
+    yield from check(validator, listed, value, schema) or ()
+
+
+def _unique_items(validator: Any, is_unique: Any, value: Any, schema: Any) -> Iterator[Any]:
+    """By hashes: the library compares each item with all others where they cannot be sorted."""
+    from jsonschema import ValidationError
+
+    if is_unique and validator.is_type(value, "array"):
+        seen = set()
+        for item in value:
+            seen.add(_hashable(item, _look.get()))
+        if len(seen) < len(value):
+            yield ValidationError(f"{shown(value)} has non-unique elements")
+
+
+def _hashable(value: Any, look: _Look) -> Any:
+    """What is equal exactly where the JSON values are: 1 is 1.0, and is not true."""
+    look.take(1)
+    if isinstance(value, dict):
+        return frozenset((name, _hashable(each, look)) for name, each in value.items())
+    if isinstance(value, list):
+        return tuple(_hashable(each, look) for each in value)
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        # As text: numbers can be chosen so that their hashes are equal.
+        return float, hex(int(value)) if value == int(value) else float(value).hex()
+    return type(value), value
 
 
 # The library looks for patterns by `re`, in these three and where `_check_bounded` refuses them.

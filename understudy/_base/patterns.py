@@ -22,8 +22,8 @@ MAX_STATES = 10_000
 CLASS_SIZE = 100
 """The size of a class such as `\\w` in a pattern to compile: it has many ranges of characters."""
 _SLOWER = 1_000
-"""The size of a pattern above which a step takes twice the time, at twice this size three times,
-and so on: repetitions of what may be empty are followed from each other."""
+"""The size of a pattern that adds one more step of each of its characters to each step: what is
+repeated and may be empty is followed from each other repetition."""
 _REPEATED = re.compile(r"\{([^{}]*)\}")
 _NUMBER = re.compile(r"[0-9]+")
 _PARTS = re.compile(r"\{[^{}]*\}|.", re.DOTALL)

@@ -199,15 +199,17 @@ class Activator:
         failure: BaseException | None = None
         try:
             if activation.asked_to(Delete):
-                existed = await self._delete_stored(slot)
-                for each in activation.leaving:
-                    if isinstance(each, Delete):
-                        each.future.set(existed)
+                asked = [each for each in activation.leaving if isinstance(each, Delete)]
+                existed = await self._delete_stored(slot, asked[0].by)
+                for each in asked:
+                    each.future.set(existed)
                 return
             try:
                 if activation.asked_to(Compact):
                     now = self.services.clock.now()
-                    snapshot = Snapshot(state=activation.state.to_dict(), at=now)
+                    by = next(each.by for each in activation.leaving if isinstance(each, Compact))
+                    state = activation.state.to_dict()
+                    snapshot = Snapshot(state=state, at=now, by=by)
                     owned = await store.compact(owned, snapshot, activation.index_entry())
             finally:
                 is_own = not activation.is_taken
@@ -227,17 +229,18 @@ class Activator:
 
     # ------------------------------------------------------------------- deleting
 
-    async def delete(self, id: str) -> bool:
+    async def delete(self, id: str, by: str | None = None) -> bool:
         """As `Runtime.delete`."""
-        signal = StopSignal(StopReason.USER_REQUESTED, "deleted", source="delete")
+        told = {} if by is None else {"by": by}
+        signal = StopSignal(StopReason.USER_REQUESTED, "deleted", told, source="delete")
         try:
-            return await self._delete(id, signal)
+            return await self._delete(id, signal, by)
         except (OwnedElsewhere, Fenced):
             if self.services.calls is None:
                 raise
         deleted: Future[bool] = Future(self.services.loop)
         slot = self._directory.get(id)
-        self.services.calls.call_elsewhere(slot, Delete(signal, deleted))
+        self.services.calls.call_elsewhere(slot, Delete(signal, deleted, by))
         try:
             existed = await deleted
         except UnknownAgent:  # another host has deleted it
@@ -247,13 +250,13 @@ class Activator:
             self._directory.drop_unless_needed(slot)
         return existed
 
-    async def _delete(self, id: str, signal: StopSignal) -> bool:
+    async def _delete(self, id: str, signal: StopSignal, by: str | None) -> bool:
         slot = self._directory.find(id)
         if slot is None:
-            return await self.services.store.delete(id)
+            return await self.services.store.delete(id, by)
         if slot.phase is not Phase.PASSIVE or slot.inbox:
             deleted: Future[bool] = Future()
-            slot.post(Delete(signal, deleted))
+            slot.post(Delete(signal, deleted, by))
             try:
                 return await deleted
             except RuntimeStopped:  # nothing is deleted behind the end of the runtime
@@ -261,17 +264,17 @@ class Activator:
             except UnderstudyError:
                 pass  # it cannot be read: delete it all the same
         if slot.phase is not Phase.PASSIVE:
-            return await self._delete_stored(slot)
+            return await self._delete_stored(slot, by)
         slot.enter(Phase.RELEASING)  # messages that come now wait in the inbox
         try:
-            return await self._delete_stored(slot)
+            return await self._delete_stored(slot, by)
         finally:
             slot.enter(Phase.PASSIVE)
             if slot.inbox:
                 self.check_inbox_here(slot)
 
-    async def _delete_stored(self, slot: AgentSlot) -> bool:
-        existed = await self.services.store.delete(slot.id)
+    async def _delete_stored(self, slot: AgentSlot, by: str | None) -> bool:
+        existed = await self.services.store.delete(slot.id, by)
         slot.forget()
         # A message that came meanwhile is for the next agent of this id: its slot is kept
         # (test_a_message_that_comes_while_its_agent_is_deleted_keeps_its_place).

@@ -8,7 +8,8 @@ from typing import Any, Generic, Literal, TypeVar, Unpack, overload
 
 import pykka
 
-from understudy._base import forks
+from understudy._base import forks, security_log
+from understudy._base.authors import checked_author
 from understudy._base.json_values import checked_flag, checked_text
 from understudy._base.points_in_time import checked_time
 from understudy._base.type_variables import OutputT_co
@@ -81,6 +82,7 @@ class RefExtractOptions(RunLimits, total=False):
 
     message_id: str | None
     if_interrupted: Literal["withdraw", "error"]
+    by: str | None
 
 
 class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
@@ -141,6 +143,7 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
         message_id: str | None = None,
         if_interrupted: Literal["withdraw", "error"] = "withdraw",
         go_on: bool = False,
+        by: str | None = None,
     ) -> RunFuture[OutcomeOf[OutputT_co]]:
         """Run the agent on a message; the future resolves to the outcome.
 
@@ -171,6 +174,7 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
             go_on: where the run before this one failed, continue it as `retry` does, with this
                 message and these options. Then the future may raise what that of `retry` does. Any
                 other run begins as without it.
+            by: the person who sends it, for the record.
 
         Raises:
             UsageError: if an argument is wrong.
@@ -185,6 +189,7 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
                 f"`if_interrupted` must be 'withdraw' or 'error', got {if_interrupted!r}"
             )
         checked_flag(go_on, what="run(go_on=...)")
+        author = checked_author(by, what="run(by=...)")
         if message_id is None:
             message_id = run_message_id(slot.services.new_id())
         else:
@@ -213,6 +218,7 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
             message_id=message_id,
             callers=running_agents.get(),
             refuse_if_interrupted=if_interrupted == "error",
+            by=author,
         )
         slot.ask(self._expecting(request))
         return future
@@ -224,6 +230,7 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
         at: datetime | None = None,
         steer: bool = False,
         message_id: str | None = None,
+        by: str | None = None,
     ) -> Future[str]:
         """Queue a message; the future resolves to its id once it is recorded.
 
@@ -237,6 +244,7 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
             steer: add it to the current run, before its next model call.
             message_id: the caller's id of this message; a new one by default. A message with the
                 same id again is not queued again: its future resolves to the same id.
+            by: the person who sends it, for the record.
 
         Raises:
             UsageError: if the message is empty, `message_id` is not text, `steer` is no bool, or
@@ -247,6 +255,7 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
         if message_id is not None:
             check_message_id(message_id, is_new=True)
         checked_flag(steer, what="send(steer=...)")
+        author = checked_author(by, what="send(by=...)")
         due = None if at is None else checked_time(at, what="send(at=...)")
         slot = self._slot
         return self._ask(
@@ -258,22 +267,28 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
                 future,
                 due,
                 slot.services.codecs.capture(),
+                by=author,
             )
         )
 
-    def cancel_message(self, message_id: str) -> Future[bool]:
+    def cancel_message(self, message_id: str, *, by: str | None = None) -> Future[bool]:
         """Cancel a message that no run has taken yet, one with a time or any other in the queue.
 
         Also a `run()` that is queued behind another one: its future raises `UnknownMessage`. The
         future resolves to whether it was there: False if a run has taken it, or there is none. Its
         id may be used again.
 
+        Args:
+            message_id: of the message.
+            by: the person who cancels it, for the record.
+
         Raises:
-            UsageError: if `message_id` is not text.
+            UsageError: if `message_id` is not text, or `by` no name.
 
         """
         check_message_id(message_id)
-        return self._ask(lambda future: CancelMessage(message_id, future))
+        author = checked_author(by, what="cancel_message(by=...)")
+        return self._ask(lambda future: CancelMessage(message_id, future, author))
 
     def queue(self) -> Future[list[QueuedMessage]]:
         """The messages that wait for a run, in the order in which runs take them.
@@ -388,6 +403,7 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
         *,
         context: Mapping[str, Any] | None = None,
         run_id: str | None = None,
+        by: str | None = None,
     ) -> Future[OutcomeOf[OutputT_co] | None]:
         """Stop the current run at once.
 
@@ -397,21 +413,25 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
 
         Args:
             message: why; the message of the run's stop signal.
-            context: more about it, such as who cancelled; JSON-able, kept in the signal.
+            context: more about it; JSON-able, kept in the signal.
             run_id: only this run. If it is the last one and over, the future resolves to its
                 outcome; if another one is open, or came after it, the future raises `OtherRun` and
                 nothing is done. An outcome, a state and an entry of the history name their run.
+            by: the person who cancels it, for the record: the `by` of the signal's context.
 
         Raises:
             UsageError: for a message that is not text, or a context that cannot be stored.
 
         """
-        signal = StopSignal(
-            StopReason.USER_REQUESTED, message, {} if context is None else context, source="cancel"
-        )
+        author = checked_author(by, what="cancel(by=...)")
+        told = {} if context is None else context
+        told = told if author is None else {**told, "by": author}
+        signal = StopSignal(StopReason.USER_REQUESTED, message, told, source="cancel")
         return self._ask(lambda future: Cancel(signal, future, _checked_run_id(run_id)))
 
-    def pause(self, reason: str = "pause", *, run_id: str | None = None) -> Future[None]:
+    def pause(
+        self, reason: str = "pause", *, run_id: str | None = None, by: str | None = None
+    ) -> Future[None]:
         """Pause the run after its next model reply, before the tool calls in that reply.
 
         Without a run under way, the next one. It is recorded, so it holds after a restart too.
@@ -419,24 +439,30 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
         Args:
             reason: why.
             run_id: only this run. If it is not the open one, the future raises `OtherRun`.
+            by: the person who asks for it, for the record.
 
         Raises:
             UsageError: if `reason` is empty, not text, or not valid Unicode.
 
         """
         checked_text(reason, what="`reason`")
-        return self._ask(lambda future: Pause(reason, future, _checked_run_id(run_id)))
+        author = checked_author(by, what="pause(by=...)")
+        return self._ask(lambda future: Pause(reason, future, _checked_run_id(run_id), by=author))
 
-    def unpause(self, *, run_id: str | None = None) -> Future[None]:
+    def unpause(self, *, run_id: str | None = None, by: str | None = None) -> Future[None]:
         """Continue a paused run where it is.
 
         Args:
             run_id: only this run. If it is not the open one, the future raises `OtherRun`.
+            by: the person who asks for it, for the record.
 
         """
-        return self._ask(lambda future: Unpause(future, _checked_run_id(run_id)))
+        author = checked_author(by, what="unpause(by=...)")
+        return self._ask(lambda future: Unpause(future, _checked_run_id(run_id), by=author))
 
-    def retry(self, *, run_id: str | None = None) -> Future[OutcomeOf[OutputT_co]]:
+    def retry(
+        self, *, run_id: str | None = None, by: str | None = None
+    ) -> Future[OutcomeOf[OutputT_co]]:
         """Continue the last run where it failed, in a new run; the future resolves to its outcome.
 
         What the failed run has finished stays: agents of a workflow that have ended, results of
@@ -453,9 +479,11 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
             run_id: only this run. If it was retried or released before, the future resolves to the
                 outcome of that; if it is neither the open run nor the last one, and was not
                 retried, it raises `OtherRun`.
+            by: the person who asks for it, for the record.
 
         """
-        return self._ask(lambda future: Retry(future, _checked_run_id(run_id)))
+        author = checked_author(by, what="retry(by=...)")
+        return self._ask(lambda future: Retry(future, _checked_run_id(run_id), by=author))
 
     def outcome(self, *, message_id: str | None = None) -> Future[OutcomeOf[OutputT_co] | None]:
         """The outcome of the current run, or of the last one; None if there was none.
@@ -493,13 +521,19 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
         """
         return self._ask(lambda future: Notify(middleware, message, future))
 
-    def compact(self) -> Future[None]:
+    def compact(self, *, by: str | None = None) -> Future[None]:
         """Replace the agent's records by a snapshot of its state, so that it loads fast.
 
         The events so far cannot be read afterwards: `events(after=0)` begins with a `Gap`. Waits
         until no run is under way.
+
+        Args:
+            by: the person who asks for it, for the record.
+
         """
-        return self._ask(lambda future: Compact(future))
+        author = checked_author(by, what="compact(by=...)")
+        security_log.note("act", "compact", who=author, agent=self.id)
+        return self._ask(lambda future: Compact(future, author))
 
     def change_files(
         self,
@@ -576,32 +610,40 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
         """The audit: every decision ever recorded, oldest first. As `state`, on any host."""
         return self._look(lambda future: Query(future, _decisions_of))
 
-    def events(self, after: int = 0) -> Subscription:
-        """The recorded events after number `after`, then the live ones.
+    def events(self, after: int | str = 0) -> Subscription:
+        """The recorded events after `after`, then the live ones.
 
         Iterate with `for` in a thread, or with `async for` on an event loop. The iteration ends
         when the runtime stops; call `close()` on the subscription to end it earlier.
 
+        Args:
+            after: the `position` of the last event that you have. Or the number of a record, of
+                which you have all events.
+
         Raises:
-            UsageError: if `after` is not a number from 0 on.
+            UsageError: if `after` is neither a position nor a number from 0 on.
 
         """
         self._refuse_in_fork()
-        check_page(after, 1)
         return self._slot.subscribe(after)
 
-    def revoke(self, tool: str) -> Future[None]:
+    def revoke(self, tool: str, *, by: str | None = None) -> Future[None]:
         """Revoke the sticky decision about a tool, which was given with `always=True`.
 
         The future raises `UsageError` if there is none.
 
         Args:
             tool: its name; for a tool of an agent inside this one, `agent/.../tool`.
+            by: the person who revokes it, for the record.
 
         """
-        return self._ask(lambda future: RecordFact(Revoked(tool_name=tool), future))
+        revoked = Revoked(tool_name=tool, by=checked_author(by, what="revoke(by=...)"))
+        security_log.note("act", "revoke", who=by, agent=self.id)
+        return self._ask(lambda future: RecordFact(revoked, future))
 
-    def settle(self, call_key: str, *, how: str, happened: bool = True) -> Future[None]:
+    def settle(
+        self, call_key: str, *, how: str, happened: bool = True, by: str | None = None
+    ) -> Future[None]:
         """Settle the doubt about a call: it is known now what the call did.
 
         A call that waits for its check goes on: the model is told `how`, and the check is not asked
@@ -614,6 +656,7 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
             how: what was found out, for the record.
             happened: whether the call took effect, or may have. It decides about calls with the
                 same key (`@tool(key=)`): for them the call counts as done, or as if it never was.
+            by: the person who found it out, for the record.
 
         Raises:
             UsageError: if `how` is not text, or not valid Unicode.
@@ -621,7 +664,8 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
         """
         checked_text(how, what="`how`", may_be_empty=True)
         checked_flag(happened, what="`happened`")
-        settled = Settled(call_key=call_key, how=how, happened=happened)
+        author = checked_author(by, what="settle(by=...)")
+        settled = Settled(call_key=call_key, how=how, happened=happened, by=author)
         return self._ask(lambda future: RecordFact(settled, future))
 
     # --------------------------------------------------------------- Pykka's calls

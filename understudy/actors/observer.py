@@ -9,13 +9,14 @@ from typing import Any, TypeVar, overload
 
 from understudy._base.clock import SharedClock
 from understudy.actors.agent.directory import Directory, checked_id
-from understudy.actors.agent.events import AgentEvent
+from understudy.actors.agent.events import AgentEvent, position_of
 from understudy.actors.agent.histories import Histories
 from understudy.actors.agent.stored_agents import (
     AgentInfo,
     info_of,
     stored_events,
     stored_state,
+    unknown_agent,
 )
 from understudy.actors.displays import DisplaySubscription, recorded, stored_display
 from understudy.actors.opened import Opened
@@ -23,7 +24,7 @@ from understudy.actors.reads.feed import Feed, Start
 from understudy.actors.reads.recorded_events import RecordedEvents
 from understudy.actors.reads.store_views import OTHER
 from understudy.display import DisplayUpdate
-from understudy.errors import UnknownAgent, UsageError
+from understudy.errors import UsageError
 from understudy.history import HistoryPage, check_page
 from understudy.journal import DatabaseStore, StoredAgent
 from understudy.journal.opening import open_reader
@@ -124,7 +125,7 @@ class Observer(Opened):
         return self._call(lambda: self._store.load_blobs(id, wanted)).map(dict)
 
     @overload
-    def events(self, id: str, after: int = 0) -> Future[list[AgentEvent]]: ...
+    def events(self, id: str, after: int | str = 0) -> Future[list[AgentEvent]]: ...
     @overload
     def events(self, *, after: str | None = None, start: Start = "now") -> Feed: ...
     def events(
@@ -134,22 +135,23 @@ class Observer(Opened):
 
         Args:
             id: of the agent. Its live events come from a ref.
-            after: the number of the last event of the agent that you have; or a cursor.
+            after: the number or the position of the last event of the agent that you have; or,
+                without `id`, a cursor.
             start: as of `Runtime.events`.
 
         Raises:
-            UsageError: for a bad id, cursor or `start`, or a number below 0.
+            UsageError: for a bad id, cursor, position or `start`, or a number below 0.
 
         """
         if id is None:
             return self._feed(after, start)
-        number = 0 if after is None else after
         checked_id(id)
-        check_page(number, 1)
+        begin = position_of(0 if after is None else after)
 
         async def events() -> list[AgentEvent]:
             await self._row(id)
-            return (await stored_events(self._store, id, number)).events
+            found = await stored_events(self._store, id, begin.seq)
+            return [event for event in found.events if not begin.has(event)]
 
         return self._call(events)
 
@@ -158,7 +160,7 @@ class Observer(Opened):
     async def _row(self, id: str) -> StoredAgent:
         row = await self._store.find_agent(id)
         if row is None:
-            raise UnknownAgent(agent_id=id)
+            raise await unknown_agent(self._store, id)
         return row
 
     def _versions(self) -> tuple[str, ...]:
@@ -196,7 +198,6 @@ class ObservedAgent:
         check_page(after, 1)
         return DisplaySubscription(self._recorded(0, recorded), after, None)
 
-    def events(self, after: int = 0) -> RecordedEvents:
+    def events(self, after: int | str = 0) -> RecordedEvents:
         """The recorded events, stored ones and those to come, as `AgentRef.events`."""
-        check_page(after, 1)
         return self._recorded(after)

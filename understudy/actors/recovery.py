@@ -50,7 +50,7 @@ class Recovery(list[AgentRef]):
         return dict(self._progress.left)
 
 
-async def recover(host: AgentHost, at_once: int) -> Recovery:
+async def recover(host: AgentHost, at_once: int, by: str | None = None) -> Recovery:
     """Continue every run that was cut off, and start what is queued; the refs of those agents.
 
     Only `at_once` agents run until each makes progress, so that one that crashes the process takes
@@ -78,7 +78,7 @@ async def recover(host: AgentHost, at_once: int) -> Recovery:
 
     async def run() -> None:
         try:
-            await Recovering(progress, at_once=at_once).run(others, suspects)
+            await Recovering(progress, at_once=at_once, by=by).run(others, suspects)
         finally:
             recovery.settled.set(recovery)
 

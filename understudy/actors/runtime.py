@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypedDict, Unpack, overload
 
+from understudy._base import security_log
+from understudy._base.authors import checked_author
 from understudy._base.clock import Clock, NewId, SharedClock, SystemClock, new_random_id
 from understudy._base.context_codecs import ContextCodec
 from understudy._base.json_values import (
@@ -16,7 +18,6 @@ from understudy._base.json_values import (
     checked_flag,
     checked_limit_seconds,
     checked_seconds,
-    checked_text,
     shown,
 )
 from understudy._base.points_in_time import checked_clock
@@ -474,7 +475,7 @@ class Runtime(Opened):
         self._running_loop()
         return self._call(self._agent_host.answer_wait(token, answer))
 
-    def recover(self, *, at_once: int = 32) -> Future[Recovery]:
+    def recover(self, *, at_once: int = 32, by: str | None = None) -> Future[Recovery]:
         """Continue every run that was cut off, and start what is queued.
 
         Agents that wait for a person are left alone: see `pending()`. Those that were cut off
@@ -486,6 +487,7 @@ class Runtime(Opened):
 
         Args:
             at_once: how many agents run at a time until each makes progress.
+            by: the person who has them continued, for the record.
 
         Returns:
             The future of the list of their refs. It settles when it is known which agents these
@@ -494,30 +496,40 @@ class Runtime(Opened):
             that is known (`await recovery.settled`).
 
         Raises:
-            UsageError: if `at_once` is not at least 1.
+            UsageError: if `at_once` is not at least 1, or `by` no name.
             StoreUnavailable: by the future, if the list cannot be read. Nothing is continued then.
 
         """
         checked_count(at_once, what="`at_once`")
-        host = self._agent_host
-        return self._call(lambda: recover(host, at_once))
+        author, host = checked_author(by, what="recover(by=...)"), self._agent_host
+        if author is not None:  # hosts recover by themselves, too
+            security_log.note("act", "recover", who=author)
+        return self._call(lambda: recover(host, at_once, author))
 
     def outcome(self, id: str, *, message_id: str | None = None) -> Future[Outcome | None]:
         """As `ref.outcome`; the future raises `UnknownAgent` if there is no such agent."""
         return self.get(id).outcome(message_id=message_id)
 
-    def delete(self, id: str) -> Future[bool]:
+    def delete(self, id: str, *, by: str | None = None) -> Future[bool]:
         """Delete an agent and all its records; a run that is under way is cancelled first.
 
         Its id may be used again: nothing of the old agent reaches the new one. The future
         resolves to whether there was such an agent.
+
+        Args:
+            id: of the agent.
+            by: the person who deletes it. The store keeps when it was deleted and by whom:
+                `UnknownAgent` says so until there is another agent of this id.
+
         """
         checked_id(id)
-        return self._call(lambda: self._agent_host.activator.delete(id))
+        author = checked_author(by, what="delete(by=...)")
+        security_log.note("act", "delete", who=author, agent=id)
+        return self._call(lambda: self._agent_host.activator.delete(id, author))
 
-    def compact(self, id: str) -> Future[None]:
+    def compact(self, id: str, *, by: str | None = None) -> Future[None]:
         """As `ref.compact()`; the future raises `UnknownAgent` if there is no such agent."""
-        return self.get(id).compact()
+        return self.get(id).compact(by=by)
 
     def import_(
         self, data: Mapping[str, Any], id: str | None = None, *, by: str | None = None
@@ -541,12 +553,12 @@ class Runtime(Opened):
         """
         if id is not None:
             checked_id(id)
-        if by is not None:
-            checked_text(by, what="import_(by=...)")
+        author = checked_author(by, what="import_(by=...)")
 
         async def imported() -> AgentRef:
             services = self._agent_host.services
-            imported_id, due = await import_(services.store, data, id, services.clock, by)
+            imported_id, due = await import_(services.store, data, id, services.clock, author)
+            security_log.note("act", "import_", who=author, agent=imported_id)
             if self._agent_host.directory.may_run(str(data["agent"])):
                 services.tell_due(imported_id, due)
             return self.get(imported_id)
@@ -564,6 +576,7 @@ class Runtime(Opened):
         name: str | None = None,
         missed: Missed = "one",
         overlap: Overlap = "skip",
+        by: str | None = None,
     ) -> Future[Schedule]:
         """Let an agent run by itself, at the times of a cron line.
 
@@ -583,6 +596,7 @@ class Runtime(Opened):
                 each of the last 100.
             overlap: what becomes of an occurrence while the one before waits or runs: `"skip"`
                 leaves it out, `"queue"` lets it wait, and up to 100 of them.
+            by: the person who sets it, for the record.
 
         Returns:
             A future of the schedule, with its next time. It raises `UsageError` if the agent has
@@ -600,6 +614,7 @@ class Runtime(Opened):
             name=name,
             missed=missed,
             overlap=overlap,
+            by=by,
         )
 
     def schedules(self, agent: AgentRef | str) -> Schedules:

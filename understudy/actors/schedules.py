@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar, cast, get_args
 
+from understudy._base import security_log
+from understudy._base.authors import checked_author
 from understudy._base.json_values import checked_text, shown
 from understudy.actors.agent.cron import checked_cron, next_time
 from understudy.actors.agent.messages import ChangePlans
@@ -22,7 +24,8 @@ R = TypeVar("R", bound=AgentRef)
 class Schedules:
     """The schedules of one agent. Each call returns a `Future`, which is settled when durable.
 
-    The future raises `UsageError` for a schedule that the agent does not have.
+    The future raises `UsageError` for a schedule that the agent does not have. `by` is the person
+    who asks for a change, for the record.
     """
 
     def __init__(self, ref: AgentRef) -> None:
@@ -41,10 +44,12 @@ class Schedules:
         name: str | None = None,
         missed: Missed = "one",
         overlap: Overlap = "skip",
+        by: str | None = None,
     ) -> Future[Schedule]:
         """As `Runtime.schedule`."""
         what = f"Schedule {shown(id)}"
         _check_id(id)
+        author = checked_author(by, what=f"{what}: `by`")
         label = id if name is None else checked_text(name, what=f"{what}: `name`")
         line, zone = checked_cron(cron, timezone, what=what)
         for option, given, known in (
@@ -72,6 +77,7 @@ class Schedules:
             created_at=now,
             next_due=next_time(line, zone, now),
             context={**self._ref._slot.services.codecs.capture()},
+            by=author,
         )
         return self._change(PlanChange("set", id, wanted))
 
@@ -85,15 +91,15 @@ class Schedules:
             )
         )
 
-    def pause(self, id: str) -> Future[Schedule]:
+    def pause(self, id: str, *, by: str | None = None) -> Future[Schedule]:
         """Let no occurrence come until `resume`. Those that wait for their runs get them."""
-        return self._change(PlanChange("pause", id))
+        return self._change(PlanChange("pause", id, by=by))
 
-    def resume(self, id: str) -> Future[Schedule]:
+    def resume(self, id: str, *, by: str | None = None) -> Future[Schedule]:
         """Let occurrences come again. Those of the time of the pause are left out."""
-        return self._change(PlanChange("resume", id))
+        return self._change(PlanChange("resume", id, by=by))
 
-    def trigger(self, id: str) -> Future[Occurrence]:
+    def trigger(self, id: str, *, by: str | None = None) -> Future[Occurrence]:
         """Let it occur now, also while it is paused. Its own times stay as they are.
 
         The future resolves to the occurrence. It is skipped where another one is under way, if the
@@ -101,14 +107,18 @@ class Schedules:
         """
         services = self._ref._slot.services
         now = services.clock.now()
-        return self._change(PlanChange("trigger", id, at=now, message_id=services.new_id()))
+        message_id = services.new_id()
+        return self._change(PlanChange("trigger", id, at=now, message_id=message_id, by=by))
 
-    def remove(self, id: str) -> Future[None]:
+    def remove(self, id: str, *, by: str | None = None) -> Future[None]:
         """Remove it, and its occurrences that wait for their runs. A run under way goes on."""
-        return self._change(PlanChange("remove", id))
+        return self._change(PlanChange("remove", id, by=by))
 
     def _change(self, change: PlanChange) -> Future[Any]:
         _check_id(change.id)
+        checked_author(change.by, what=f"Schedule {shown(change.id)}: `by`")
+        who = change.by if change.wanted is None else change.wanted.by
+        security_log.note("act", f"schedules.{change.action}", who=who, agent=self._ref.id)
         return self._ref._ask(lambda future: ChangePlans(change, future))
 
 

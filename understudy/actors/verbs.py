@@ -79,6 +79,7 @@ class Verb:
         result: what its reply brings, where that is no plain JSON and no run.
         plain: whether pages, API and command line call it by its arguments alone.
         said: what a person is told when it is done.
+        unsigned: why it does not say who did it (`by=`), though it is more than a look.
 
     """
 
@@ -94,11 +95,17 @@ class Verb:
     result: Any = Any
     plain: bool = False
     said: str = ""
+    unsigned: str = ""
 
     @property
     def row_kind(self) -> str:
         """The kind of its rows in the store."""
         return self.kind or self.name
+
+    @property
+    def is_signed(self) -> bool:
+        """Whether it takes `by`: the person who asks for it, whom a record or a log names."""
+        return self.name == "export" or (self.right != "read" and not self.unsigned)
 
     @property
     def method(self) -> str:
@@ -112,6 +119,9 @@ _READS = _without("row", "ag_ui", mcp="`read_history` has it")
 _PROGRAM = _without("api", "cli", "mcp", "ag_ui")
 _DECIDES = dict.fromkeys(("api", "cli", "mcp"), "`decide` is enough where nobody waits for the run")
 _WEBHOOK = _without("mcp", "ag_ui", api="a webhook calls `wait_route`", cli="as of `api`")
+_SIGNED = "each of the decisions has its own `by`"
+_OWN = "the program itself does it: no person can ask for it from outside"
+_HOLDER = "who has the token answers: nobody is logged in"
 _PLAN: dict[str, Any] = {"kind": "plans", "result": Schedule | Occurrence | None}
 
 _TABLE = (
@@ -121,8 +131,10 @@ _TABLE = (
          said="the message is recorded"),
     Verb("cancel_message", "act", m.CancelMessage,
          plain=True, said="no run takes the message any more"),
-    Verb("resume", "decide", m.Resume, _without(**_DECIDES), of_run=True),
-    Verb("decide", "decide", m.Decide, _without(ag_ui="a frontend waits for the run: `resume`")),
+    Verb("resume", "decide", m.Resume, _without(**_DECIDES), of_run=True,
+         unsigned=_SIGNED),
+    Verb("decide", "decide", m.Decide, _without(ag_ui="a frontend waits for the run: `resume`"),
+         unsigned=_SIGNED),
     Verb("cancel", "act", m.Cancel, _without("mcp"), Repeat.OF_RUN, of_run=True,
          plain=True, said="the run is stopped"),
     Verb("pause", "act", m.Pause, repeat=Repeat.OF_RUN,
@@ -133,12 +145,13 @@ _TABLE = (
     Verb("settle", "act", m.RecordFact, kind="record", plain=True, said="the doubt is settled"),
     Verb("revoke", "act", m.RecordFact, kind="record",
          plain=True, said="it is revoked: people are asked again"),
-    Verb("notify", "act", m.Notify, _PROGRAM, Repeat.NEVER, Lasts.LONG),
-    Verb("change_files", "act", m.ChangeFiles, _PROGRAM, Repeat.POSTED),
+    Verb("notify", "act", m.Notify, _PROGRAM, Repeat.NEVER, Lasts.LONG, unsigned=_OWN),
+    Verb("change_files", "act", m.ChangeFiles, _PROGRAM, Repeat.POSTED, unsigned=_OWN),
     Verb("compact", "admin", m.Compact, lasts=Lasts.LONG,
          plain=True, said="the records are replaced by a snapshot"),
     Verb("delete", "admin", m.Delete, lasts=Lasts.LONG, said="the agent is deleted"),
-    Verb("stop", "admin", m.Passivate, _IN_MEMORY, lasts=Lasts.LONG),
+    Verb("stop", "admin", m.Passivate, _IN_MEMORY, lasts=Lasts.LONG,
+         unsigned="it changes nothing of the agent"),
     Verb("outcome", "read", None, _without("row", "ag_ui", cli="`run --wait` ends with it",
          mcp="`read_history` has it")),
     *(Verb(name, "read", None, _READS) for name in ("info", "state", "display", "events")),
@@ -155,8 +168,8 @@ _TABLE = (
     Verb("schedules.pause", "act", m.ChangePlans, **_PLAN),
     Verb("schedules.resume", "act", m.ChangePlans, **_PLAN),
     Verb("schedules.remove", "act", m.ChangePlans, **_PLAN),
-    Verb("resolve", "act", m.AnswerWait, _WEBHOOK, kind="answer"),
-    Verb("reject", "act", m.AnswerWait, _WEBHOOK, kind="answer"),
+    Verb("resolve", "act", m.AnswerWait, _WEBHOOK, kind="answer", unsigned=_HOLDER),
+    Verb("reject", "act", m.AnswerWait, _WEBHOOK, kind="answer", unsigned=_HOLDER),
     Verb("export", "admin", None, _without("row", "mcp", "ag_ui")),
     Verb("import_", "admin", None, _without("mcp", "ag_ui", row="no host has the agent yet"),
          Repeat.NEVER, said="it is imported"),
@@ -188,14 +201,14 @@ class Arguments(BaseModel):
 def arguments_of(method: Callable[..., Any]) -> type[Arguments]:
     """The arguments of a method as a Pydantic model, from its signature.
 
-    Without `context`: who asks from outside is noted there.
+    Without `context` and `by`: who asks from outside does not say who they are.
     """
     parameters = list(inspect.signature(method).parameters.values())[1:]
     hints = get_type_hints(method)
     fields: dict[str, Any] = {
         each.name: (hints[each.name], ... if each.default is each.empty else each.default)
         for each in parameters
-        if each.name != "context"
+        if each.name not in ("context", "by")
     }
     name = f"{method.__name__.title().replace('_', '')}Body"
     made: type[Arguments] = create_model(name, __base__=Arguments, __doc__=None, **fields)

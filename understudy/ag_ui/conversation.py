@@ -244,7 +244,8 @@ class Conversation:
         if state is not None and _waits(state):
             raise refused(409, "Waiting", "The run waits for a time, or for the outside.")
         ref = self.ref = self.source.spawn(self.site.agent, id=self.ref.id)
-        return lambda: ref.run(content, message_id=stored_id, if_interrupted="error")
+        by = self.user.name
+        return lambda: ref.run(content, message_id=stored_id, if_interrupted="error", by=by)
 
     def _answered(
         self, state: AgentState | None, answers: Sequence[Answer]

@@ -238,7 +238,7 @@ class _Endpoint:
             await self._site.info(ref)
         except UnknownAgent as error:
             raise unknown_thread() from error
-        outcome: Any = await ref.cancel(context={"by": user.name})
+        outcome: Any = await ref.cancel(by=user.name)
         return JSONResponse({"cancelled": outcome is not None})
 
 

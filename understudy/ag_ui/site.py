@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import quote
 
+from understudy._base import security_log
 from understudy._base.json_values import shown
 from understudy.actors import AgentInfo, AgentRef, Runtime
 from understudy.actors.verbs import VERBS
@@ -136,6 +137,9 @@ def need(user: User, verb: str) -> None:
     """
     right = VERBS[verb].right
     if right not in user.may:
+        security_log.note("refused", right, who=user.name)
         raise refused(
             403, "NotAllowed", f"{user.name} may not do that: it needs the right '{right}'."
         )
+    if right == "read":
+        security_log.note("read", verb, who=user.name)

@@ -145,6 +145,7 @@ class Runner:
         occurrence: Occurrence | None = None,
         context: Context = MappingProxyType({}),
         go_on: bool = False,
+        by: tuple[str, ...] = (),
         signal: Callable[[], StopSignal | None] = lambda: None,
     ) -> Outcome:
         """Record the start of a run in this ledger, and run its pipeline.
@@ -159,6 +160,7 @@ class Runner:
             occurrence: the time of a schedule that it is the run of.
             context: of who sent the message.
             go_on: continue the last run, if that failed.
+            by: the people who sent the messages, or asked for a retry.
             signal: called once the start is recorded; a signal stops the run at once.
 
         Raises:
@@ -212,6 +214,7 @@ class Runner:
                 max_overrides=definition.max_overrides,
                 context=dict(context),
                 doubt_ends=environment.doubt_ends,
+                by=by,
             )
 
         codecs = environment.codecs
@@ -417,12 +420,12 @@ def _record_answers(ledger: Ledger, answers: Mapping[str, Answer], clock: Clock)
             raise UnknownToken
 
 
-def unpause(ledger: Ledger) -> None:
+def unpause(ledger: Ledger, by: str | None = None) -> None:
     """Record that the run, and each paused run inside it, is no longer paused."""
     for place in list(ledger_tree(ledger)):
         run = place.state.run
         if run is not None and not run.over and run.paused is not None:
-            place.record(Unpaused())
+            place.record(Unpaused(by=by))
 
 
 def _checked_state(given: object) -> AgentState:

@@ -2,25 +2,42 @@
 
 from __future__ import annotations
 
+import os
 import socket
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
 import httpx2
 
-from understudy.cli.exits import ApiProblem
+from understudy.cli.exits import USAGE, ApiProblem, refuse
 
 SECONDS = 30.0
+COOKIE = "UNDERSTUDY_COOKIE"
+"""The environment variable with the cookie of a login."""
 
 
 def new_client(url: str, token: str | None) -> httpx2.Client:
     """The connections to a server. Tests put one to an application in its place."""
-    headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+    headers = _cookie(url) if token is None else {"Authorization": f"Bearer {token}"}
     return httpx2.Client(
         base_url=url.rstrip("/"), headers=headers, timeout=SECONDS, follow_redirects=False
     )
+
+
+def _cookie(url: str) -> dict[str, str]:
+    """The cookie of a login, where no token is given, as a page of the server sends it.
+
+    It is no option: all users of a machine see those in the list of processes.
+    """
+    cookie = os.environ.get(COOKIE, "").strip()
+    if not cookie:
+        return {}
+    if "=" not in cookie or not cookie.isascii() or not cookie.isprintable():
+        refuse(USAGE, f"{COOKIE} takes what a browser sends as its cookie, such as session=abc")
+    place = urlsplit(url)
+    return {"Cookie": cookie, "Origin": f"{place.scheme}://{place.netloc}"}
 
 
 def agent_path(id: str, below: str = "") -> str:
@@ -127,8 +144,9 @@ class Api:
             why = "the server does not take this token"
         return (
             f"{why}: give its --token, or UNDERSTUDY_TOKEN. If the application has a login by "
-            "cookie, its `auth=` has to take `Authorization: Bearer` as well: the commands send no "
-            "cookies. And --url has to be where the pages are mounted"
+            f"cookie, set {COOKIE} to the cookie of your browser, such as session=abc, or its "
+            "`auth=` has to take `Authorization: Bearer` as well. And --url has to be where the "
+            "pages are mounted"
         )
 
 

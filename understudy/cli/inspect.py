@@ -11,6 +11,7 @@ import typer
 from understudy._base.json_values import jsonable
 from understudy._base.request_summary import summary, summary_of_doubt
 from understudy._base.usd import shown_usd, total
+from understudy.actors.agent.events import is_position
 from understudy.cli.api import agent_path
 from understudy.cli.inputs import confirm
 from understudy.cli.options import ListOutput, Where
@@ -100,7 +101,8 @@ def show(
         asked = f"{line(request.about)} waits for a person"
         out.say(f"? {asked}: understudy approve {line(request.id)}", "yellow")
     for queued in data["queue"]:
-        out.say(f"> {queued['what']} waits for its turn: {line(queued['message_id'])}", "dim")
+        by = f", sent by {line(queued['by'])}" if queued["by"] else ""
+        out.say(f"> {queued['what']} waits for its turn: {line(queued['message_id'])}{by}", "dim")
     for file in data["files"]:
         path = told_apart(clean(file["path"], lines=False))
         out.say(f"file: {path}  {file['size']:,} bytes", "dim")
@@ -252,7 +254,7 @@ def events(
     id: Annotated[str | None, typer.Argument(metavar="[ID]", help="Of one agent.")] = None,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="And those to come.")] = False,
     after: Annotated[
-        str | None, typer.Option("--after", help="Behind this number or cursor.")
+        str | None, typer.Option("--after", help="Behind this number, position or cursor.")
     ] = None,
     *,
     where: Where,
@@ -261,13 +263,15 @@ def events(
     """Show the events of an agent; without an id, the feed of the store."""
     if out.is_json and follow:
         raise typer.BadParameter("--follow never ends: use --jsonl")
-    if id is not None and after is not None and not after.isdecimal():
-        raise typer.BadParameter("--after takes the number of an event", param_hint="--after")
+    if id is not None and after is not None and not is_position(after):
+        raise typer.BadParameter(
+            "--after takes the number or the position of an event", param_hint="--after"
+        )
     with where.looking() as source:
         found = (
             source.feed(after=after, follow=follow)
             if id is None
-            else source.events(id, after=int(after or 0), follow=follow)
+            else source.events(id, after=after or "0", follow=follow)
         )
         if out.is_json:
             out.document({"events": list(found)})

@@ -60,8 +60,10 @@ def row_lines(row: Mapping[str, Any], width: int | None = None) -> list[tuple[st
         text += _call_end(state, detail)
     elif kind == "request":
         text = line(f"{row['text']} ({_decision(state, detail)})")
-    elif kind == "user" and state != "done":
-        text += f" ({state})"
+    elif kind in ("user", "cancelled", "notice"):
+        told = [] if kind != "user" or state == "done" else [state]
+        told += [f"by {line(detail['by'])}"] if detail.get("by") else []
+        text += f" ({', '.join(told)})" if told else ""
     room = None if width is None else max(width - len(indent) - 2, 20)
     found: list[tuple[str, str]] = []
     for number, each in enumerate(text.split("\n")):

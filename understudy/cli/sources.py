@@ -60,7 +60,7 @@ class Source(ABC):
     @abstractmethod
     def display(self, id: str, *, after: int = 0) -> dict[str, Any]: ...
     @abstractmethod
-    def events(self, id: str, *, after: int, follow: bool) -> Iterator[dict[str, Any]]: ...
+    def events(self, id: str, *, after: str, follow: bool) -> Iterator[dict[str, Any]]: ...
     @abstractmethod
     def feed(self, *, after: str | None, follow: bool) -> Iterator[dict[str, Any]]: ...
     @abstractmethod
@@ -152,7 +152,7 @@ class StoreSource(Source):
     def display(self, id: str, *, after: int = 0) -> dict[str, Any]:
         return {"id": id, **self._observer.display(id, after=after).get().to_dict()}
 
-    def events(self, id: str, *, after: int, follow: bool) -> Iterator[dict[str, Any]]:
+    def events(self, id: str, *, after: str, follow: bool) -> Iterator[dict[str, Any]]:
         events = ObservedAgent(self._observer, id).events(after)
         if not follow:
             events.close()  # what is recorded can still be read
@@ -226,7 +226,7 @@ class ApiSource(Source):
                 yield None
                 time.sleep(POLL)
 
-    def events(self, id: str, *, after: int, follow: bool) -> Iterator[dict[str, Any]]:
+    def events(self, id: str, *, after: str, follow: bool) -> Iterator[dict[str, Any]]:
         return self._followed(agent_path(id, "/events"), after, follow=follow)
 
     def feed(self, *, after: str | None, follow: bool) -> Iterator[dict[str, Any]]:

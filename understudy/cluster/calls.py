@@ -12,6 +12,7 @@ import pykka
 
 from understudy._base.clock import new_random_id
 from understudy._base.context_codecs import Context, ContextCodecs
+from understudy._base.security_log import current_address
 from understudy.actors.verbs import VERBS, Repeat
 from understudy.cluster.frames import Greeting, Target, dump_arguments, with_state
 from understudy.cluster.hosts import HostEnd, HostPhase
@@ -71,7 +72,7 @@ class Calls:
             UsageError: if an argument, or the context of the caller, cannot be sent.
 
         """
-        given = arguments, named or {}, self._codecs.capture()
+        given = arguments, named or {}, self._codecs.capture(), current_address()
         wanted = Wanted(self, target, method, given, route or target.id, met)
         if self._has_ended:
             raise stopped()
@@ -105,7 +106,7 @@ class Calls:
 
     async def call_host(self, target: Target, method: str, *arguments: Any) -> tuple[Any, HostEnd]:
         """Call some host from the loop; its answer, and which it was."""
-        wanted = Wanted(self, target, method, (arguments, {}, {}), target.id)
+        wanted = Wanted(self, target, method, (arguments, {}, {}, current_address()), target.id)
         self.dispatch(wanted)
         answer = await wanted.future
         assert wanted.host is not None, "it has answered"
@@ -167,7 +168,7 @@ class Calls:
         """Look up the definition of the agent, for hosts have different ones."""
         self._locating[wanted.route] = [wanted]
         options = {"prefix": wanted.route, "limit": 1}
-        asked = Wanted(self, Target(), "page", (("agents", options), {}, {}))
+        asked = Wanted(self, Target(), "page", (("agents", options), {}, {}, None))
 
         def located(value: Any, error: Exception | None) -> None:
             found = [info.agent for info in value or () if info.id == wanted.route]
@@ -235,7 +236,7 @@ class Wanted:
         calls: Calls,
         target: Target,
         method: str,
-        arguments: tuple[tuple[Any, ...], dict[str, Any], Context],
+        arguments: tuple[tuple[Any, ...], dict[str, Any], Context, str | None],
         route: str = "",
         met: Callable[[], None] | None = None,
     ) -> None:

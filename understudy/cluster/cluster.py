@@ -9,6 +9,7 @@ import os
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Literal, Self, Unpack, cast
 
+from understudy._base.authors import checked_author
 from understudy._base.context_codecs import ContextCodec, ContextCodecs
 from understudy._base.json_values import checked_limit_seconds, checked_seconds, shown
 from understudy.actors import (
@@ -347,17 +348,18 @@ class Cluster(_RuntimeCalls):
             has_ended=self._lifetime.is_set,
         )
 
-    def recover(self, *, at_once: int = 32) -> Future[Recovery]:
+    def recover(self, *, at_once: int = 32, by: str | None = None) -> Future[Recovery]:
         """As `Runtime.recover`, at some host. Hosts do it by themselves: see `sweep`.
 
         Where that host ends before the recovery has settled, those that wait are in `left` with
         `CallLost`: other hosts continue them.
         """
         self._refuse_unusable()
-        return self._calls.on_loop(lambda: self._recover(at_once))
+        author = checked_author(by, what="recover(by=...)")
+        return self._calls.on_loop(lambda: self._recover(at_once, author))
 
-    async def _recover(self, at_once: int) -> Recovery:
-        (number, ids, left), host = await self._calls.call_host(Target(), "recovery", at_once)
+    async def _recover(self, at_once: int, by: str | None) -> Recovery:
+        (number, ids, left), host = await self._calls.call_host(Target(), "recovery", at_once, by)
         progress = Progress(ids, left)
         recovery = Recovery([self.get(id) for id in ids], progress)
 
@@ -379,6 +381,7 @@ class Cluster(_RuntimeCalls):
         """As `Runtime.import_`."""
         if id is not None:
             checked_id(id)
+        checked_author(by, what="import_(by=...)")
         return self._runtime_call("import_", (data, id), {"by": by}).map(self.get)
 
     def _runtime_call(

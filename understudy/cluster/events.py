@@ -7,10 +7,11 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, TypeVar
 
 from understudy.actors import AgentEvent
+from understudy.actors.agent.events import position_of
 from understudy.cluster.frames import Target
 from understudy.cluster.hosts import HostEnd, HostLost
 from understudy.display import DisplayUpdate
-from understudy.errors import UsageError
+from understudy.history import check_page
 from understudy.loop_actors.future import Future
 from understudy.loop_actors.stream import Stream
 
@@ -26,14 +27,11 @@ class _Subscription(Stream[T]):
     _method: str
     """The name of the method of a ref that subscribes at the host."""
 
-    def __init__(self, calls: Calls, target: Target, after: int) -> None:
-        if not isinstance(after, int) or isinstance(after, bool) or after < 0:
-            raise UsageError(
-                f"`after` must be the number of an event, or 0 for all of them, got {after!r}"
-            )
+    def __init__(self, calls: Calls, target: Target, after: int | str) -> None:
         self._calls = calls
         self._target = target
         self._last = after
+        """What the subscription goes on behind at a host."""
         self._host: HostEnd | None = None
         self._number = 0
         """The number of the subscription at its host."""
@@ -65,32 +63,28 @@ class _Subscription(Stream[T]):
             try:
                 if self._host is None:
                     self._number, self._host = await self._calls.call_host(
-                        self._target, "subscribe", self._method, self._begin()
+                        self._target, "subscribe", self._method, self._last
                     )
                     if self._is_closed:
                         # `close` has found no host to tell: nobody else ends it there
                         # (test_a_subscription_that_is_closed_while_a_host_begins_it_ends).
                         await self._host.ask("unsubscribe", self._number)
                         break
-                found = await self._host.ask("next_events", self._number)
+                found: list[T] = await self._host.ask("next_events", self._number)
             except HostLost:
                 self._host = None
                 continue
             if not found and not self._is_closed:
                 self._host = None  # its runtime stops: it drains
                 continue
-            items = self._new(found)
-            if items:
-                return items
+            behind = [place for place in map(self._behind, found) if place is not None]
+            self._last = behind[-1] if behind else self._last
+            return found
         return []
 
     @abstractmethod
-    def _begin(self) -> int:
-        """The number after which the subscription goes on at a host."""
-
-    @abstractmethod
-    def _new(self, found: list[T]) -> list[T]:
-        """The items that were not brought yet."""
+    def _behind(self, item: T) -> int | str | None:
+        """What a subscription goes on behind that has this; None where it is not recorded."""
 
 
 class ClusterSubscription(_Subscription[AgentEvent]):
@@ -101,28 +95,13 @@ class ClusterSubscription(_Subscription[AgentEvent]):
     """
 
     _method = "events"
-    _seen = 0
-    """How many events of the record `_last` were brought: they have one number."""
-    _skip = 0
-    """How many events of the record `_last` another host is going to bring again."""
 
-    def _begin(self) -> int:
-        # From the record before: of the last one there may be more events than were brought.
-        self._skip = self._seen
-        return self._last - 1 if self._seen else self._last
+    def __init__(self, calls: Calls, target: Target, after: int | str) -> None:
+        position_of(after)
+        super().__init__(calls, target, after)
 
-    def _new(self, found: list[AgentEvent]) -> list[AgentEvent]:
-        events = []
-        for event in found:
-            if event.seq is not None:
-                if event.seq == self._last and self._skip:
-                    self._skip -= 1
-                    continue
-                if event.seq != self._last:
-                    self._last, self._seen, self._skip = event.seq, 0, 0
-                self._seen += 1
-            events.append(event)
-        return events
+    def _behind(self, item: AgentEvent) -> str | None:
+        return item.position
 
 
 class ClusterDisplay(_Subscription[DisplayUpdate]):
@@ -133,10 +112,9 @@ class ClusterDisplay(_Subscription[DisplayUpdate]):
 
     _method = "display_events"
 
-    def _begin(self) -> int:
-        return self._last
+    def __init__(self, calls: Calls, target: Target, after: int) -> None:
+        check_page(after, 1)
+        super().__init__(calls, target, after)
 
-    def _new(self, found: list[DisplayUpdate]) -> list[DisplayUpdate]:
-        numbers = [update.seq for update in found if update.seq is not None]
-        self._last = max(numbers, default=self._last)
-        return found
+    def _behind(self, item: DisplayUpdate) -> int | None:
+        return item.seq

@@ -10,6 +10,7 @@ import traceback
 from collections.abc import Callable, Coroutine
 from typing import Any
 
+from understudy._base.security_log import asked_from
 from understudy.actors import AgentRef, DisplaySubscription, Recovery, Runtime, Subscription
 from understudy.actors.reads.listing import Listing
 from understudy.cluster.definitions import Definitions, made
@@ -110,8 +111,9 @@ class Host:
             return
         assert isinstance(found, Call), "nothing else is sent to a host"
         try:
-            arguments, named, context = loads(found.arguments)
-            with self._runtime._agent_host.services.codecs.applied(context):
+            arguments, named, context, address = loads(found.arguments)
+            codecs = self._runtime._agent_host.services.codecs
+            with codecs.applied(context), asked_from(address):
                 answer = self._called(found, arguments, named)
         except Exception as error:
             self._send(dump_answer(found.number, None, error))
@@ -164,7 +166,7 @@ class Host:
     def _ping(self, _call: Call) -> int:
         return os.getpid()
 
-    def _subscribe(self, call: Call, what: str, after: int) -> int:
+    def _subscribe(self, call: Call, what: str, after: int | str) -> int:
         """Subscribe to an agent; the answer names the subscription."""
         ref = self._agent(call.target)
         self._readers[call.number] = _Reader(getattr(ref, what)(after))
@@ -181,9 +183,11 @@ class Host:
         if reader is not None:
             reader.close()
 
-    async def _recovery(self, call: Call, at_once: int) -> tuple[int, list[str], _Left]:
+    async def _recovery(
+        self, call: Call, at_once: int, by: str | None = None
+    ) -> tuple[int, list[str], _Left]:
         """The number of a recovery, the agents that it continues, and those that it does not."""
-        recovery = await self._runtime.recover(at_once=at_once)
+        recovery = await self._runtime.recover(at_once=at_once, by=by)
         self._recoveries[call.number] = recovery
         return call.number, [ref.id for ref in recovery], _left(recovery)
 

@@ -110,7 +110,7 @@ class HostEnd(HostLine):
         if self.running is None or self.phase in (HostPhase.STARTING, HostPhase.ENDED):
             raise HostLost
         awaited = _Awaited()
-        self.send(awaited, Target(), method, dump_arguments(method, (arguments, {}, {})))
+        self.send(awaited, Target(), method, dump_arguments(method, (arguments, {}, {}, None)))
         return await awaited.future
 
     async def drain(self, timeout: float) -> None:

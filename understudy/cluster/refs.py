@@ -65,7 +65,7 @@ class ClusterRef(AgentRef[OutputT_co]):
     def _met(self) -> None:
         self._is_met = True
 
-    def events(self, after: int = 0) -> ClusterSubscription:  # type: ignore[override]
+    def events(self, after: int | str = 0) -> ClusterSubscription:  # type: ignore[override]
         """As `AgentRef.events`. It goes on at another host, where the first one ends."""
         return ClusterSubscription(self._calls, self._target, after)
 

@@ -25,6 +25,7 @@ from understudy.display.table import (
     PUT_OFF,
     Place,
     Table,
+    by_detail,
     decision_detail,
     kind_of_stop,
     message_id,
@@ -204,13 +205,11 @@ class Display:
                         self._tell_model(place, ASKED_AGAIN, record.message)
                         return
                 schedule = record.occurrence.schedule_id if record.occurrence is not None else None
-                self._taken(
-                    place, f"{record.run_id}.input", record.message, record.message_ids, schedule
-                )
+                id, by = f"{record.run_id}.input", ", ".join(record.by) or None
+                self._taken(place, id, record.message, record.message_ids, schedule, by)
             case r.UserMessage():
-                self._taken(
-                    place, f"message:{self._table.seq}", record.message, record.message_ids, None
-                )
+                id = f"message:{self._table.seq}"
+                self._taken(place, id, record.message, record.message_ids, None, record.by)
             case r.ReplyHeld():
                 self._live.drop(place)
             case r.Attempt():
@@ -287,16 +286,18 @@ class Display:
             case r.MessageQueued():
                 due = time_text(record.due)
                 self._table.add_queued(
-                    record.message_id, record.message, due=due, steer=record.steer
+                    record.message_id, record.message, due=due, steer=record.steer, by=record.by
                 )
             case r.MessageDue():
                 self._table.change(message_id(record.message_id), due=None)
             case r.MessageCancelled():
-                self._table.change(message_id(record.message_id), "cancelled")
+                row = message_id(record.message_id)
+                self._table.change(row, "cancelled", **by_detail(record.by, "cancelled_by"))
             case r.MessageRefused():
                 self._table.change(message_id(record.message_id), "cancelled")
             case r.Paused():
-                self._table.add_notice(place, "paused", f"Paused: {record.reason}")
+                text = f"Paused: {record.reason}"
+                self._table.add_notice(place, "paused", text, **by_detail(record.by))
             case r.Unpaused():
                 self._end_notice(place, "paused")
             case r.Quarantined():
@@ -308,7 +309,9 @@ class Display:
             case r.CancelRequested():
                 text = str(record.signal.get("message") or "cancelled")
                 kind = kind_of_stop([record.signal])
-                self._table.add_notice(place, "cancelled", text, kind=kind, signals=[record.signal])
+                by = (record.signal.get("context") or {}).get("by")
+                told: dict[str, Any] = {"signals": [record.signal], **by_detail(by)}
+                self._table.add_notice(place, "cancelled", text, kind=kind, **told)
             case r.StatusNoted(runs=int(runs)):
                 text = f"Stopped after {runs} runs in a row by messages to itself"
                 self._table.add(place, f"notice:{self._table.seq}", "notice", text)
@@ -363,6 +366,7 @@ class Display:
         message: ModelRequest | None,
         message_ids: tuple[str, ...],
         schedule_id: str | None,
+        by: str | None,
     ) -> None:
         """A run takes a message: the rows of those that have waited, or a new one."""
         waited = [row for each in message_ids if (row := self._table.by_id.get(message_id(each)))]
@@ -381,6 +385,7 @@ class Display:
         if message is not None and len(waited) < max(1, len(message_ids)):
             text, model_text = halves_of(message)
             detail: dict[str, Any] = {} if schedule_id is None else {"schedule_id": schedule_id}
+            detail |= by_detail(by)
             if text or model_text:
                 self._table.add(place, id, "user", text, model_text=model_text, **detail)
 
@@ -516,10 +521,12 @@ def add_state(table: Table, place: Place, state: AgentState) -> None:
         elif run.end is not None:
             table.add_end(place, run.end)
     for queued in state.queue.values():
-        table.add_queued(queued.message_id, queued.message, due=None, steer=queued.steer)
+        table.add_queued(
+            queued.message_id, queued.message, due=None, steer=queued.steer, by=queued.by
+        )
     for timed in (state.plans.timed if state.plans is not None else {}).values():
         due = time_text(timed.due)
-        table.add_queued(timed.message_id, timed.message, due=due)
+        table.add_queued(timed.message_id, timed.message, due=due, by=timed.by)
 
 
 def _add_messages(table: Table, place: Place, state: AgentState) -> None:
@@ -567,7 +574,7 @@ def _add_open_run(table: Table, place: Place, state: AgentState, run: RunState) 
     if run.halt is not None and not run.dismissed and run.halt.run_id == run.run_id:
         table.add_request(place, run.halt)
     if run.paused is not None:
-        table.add_notice(place, "paused", f"Paused: {run.paused}")
+        table.add_notice(place, "paused", f"Paused: {run.paused}", **by_detail(run.paused_by))
     if run.quarantined is not None:
         text = f"Not continued any more: {run.quarantined}"
         table.add_notice(place, "quarantined", text, kind="error")

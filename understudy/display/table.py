@@ -301,7 +301,13 @@ class Table:
                 self.change(row.id, "withdrawn")
 
     def add_queued(
-        self, id: str, message: ModelRequest, *, due: str | None, steer: bool = False
+        self,
+        id: str,
+        message: ModelRequest,
+        *,
+        due: str | None,
+        steer: bool = False,
+        by: str | None = None,
     ) -> None:
         """The row of a message that waits for a run."""
         text, model_text = halves_of(message)
@@ -314,6 +320,7 @@ class Table:
             model_text=model_text,
             due=due,
             steer=steer,
+            **by_detail(by),
         )
 
     def child(self, place: Place, key: str, name: str) -> Place:
@@ -363,6 +370,11 @@ def kind_of_stop(signals: Sequence[Mapping[str, Any]]) -> RowKind:
     """Whether somebody has cancelled the run, or a limit stopped it."""
     cancelled = any(signal.get("reason") == "user_requested" for signal in signals)
     return "cancelled" if cancelled else "notice"
+
+
+def by_detail(by: object, name: str = "by") -> dict[str, Any]:
+    """What a row tells of the person who did it: nothing where nobody was named."""
+    return {name: by} if isinstance(by, str) else {}
 
 
 def decision_detail(decision: Decision, at: datetime, *, sticky: bool) -> dict[str, Any]:

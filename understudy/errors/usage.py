@@ -190,11 +190,21 @@ class UnknownAgent(UsageError):
     """There is no agent with this id, in memory or in the store."""
 
     agent_id: str
+    deleted_at: str | None
+    """When it was deleted, in ISO 8601; None where it never was, or the store keeps no trace."""
+    deleted_by: str | None
+    """The person who deleted it; None where nobody was named."""
 
-    def __init__(self, *, agent_id: str) -> None:
+    def __init__(
+        self, *, agent_id: str, deleted_at: str | None = None, deleted_by: str | None = None
+    ) -> None:
+        by = "" if deleted_by is None else f" by {deleted_by}"
+        gone = "" if deleted_at is None else f" any more, it was deleted at {deleted_at}{by}"
         super().__init__(
-            f"There is no agent {agent_id!r}: create it with spawn(agent, id={agent_id!r})",
+            f"There is no agent {agent_id!r}{gone}: create it with spawn(agent, id={agent_id!r})",
             agent_id=agent_id,
+            deleted_at=deleted_at,
+            deleted_by=deleted_by,
         )
 
 

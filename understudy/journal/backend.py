@@ -15,6 +15,7 @@ from understudy.journal.call_keys import KeyTaking, KeyUse
 from understudy.journal.checkpoints import Checkpoint
 from understudy.journal.contracts import (
     Batch,
+    Deletion,
     IndexStatus,
     Owned,
     Refusal,
@@ -174,6 +175,17 @@ class Backend(ABC):
             OwnedElsewhere: if another host owns it.
 
         """
+
+    def note_deletion(self, agent_id: str, at: datetime, by: str | None) -> None:
+        """The writer's, in the transaction in which an agent is deleted: keep when, and by whom."""
+        return
+
+    def deletion(self, agent_id: str) -> Deletion | None:
+        """The reader's: when the agent of this id was deleted; None if it is there, or never was.
+
+        Also None where that is not kept.
+        """
+        return None
 
     @abstractmethod
     def is_committed(self, batch: Batch) -> bool:

@@ -190,6 +190,16 @@ def stored_agent(row: tuple[Any, ...]) -> StoredAgent:
     )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Deletion:
+    """What is kept of an agent that was deleted."""
+
+    at: datetime | None
+    """When it was deleted; None where that cannot be read."""
+    by: str | None
+    """The person who deleted it; None where nobody was named."""
+
+
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _MICROSECOND = timedelta(microseconds=1)
 

@@ -150,8 +150,8 @@ class DatabaseStore(DatabaseThreads, Store):
         """What the files with these hashes consist of. Nothing else is appended meanwhile."""
         return in_use(hashes, await self.load_blobs(agent_id, hashes)) if hashes else ()
 
-    async def delete(self, agent_id: str) -> bool:
-        at = self.feed_clock.now() if self.keeps_feed else None
+    async def delete(self, agent_id: str, by: str | None = None) -> bool:
+        at, is_told = self.feed_clock.now(), self.keeps_feed
         backend, sharing = self.backend, self._sharing
 
         def delete() -> bool:
@@ -160,13 +160,15 @@ class DatabaseStore(DatabaseThreads, Store):
                 if sharing is None
                 else sharing.delete(agent_id, at_rest=True)
             )
-            if is_deleted and at is not None:
+            if is_deleted:
+                backend.note_deletion(agent_id, at, by)
+            if is_deleted and is_told:
                 backend.add_deletion(agent_id, at)
             return is_deleted
 
         existed = await self.change(delete)
         self._left.forget(agent_id)
-        if existed and at is not None:
+        if existed and is_told:
             self.feed_hint.tell()
         return existed
 

@@ -14,6 +14,7 @@ from understudy.journal.call_keys import CallKeys, KeyTaking, KeyUse, key_ends, 
 from understudy.journal.checkpoint_writer import CHECKPOINT_EVERY
 from understudy.journal.checkpoints import KeptMessages, WokenState
 from understudy.journal.contracts import (
+    Deletion,
     IndexEntry,
     IndexStatus,
     LostAttempt,
@@ -101,8 +102,8 @@ class MemoryStore(Store):
 
     def __init__(self) -> None:
         self._kept: dict[str, _AgentRecords] = {}
-        self._deleted: dict[str, tuple[int, int]] = {}
-        """Incarnation and epoch of agents that were deleted, the last ones, in that order."""
+        self._deleted: dict[str, tuple[int, int, Deletion]] = {}
+        """Incarnation, epoch and deletion of agents that were deleted, the last ones, in order."""
         self._gone: tuple[int, int] = 0, 0
         """The highest incarnation and epoch that went from there."""
         self._index = MemoryIndex()
@@ -122,7 +123,7 @@ class MemoryStore(Store):
         if kept is None:
             if agent is None:
                 return None
-            incarnation, epoch = self._deleted.pop(agent_id, self._gone)
+            incarnation, epoch, *_ = self._deleted.pop(agent_id, self._gone)
             kept = self._kept[agent_id] = _AgentRecords(agent, incarnation + 1, epoch)
         kept.epoch += 1
         self.keys.let_go(agent_id)  # of an activation that was cut off
@@ -221,22 +222,27 @@ class MemoryStore(Store):
         kept.left = None
         return replace(owned, last_seq=kept.last_seq)
 
-    async def delete(self, agent_id: str) -> bool:
+    async def delete(self, agent_id: str, by: str | None = None) -> bool:
         kept = self._kept.pop(agent_id, None)
         if kept is None:
             return False
         kept.epoch += 1  # its journal is fenced
-        self._deleted[agent_id] = kept.incarnation, kept.epoch
+        at = self.feed_clock.now()
+        self._deleted[agent_id] = kept.incarnation, kept.epoch, Deletion(at=at, by=by)
         if len(self._deleted) > MOST_DELETED:
-            incarnation, epoch = self._deleted.pop(next(iter(self._deleted)))
+            incarnation, epoch, _ = self._deleted.pop(next(iter(self._deleted)))
             self._gone = max(self._gone[0], incarnation), max(self._gone[1], epoch)
         self.keys.leave(agent_id)
         self._changed.discard(agent_id)
         self._index.remove(agent_id)
         if self._feed is not None:
-            self._feed.add_deletion(agent_id, kept.agent, self.feed_clock.now())
+            self._feed.add_deletion(agent_id, kept.agent, at)
             self.feed_hint.tell()
         return True
+
+    async def deletion(self, agent_id: str) -> Deletion | None:
+        found = self._deleted.get(agent_id)
+        return None if found is None else found[2]
 
     async def delete_old_keys(self, before: datetime) -> None:
         self.keys.delete_old(before)

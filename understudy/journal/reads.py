@@ -17,7 +17,7 @@ from understudy.journal.asks import StoredAsk
 from understudy.journal.backend import PAGE, Backend, Kept
 from understudy.journal.checkpoints import Checkpoint, read_checkpoint
 from understudy.journal.committer import BACKOFF, WHILE_UNAVAILABLE
-from understudy.journal.contracts import IndexStatus, StoredAgent, StoredRecords
+from understudy.journal.contracts import Deletion, IndexStatus, StoredAgent, StoredRecords
 from understudy.journal.feed import FeedHint, FeedKey, FeedPage
 from understudy.journal.lists import AgentKey, AgentQuery, AskKey, AskQuery
 from understudy.journal.loaded import NEWEST, Loaded, decoded
@@ -97,6 +97,10 @@ class StoreReads(ABC):
     ) -> Mapping[str, str]:
         """By message id, the run that took the message, of these that are kept; None = all."""
         return {}
+
+    async def deletion(self, agent_id: str) -> Deletion | None:
+        """As `Backend.deletion`."""
+        return None
 
     # ------------------------------------------------------------------- many agents
 
@@ -236,6 +240,9 @@ class DatabaseReads(StoreReads):
         self, agent_id: str, hashes: Collection[str] | None = None
     ) -> Mapping[str, bytes]:
         return await self.read(partial(self.backend.load_blobs, agent_id, hashes))
+
+    async def deletion(self, agent_id: str) -> Deletion | None:
+        return await self.read(partial(self.backend.deletion, agent_id))
 
     async def message_runs(
         self, agent_id: str, message_ids: Collection[str] | None = None

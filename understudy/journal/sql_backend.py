@@ -20,6 +20,7 @@ from understudy.journal.codec import EncodedRecord
 from understudy.journal.contracts import (
     NO_TIME,
     Batch,
+    Deletion,
     IndexStatus,
     Owned,
     Refusal,
@@ -28,6 +29,7 @@ from understudy.journal.contracts import (
     listed_agent,
     stored_agent,
     time_number,
+    time_of,
 )
 from understudy.journal.feed import DELETED, FeedKey, FeedPage, stored_feed_row
 from understudy.journal.lists import (
@@ -49,6 +51,12 @@ Query: TypeAlias = tuple[str, Values]
 
 MOST_VALUES = 500
 """Values of one list in a statement. Some builds of SQLite take 999 in all."""
+
+
+def _deletion(rows: Sequence[tuple[Any, ...]]) -> Deletion | None:
+    for at, by in rows:
+        return Deletion(at=time_of(at), by=by if isinstance(by, str) else None)
+    return None
 
 
 def agents_query(host: str, tables: str, *, more: str = "") -> str:
@@ -323,6 +331,16 @@ class SqlBackend(Backend):
             gone = [hash for (hash,) in there if hash not in kept]
             for query in _among("DELETE FROM blobs WHERE agent = %s", [key], "hash", gone):
                 self._fetch(*query)
+
+    def note_deletion(self, agent_id: str, at: datetime, by: str | None) -> None:
+        note = (
+            "UPDATE agents SET deleted_at = %s, deleted_by = %s WHERE agent_id = %s RETURNING key"
+        )
+        self._fetch(note, [time_number(at), by, agent_id])
+
+    def deletion(self, agent_id: str) -> Deletion | None:
+        query = "SELECT deleted_at, deleted_by FROM agents WHERE agent_id = %s AND deleted"
+        return self._look(_deletion, (query, [agent_id]))
 
     def add_deletion(self, agent_id: str, at: datetime) -> None:
         self._fetch(_ADD_DELETION_TO_FEED, [time_number(at), DELETED, b"", agent_id])

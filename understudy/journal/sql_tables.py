@@ -16,6 +16,8 @@ AGENTS_TABLE = """CREATE TABLE agents (
         floor bigint NOT NULL DEFAULT 0,
         index_status text NOT NULL DEFAULT 'rest',
         deleted boolean NOT NULL DEFAULT false,
+        deleted_at bigint,
+        deleted_by text,
         due bigint,
         status text NOT NULL DEFAULT 'idle',
         status_at bigint,
@@ -25,8 +27,9 @@ AGENTS_TABLE = """CREATE TABLE agents (
     )"""
 """A row is never deleted: after a deletion it is the tombstone, which keeps the epoch. Ids are
 compared by their bytes, whatever the database's language. `definition` is the name of the agent's.
-There are `ask_count` rows of the agent in `asks`. `run_version` is the fingerprint under which the
-open run was begun; null: none is open. `own` is what one database adds."""
+`deleted_at` and `deleted_by` are of the last deletion. There are `ask_count` rows of the agent in
+`asks`. `run_version` is the fingerprint under which the open run was begun; null: none is open.
+`own` is what one database adds."""
 
 TABLES_OF_AGENTS = (
     "CREATE INDEX agents_by_index_status ON agents (index_status, agent_id) WHERE NOT deleted",

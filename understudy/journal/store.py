@@ -94,8 +94,11 @@ class Store(StoreReads):
         """
 
     @abstractmethod
-    async def delete(self, agent_id: str) -> bool:
-        """Delete an agent, but keep a tombstone. Returns whether there was such an agent."""
+    async def delete(self, agent_id: str, by: str | None = None) -> bool:
+        """Delete an agent, but keep a tombstone: when, and by whom (`by`).
+
+        Returns whether there was such an agent.
+        """
 
     async def delete_old_keys(self, before: datetime) -> None:
         """Delete the keys of calls whose time was over before."""

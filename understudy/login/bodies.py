@@ -15,6 +15,8 @@ from understudy.login.problems import refused
 
 MAX_BODY = 8 * 1024 * 1024
 """Bytes of a request: a form of arguments of 1 MB, encoded, fits."""
+LARGE = 256 * 1024
+"""Bytes above which a body is parsed in a thread: agents go on meanwhile."""
 MAX_PARTS = 100_000
 """Objects, lists and items of a body."""
 _PART = re.compile(r'[{\[,]|"[^"\\]*(?:\\.[^"\\]*)*"')
@@ -65,8 +67,15 @@ async def read_json(request: Request, *, most: int = MAX_PARTS) -> Any:
     """
     if media_type(request) != "application/json":
         raise refused(415, "NotJson", "Send JSON, with `Content-Type: application/json`.")
+    body = await read_body(request)
+    if len(body) > LARGE:
+        return await asyncio.to_thread(_parsed, body, most)
+    return _parsed(body, most)
+
+
+def _parsed(body: bytes, most: int) -> Any:
     try:
-        text = (await read_body(request)).decode()
+        text = body.decode()
         if _has_more_parts(text, most):
             raise refused(413, "TooLarge", f"At most {most:,} values can be sent at once.")
         found = json.loads(text, parse_constant=_no_constant)

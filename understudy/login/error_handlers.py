@@ -12,6 +12,8 @@ from starlette.responses import JSONResponse
 from understudy._base.json_values import shown
 from understudy.errors import UnderstudyError, UsageError
 from understudy.login.problems import problem_of
+from understudy.login.redaction import Redact, Redaction
+from understudy.login.users import NOBODY
 
 if TYPE_CHECKING:
     from django.http import HttpRequest, HttpResponse
@@ -21,7 +23,10 @@ ANSWERED: tuple[type[Exception], ...] = (UnderstudyError, pykka.ActorDeadError, 
 """The errors that the calls of a runtime raise. All others stay with the application."""
 
 
-def add_error_handlers(app: Starlette) -> None:
+NAMELESS = "{what} takes a function of a path and a value: nobody says here who asks"
+
+
+def add_error_handlers(app: Starlette, *, redact: Redact | None = None) -> None:
     """Answer the errors of the library with their HTTP status, in a Starlette or FastAPI app.
 
     The body is JSON: `{"error": "UnknownAgent", "detail": "There is no agent 'ann'."}`. What is no
@@ -30,9 +35,12 @@ def add_error_handlers(app: Starlette) -> None:
 
     Args:
         app: the application, before its first request.
+        redact: hides what is not to be seen, as that of `ui`: paths begin with `"detail"`. The
+            text of an error may quote what was given. It gets no user.
 
     Raises:
-        UsageError: for what takes no handlers, or an application that answers requests already.
+        UsageError: for what takes no handlers, an application that answers requests already, or a
+            `redact` that takes the user.
 
     """
     if not callable(getattr(app, "add_exception_handler", None)):
@@ -44,23 +52,35 @@ def add_error_handlers(app: Starlette) -> None:
             "add_error_handlers(app): the application answers requests already: call it where the "
             "application is made"
         )
+    redaction = _redaction(redact, "add_error_handlers(redact=...)")
+
+    async def answer(request: Request, error: Exception) -> JSONResponse:
+        problem = problem_of(error)
+        return JSONResponse(redaction.seen(NOBODY, problem.to_dict()), problem.status)
+
     for kind in ANSWERED:
-        app.add_exception_handler(kind, _answer)
+        app.add_exception_handler(kind, answer)
 
 
-async def _answer(request: Request, error: Exception) -> JSONResponse:
-    problem = problem_of(error)
-    return JSONResponse(problem.to_dict(), problem.status)
+def _redaction(redact: Redact | None, what: str) -> Redaction:
+    redaction = Redaction(redact, what=what)
+    if redaction.takes_user:
+        raise UsageError(NAMELESS.format(what=what))
+    return redaction
 
 
 class DjangoErrors:
     """Answers the errors of the library with their HTTP status, in a Django project.
 
     Name it in the settings: `MIDDLEWARE = [..., "understudy.web.DjangoErrors"]`. The answers are
-    those of `add_error_handlers`. Views may be sync or async.
+    those of `add_error_handlers`. Views may be sync or async. The setting `UNDERSTUDY_REDACT` is
+    what `redact` is there: a function, or its name with its module.
 
     Args:
         get_response: what Django gives each middleware.
+
+    Raises:
+        UsageError: for a setting that is no such function.
 
     """
 
@@ -70,7 +90,12 @@ class DjangoErrors:
     def __init__(self, get_response: Callable[[HttpRequest], Any]) -> None:
         # Django has marks of its own for what is async: `inspect` of Python 3.11 does not see them.
         from asgiref.sync import iscoroutinefunction, markcoroutinefunction
+        from django.conf import settings
+        from django.utils.module_loading import import_string
 
+        given = getattr(settings, "UNDERSTUDY_REDACT", None)
+        redact = import_string(given) if isinstance(given, str) else given
+        self._redaction = _redaction(redact, "the setting UNDERSTUDY_REDACT")
         self._get_response = get_response
         if iscoroutinefunction(get_response):
             markcoroutinefunction(self)
@@ -86,4 +111,5 @@ class DjangoErrors:
         from django.http import JsonResponse
 
         problem = problem_of(error)
-        return JsonResponse(problem.to_dict(), status=problem.status)
+        seen = self._redaction.seen(NOBODY, problem.to_dict())
+        return JsonResponse(seen, status=problem.status)

@@ -10,6 +10,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from understudy._base import security_log
+from understudy._base.security_log import asked_from
 from understudy.login.hosts import Hosts
 from understudy.login.problems import Problem, problem_response
 from understudy.login.users import Auth, User, asked_user
@@ -75,13 +77,11 @@ class Guard:
             await send(message)
 
         request = Request(scope, receive)
-        refusal = self._refusal(scope)
-        if refusal is None and not path_in(scope).startswith(STATIC):
-            refusal = await self._logged_in(request)
-        if refusal is not None:
-            await refusal(scope, receive, send_with_headers)
-        else:
-            await self._app(scope, receive, send_with_headers)
+        with asked_from(request.client.host if request.client is not None else None):
+            refusal = self._refusal(scope)
+            if refusal is None and not path_in(scope).startswith(STATIC):
+                refusal = await self._logged_in(request)
+            await (refusal or self._app)(scope, receive, send_with_headers)
 
     def _refusal(self, scope: Scope) -> Response | None:
         """The answer to a request that is not even looked at."""
@@ -121,6 +121,7 @@ class Guard:
             return None
         if isinstance(found, Response):
             return found
+        security_log.note("login", "refused", who=None)
         return problem_response(
             request.scope,
             Problem(401, "LoginNeeded", "Log in first, or open the URL that has the token."),

@@ -18,6 +18,7 @@ from urllib.parse import parse_qsl, urlencode
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
+from understudy._base import security_log
 from understudy.actors.verbs import RIGHTS, Right
 from understudy.errors import UsageError
 from understudy.login.bodies import media_type, read_body
@@ -111,6 +112,8 @@ class TokenAuth:
         self._failures.note(address, wrong)
         if request.method != "GET" or wants_json(request.scope):
             return None
+        if wrong:
+            security_log.note("login", "refused", who=None)
         return self._login_page(request, "" if link is None else "This link is used, or is old.")
 
     def login_url(self, base: str) -> str:
@@ -188,6 +191,7 @@ class TokenAuth:
             return _too_many(request)
         if not _same(given, self.token):
             self._failures.note(address, [given])
+            security_log.note("login", "refused", who=None)
             return self._login_page(request, "That is not the token.", fields.get("next", ""))
         root = request.scope.get("root_path", "")
         return self._with_session(request, root + _path(fields.get("next", "")))
@@ -198,6 +202,7 @@ class TokenAuth:
         return self._with_session(request, target) if new else RedirectResponse(target, 303)
 
     def _with_session(self, request: Request, target: str) -> Response:
+        security_log.note("login", "ok", who=self.user.name)
         response = RedirectResponse(target, 303)
         response.set_cookie(
             cookie_name(request),
@@ -341,6 +346,7 @@ def _path(given: str) -> str:
 
 
 def _too_many(request: Request) -> Response:
+    security_log.note("login", "limited", who=None)
     problem = Problem(429, "TooManyRequests", "Too many wrong tokens: wait a minute.")
     return problem_response(request.scope, problem, {"Retry-After": str(int(PERIOD))})
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from starlette.requests import Request
 from starlette.responses import Response
 
+from understudy._base.authors import checked_author
 from understudy._base.json_values import shown
 from understudy.actors.verbs import RIGHTS, Right
 from understudy.errors import UsageError
@@ -26,7 +27,7 @@ class User:
         may: of `"read"`, `"decide"`, `"act"` and `"admin"`. None of them includes another one.
 
     Raises:
-        UsageError: for a name that is no text, or an unknown right.
+        UsageError: for what cannot be the name of a person, or an unknown right.
 
     """
 
@@ -34,8 +35,9 @@ class User:
     may: AbstractSet[Right] = frozenset({"read"})
 
     def __post_init__(self) -> None:
-        if not isinstance(self.name, str) or not self.name.strip():
-            raise UsageError(f"User(name): it must be a text, got {shown(self.name)}")
+        if self.name is None:
+            raise UsageError("User(name): it must be the name of a person, got None")
+        checked_author(self.name, what="User(name)")
         object.__setattr__(self, "may", checked_rights(self.may))
 
 
@@ -54,6 +56,9 @@ def checked_rights(given: Iterable[Right]) -> frozenset[Right]:
         raise UsageError(f"User(may=...) holds {unknown[0]!r}: use {', '.join(sorted(RIGHTS))}")
     return found
 
+
+NOBODY = User("anybody")
+"""Who reads where the application does not say, and hides nothing by it."""
 
 Found = User | Response | None
 Auth = Callable[[Request], Found | Awaitable[Found]]

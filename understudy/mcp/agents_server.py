@@ -18,6 +18,7 @@ from pydantic import Field
 from starlette.applications import Starlette
 from starlette.routing import Mount
 
+from understudy._base import security_log
 from understudy._base.json_values import checked_flag, text_of
 from understudy.actors import AgentRef, Runtime
 from understudy.actors.verbs import VERBS, Right
@@ -155,7 +156,7 @@ class _Tools:
         found: dict[str, Any] = self._redaction.seen(user, data)
         return found
 
-    def _need(self, context: Context, tool: str) -> User:
+    def _need(self, context: Context, tool: str, agent: str | None = None) -> User:
         """Who uses this tool, if they may.
 
         Raises:
@@ -171,7 +172,10 @@ class _Tools:
             user = found
         right = VERBS[TOOLS[tool]].right
         if right not in user.may:
+            security_log.note("refused", right, who=user.name, agent=agent)
             raise ToolError(f"{user.name} may not {right}")
+        if right == "read":
+            security_log.note("read", TOOLS[tool], who=user.name, agent=agent)
         return user
 
     async def list_agents(
@@ -224,7 +228,7 @@ class _Tools:
 
         `after` is the `next` of the page before.
         """
-        user = self._need(context, "read_history")
+        user = self._need(context, "read_history", agent_id)
         with _tool_errors():
             page = await self._runtime().get(agent_id).history(after=after, limit=_limit(limit))
         entries = [entry.to_dict() for entry in page.entries]
@@ -243,11 +247,11 @@ class _Tools:
         `agent` is the name of a definition, to create the agent if there is none. The same
         `message_id` again is the same message.
         """
-        self._need(context, "send_message")
+        user = self._need(context, "send_message", agent_id)
         runtime = self._runtime()
         with _tool_errors():
             ref = runtime.get(agent_id) if agent is None else runtime.spawn(agent, id=agent_id)
-            return {"message_id": await ref.send(text, message_id=message_id)}
+            return {"message_id": await ref.send(text, message_id=message_id, by=user.name)}
 
     async def decide(
         self,
@@ -267,7 +271,7 @@ class _Tools:
         is decided. `arguments` are for `edit`, `value` is for `respond`, also where it is null,
         and `message` is for `reject`.
         """
-        user = self._need(context, "decide")
+        user = self._need(context, "decide", agent_id)
         with _tool_errors():
             given = {
                 "type": decision,

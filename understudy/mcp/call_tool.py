@@ -171,10 +171,11 @@ async def _connection(
     It has a limit of its own: what is not sent yet is not in doubt, however slow the server is.
     """
     ctx.pause_timeout()
-    connection = await ctx.shared(server, instead_of=instead_of)
-    if connection.is_lost:
-        connection = await ctx.shared(server, instead_of=connection)
-    await connection.check_unchanged(listed)
+    with ctx.before_effect():
+        connection = await ctx.shared(server, instead_of=instead_of)
+        if connection.is_lost:
+            connection = await ctx.shared(server, instead_of=connection)
+        await connection.check_unchanged(listed)
     return connection
 
 

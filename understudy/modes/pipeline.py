@@ -136,7 +136,8 @@ async def _attempt(run: Run, mode: Pipeline, trace: str | None) -> Outcome:
         is_held = waited is not None and waited.held is not None
         reply_lost = has_replies and current.attempts > 0 and current.turn is None and not is_held
         number, host = current.attempts + 1, run.ledger.host
-        run.record(Attempt(number=number, reply_lost=reply_lost, host=host, trace=trace))
+        by = run.environment.by
+        run.record(Attempt(number=number, reply_lost=reply_lost, host=host, trace=trace, by=by))
         if current.attempts > 1 or run.state.message_ids or current.occurrence is not None:
             # Durable before anything else: if this attempt kills the process, the next one must
             # find it counted, or a run that kills each host would never be quarantined

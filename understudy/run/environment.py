@@ -18,6 +18,7 @@ from understudy.models.prices import Prices
 from understudy.run.cancellation import CancellationSource
 from understudy.run.definition import PauseWhen
 from understudy.run.instrument import Instrument
+from understudy.state.plans import PauseAsked
 from understudy.tools.shared_resources import SharedResources
 from understudy.tools.tool_defaults import NO_DEFAULTS, ToolDefaults
 from understudy.trust.trust import NO_TRUST, Trust
@@ -42,8 +43,10 @@ class RunEnvironment:
     """The id of the actor that runs the agent; None without one: then it is the agent's name."""
     is_to_end_attempt: Callable[[], bool] | None = None
     """A function that is called before each step: True ends this attempt, not the run."""
-    pause_requested: Callable[[], str | None] | None = None
-    """A function that is called after each reply: a reason pauses the run."""
+    pause_requested: Callable[[], PauseAsked | None] | None = None
+    """A function that is called after each reply: what it returns pauses the run."""
+    by: str | None = None
+    """The person who has the run recovered by this attempt; None where nobody is named."""
     abandon_later: Callable[[], asyncio.Task[None]] | None = None
     """A function that is called where code of the attempt was cancelled and is waited for.
 

@@ -242,6 +242,9 @@ def make_context(
     def make_no_points() -> NoReturn:
         raise UsageError(_ONLY_LOOKS.format(what="has no points, and asks no model"))
 
+    def begins_with_nothing() -> None:
+        run.not_begun |= {call.key}
+
     return ToolContext(
         read_state=lambda: run.state.copied(deeply=True),
         agent_id=run.agent_id,
@@ -259,4 +262,5 @@ def make_context(
         context=run.root.current.context,
         shared=run.shared,
         limit=limit,
+        begins_with_nothing=begins_with_nothing,
     )

@@ -281,6 +281,16 @@ class AgentState(StateTree):
                 return state.run.paused
         return None
 
+    @property
+    def paused_by(self) -> str | None:
+        """The person who asked for that pause; None where nobody was named."""
+        if self.run is not None and self.run.halt is not None:
+            return None
+        for state in self.tree:
+            if state.run is not None and not state.run.over and state.run.paused is not None:
+                return state.run.paused_by
+        return None
+
     def copied(self, *, deeply: bool = False) -> AgentState:
         """A copy that later records do not change. The messages are shared.
 

@@ -27,6 +27,8 @@ class Occurrence:
     """The time that the schedule says; of a triggered one, when it was triggered."""
     triggered: bool = False
     """A person asked for it; the schedule's own times stay as they are."""
+    by: str | None = None
+    """The person who triggered it; None where nobody was named."""
     skipped: Skipped | None = None
     """Why it got no run: `missed`: its time had passed when it was noticed. `overlap`: the one
     before it was still waiting or running. `full`: too many were waiting."""
@@ -56,6 +58,8 @@ class Schedule:
     """The latest occurrence, also if it was skipped."""
     context: StoredContext = field(default_factory=dict)
     """That of who has set it: its runs have it."""
+    by: str | None = None
+    """The person who set, paused or resumed it last; None where nobody was named."""
 
 
 class TakenMessage(NamedTuple):
@@ -129,6 +133,8 @@ class QueuedMessage:
     choices: RunChoices | None = None
     """Of a `run` that waits for its turn, also where all of them are left to the agent. None of a
     message that was sent."""
+    by: str | None = None
+    """The person who sent it; None where nobody was named."""
 
 
 class _DueTime:
@@ -146,6 +152,8 @@ class Plans(_DueTime):
     """By id."""
     pause: str | None = None
     """The reason of a requested pause: the run is paused after its next model reply."""
+    pause_by: str | None = None
+    """The person who asked for that pause; None where nobody was named."""
 
     @property
     def next_due(self) -> datetime | None:
@@ -168,6 +176,19 @@ class Plans(_DueTime):
 
 
 NO_PLANS = Plans()
+
+
+class PauseAsked(NamedTuple):
+    """A pause that somebody asked for."""
+
+    reason: str
+    by: str | None
+
+
+def pause_asked(plans: Plans | None) -> PauseAsked | None:
+    """The pause that is requested and has not come yet."""
+    reason = requested_pause(plans)
+    return None if plans is None or reason is None else PauseAsked(reason, plans.pause_by)
 
 
 def requested_pause(plans: Plans | None) -> str | None:

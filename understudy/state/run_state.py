@@ -358,6 +358,8 @@ class RunState:
     """The open turn. The model is not called while there is one."""
     paused: str | None = None
     """The reason, while the run is paused."""
+    paused_by: str | None = None
+    """The person who asked for that pause; None where nobody was named."""
     cancelled: dict[str, Any] | None = None
     """The signal of a requested cancellation."""
     closing: End | None = None

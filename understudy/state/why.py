@@ -31,7 +31,8 @@ def why(state: AgentState) -> str:
         count = len(state.requests)
         return f"It waits for a person: {count} request{'' if count == 1 else 's'}."
     if state.pause is not None:
-        return f"It is paused: {state.pause}"
+        by = "" if state.paused_by is None else f" by {state.paused_by}"
+        return f"It is paused{by}: {state.pause}"
     if state.waits:
         return f"It waits: {'; '.join(map(_waits, state.waits))}."
     return f"A run is under way, after {model_calls(state, run)}."
@@ -49,6 +50,7 @@ def queue_of(state: AgentState) -> list[dict[str, Any]]:
             if queued.choices is None
             else "run",
             "at": time_text(queued.message.timestamp),
+            "by": queued.by,
         }
         for queued in state.queue.values()
     ]

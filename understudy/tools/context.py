@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import datetime
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
@@ -37,6 +38,7 @@ class ToolContext(Generic[DepsT_co]):
     """
 
     __slots__ = (
+        "_begins_with_nothing",
         "_context",
         "_emit",
         "_limit",
@@ -91,6 +93,7 @@ class ToolContext(Generic[DepsT_co]):
         context: Context,
         shared: SharedResources,
         limit: CallLimit | None = None,
+        begins_with_nothing: Callable[[], None] | None = None,
     ) -> None:
         self._read_state = read_state
         self._state: AgentState | None = None
@@ -110,6 +113,7 @@ class ToolContext(Generic[DepsT_co]):
         self._context = context
         self._shared = shared
         self._limit = limit
+        self._begins_with_nothing = begins_with_nothing
 
     @property
     def context(self) -> Context:
@@ -368,6 +372,20 @@ class ToolContext(Generic[DepsT_co]):
         limit = self._on_its_loop("restart_timeout")
         if limit is not None:
             limit.restart()
+
+    @contextmanager
+    def before_effect(self) -> Iterator[None]:
+        """Say that what is awaited in this block comes before the effect of the call.
+
+        For a connection that is opened, say. A call that is cancelled in the block did nothing: it
+        is not in doubt, and may run again. Of a plain tool it says nothing: its thread goes on.
+        """
+        try:
+            yield
+        except asyncio.CancelledError:
+            if self._begins_with_nothing is not None:
+                self._begins_with_nothing()
+            raise
 
     def _on_its_loop(self, what: str) -> CallLimit | None:
         if asyncio._get_running_loop() is None:

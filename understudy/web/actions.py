@@ -73,7 +73,13 @@ async def _send(visit: Visit, body: MessageBody) -> dict[str, Any]:
     if body.go_on:
         return await _go_on(visit, ref, body)
     message_id = await visit.wait(
-        ref.send(body.text, steer=body.steer, at=body.at, message_id=body.message_id)
+        ref.send(
+            body.text,
+            steer=body.steer,
+            at=body.at,
+            message_id=body.message_id,
+            by=visit.user.name,
+        )
     )
     return {"id": visit.agent_id, "message_id": message_id}
 
@@ -82,7 +88,7 @@ async def _go_on(visit: Visit, ref: AgentRef[Any], body: MessageBody) -> dict[st
     if body.steer or body.at is not None:
         raise refused(400, "BadRequest", "`go_on` goes neither with `steer` nor with `at`.")
     message_id = body.message_id or new_random_id()
-    run = ref.run(body.text, message_id=message_id, go_on=True)
+    run = ref.run(body.text, message_id=message_id, go_on=True, by=visit.user.name)
     # A run is in no record before it begins. Who is told earlier would take the outcome of the run
     # that failed for that of this one.
     async with asyncio.timeout(SECONDS):
@@ -111,11 +117,7 @@ def view_of(verb: Verb) -> Callable[[Visit], Awaitable[dict[str, Any]]]:
 
 async def _call(visit: Visit, verb: Verb, body: Arguments) -> dict[str, Any]:
     given = body.model_dump()
-    if verb.name == "cancel":
-        given["context"] = {"by": visit.user.name}
-    elif verb.name == "settle":
-        given["how"] = f"{given['how']} ({visit.user.name})"
-    future = getattr(visit.ref, verb.method)(**given)
+    future = getattr(visit.ref, verb.method)(**given, by=visit.user.name)
     if verb.of_run or verb.lasts is not Lasts.MOMENT:
         return {"id": visit.agent_id, "done": await begun(future)}
     if await visit.wait(future) is False:
@@ -133,7 +135,7 @@ async def delete(visit: Visit) -> dict[str, Any]:
 async def _delete(visit: Visit, body: DeleteBody) -> dict[str, Any]:
     if body.confirm != visit.agent_id:
         raise refused(400, "NotConfirmed", "Type the agent's id to delete it.")
-    if not await visit.wait(visit.runtime.delete(visit.agent_id)):
+    if not await visit.wait(visit.runtime.delete(visit.agent_id, by=visit.user.name)):
         raise refused(404, "UnknownAgent", "There is no such agent.")
     return {"id": visit.agent_id, "deleted": True}
 
@@ -150,7 +152,7 @@ async def recover(visit: Visit) -> dict[str, Any]:
     """Continue every run that was cut off."""
     visit.need("admin")
     await visit.body(NothingBody)
-    found = await visit.wait(visit.runtime.recover())
+    found = await visit.wait(visit.runtime.recover(by=visit.user.name))
     return {"continued": [ref.id for ref in found]}
 
 

@@ -81,6 +81,7 @@ class QueuedShape(TypedDict):
     text: str
     what: Literal["run", "send", "schedule"]
     at: Time | None
+    by: str | None
 
 
 @exactly
@@ -267,6 +268,7 @@ class ScheduleShape(TypedDict):
     missed: str
     overlap: str
     paused: bool
+    by: str | None
     created_at: Time | None
     next_due: Time | None
     latest: LatestShape | None

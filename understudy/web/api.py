@@ -67,7 +67,7 @@ FILE = {"path": "Of the file."}
 WAIT = {"wait": "Seconds to wait until the run is at rest, at most 60."}
 LIVE_ROWS = {"after": "Only rows that have changed since; else the `Last-Event-ID`."}
 FOLLOW = {"follow": "`0`: only what is recorded now."}
-EVENTS = {"after": "Only events after this number; else the `Last-Event-ID`.", **FOLLOW}
+EVENTS = {"after": "Only events after this position; else the `Last-Event-ID`.", **FOLLOW}
 FEED = {
     "after": "The cursor of the last event; else the `Last-Event-ID`.",
     "start": "Without it: `now`, or at the `oldest` event that is kept.",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from starlette.types import ASGIApp
 
 from understudy._base.json_values import checked_flag, shown
 from understudy.actors import Observer, Runtime
-from understudy.errors import UsageError
+from understudy.errors import UnknownAgent, UsageError
 from understudy.login.guard import Guard
 from understudy.login.hosts import Hosts
 from understudy.login.problems import problem_of, wants_json
@@ -86,6 +87,11 @@ def ui(
 
     async def on_error(request: Request, error: Exception) -> Response:
         problem = problem_of(error)
+        if isinstance(error, UnknownAgent) and error.deleted_at is not None:
+            # Only here: the clients of an application need not know the people who look after it.
+            by = "" if error.deleted_by is None else f" by {error.deleted_by}"
+            told = f"{problem.detail[:-1]} any more: it was deleted at {error.deleted_at}{by}."
+            problem = replace(problem, detail=told)
         headers = getattr(error, "headers", None)
         if wants_json(request.scope):
             user, data = request.scope.get("understudy.user"), problem.to_dict()

@@ -16,31 +16,32 @@ from starlette.types import Receive, Scope, Send
 
 from understudy._base.json_values import shown
 from understudy.actors import AgentRef
+from understudy.actors.agent.events import is_position, position_of
 from understudy.actors.observer import ObservedAgent
 from understudy.errors import UsageError
 from understudy.history import check_page
 from understudy.login.event_stream import EventStream, StreamBound
 from understudy.login.redaction import Redact, Redaction
-from understudy.login.users import User
+from understudy.login.users import NOBODY, User
 
 LONGEST = 300.0
 """The most seconds of one stream."""
 Watched: TypeAlias = AgentRef[Any] | ObservedAgent
 Seen = Callable[[Any], Any]
 """The data as the reader may see it."""
-NOBODY = User("nobody")
-"""Who reads a stream where the application does not say, and hides nothing by it."""
 
 
-def last_event_id(headers: Headers) -> int | None:
-    """The number of the last event that a client has; None where it says none, or no number."""
+def last_event_id(headers: Headers) -> str | None:
+    """The number or position of what a client has; None where it says none, or something else."""
     last = headers.get("last-event-id", "")
-    return int(last) if last.isascii() and last.isdecimal() and len(last) < 16 else None
+    return last if is_position(last) else None
 
 
-async def rows_of(ref: Watched, after: int, seen: Seen) -> AsyncGenerator[ServerSentEvent, None]:
+async def rows_of(
+    ref: Watched, after: int | str, seen: Seen
+) -> AsyncGenerator[ServerSentEvent, None]:
     """The updates of the rows of an agent."""
-    subscription = ref.display_events(after)
+    subscription = ref.display_events(position_of(after).seq)
     try:
         async for update in subscription:
             number = None if update.seq is None else str(update.seq)
@@ -50,7 +51,7 @@ async def rows_of(ref: Watched, after: int, seen: Seen) -> AsyncGenerator[Server
 
 
 async def events_of(
-    ref: Watched, after: int, seen: Seen, *, follow: bool = True
+    ref: Watched, after: int | str, seen: Seen, *, follow: bool = True
 ) -> AsyncGenerator[ServerSentEvent, None]:
     """The events of an agent, the recorded ones, then live ones."""
     subscription = ref.events(after)
@@ -61,7 +62,7 @@ async def events_of(
             yield ServerSentEvent(
                 json.dumps(seen(found.to_dict())),
                 event=found.event.kind,
-                id=None if found.seq is None else str(found.seq),
+                id=found.position,
             )
     finally:
         subscription.close()
@@ -73,7 +74,7 @@ class AgentStream(EventStream):
     Args:
         ref: the agent.
         after: where it begins, if the client does not say.
-        events: makes what is sent after a number.
+        events: makes what is sent after a number or position.
         bound: counts the streams that are open.
         user: whose stream it is.
 
@@ -82,8 +83,8 @@ class AgentStream(EventStream):
     def __init__(
         self,
         ref: Watched,
-        after: int,
-        events: Callable[[int], AsyncGenerator[ServerSentEvent, None]],
+        after: int | str,
+        events: Callable[[int | str], AsyncGenerator[ServerSentEvent, None]],
         *,
         bound: StreamBound | None = None,
         user: str = "",
@@ -135,12 +136,17 @@ def rows_response(
         UsageError: for a wrong argument.
 
     """
-    seen = _checked("rows_response", ref, after, redact, user)
+    seen = _checked("rows_response", ref, redact, user)
+    check_page(after, 1)
     return AgentStream(ref, after, lambda number: rows_of(ref, number, seen))
 
 
 def events_response(
-    ref: AgentRef[Any], *, after: int = 0, redact: Redact | None = None, user: User | None = None
+    ref: AgentRef[Any],
+    *,
+    after: int | str = 0,
+    redact: Redact | None = None,
+    user: User | None = None,
 ) -> AgentStream:
     """The events of an agent, recorded ones and then live ones: as `rows_response` sends rows.
 
@@ -148,7 +154,8 @@ def events_response(
 
     Args:
         ref: the agent.
-        after: the number of the last event that the client has, if it sends no `Last-Event-ID`.
+        after: the `position` of the last event that the client has, or the number of a record of
+            which it has all events, if it sends no `Last-Event-ID`.
         redact: hides what is not to be seen, as that of `ui`.
         user: who reads it, for a `redact` that takes the user.
 
@@ -156,14 +163,14 @@ def events_response(
         UsageError: for a wrong argument.
 
     """
-    seen = _checked("events_response", ref, after, redact, user)
+    seen = _checked("events_response", ref, redact, user)
+    position_of(after)
     return AgentStream(ref, after, lambda number: events_of(ref, number, seen))
 
 
-def _checked(what: str, ref: object, after: int, redact: Redact | None, user: User | None) -> Seen:
+def _checked(what: str, ref: object, redact: Redact | None, user: User | None) -> Seen:
     if not isinstance(ref, AgentRef):
         raise UsageError(f"{what}(ref) takes an agent, such as runtime.get(id), got {shown(ref)}")
-    check_page(after, 1)
     redaction = Redaction(redact, what=f"{what}(redact=...)")
     if user is not None and not isinstance(user, User):
         raise UsageError(f"{what}(user=...) takes a User, got {shown(user)}")

@@ -8,6 +8,7 @@ from typing import Any, cast
 
 from sse_starlette import ServerSentEvent
 
+from understudy.actors.agent.events import is_position, position_of
 from understudy.errors import UsageError
 from understudy.login.event_stream import EventStream
 from understudy.login.problems import refused
@@ -23,7 +24,14 @@ def stream(visit: Visit, events: AsyncGenerator[ServerSentEvent, None]) -> Event
 
 def _after(visit: Visit) -> int:
     last = last_event_id(visit.request.headers)
-    return visit.number("after", 0) if last is None else last
+    return visit.number("after", 0) if last is None else position_of(last).seq
+
+
+def _position(visit: Visit) -> int | str:
+    after = visit.asked("after")
+    found = last_event_id(visit.request.headers) or after
+    # What is no position is refused as what is no number.
+    return found if found is not None and is_position(found) else visit.number("after", 0)
 
 
 async def conversation_events(visit: Visit) -> EventStream:
@@ -35,7 +43,7 @@ async def conversation_events(visit: Visit) -> EventStream:
 
 async def agent_events(visit: Visit) -> EventStream:
     """The events of one agent: the recorded ones, then live ones."""
-    after = _after(visit)
+    after = _position(visit)
     follow = visit.asked("follow") != "0"
     await visit.state()  # whether there is such an agent
     return stream(visit, events_of(visit.watched, after, visit.redacted, follow=follow))

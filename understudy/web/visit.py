@@ -7,12 +7,14 @@ from collections.abc import Awaitable, Callable
 from copy import copy
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import partial
 from typing import Any, TypeVar
 from urllib.parse import parse_qsl, quote
 
 from starlette.requests import Request
 from starlette.responses import Response
 
+from understudy._base import security_log
 from understudy._base.json_values import shown
 from understudy.actors import AgentRef, Observer, Runtime
 from understudy.actors.observer import ObservedAgent
@@ -20,8 +22,17 @@ from understudy.actors.verbs import Right
 from understudy.display import Row
 from understudy.errors import UnderstudyError
 from understudy.interrupts import Request as AskedRequest
-from understudy.login.bodies import MAX_PARTS, B, checked_as, media_type, read_body, read_json
+from understudy.login.bodies import (
+    LARGE,
+    MAX_PARTS,
+    B,
+    checked_as,
+    media_type,
+    read_body,
+    read_json,
+)
 from understudy.login.event_stream import StreamBound
+from understudy.login.guard import SAFE, path_in
 from understudy.login.problems import refused
 from understudy.login.redaction import Redaction
 from understudy.login.users import User
@@ -108,8 +119,14 @@ class Visit:
     def need(self, right: Right, *, changes: bool = True) -> None:
         """Refuse the request if `why_not` says why."""
         why = self.why_not(right, changes=changes)
+        about = self._agent_id or self.request.path_params.get("agent_id")
+        agent = about if self._agent_id or about is None else unescaped_id(about)
         if why is not None:
+            security_log.note("refused", right, who=self.user.name, agent=agent)
             raise refused(403, "NotAllowed", why)
+        if right == "read" and self.request.method in SAFE:
+            path = path_in(self.request.scope)
+            security_log.note("read", path, who=self.user.name, agent=agent)
 
     # ------------------------------------------------------------------- what it says
 
@@ -185,9 +202,10 @@ class Visit:
             raise refused(415, "NotAForm", "Send the form of the page.")
         try:
             text = (await read_body(self.request)).decode("utf-8")
-            pairs = parse_qsl(
-                text, keep_blank_values=True, max_num_fields=MAX_FIELDS, errors="strict"
+            read = partial(
+                parse_qsl, text, keep_blank_values=True, max_num_fields=MAX_FIELDS, errors="strict"
             )
+            pairs = await asyncio.to_thread(read) if len(text) > LARGE else read()
         except ValueError as error:
             raise refused(400, "NotAForm", "The form cannot be read.") from error
         return Form(pairs)

@@ -14,7 +14,7 @@ import pykka
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tenacity import wait_exception, wait_exponential, wait_fixed
+from tenacity import RetryCallState, wait_exponential, wait_fixed
 
 from understudy import UsageError
 from understudy.actors import (
@@ -823,7 +823,11 @@ async def test_an_exponential_wait_grows_until_the_child_stays_up_for_a_period()
 
 async def test_a_wait_can_read_how_the_child_ended() -> None:
     cast = Cast()
-    wait = wait_exception(lambda error: 3 if isinstance(error, Boom) else 9)
+
+    def wait(state: RetryCallState) -> float:
+        assert state.outcome is not None
+        return 3 if isinstance(state.outcome.exception(), Boom) else 9
+
     supervisor = cast.supervisor(cast.part("a"), wait=wait)
     await crash(supervisor, "a")
     assert await cast.sleep.until_asleep() == 3

@@ -356,12 +356,14 @@ def started(run_id: str, agent: str, **fields: Any) -> r.RunStarted:
         "initial": (asked("Who is Ann?", 6),),
         "told": "Be brief.",
         "doubt_ends": 3600.0,
+        "by": ("ada", "bob"),
     }
     return r.RunStarted(**{**given, **fields})
 
 
 def occurrence(**fields: Any) -> Occurrence:
     given: dict[str, Any] = {"schedule_id": "nightly", "due": at(50), "triggered": True}
+    given["by"] = "ada"
     return Occurrence(**{**given, **fields})
 
 
@@ -379,6 +381,7 @@ def schedule(id: str = "nightly", **fields: Any) -> Schedule:
         "paused": True,
         "latest": occurrence(skipped="full"),
         "context": {"tenant": "acme"},
+        "by": "ada",
     }
     return Schedule(**{**given, **fields})
 
@@ -432,6 +435,7 @@ def desk() -> Iterator[r.Record]:
     yield r.MessageQueued(
         message_id="m1",
         message=asked("first"),
+        by="ada",
         steer=True,
         self_sent=True,
         context={"tenant": "acme"},
@@ -440,7 +444,7 @@ def desk() -> Iterator[r.Record]:
     yield started("run-1", "desk", message_ids=("m2",), message=rich_question())
     yield r.Attempt(number=1)
     yield r.AttemptClosed()
-    yield r.Attempt(number=2, reply_lost=True, host="host-b", trace=TRACE)
+    yield r.Attempt(number=2, reply_lost=True, host="host-b", trace=TRACE, by="ada")
     yield r.HooksRan()
     yield r.ValuesMerged(delta={"customer": {"vip": False}}, source="Vip")
     yield r.HistoryReplaced(messages=history())
@@ -448,13 +452,15 @@ def desk() -> Iterator[r.Record]:
     answered = replace(reply(), parts=[])
     yield r.ModelAsked(key="title", response=answered, value={"title": "Kettles"})
     yield r.ModelGaveNoAnswer(key="title", response=reply(), error="it does not fit")
-    yield r.UserMessage(message=asked("and the other one", 8), message_ids=("m1",), author="ada")
+    yield r.UserMessage(message=asked("and the other one", 8), message_ids=("m1",), by="ada")
     yield r.TimeSpent(seconds=12.25)
     calls = [tool_call(0, id="tc", provider_details={"d": 4}), *map(tool_call, range(1, 12))]
     yield r.Reply(turn=0, response=reply(*calls))
     yield r.PauseChecked(turn=0)
-    yield r.Paused(turn=0, reason="a person looks")
-    yield r.Unpaused()
+    yield r.Paused(turn=0, reason="a person looks", by="ada")
+    yield r.Unpaused(by="bob")
+    yield r.Quarantined(cause="killed three times")
+    yield r.Released(by="ada")
     yield r.Quarantined(cause="killed three times")
     yield r.Released()
     yield from _questions()
@@ -504,6 +510,7 @@ def _questions() -> Iterator[r.Record]:
     yield r.Decided(request_id="q2", decision=REJECTED, at=at(10))
     yield r.Decided(request_id="q2", decision=EXPIRED, at=at(10))
     yield r.Decided(request_id="q3", decision=RESPONDED, at=at(10))
+    yield r.Revoked(tool_name="pay", by="ada")
     yield r.Revoked(tool_name="pay")
     yield r.Decided(request_id="q4", decision=APPROVED, at=at(11).astimezone(ELSEWHERE))
     yield r.Withdrawn(request_ids=("q5",))
@@ -538,7 +545,7 @@ def _results() -> Iterator[r.Record]:
     yield r.Result(call_key=key(3), part=returned(3, {"paid": "by hand"}), value_is="given")
     yield start(4)
     yield r.Result(call_key=key(4), part=returned(4, outcome="interrupted"), doubt="cut off")
-    yield r.Settled(call_key=key(4), how="paid")
+    yield r.Settled(call_key=key(4), how="paid", by="ada")
     yield r.Settled(
         call_key=key(4), how="late answer", token_hash="0" * 64, answer="value", value={"by": "ann"}
     )
@@ -560,6 +567,8 @@ def _results() -> Iterator[r.Record]:
     yield start(11)
     yield from _nested(key(11))
     yield from _points(key(11))
+    yield r.Suspended(call_key=key(11), not_entered=True)
+    yield start(11)
     yield r.Suspended(call_key=key(11))
     yield r.Result(call_key=key(11), part=returned(11, [BinaryContent(b"x", media_type="a/b")]))
 
@@ -660,7 +669,7 @@ def panel() -> Iterator[r.Record]:
 
 def archived() -> Iterator[r.Record]:
     """What was compacted, and then put into another store."""
-    yield r.Snapshot(state=_stored_state())
+    yield r.Snapshot(state=_stored_state(), by="ada")
     yield r.Imported(at=at(30), agent_id="attic", incarnation=4)
     yield r.Imported(at=at(30), agent_id="attic", incarnation=4, by="ada")
     yield r.StatusNoted(status="interrupted")
@@ -787,7 +796,7 @@ def planning() -> Iterator[r.Record]:
             message_id=f"t{number}", message=queued, steer=True, self_sent=True, due=at(40 + number)
         )
     yield r.MessageDue(message_id="t0", at=at(18))
-    yield r.MessageCancelled(message_id="t1", at=at(18))
+    yield r.MessageCancelled(message_id="t1", at=at(18), by="ada")
     yield r.MessageCancelled(message_id="t0", at=at(18))
     yield r.MessageDue(message_id="t2", at=at(18))
     yield r.MessageQueued(message_id="asked", message=asked("now", 17), choices=all_choices())
@@ -798,6 +807,7 @@ def planning() -> Iterator[r.Record]:
     for id in ("daily", "gone", "ended"):
         yield r.ScheduleSet(schedule=bare_schedule(id, missed="skip"), at=at(18))
     yield r.ScheduleSet(schedule=bare_schedule("daily"), at=at(18))
+    yield r.ScheduleRemoved(schedule_id="never", at=at(18))
     missed = occurrence(schedule_id="daily", triggered=False, skipped="missed", due=at(80))
     yield r.Occurred(occurrence=missed, since=at(60), next_due=at(90), at=at(18))
     came = Occurrence(schedule_id="daily", due=at(90))
@@ -805,12 +815,12 @@ def planning() -> Iterator[r.Record]:
     for skipped in (replace(came, skipped="overlap"), replace(came, skipped="full")):
         yield r.Occurred(occurrence=skipped, next_due=at(92), at=at(91))
     yield r.Occurred(occurrence=occurrence(schedule_id="gone"), message_id="o2", at=at(18))
-    yield r.ScheduleRemoved(schedule_id="gone", at=at(18))
+    yield r.ScheduleRemoved(schedule_id="gone", at=at(18), by="ada")
     ended = Occurrence(schedule_id="ended", due=at(60))
     yield r.Occurred(occurrence=ended, message_id="o3", at=at(60))
     yield r.PauseRequested(reason="look", at=at(18))
     yield r.PauseRequested(reason=None, at=at(18))
-    yield r.PauseRequested(reason="look again", at=at(18))
+    yield r.PauseRequested(reason="look again", at=at(18), by="ada")
     yield started("run-1", "planning", message_ids=("o1",), occurrence=came)
 
 
@@ -923,7 +933,7 @@ def _state(run: RunState) -> AgentState:
         "m3", rich_question(), steer=True, self_sent=True, due=at(44), occurrence=occurrence()
     )
     asked_for = QueuedMessage(
-        "m4", rich_question(), steer=False, self_sent=False, choices=all_choices()
+        "m4", rich_question(), steer=False, self_sent=False, choices=all_choices(), by="ada"
     )
     state.queue = {"m3": waiting, "m4": asked_for}
     state.refused = {"m5": e.UsageError("no").to_dict()}
@@ -938,7 +948,10 @@ def _state(run: RunState) -> AgentState:
         context={"tenant": "acme"},
     )
     state.plans = Plans(
-        timed={"t1": timed}, schedules={"nightly": schedule()}, pause="a person wants to look"
+        timed={"t1": timed},
+        schedules={"nightly": schedule()},
+        pause="a person wants to look",
+        pause_by="ada",
     )
     state.status = "interrupted"
     return state
@@ -1067,6 +1080,7 @@ def _run(**fields: Any) -> RunState:
         "turns": 4,
         "turn": turn,
         "paused": "a person looks",
+        "paused_by": "ada",
         "cancelled": signal(StopReason.USER_REQUESTED, "ada"),
         "closing": end(signals=all_signals()),
         "end": end(outcome="withdrawn", tool_call="run-1.0.1"),

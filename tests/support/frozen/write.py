@@ -124,6 +124,7 @@ def _fill(backend: Backend) -> None:
     assert gone is not None, "it was begun just now"
     _append(backend, gone, AgentState(), *AGENTS["queued"]())
     assert backend.delete(DELETED)
+    backend.note_deletion(DELETED, START, "ada")
     backend.commit()
 
 

@@ -8,8 +8,15 @@ from dataclasses import KW_ONLY, dataclass
 from typing import Any, NamedTuple, Protocol
 
 from understudy.actors.agent.factory import MadeAtActivation
-from understudy.actors.agent.messages import AgentMessage, Compact, Delete, Passivate
+from understudy.actors.agent.messages import (
+    AgentMessage,
+    Compact,
+    Delete,
+    Passivate,
+    Unpause,
+)
 from understudy.actors.agent.services import RuntimeServices
+from understudy.actors.agent.stored_agents import unknown_agent
 from understudy.agent.agent import Agent
 from understudy.errors import (
     AgentNotMade,
@@ -110,7 +117,6 @@ class Activation(JournalledAgent):
         "ending",
         "is_given_up",
         "is_taken",
-        "is_to_unpause",
         "journal",
         "leaving",
         "ledger",
@@ -123,6 +129,7 @@ class Activation(JournalledAgent):
         "result",
         "self_started_runs",
         "task",
+        "unpause_asked",
     )
 
     ledger: Ledger
@@ -140,7 +147,7 @@ class Activation(JournalledAgent):
         """Its run task is abandoned: the agent is activated again at once, in a new epoch."""
         self.is_taken: bool = False
         """Another host has claimed it since: there is nothing to release."""
-        self.is_to_unpause: bool = False
+        self.unpause_asked: Unpause | None = None
         """`unpause` was called while a run task was under way."""
         self.result: RunTaskResult | None = None
         """Of a run task that has ended and that no actor has looked at yet."""
@@ -361,7 +368,7 @@ class _Claiming:
         while True:
             loaded = await store.load_latest(agent_id)
             if loaded is None and wanted is None:
-                raise UnknownAgent(agent_id=agent_id)
+                raise await unknown_agent(store, agent_id)
             name = loaded.agent.agent if loaded is not None else wanted
             assert name is not None, "one of both has it"
             if wanted not in (None, name):

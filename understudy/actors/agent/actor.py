@@ -39,6 +39,7 @@ from understudy.actors.agent.messages import (
     Send,
     Unpause,
     WaitOutcome,
+    asked_in,
     query_in,
 )
 from understudy.actors.agent.phase import Phase
@@ -190,7 +191,7 @@ class AgentActor(LoopActor):
                     there = len(slot.inbox)
                     if there:  # of callers who mean the agent that there is
                         return await self._load()
-                asked = {type(message) for message in slot.inbox[:there]}
+                asked = {type(asked_in(message)) for message in slot.inbox[:there]}
                 slot.refuse_inbox(error, there)
                 # A due is tried again, and a webhook is sent again: who waits for the run waits on
                 # (test_an_activation_that_fails_by_a_due_leaves_the_run_open).
@@ -202,7 +203,7 @@ class AgentActor(LoopActor):
     @property
     def _is_leaving(self) -> bool:
         """Whether nothing that waits for the activation is worth waiting for."""
-        deleted = any(isinstance(message, Delete) for message in self._slot.inbox)
+        deleted = any(isinstance(asked_in(message), Delete) for message in self._slot.inbox)
         return deleted or self._slot.services.closing
 
     async def _call_start_hooks(self, hooks: Sequence[Hook]) -> None:
@@ -317,8 +318,8 @@ class AgentActor(LoopActor):
                 run_queue.request(slot, message)
             case Send():
                 run_queue.send(slot, message)
-            case CancelMessage(message_id=message_id, future=future):
-                answer_when_durable(slot, future, run_queue.cancel_message(slot, message_id))
+            case CancelMessage(message_id=message_id, future=future, by=by):
+                answer_when_durable(slot, future, run_queue.cancel_message(slot, message_id, by))
             case ChangePlans(change=change, future=future):
                 answer_when_durable(slot, future, timers.change_plans(slot, change))
             case Resume():
@@ -333,9 +334,9 @@ class AgentActor(LoopActor):
                 control.check_run(slot, message.run_id)
                 starts.note_run(slot, message.on_run)
                 if isinstance(message, Pause):
-                    control.request_pause(slot, message.reason)
+                    control.request_pause(slot, message.reason, message.by)
                 else:
-                    control.unpause(slot)
+                    control.unpause(slot, message)
                 answer_when_durable(slot, message.future, None)
             case Retry():
                 control.retry(slot, message)

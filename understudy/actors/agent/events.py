@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import enum
+import re
 import threading
 from abc import ABC, abstractmethod
 from collections import deque
@@ -13,10 +14,10 @@ from datetime import datetime
 from typing import Any, Literal, NamedTuple
 
 from understudy._base import forks
-from understudy._base.json_values import jsonable, text_of
+from understudy._base.json_values import jsonable, shown, text_of
 from understudy._base.points_in_time import time_text
 from understudy._base.quickly_made import quickly_made
-from understudy.errors import ForkedRuntime, StoreDamaged
+from understudy.errors import ForkedRuntime, StoreDamaged, UsageError
 from understudy.events import (
     AgentEnded,
     AttemptDiscarded,
@@ -116,15 +117,66 @@ class AgentEvent:
 
     None for events that are not stored, and for records without a time.
     """
+    part: int = 0
+    """How many events of its record a reader has with it; 0 where it has all of them."""
+
+    @property
+    def position(self) -> str | None:
+        """What a reader goes on behind: `ref.events(after=event.position)`.
+
+        It is text that sorts as the events do. Unlike `seq` it tells the events of one record
+        apart. None for events that are not stored.
+        """
+        if self.seq is None:
+            return None
+        return f"{self.seq - 1:012}.{self.part:06}" if self.part else f"{self.seq:012}"
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON; what JSON lacks as text."""
         return {
             "agent_id": self.agent_id,
             "seq": self.seq,
+            "position": self.position,
             "at": time_text(self.at),
             "event": event_to_dict(self.event),
         }
+
+
+class Position(NamedTuple):
+    """A place among the events of an agent: behind a record, and so many events of the next one."""
+
+    seq: int
+    part: int = 0
+
+    def has(self, event: AgentEvent) -> bool:
+        """Whether a reader at this place has this event, which is of a later record than `seq`."""
+        return 0 < event.part <= self.part and event.seq == self.seq + 1
+
+
+_POSITION = re.compile(r"([0-9]{1,15})(?:\.([0-9]{1,6}))?")
+
+
+def is_position(text: str) -> bool:
+    """Whether it names a place among the events of an agent."""
+    return _POSITION.fullmatch(text) is not None
+
+
+def position_of(after: object) -> Position:
+    """The place that `after` names: the number of a record, or the position of an event.
+
+    Raises:
+        UsageError: if it is neither.
+
+    """
+    if isinstance(after, int) and not isinstance(after, bool) and after >= 0:
+        return Position(after)
+    found = _POSITION.fullmatch(after) if isinstance(after, str) else None
+    if found is None:
+        raise UsageError(
+            "`after` must be an integer from 0 on, or the `position` of an event, "
+            f"got {shown(after)}"
+        )
+    return Position(int(found[1]), int(found[2] or 0))
 
 
 def event_to_dict(event: Any) -> dict[str, Any]:
@@ -136,17 +188,23 @@ def agent_events_of(
     seq: int, record: Record, agent_id: str, path: tuple[str, ...]
 ) -> Iterator[AgentEvent]:
     """The events of a record: the same live as from the store."""
+    found = tuple(_events_of(seq, record, agent_id, path))
+    for part, event in enumerate(found, 1):
+        part %= len(found)  # 0: with the last one a reader has all of them
+        yield AgentEvent(agent_id=agent_id, seq=seq, event=event, at=record.at, part=part)
+
+
+def _events_of(
+    seq: int, record: Record, agent_id: str, path: tuple[str, ...]
+) -> Iterator[Event | AgentOnlyEvent]:
     if isinstance(record, StatusNoted):
         if record.runs is not None:
-            bounded = SelfRunsBounded(runs=record.runs)
-            yield AgentEvent(agent_id=agent_id, seq=seq, event=bounded, at=record.at)
-        changed = StatusChanged(status=_status(record.status, agent_id))
-        yield AgentEvent(agent_id=agent_id, seq=seq, event=changed, at=record.at)
+            yield SelfRunsBounded(runs=record.runs)
+        yield StatusChanged(status=_status(record.status, agent_id))
     elif isinstance(record, Snapshot):
-        yield AgentEvent(agent_id=agent_id, seq=seq, event=Gap(floor=seq), at=record.at)
+        yield Gap(floor=seq)
     else:
-        for event in events_of(record, path):
-            yield AgentEvent(agent_id=agent_id, seq=seq, event=event, at=record.at)
+        yield from events_of(record, path)
 
 
 def _status(word: str, agent_id: str) -> Status:
@@ -269,20 +327,22 @@ class EventLog:
         read: ReadEvents,
         *,
         loop: asyncio.AbstractEventLoop,
+        part: int = 0,
         keeps: object = None,
         view: RecordView = agent_events_of,
     ) -> Subscription:
         """The events after number `after`, then those to come: no gap, no duplicate.
 
         Args:
-            after: the number of the last event that the subscriber has.
+            after: the number of the last record of which the subscriber has all events.
             read: reads the earlier events from the store.
             loop: the loop on which events are emitted.
+            part: how many events of the next record the subscriber has.
             keeps: what the subscription keeps in memory, so that this log goes on emitting.
             view: what it gets of a record; `read` brings the same of the earlier ones.
 
         """
-        subscription = Subscription(self, after, read, loop, keeps, view)
+        subscription = Subscription(self, Position(after, part), read, loop, keeps, view)
         self.add(subscription)
         # Closes the gap between the store and the live events: the store is read only now, when
         # everything that is emitted meanwhile is in the subscription already.
@@ -318,7 +378,7 @@ class Subscription(Stream[AgentEvent], EventSink):
     def __init__(
         self,
         log: EventLog,
-        after: int,
+        begin: Position,
         read: ReadEvents,
         loop: asyncio.AbstractEventLoop,
         keeps: object,
@@ -330,7 +390,8 @@ class Subscription(Stream[AgentEvent], EventSink):
         self._loop = loop
         self._keeps = keeps
         self._forks = forks.count
-        self._after = after
+        self._begin = begin
+        self._after = begin.seq
         """The number of the last record whose events are in the buffer, or were."""
         self._lock = threading.Lock()
         self._buffer: deque[AgentEvent] = deque()
@@ -372,10 +433,11 @@ class Subscription(Stream[AgentEvent], EventSink):
                 count, self._dropped = self._dropped, 0
                 dropped = EventsDropped(count=count)
                 return AgentEvent(agent_id=self._log._agent_id, seq=None, event=dropped)
-            if self._buffer:
+            while self._buffer:
                 event = self._buffer.popleft()
                 self._deltas -= isinstance(event.event, _DELTAS)
-                return event
+                if not self._begin.has(event):
+                    return event
             if self._ended and self._held is None:
                 return None
             if self._changed is None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import NamedTuple
 
-from understudy.errors import UnknownAgent
+from understudy.actors.agent.stored_agents import unknown_agent
 from understudy.history import HistoryEntry, HistoryPage, HistoryReader, history_of
 from understudy.journal import StoreReads
 
@@ -66,7 +66,7 @@ class Histories:
             count = min(wanted + _MORE, _AT_ONCE)
             loaded = await self._store.load_part(id, seq, count)
             if loaded is None:
-                raise UnknownAgent(agent_id=id)
+                raise await unknown_agent(self._store, id)
             if incarnation not in (None, loaded.agent.incarnation) or loaded.agent.floor > seq > 0:
                 return None
             incarnation = loaded.agent.incarnation
@@ -94,14 +94,14 @@ class Histories:
         """The entries of the last `limit` records below a number, of however many there are."""
         stored = await self._store.find_agent(id)
         if stored is None:
-            raise UnknownAgent(agent_id=id)
+            raise await unknown_agent(self._store, id)
         end = min(before, stored.last_seq + 1)
         first = max(end - limit, 1)
         # As many records before these tell when what ends here began, and in which run.
         start = max(first - limit, 1)
         loaded = await self._store.load_part(id, start - 1, max(end - start, 0))
         if loaded is None:
-            raise UnknownAgent(agent_id=id)
+            raise await unknown_agent(self._store, id)
         entries = history_of(loaded.records, loaded.agent.agent, first_seq=loaded.first_seq)
         page = tuple(entry for entry in entries if first <= entry.seq < end)
         return HistoryPage(entries=page, next=first if first > loaded.agent.floor + 1 else None)

@@ -89,6 +89,8 @@ class RunRequest:
     """Of the caller."""
     was_elsewhere: bool = False
     """Other hosts may have gone on with the agent since it was sent."""
+    by: str | None = None
+    """The person who asks for it; None where nobody is named."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +107,8 @@ class Send:
     """Of the caller."""
     was_elsewhere: bool = False
     """As of `RunRequest`."""
+    by: str | None = None
+    """The person who asks for it; None where nobody is named."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +117,8 @@ class CancelMessage:
 
     message_id: str
     future: Future[bool]
+    by: str | None = None
+    """The person who asks for it; None where nobody is named."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,6 +170,8 @@ class WaitOutcome:
     """The number of the record at which the outcome was there; None: whichever comes first."""
     is_look: bool = False
     """It activates no agent: the store answers where the agent is not in memory."""
+    by: str | None = None
+    """The person who has the agent recovered by it; None where nobody is named."""
 
 
 NO_MESSAGE = ""
@@ -194,6 +202,8 @@ class Pause:
     """As of `Cancel`."""
     on_run: OnRun = None
     """As of `Cancel`."""
+    by: str | None = None
+    """The person who asks for it; None where nobody is named."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,6 +215,8 @@ class Unpause:
     """As of `Cancel`."""
     on_run: OnRun = None
     """As of `Cancel`."""
+    by: str | None = None
+    """The person who asks for it; None where nobody is named."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,6 +231,8 @@ class Retry:
     """As of `Cancel`."""
     on_retried: OnRetried = None
     """Gets the ids of the run that failed, and of the one that begins and continues it."""
+    by: str | None = None
+    """The person who asks for it; None where nobody is named."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,6 +266,8 @@ class Compact:
     """Passivate the agent, and replace its records by a snapshot."""
 
     future: Future[None]
+    by: str | None = None
+    """The person who asks for it; None where nobody is named."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,6 +276,8 @@ class Delete:
 
     signal: StopSignal
     future: Future[bool]
+    by: str | None = None
+    """The person who asks for it; None where nobody is named."""
 
 
 @dataclass(frozen=True, slots=True)

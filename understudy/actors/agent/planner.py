@@ -49,15 +49,18 @@ class PlanChange:
     """When it was asked to `trigger`."""
     message_id: str = ""
     """Of the input of what is triggered: one that is asked for again is not triggered again."""
+    by: str | None = None
+    """The person who asks for it; None where nobody is named. What to `set` has it itself."""
 
     def __call__(self, plans: Plans) -> Schedule | Occurrence | None:
         """Make it."""
         if self.wanted is not None:
             return plans.set(self.wanted)
         if self.at is not None:
-            return plans.trigger(self.id, self.at, self.message_id)
-        change: Callable[[str], Schedule | Occurrence | None] = getattr(plans, self.action)
-        return change(self.id)
+            return plans.trigger(self.id, self.at, self.message_id, self.by)
+        change: Callable[[str, str | None], Schedule | Occurrence | None]
+        change = getattr(plans, self.action)
+        return change(self.id, self.by)
 
 
 _Coming = tuple[datetime, Callable[[], object]]
@@ -153,14 +156,18 @@ class Plans:
                 wanted = replace(wanted, message=before.message)
             if (wanted.cron, wanted.timezone) == (before.cron, before.timezone):
                 wanted = replace(wanted, next_due=before.next_due)
-        return before if before == wanted else self._record(wanted)
+        if before is not None and before == replace(wanted, by=before.by):
+            return before
+        return self._record(wanted)
 
-    def pause(self, schedule_id: str) -> Schedule:
+    def pause(self, schedule_id: str, by: str | None) -> Schedule:
         """Record that a schedule has no occurrences from now on."""
         schedule = self.get(schedule_id)
-        return schedule if schedule.paused else self._record(replace(schedule, paused=True))
+        if schedule.paused:
+            return schedule
+        return self._record(replace(schedule, paused=True, by=by))
 
-    def resume(self, schedule_id: str) -> Schedule:
+    def resume(self, schedule_id: str, by: str | None) -> Schedule:
         """Record that a paused schedule has occurrences again, from now on."""
         schedule, now = self.get(schedule_id), self._clock.now()
         if not schedule.paused:
@@ -170,18 +177,22 @@ class Plans:
         # (test_a_schedule_that_is_resumed_after_the_clock_was_set_back_repeats_nothing).
         if next_due is not None and next_due <= now:
             next_due = next_time(schedule.cron, schedule.timezone, now)
-        return self._record(replace(schedule, paused=False, next_due=next_due))
+        return self._record(replace(schedule, paused=False, next_due=next_due, by=by))
 
-    def trigger(self, schedule_id: str, at: datetime, message_id: str) -> Occurrence:
+    def trigger(
+        self, schedule_id: str, at: datetime, message_id: str, by: str | None
+    ) -> Occurrence:
         """Record an occurrence now, also of a paused schedule; once for a message."""
-        occurrence = Occurrence(schedule_id=self.get(schedule_id).id, due=at, triggered=True)
+        id = self.get(schedule_id).id
+        occurrence = Occurrence(schedule_id=id, due=at, triggered=True, by=by)
         if message_id in self._state.queue or message_id in self._state.message_ids:
             return occurrence
         return self._occur(occurrence, None, message_id)
 
-    def remove(self, schedule_id: str) -> None:
+    def remove(self, schedule_id: str, by: str | None) -> None:
         """Record that a schedule is removed, and what waits of it."""
-        self._ledger.record(ScheduleRemoved(schedule_id=self.get(schedule_id).id, at=self.now()))
+        id = self.get(schedule_id).id
+        self._ledger.record(ScheduleRemoved(schedule_id=id, at=self.now(), by=by))
 
     def _record(self, schedule: Schedule) -> Schedule:
         record = ScheduleSet(schedule=schedule, at=self.now())

@@ -31,6 +31,7 @@ from understudy.actors.agent.events import (
     StatusChanged,
     Subscription,
     agent_events_of,
+    position_of,
 )
 from understudy.actors.agent.factory import MadeAtActivation
 from understudy.actors.agent.messages import (
@@ -55,7 +56,7 @@ from understudy.outcomes import Outcome
 from understudy.run.environment import RunEnvironment
 from understudy.run.hooks import Hook, HookFailed
 from understudy.state.agent_state import AgentState
-from understudy.state.plans import requested_pause
+from understudy.state.plans import pause_asked
 from understudy.state.records import Record, StatusNoted
 
 logger: logging.Logger = logging.getLogger(__name__)
@@ -176,10 +177,11 @@ class AgentSlot:
         self.inbox.append(message)
         self.services.look_at_inbox(self)
 
-    def subscribe(self, after: int, view: RecordView = agent_events_of) -> Subscription:
-        """Its events after a number, in this view, then those to come."""
+    def subscribe(self, after: int | str, view: RecordView = agent_events_of) -> Subscription:
+        """Its events after a number or position, in this view, then those to come."""
+        seq, part = position_of(after)
         read, loop = partial(self._read_events, view=view), self.services.loop
-        subscription = self.log.subscribe(after, read, loop=loop, keeps=self, view=view)
+        subscription = self.log.subscribe(seq, read, loop=loop, part=part, keeps=self, view=view)
         call_on(loop, self.services.looks.follow_events, self)
         return subscription
 
@@ -291,11 +293,12 @@ class AgentSlot:
                 "hosts of the store"
             )
 
-    def environment(self, *, continues: bool = False) -> RunEnvironment:
+    def environment(self, *, continues: bool = False, by: str | None = None) -> RunEnvironment:
         """The environment of a run.
 
         Args:
             continues: whether the run goes on. Without the deps that it had, it is paused then.
+            by: the person who has it recovered.
 
         """
         services, activation, deps = self.services, self.current, self.deps
@@ -314,7 +317,8 @@ class AgentSlot:
             streaming=self.log.has_subscribers,
             agent_id=self.id,
             is_to_end_attempt=activation.is_to_end_attempt,
-            pause_requested=lambda: requested_pause(activation.state.plans),
+            pause_requested=lambda: pause_asked(activation.state.plans),
+            by=by,
             threads=services.threads,
             shared=services.shared,
             codecs=services.codecs,

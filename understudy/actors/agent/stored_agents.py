@@ -162,6 +162,14 @@ def spawned_agent(agent_id: str, agent: str) -> StoredAgent:
     )
 
 
+async def unknown_agent(store: StoreReads, id: str) -> UnknownAgent:
+    """The error where there is no agent of this id; it says when one was deleted, and by whom."""
+    found = await store.deletion(id)
+    if found is None:
+        return UnknownAgent(agent_id=id)
+    return UnknownAgent(agent_id=id, deleted_at=time_text(found.at), deleted_by=found.by)
+
+
 async def loaded_agent(store: StoreReads, id: str) -> Loaded:
     """The records of an agent.
 
@@ -171,7 +179,7 @@ async def loaded_agent(store: StoreReads, id: str) -> Loaded:
     """
     loaded = await store.load(id)
     if loaded is None:
-        raise UnknownAgent(agent_id=id)
+        raise await unknown_agent(store, id)
     return loaded
 
 
@@ -185,7 +193,7 @@ async def stored_state(store: StoreReads, id: str) -> AgentState:
     """
     loaded = await store.load_latest(id)
     if loaded is None:
-        raise UnknownAgent(agent_id=id)
+        raise await unknown_agent(store, id)
     return loaded.folded()
 
 

@@ -69,16 +69,25 @@ class Recovering:
         progress: of these agents.
         at_once: how many agents run at a time until each makes progress.
         on_end: called for each with what came of it.
+        by: the person who has them recovered.
 
     """
 
-    def __init__(self, progress: Progress, *, at_once: int, on_end: OnEnd | None = None) -> None:
+    def __init__(
+        self,
+        progress: Progress,
+        *,
+        at_once: int,
+        on_end: OnEnd | None = None,
+        by: str | None = None,
+    ) -> None:
         self.under_way: set[str] = set()
         """The ids of the agents of which it is not known yet what becomes of them."""
         self._progress = progress
         self._places = asyncio.Semaphore(at_once)
         self._suspects_place = asyncio.Lock()
         self._on_end = on_end
+        self._by = by
 
     async def run(self, others: Sequence[AgentSlot], suspects: Sequence[AgentSlot] = ()) -> None:
         """Continue these agents, and wait until it is known what becomes of each.
@@ -150,7 +159,7 @@ class Recovering:
             async with self._places:
                 progress = asyncio.Event()
                 slot.on_progress = (*slot.on_progress, progress)
-                slot.post(WaitOutcome(outcome))
+                slot.post(WaitOutcome(outcome, by=self._by))
                 going = asyncio.ensure_future(progress.wait())
                 try:
                     await asyncio.wait({ended, going}, return_when=asyncio.FIRST_COMPLETED)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from base64 import b64decode, b64encode
 from collections.abc import Mapping
@@ -85,7 +86,21 @@ async def import_(
         SchemaVersionError: if it has another format.
 
     """
-    version = _checked_version(data)
+    version, now = _checked_version(data), clock.now()
+    # It may be large: agents go on meanwhile.
+    before, name, records, blobs = await asyncio.to_thread(_decoded, data, version, by, now)
+    id = checked_id(before if agent_id is None else agent_id)
+    if await store.load(id) is not None:
+        raise UsageError(
+            f"There is an agent {id!r} already: import this one under another id, or delete it"
+        )
+    return id, await _append(store, id, name, records, blobs)
+
+
+def _decoded(
+    data: Mapping[str, Any], version: int, by: str | None, now: datetime
+) -> tuple[str, str, list[Record], dict[str, bytes]]:
+    """The id, the name, the records with that of the import, and the blobs of an export."""
     try:
         records: list[Record] = [upgraded(record, version) for record in data["records"]]
         name = checked_text(data["agent"], what="the name of its definition")
@@ -96,9 +111,9 @@ async def import_(
             runs = dict(data["message_runs"])
             if not all(isinstance(text, str) for text in (*runs, *runs.values())):
                 raise ValueError("the runs of its messages are no texts")
-            records.append(MessagesArchived(runs=runs, at=clock.now()))
+            records.append(MessagesArchived(runs=runs, at=now))
         imported = Imported(
-            at=clock.now(), agent_id=before, incarnation=_number(data["incarnation"]), by=by
+            at=now, agent_id=before, incarnation=_number(data["incarnation"]), by=by
         )
         for record in records:
             _check(record)
@@ -108,12 +123,7 @@ async def import_(
         check_kept(state.file_hashes, blobs)
     except (KeyError, TypeError, ValueError, RecordRefused) as error:
         raise UsageError(f"This exported agent is damaged: {error!r}") from error
-    id = checked_id(before if agent_id is None else agent_id)
-    if await store.load(id) is not None:
-        raise UsageError(
-            f"There is an agent {id!r} already: import this one under another id, or delete it"
-        )
-    return id, await _append(store, id, name, [*records, imported], blobs)
+    return before, name, [*records, imported], blobs
 
 
 def _check(record: Record) -> None:

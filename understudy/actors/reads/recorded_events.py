@@ -6,7 +6,13 @@ import asyncio
 from collections.abc import Iterator
 from functools import partial
 
-from understudy.actors.agent.events import AgentEvent, RecordView, StoredEvents, agent_events_of
+from understudy.actors.agent.events import (
+    AgentEvent,
+    RecordView,
+    StoredEvents,
+    agent_events_of,
+    position_of,
+)
 from understudy.actors.agent.stored_agents import events_in
 from understudy.actors.reads.listing import Call
 from understudy.errors import UnknownAgent
@@ -28,7 +34,7 @@ class RecordedEvents(Stream[AgentEvent]):
         call: calls a coroutine function on the loop that reads.
         store: is read.
         agent_id: of the agent.
-        after: the number of the last event that the reader has.
+        after: the number or the position of the last event that the reader has.
         view: what is brought of a record.
 
     """
@@ -38,13 +44,13 @@ class RecordedEvents(Stream[AgentEvent]):
         call: Call,
         store: StoreReads,
         agent_id: str,
-        after: int,
+        after: int | str,
         view: RecordView = agent_events_of,
     ) -> None:
         self._call = call
         self._store = store
         self._agent_id = agent_id
-        self._after = after
+        self._begin = position_of(after)
         self._view = view
         self._incarnation: int | None = None
         self._is_closed = False
@@ -59,7 +65,7 @@ class RecordedEvents(Stream[AgentEvent]):
         self._is_closed = True
 
     def _steps(self) -> Iterator[AgentEvent | Future[StoredEvents]]:
-        after = self._after
+        after = self._begin.seq
         is_last = False
         while not is_last:
             is_last = self._is_closed
@@ -67,7 +73,7 @@ class RecordedEvents(Stream[AgentEvent]):
             yield reading
             found = reading.get()
             after = max(after, found.last)
-            yield from found.events
+            yield from (event for event in found.events if not self._begin.has(event))
 
     async def _read(self, after: int) -> StoredEvents:
         """The events after a number.

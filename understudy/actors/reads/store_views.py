@@ -10,6 +10,8 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from datetime import datetime
 from typing import Any, ClassVar, TypeVar
 
+from understudy._base import security_log
+from understudy._base.authors import checked_author
 from understudy._base.clock import Clock
 from understudy._base.json_values import shown, text_of
 from understudy._base.points_in_time import checked_time
@@ -229,12 +231,19 @@ class StoreViews(ABC):
 
         return self._call(now)
 
-    def export(self, id: str) -> Future[dict[str, Any]]:
+    def export(self, id: str, *, by: str | None = None) -> Future[dict[str, Any]]:
         """All records of an agent, as JSON-able data for `import_`. The agent is not changed.
 
         The future raises `UnknownAgent` if there is no such agent.
+
+        Args:
+            id: of the agent.
+            by: the person who exports it. No record says so: the security log does.
+
         """
         checked_id(id)
+        checked_author(by, what="export(by=...)")
+        security_log.note("act", "export", who=by, agent=id)
         return self._call(lambda: export(self._store, id))
 
     def _feed(self, after: str | None, start: Start) -> Feed:

@@ -29,7 +29,12 @@ from understudy.actors.agent.run_outcomes import (
 )
 from understudy.actors.agent.services import Looks, RuntimeServices
 from understudy.actors.agent.slot import AgentSlot, Waiter, message_waited_for, waits_for
-from understudy.actors.agent.stored_agents import AgentInfo, info_of, spawned_agent
+from understudy.actors.agent.stored_agents import (
+    AgentInfo,
+    info_of,
+    spawned_agent,
+    unknown_agent,
+)
 from understudy.actors.reads.shared_reads import SharedReads
 from understudy.actors.reads.watch import POLL, Watch
 from understudy.agent.agent import Agent
@@ -110,7 +115,7 @@ class StoredQueries(Looks[AgentSlot]):
             self._check_definition(slot, loaded.agent.agent, expectation)
             return look.what(loaded.folded())
         if not slot.is_spawned:
-            raise UnknownAgent(agent_id=slot.id)
+            raise await unknown_agent(self._services.store, slot.id)
         return look.what(AgentState(values=slot.values))  # no store has it yet
 
     async def info(self, slot: AgentSlot) -> AgentInfo:
@@ -119,7 +124,7 @@ class StoredQueries(Looks[AgentSlot]):
         row = await self._services.store.find_agent(slot.id)
         if row is None:
             if slot.agent is None or not slot.is_spawned:
-                raise UnknownAgent(agent_id=slot.id)
+                raise await unknown_agent(self._services.store, slot.id)
             row = spawned_agent(slot.id, slot.agent.name)
         return info_of(row, is_active=slot.activation is not None)
 
@@ -280,7 +285,7 @@ class StoredQueries(Looks[AgentSlot]):
             found = await reads.latest()
             if found is None:
                 if agent is not None or not slot.is_spawned:
-                    raise UnknownAgent(agent_id=slot.id)
+                    raise await unknown_agent(self._services.store, slot.id)
                 if message_id is not None:
                     raise UnknownMessage(agent_id=slot.id, message_id=message_id)
                 return None  # no store has it yet

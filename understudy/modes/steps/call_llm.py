@@ -57,7 +57,8 @@ async def call_llm(run: Run) -> Outcome | None:
         run.in_model_call = True
         if current.early_stop is None:
             for queued in steering_messages(run):
-                run.record(UserMessage(message=queued.message, message_ids=(queued.message_id,)))
+                ids = (queued.message_id,)
+                run.record(UserMessage(message=queued.message, message_ids=ids, by=queued.by))
         try:
             prompt = await _model_input(run)
         except HookFailed as failed:

@@ -37,6 +37,7 @@ from understudy.outcomes import Outcome
 from understudy.run.hooks import HookFailed
 from understudy.run.run import Run
 from understudy.run.tool_call import ToolCall
+from understudy.state.plans import PauseAsked
 from understudy.state.records import Decided, InterruptsChecked, PauseChecked, Paused
 from understudy.state.run_state import Call, Turn
 from understudy.state.waits import has_waits, is_woken
@@ -71,7 +72,10 @@ async def check_pause(run: Run) -> Outcome | None:
             raise HookFailed(failure) from error
         if answer:
             reason = storable_text(answer) if isinstance(answer, str) else "pause_when"
-            run.record(Paused(turn=turn.index, reason=reason))
+            by = None
+            if isinstance(answer, PauseAsked):
+                reason, by = answer
+            run.record(Paused(turn=turn.index, reason=reason, by=by))
             return run.held(reason)
     if run.definition.pause_when is not None or given.pause_when is not None:
         run.record(PauseChecked(turn=turn.index))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 
 from understudy.errors import UsageError
@@ -19,8 +20,8 @@ from understudy.modes.steps.tool_call.arguments import (
     record_request,
     with_earlier,
 )
-from understudy.modes.steps.tool_call.body import record_started
-from understudy.modes.steps.tool_call.invocation import invoke
+from understudy.modes.steps.tool_call.body import before_entry, record_started
+from understudy.modes.steps.tool_call.invocation import invoke, note_not_begun
 from understudy.modes.steps.tool_call.results import (
     LIMIT_PASSED,
     LIMIT_REASON,
@@ -109,7 +110,12 @@ async def execute_tools(run: Run) -> Outcome | None:
         # that only looks something up may run again.
         for item in batch:
             if item.call.effect != "read_only":
-                await run.durable()
+                try:
+                    with before_entry(run, batch):
+                        await run.durable()
+                except asyncio.CancelledError:
+                    note_not_begun(run, batch)
+                    raise
                 break
         is_alone = len(batch) == 1 and (len(turn.calls) == 1 or batch[0].tool.sequential)
         waiting = {} if is_alone else _waiting_beside(run, turn, batch)
@@ -371,7 +377,12 @@ async def _woken(
             released.append(await _release(run, call))
     batch = await _with_keys(run, [item for item in released if item is not None])
     if batch:
-        await run.durable()
+        try:
+            with before_entry(run, batch):
+                await run.durable()
+        except asyncio.CancelledError:
+            note_not_begun(run, batch)
+            raise
     return batch
 
 

@@ -97,7 +97,10 @@ def _was_found_undone(call: Call) -> bool:
 
 
 def suspended(state: AgentState, record: r.Suspended) -> None:
-    find_call(state, record.call_key).running = False
+    call = find_call(state, record.call_key)
+    call.running = False
+    if record.not_entered:
+        call.not_entered += 1
 
 
 def point_reached(state: AgentState, record: r.PointReached) -> None:

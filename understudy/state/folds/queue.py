@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from datetime import datetime
 from typing import Any
@@ -26,6 +27,7 @@ def message_queued(state: AgentState, record: r.MessageQueued) -> None:
         record.due,
         context=record.context,
         choices=record.choices,
+        by=record.by,
     )
     state.refused.pop(record.message_id, None)
     if record.due is None:
@@ -75,8 +77,20 @@ def messages_archived(state: AgentState, record: r.MessagesArchived) -> None:
 def user_message(state: AgentState, record: r.UserMessage) -> None:
     shares = state.run is not None and state.run.shared is not None
     message = from_user(record.message) if shares else record.message
+    note_authors(state, (record.by,))
     state.messages = state.messages.appending(message)
     dequeue(state, record.message_ids, record.at)
+
+
+def note_authors(state: AgentState, by: Iterable[str | None]) -> None:
+    """Keep who has sent what is added to the conversation now, as `AgentState.authors` says it."""
+    known = state.authors
+    for author in by:
+        if author is not None and not known and state.messages:
+            known = (None,)  # what stands there already has no name
+        if author not in known and (known or author is not None):
+            known = (*known, author)
+    state.authors = known
 
 
 def dequeue(state: AgentState, message_ids: tuple[str, ...], at: datetime | None) -> None:
@@ -90,7 +104,7 @@ def dequeue(state: AgentState, message_ids: tuple[str, ...], at: datetime | None
 
 
 def pause_requested(state: AgentState, record: r.PauseRequested) -> None:
-    change_plans(state, pause=record.reason)
+    change_plans(state, pause=record.reason, pause_by=record.by if record.reason else None)
 
 
 def schedule_set(state: AgentState, record: r.ScheduleSet) -> None:
@@ -121,6 +135,7 @@ def occurred(state: AgentState, record: r.Occurred) -> None:
             self_sent=False,
             occurrence=occurrence,
             context=before.context,
+            by=occurrence.by,
         )
         state.queue = with_item(state.queue, record.message_id, queued)
 

@@ -71,12 +71,14 @@ def pause_checked(state: AgentState, record: r.PauseChecked) -> None:
 
 
 def paused(state: AgentState, record: r.Paused) -> None:
-    open_run(state).paused = record.reason
+    run = open_run(state)
+    run.paused, run.paused_by = record.reason, record.by
     open_turn(state).pause_checked = True
 
 
 def unpaused(state: AgentState, record: r.Unpaused) -> None:
-    open_run(state).paused = None
+    run = open_run(state)
+    run.paused = run.paused_by = None
 
 
 def propagated(state: AgentState, record: r.Propagated) -> None:

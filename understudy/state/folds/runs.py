@@ -8,7 +8,7 @@ from understudy.state.agent_state import AgentState
 from understudy.state.costs import adding, complete
 from understudy.state.folds.going_on import take_over
 from understudy.state.folds.places import open_run
-from understudy.state.folds.queue import dequeue
+from understudy.state.folds.queue import dequeue, note_authors
 from understudy.state.plans import retry_id
 from understudy.state.run_state import RunState
 from understudy.state.shared_empties import no_items, with_added, with_item
@@ -49,6 +49,8 @@ def run_started(state: AgentState, record: r.RunStarted) -> None:
         began=record.at,
         doubt_ends=record.doubt_ends,
     )
+    if record.message is not None:
+        note_authors(state, record.by or (None,))
     message_ids = record.message_ids
     said: tuple[StoredRequest, ...] = ()
     if record.continues is None:

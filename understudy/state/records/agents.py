@@ -78,4 +78,6 @@ class Snapshot(Timed):
     """A whole state, where a journal no longer has the agent's first records."""
 
     state: dict[str, Any]
+    by: str | None = None
+    """The person who had the agent compacted; None where nobody was named."""
     kind: Literal["snapshot"] = "snapshot"

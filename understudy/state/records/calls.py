@@ -95,9 +95,14 @@ class Result(Timed):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Suspended(Timed):
-    """The call is suspended: an agent that it runs waits, or it waits at a point."""
+    """The call is suspended: an agent that it runs waits, or it waits at a point.
+
+    Or it was cancelled before its effect: nothing is in doubt, and it may start again.
+    """
 
     call_key: str
+    not_entered: bool = False
+    """This attempt at the call was cancelled before its effect."""
     kind: Literal["suspended"] = "suspended"
 
 
@@ -176,4 +181,6 @@ class Settled(Timed):
     not, it gives the key back."""
     ended: bool = False
     """Nobody has found out what the call did: the doubt is only too old to hold other calls."""
+    by: str | None = None
+    """The person who settled it; None where nobody was named."""
     kind: Literal["settled"] = "settled"

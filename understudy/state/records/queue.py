@@ -19,7 +19,8 @@ class UserMessage(Timed):
     message: StoredRequest
     message_ids: tuple[str, ...] = ()
     """The queued messages that it was made from; they leave the queue."""
-    author: str | None = None
+    by: str | None = None
+    """The person who sent it; None where nobody was named."""
     kind: Literal["user_message"] = "user_message"
 
 
@@ -39,6 +40,8 @@ class MessageQueued(Timed):
     """That of who sent it."""
     choices: RunChoices | None = None
     """Of a `run` that waits for its turn; None of a message that was sent."""
+    by: str | None = None
+    """The person who sent it; None where nobody was named."""
     kind: Literal["message_queued"] = "message_queued"
 
 
@@ -57,6 +60,8 @@ class MessageCancelled:
 
     message_id: str
     at: datetime
+    by: str | None = None
+    """The person who cancelled it; None where nobody was named."""
     kind: Literal["message_cancelled"] = "message_cancelled"
 
 
@@ -90,6 +95,8 @@ class PauseRequested:
     reason: str | None
     """None: it is not to be paused any more."""
     at: datetime
+    by: str | None = None
+    """The person who asked for it; None where nobody was named."""
     kind: Literal["pause_requested"] = "pause_requested"
 
 
@@ -108,6 +115,8 @@ class ScheduleRemoved:
 
     schedule_id: str
     at: datetime
+    by: str | None = None
+    """The person who removed it; None where nobody was named."""
     kind: Literal["schedule_removed"] = "schedule_removed"
 
 

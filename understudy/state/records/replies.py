@@ -75,6 +75,8 @@ class Paused(Timed):
 
     turn: int
     reason: str
+    by: str | None = None
+    """The person who asked for it; None where nobody was named."""
     kind: Literal["paused"] = "paused"
 
 
@@ -82,6 +84,8 @@ class Paused(Timed):
 class Unpaused(Timed):
     """The paused run continues."""
 
+    by: str | None = None
+    """The person who asked for it; None where nobody was named."""
     kind: Literal["unpaused"] = "unpaused"
 
 

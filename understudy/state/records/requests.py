@@ -112,6 +112,8 @@ class Revoked(Timed):
     """A decision with `always=True` holds no longer."""
 
     tool_name: str
+    by: str | None = None
+    """The person who revoked it; None where nobody was named."""
     kind: Literal["revoked"] = "revoked"
 
 

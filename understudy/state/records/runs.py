@@ -63,6 +63,8 @@ class RunStarted:
     """The id of the failed run that it takes over from, which was the agent's last one."""
     doubt_ends: float | None = DOUBT_ENDS
     """Seconds after which a doubt of the run ends of which only the model was told; None: never."""
+    by: tuple[str, ...] = ()
+    """The people who sent its messages, each once, or who had a failed run retried."""
     kind: Literal["run_started"] = "run_started"
 
 
@@ -78,6 +80,8 @@ class Attempt(Timed):
     """Who makes it, of a store that hosts share; None elsewhere."""
     trace: str | None = None
     """The W3C traceparent of its span; None where it has none."""
+    by: str | None = None
+    """The person who had the runs that were cut off recovered; None where nobody was named."""
     kind: Literal["attempt"] = "attempt"
 
 
@@ -170,4 +174,6 @@ class Quarantined(Timed):
 class Released(Timed):
     """A quarantined run may be continued again."""
 
+    by: str | None = None
+    """The person who released it; None where nobody was named."""
     kind: Literal["released"] = "released"

@@ -61,6 +61,7 @@ def schedule_row(visit: Visit, schedule: Schedule) -> dict[str, Any]:
         "missed": schedule.missed,
         "overlap": schedule.overlap,
         "paused": schedule.paused,
+        "by": schedule.by,
         "created_at": time_text(schedule.created_at),
         "next_due": time_text(schedule.next_due),
         "latest": None
@@ -102,13 +103,14 @@ async def change_by_form(visit: Visit, form: Form) -> Change:
 async def _change(visit: Visit, id: str, change: Change) -> Any:
     schedules = visit.runtime.schedules(visit.agent_id)
     doing: Future[Any]
+    by = visit.user.name
     match change:
         case "pause":
-            doing = schedules.pause(id)
+            doing = schedules.pause(id, by=by)
         case "unpause":
-            doing = schedules.resume(id)
+            doing = schedules.resume(id, by=by)
         case "trigger":
-            doing = schedules.trigger(id)
+            doing = schedules.trigger(id, by=by)
         case "remove":
-            doing = schedules.remove(id)
+            doing = schedules.remove(id, by=by)
     return await visit.wait(doing)

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from understudy.actors.agent.events import Status
 from understudy.actors.agent.message_ids import run_of
-from understudy.actors.agent.messages import Cancel, Retry, WaitOutcome
+from understudy.actors.agent.messages import Cancel, Retry, Unpause, WaitOutcome
 from understudy.actors.agent.phase import Phase
 from understudy.actors.agent.replies import answer_earlier, answer_when_durable
 from understudy.actors.agent.runs import starts, waiters
@@ -90,30 +90,30 @@ def cancel(slot: AgentSlot, cancel: Cancel) -> None:
     slot.wait(run.run_id, Waiter(cancel.future))
 
 
-def request_pause(slot: AgentSlot, reason: str | None) -> None:
+def request_pause(slot: AgentSlot, reason: str | None, by: str | None = None) -> None:
     """Record that the run is to be paused after its next model reply; None: that it is not."""
     ledger = slot.current.ledger
     if reason is not None:
-        slot.current.is_to_unpause = False
+        slot.current.unpause_asked = None
     if requested_pause(ledger.state.plans) != reason:
-        ledger.record(PauseRequested(reason=reason, at=slot.services.clock.now()))
+        ledger.record(PauseRequested(reason=reason, at=slot.services.clock.now(), by=by))
 
 
-def unpause(slot: AgentSlot) -> None:
+def unpause(slot: AgentSlot, asked: Unpause) -> None:
     """Continue a paused run."""
     activation = slot.current
-    request_pause(slot, None)
+    request_pause(slot, None, asked.by)
     run = starts.open_run(slot)
     if run is None or run.quarantined is not None:
         return
     if slot.phase.has_run_task:
         # Race: the run may have been paused already, and its task has not ended: then it is
         # continued when it has (test_an_unpause_that_comes_while_the_run_pauses_is_not_lost).
-        activation.is_to_unpause = True
+        activation.unpause_asked = asked
         return
     # A run that lacks its deps is paused too, though no record says so.
     if activation.state.pause is not None or slot.status is Status.PAUSED:
-        record_unpause(activation.ledger)
+        record_unpause(activation.ledger, asked.by)
         starts.continue_run(slot)
 
 
@@ -162,6 +162,6 @@ def _release(slot: AgentSlot, retry: Retry) -> None:
     # Of no other run: where this copy is stale, the call would have released nothing, and would
     # be taken for one that did (test_a_retry_of_no_quarantine_at_a_stale_copy_is_refused).
     starts.note_run(slot, retry.on_run)
-    activation.ledger.record(Released())
+    activation.ledger.record(Released(by=retry.by))
     starts.continue_run(slot)
     slot.wait(run.run_id, Waiter(future))

@@ -83,8 +83,9 @@ def _after_outcome(slot: AgentSlot, outcome: Outcome) -> None:
     if has_next and not activation.is_to_end_attempt():
         run_queue.start_next(slot, is_held=is_held(activation.state))
         return
-    if isinstance(outcome, (Interrupted, Paused)) and activation.is_to_unpause:
-        control.unpause(slot)
+    asked = activation.unpause_asked
+    if isinstance(outcome, (Interrupted, Paused)) and asked is not None:
+        control.unpause(slot, asked)
     if isinstance(outcome, Interrupted):
         decisions.go_on_if_woken(slot)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from understudy.actors.agent.events import Status
+from understudy.actors.agent.messages import WaitOutcome
 from understudy.actors.agent.phase import Phase
 from understudy.actors.agent.replies import answer_when_durable
 from understudy.actors.agent.run_outcomes import last_outcome
@@ -41,7 +42,8 @@ def recover(slot: AgentSlot) -> None:
     elif is_fruitless(slot, run):
         quarantine(slot, "the process went away")
     else:
-        starts.continue_run(slot)
+        waits = (each for each in slot.inbox if isinstance(each, WaitOutcome))
+        starts.continue_run(slot, next((each.by for each in waits if each.by is not None), None))
 
 
 def settle_status(slot: AgentSlot) -> None:

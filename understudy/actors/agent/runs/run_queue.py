@@ -98,6 +98,7 @@ def _queue(slot: AgentSlot, request: RunRequest, *, steer: bool = False) -> None
         context={**request.context},
         choices=request.choices,
         steer=steer,
+        by=request.by,
     )
     ledger.check(queued, spare=RECORD_BYTES)
     ledger.record(queued)
@@ -127,6 +128,7 @@ def send(slot: AgentSlot, sent: Send) -> None:
         self_sent=sent.self_sent,
         due=None if is_due else sent.due,
         context={**sent.context},
+        by=sent.by,
     )
     activation.ledger.check(queued, spare=RECORD_BYTES)
     activation.ledger.record(queued)
@@ -163,7 +165,7 @@ def _wait_for_run_of(slot: AgentSlot, request: RunRequest) -> None:
         return
     _check_may_withdraw(slot, request)
     # It was sent: as a `run` it begins also behind a run that failed, at its place in the queue.
-    as_sent = replace(request, message=queued.message, context=queued.context)
+    as_sent = replace(request, message=queued.message, context=queued.context, by=queued.by)
     _queue(slot, as_sent, steer=queued.steer)
     if not _waits_its_turn(slot, request):
         start_next(slot)
@@ -206,7 +208,7 @@ def _withdraw_requests(slot: AgentSlot) -> None:
         starts.continue_run(slot)
 
 
-def cancel_message(slot: AgentSlot, message_id: str) -> bool:
+def cancel_message(slot: AgentSlot, message_id: str, by: str | None) -> bool:
     """Record that a message is cancelled; False if none of this id waits."""
     state, begins = slot.current.state, slot.current.beginning
     if message_id not in state.message_ids or state.message_ids[message_id] is not None:
@@ -214,7 +216,7 @@ def cancel_message(slot: AgentSlot, message_id: str) -> bool:
     if begins is not None and message_id in begins.message_ids:
         return False
     now = slot.services.clock.now()
-    slot.current.ledger.record(MessageCancelled(message_id=message_id, at=now))
+    slot.current.ledger.record(MessageCancelled(message_id=message_id, at=now, by=by))
     cancelled = UnknownMessage(agent_id=slot.id, message_id=message_id, is_cancelled=True)
     for waiter in slot.take_waits(waits_for(message_id)):
         refuse_when_durable(slot, waiter.future, cancelled)
@@ -290,6 +292,7 @@ def _own(asked: RunRequest) -> QueuedMessage:
         self_sent=False,
         context={**asked.context},
         choices=asked.choices,
+        by=asked.by,
     )
 
 

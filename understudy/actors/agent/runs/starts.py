@@ -10,6 +10,7 @@ from typing import Any
 
 from pydantic_ai.messages import ModelRequest, UserPromptPart
 
+from understudy._base.authors import authors_of
 from understudy._base.context_codecs import Context
 from understudy.actors.agent.activation import Beginning
 from understudy.actors.agent.events import Status
@@ -101,6 +102,7 @@ def start_turn(
         last.context,
         last.occurrence,
         go_on=choices.go_on,
+        by=authors_of(queued.by for queued in turn),
     )
     _run(slot, Phase.BEGINNING, begun, callers)
 
@@ -112,7 +114,11 @@ def start_retry(slot: AgentSlot, retry: Retry, run_id: str) -> None:
     activation.beginning = Beginning(new, (retry_id(run_id),))
     on_run = None if on_retried is None else partial(on_retried, run_id)
     slot.wait(new, Waiter(retry.future, on_run))
-    _run(slot, Phase.BEGINNING, _begin(slot, new, None, None, (), {}, go_on=True))
+    _run(
+        slot,
+        Phase.BEGINNING,
+        _begin(slot, new, None, None, (), {}, go_on=True, by=authors_of((retry.by,))),
+    )
 
 
 def fitting(slot: AgentSlot, turn: list[QueuedMessage]) -> list[QueuedMessage]:
@@ -140,6 +146,7 @@ async def _begin(
     occurrence: Occurrence | None = None,
     *,
     go_on: bool = False,
+    by: tuple[str, ...] = (),
 ) -> Outcome:
     activation = slot.current
     runner = activation.agent.runner
@@ -154,6 +161,7 @@ async def _begin(
         occurrence=occurrence,
         context=context,
         go_on=go_on,
+        by=by,
         signal=partial(_run_recorded, slot),
     )
 
@@ -183,10 +191,10 @@ def _run_recorded(slot: AgentSlot) -> StopSignal | None:
     return signal
 
 
-def continue_run(slot: AgentSlot) -> None:
-    """Continue the open run where it is."""
+def continue_run(slot: AgentSlot, by: str | None = None) -> None:
+    """Continue the open run where it is; `by`: for the person who has it recovered."""
     runner, ledger = slot.current.agent.runner, slot.current.ledger
-    environment = slot.environment(continues=True)
+    environment = slot.environment(continues=True, by=by)
     _run(slot, Phase.RUNNING, runner.go_on(ledger, environment=environment))
 
 
@@ -209,5 +217,5 @@ def _run(
         coroutine.close()
         raise
     slot.enter(phase)
-    slot.current.is_to_unpause = False
+    slot.current.unpause_asked = None
     start_run_task(slot, coroutine, callers)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -89,6 +90,38 @@ def tried(run: Run, ready: ReadyCall) -> Awaitable[Any]:
     return with_retries(run, ready, body, begin_again)
 
 
+class _Entry:
+    """Whether the body of a call was entered, or was given up before. The first one decides."""
+
+    __slots__ = ("_first",)
+
+    def __init__(self) -> None:
+        self._first: dict[None, bool] = {}
+
+    @property
+    def is_entered(self) -> bool:
+        """Whether the body was entered."""
+        return self._first.get(None, False)
+
+    def enter(self) -> bool:
+        """Enter the body; False if it was given up."""
+        return self._first.setdefault(None, True)
+
+    def give_up(self) -> bool:
+        """Enter it no more; False if it was entered."""
+        return not self._first.setdefault(None, False)
+
+
+@contextmanager
+def before_entry(run: Run, batch: Iterable[ReadyCall]) -> Iterator[None]:
+    """Note that these calls did nothing, if they are cancelled here."""
+    try:
+        yield
+    except asyncio.CancelledError:
+        run.not_begun |= {ready.call.key for ready in batch}
+        raise
+
+
 async def _body(run: Run, ready: ReadyCall) -> Any:
     """The tool's function, and right before it the last checks.
 
@@ -116,19 +149,22 @@ async def _body(run: Run, ready: ReadyCall) -> Any:
         # Race: the lease has run out, for the loop was blocked say, and the heartbeat is about to
         # renew it. To give up here would leave a doubt about a call that never ran
         # (test_a_call_whose_lease_has_run_out_waits_until_it_is_renewed).
-        await run.ledger.wait_for_owner()
-    entered: list[bool] = []
+        with before_entry(run, [ready]):
+            await run.ledger.wait_for_owner()
+    entry = _Entry()
+    if run.not_begun:  # a hook has caught the cancellation, and calls it once more
+        run.not_begun -= {call.key}
     try:
         if limit is None:
             if tool.is_async:
                 function = tool.function if tool.check is None else noted_while_it_runs(run, ready)
                 return await function(*positional, **keywords)
-            return await _call_function(run, ready, positional, keywords, entered)
+            return await _call_function(run, ready, positional, keywords, entry)
         async with limit:
-            return await _call_function(run, ready, positional, keywords, entered)
+            return await _call_function(run, ready, positional, keywords, entry)
     except (Exception, BaseExceptionGroup) as error:
         if tool.timeout is not None and limit is not None and limit.has_passed:
-            if not entered:
+            if entry.give_up():
                 raise NotEntered from error
             if call.effect == "read_only":
                 raise TimeoutError(limit_text(tool, tool.timeout)) from None
@@ -144,16 +180,16 @@ async def _body(run: Run, ready: ReadyCall) -> Any:
 
 
 async def _call_function(
-    run: Run, ready: ReadyCall, positional: list[Any], keywords: dict[str, Any], entered: list[bool]
+    run: Run, ready: ReadyCall, positional: list[Any], keywords: dict[str, Any], entry: _Entry
 ) -> Any:
-    """Call the function; `entered` is not empty as soon as its body runs."""
+    """Call the function; `entry` is entered as soon as its body runs."""
     tool = ready.tool
     function = tool.function if tool.check is None else noted_while_it_runs(run, ready)
     if tool.is_async:
-        entered.append(True)
+        entry.enter()
         return await function(*positional, **keywords)
     if tool.inline:
-        entered.append(True)
+        entry.enter()
         returned = function(*positional, **keywords)
     else:
 
@@ -165,9 +201,10 @@ async def _call_function(
             # Race: the lease may end while the call waits for a thread
             # (test_a_call_whose_lease_has_run_out_is_not_run_when_it_is_lost).
             run.ledger.check_owner()
-            # Race: the time limit may pass meanwhile. A call whose body was not entered is not in
-            # doubt: see `not_entered_result`.
-            entered.append(True)
+            # Race: the time limit may pass meanwhile, or the run be cancelled. A call whose body
+            # was not entered is not in doubt, so it must not be entered later: see `_Entry`.
+            if not entry.enter():
+                raise RuntimeError("it was given up")
             return function(*positional, **keywords)
 
         while True:
@@ -175,9 +212,14 @@ async def _call_function(
                 returned = await run.threads.run(in_thread, on_late=on_late)
                 break
             except Fenced:
-                if entered:
+                if entry.is_entered:
                     raise  # the tool's own, of another agent
-                await run.ledger.wait_for_owner()
+                with before_entry(run, [ready]):
+                    await run.ledger.wait_for_owner()
+            except asyncio.CancelledError:
+                if entry.give_up():
+                    run.not_begun |= {ready.call.key}
+                raise
     # A plain function may return the coroutine of an async one.
     return await returned if inspect.isawaitable(returned) else returned
 

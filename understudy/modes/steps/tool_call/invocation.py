@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from understudy._base.error_texts import error_text
@@ -50,7 +51,7 @@ from understudy.run.hooks import HookFailed
 from understudy.run.run import AttemptEnded, Run
 from understudy.state.folds.ends import UNKNOWN_BEFORE, with_done
 from understudy.state.records import Result, Suspended
-from understudy.state.run_state import Call
+from understudy.state.run_state import Call, is_child_of
 from understudy.tools import OutcomeUnknown, Retry, ToolFailed
 from understudy.tools.result import RemoteToolError, ResultLost
 from understudy.tools.tool_errors import log_tool_error
@@ -80,11 +81,16 @@ async def invoke(run: Run, ready: ReadyCall) -> None:
             result = await of_call(run, ready, cancelled)
     except asyncio.CancelledError:
         if cancelled():
-            # Nothing is recorded: only a recorded cancellation ends a run, and any other is a
+            # No result is recorded: only a recorded cancellation ends a run, and any other is a
             # crash, after which the call is in doubt
-            # (test_cancelling_an_execution_cancels_its_tools_and_passes_on).
+            # (test_cancelling_an_execution_cancels_its_tools_and_passes_on). It is not where it is
+            # known that it did nothing.
+            note_not_begun(run, [ready])
             raise
         result = cancelled_inside_result(run, ready)
+        if ready.call.key in run.not_begun and not _was_unknown(ready.call):
+            text = "It did nothing: what it waited for before its effect was cancelled."
+            result = replace(failed_result(run, ready.call, text), not_entered=True)
     except (CallSuspended, AttemptEnded):
         await _suspend(run, ready)
         return
@@ -104,6 +110,18 @@ async def invoke(run: Run, ready: ReadyCall) -> None:
         # The tool swallowed the cancellation. Its result is kept, and the task ends nevertheless
         # (test_a_tool_that_swallows_the_cancellation_of_its_execution_does_not_save_it).
         raise asyncio.CancelledError
+
+
+def note_not_begun(run: Run, batch: Iterable[ReadyCall]) -> None:
+    """Record of each of these calls that was cancelled before its effect that it did nothing."""
+    for call in (ready.call for ready in batch):
+        if call.key not in run.not_begun or not call.running:
+            continue
+        # What it did in a point, or by an agent, stands.
+        has_done = call.points or any(is_child_of(key, call.key) for key in run.state.children)
+        # Of a ledger that takes no more records the call is in doubt, as after a crash.
+        with contextlib.suppress(JournalFailed):
+            run.record(Suspended(call_key=call.key, not_entered=not has_done))
 
 
 async def _watched(run: Run, ready: ReadyCall, cancelled: Callable[[], bool]) -> Result | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from collections.abc import Sequence
 from typing import Any
@@ -47,6 +48,10 @@ async def call_through_hooks(run: Run, ready: ReadyCall) -> tuple[Any, bool]:
     around = _CallInHooks(run, ready)
     try:
         returned = await around.through(run, run.definition.hooks.wrap_tool_call, around.original)
+    except asyncio.CancelledError:
+        if not around.entered:
+            run.not_begun |= {ready.call.key}
+        raise
     except ToolStop as stop:
         stop.is_before_body = not around.entered
         if stop.doubt is None and around.is_given_up:
