@@ -264,6 +264,8 @@ class Runtime(Opened):
         opened = self._store = open_store(store, durability=durability, lease=lease, host=host)
         self._clock = clock or _clock_of(opened)
         self._store_name = store if isinstance(store, str) else None
+        self.people: People | None = None if people is None else People(people, self._clock)
+        """Who may vote on requests that ask several persons."""
         self._threads = WorkerThreads(max_threads)
         self._abandoned = AbandonedTasks(cancel_timeout)
         has_factory = factory is not None
@@ -283,7 +285,7 @@ class Runtime(Opened):
             codecs=codecs_with(telemetry, context),
             prices=self.prices,
             tool_defaults=self.tool_defaults,
-            people=None if people is None else People(people, self._clock),
+            people=self.people,
             doubt_ends=doubt_ends,
         )
         self._agent_host = AgentHost(self._directory, make_services, telemetry)

@@ -20,6 +20,7 @@ from starlette.routing import Mount
 
 from understudy._base.json_values import checked_flag, text_of
 from understudy.actors import AgentRef, Runtime
+from understudy.actors.agent_ref import of_login
 from understudy.actors.verbs import VERBS, Right
 from understudy.errors import AlreadyDecided, UnderstudyError, UsageError
 from understudy.login.guard import Guard
@@ -285,7 +286,7 @@ class _Tools:
                         raise UsageError(HIDDEN)
             if self._redaction.is_on:
                 await self._refuse_guess(user, ref, request_id)
-            await ref.decide({request_id: given}, expect={request_id: digest})
+            await of_login(ref).decide({request_id: given}, expect={request_id: digest})
             if self._redaction.is_on:  # again: another person may have decided in between
                 await self._refuse_guess(user, ref, request_id)
         return {"recorded": request_id, "by": user.name}
