@@ -204,6 +204,9 @@ class Overtaken:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._real, name)
 
+    def __copy__(self) -> Any:
+        return Overtaken(self._real)
+
     def get(self, id: str) -> Any:
         return Overtaken(self._real.get(id))
 

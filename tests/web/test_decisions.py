@@ -36,7 +36,8 @@ async def test_an_approval_is_recorded_and_the_call_runs(place: Place) -> None:
             row = await only_request(client)
             assert row["arguments"] == {"order_id": "17", "amount": 49.9, "reason": ""}
             found = await post(client, row, **answer_to(row))
-            assert found.json() == {"agent_id": "a1", "recorded": [row["id"]], "repeated": False}
+            done_so = {"agent_id": "a1", "recorded": [row["id"]], "repeated": False, "open": {}}
+            assert found.json() == done_so
             await rest(ref)
             assert [name for name, _ in done.calls] == ["refund"]
             # The same once more is a success, also when the run has ended, and runs nothing.

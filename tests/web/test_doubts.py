@@ -25,7 +25,7 @@ from understudy import (
     reject,
     tool,
 )
-from understudy._base.request_summary import is_decided_alone
+from understudy._base.request_summary import why_alone
 from understudy.cli.show import request_text
 from understudy.journal import MemoryStore
 from understudy.middleware import HumanInTheLoop
@@ -390,12 +390,12 @@ async def test_an_approval_of_a_call_equal_to_one_in_doubt_is_decided_by_itself(
         ref = runtime.get("c")
         (pending,) = await soon(runtime.pending())
         doubt = pending.request.to_dict()
-        assert is_decided_alone(doubt)
+        assert why_alone(doubt)
         await soon(ref.decide({pending.request.id: reject()}))
         equal = {**doubt, "kind": "approval", "doubts": [{"status": "in_doubt"}]}
-        assert is_decided_alone(equal)
-        assert not is_decided_alone({**equal, "doubts": [{"status": "done"}]})
-        assert not is_decided_alone({**equal, "doubts": [{"status": "in_doubt", "settled": {}}]})
+        assert why_alone(equal)
+        assert not why_alone({**equal, "doubts": [{"status": "done"}]})
+        assert not why_alone({**equal, "doubts": [{"status": "in_doubt", "settled": {}}]})
         assert (await client.get("/")).status_code == 200
 
 

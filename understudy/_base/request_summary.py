@@ -32,19 +32,38 @@ def summary_of_doubt(arguments: Any, reason: Any) -> str:
     return _cut(f"{called} ({one_line(reason)})" if reason else called)
 
 
-def is_decided_alone(request: Mapping[str, Any]) -> bool:
-    """Whether nobody decides it with others at once: the call itself, or an equal one, is in doubt.
+def why_alone(request: Mapping[str, Any]) -> str | None:
+    """Why nobody decides it with others at once, in a sentence; None where that is possible.
 
-    Whoever lets it run may repeat what has happened already. A doubt may say how it is `settled`.
+    The call itself, or an equal one, is in doubt: whoever lets it run may repeat what has happened
+    already. A doubt may say how it is `settled`. Or several persons must agree.
     """
-    return request["kind"] == "doubt" or any(
+    if request["kind"] == "doubt" or any(
         doubt.get("status") == "in_doubt" and doubt.get("settled") is None
         for doubt in request["doubts"]
-    )
+    ):
+        return ALONE
+    return SEVERAL if _asks_several(request.get("approval")) else None
+
+
+def _asks_several(approval: object) -> bool:
+    """Whether no person alone can approve it, as the approval of a request says as plain data."""
+    if not isinstance(approval, Mapping):  # who hides it puts what they like in its place
+        return approval is not None
+    ways = approval.get("ways")
+    return not isinstance(ways, list) or all(_persons(way) > 1 for way in ways)
+
+
+def _persons(way: object) -> int:
+    """How many persons a way asks; several where that is hidden."""
+    given = list(way.values()) if isinstance(way, Mapping) else []
+    return sum(given) if given and all(isinstance(each, int) for each in given) else 2
 
 
 ALONE = "A call is in doubt: look at it, and decide this one by itself."
-"""Why it is not decided with others."""
+SEVERAL = "Several persons must agree to it: look at it, and vote on this one by itself."
+LEFT_OUT = {ALONE: "a call is in doubt", SEVERAL: "several persons must agree to it"}
+"""In short, why a request is left out where others are decided."""
 
 
 def _cut(text: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from copy import copy
 from datetime import datetime
 from typing import Any, Generic, Literal, TypeVar, Unpack, overload
 
@@ -48,7 +49,7 @@ from understudy.agent.agent import Agent, RunLimits
 from understudy.agent.build_definition import check_ends_at
 from understudy.agent.decisions import refuse_inside_run
 from understudy.agent.value_of_tool import refuse_until, value_of
-from understudy.approvals import Voter
+from understudy.approvals import Assurance, Voter
 from understudy.display import DisplayUpdate
 from understudy.errors import ForkedRuntime, UsageError, WouldDeadlock
 from understudy.history import HistoryPage, check_page
@@ -93,6 +94,8 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
     """
 
     _expectation: Expectation | None = None
+    _assurance: Assurance = "host"
+    """Who says that those are who they are by whose names decisions come."""
     actor_class: type[AgentActor] = AgentActor
 
     def __init__(
@@ -826,12 +829,12 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
         self, given: object, message: Callable[[Future[Any], dict[str, Voter]], AgentMessage]
     ) -> Future[Any]:
         """Ask what the message says, once it is known who decides, where people are known."""
-        people = self._slot.services.trust.people
+        people, assurance = self._slot.services.trust.people, self._assurance
         if people is None:
             return self._ask(lambda future: message(future, {}))
 
         async def asked() -> Any:
-            voters = await people.voters(_names_in(given))
+            voters = await people.voters(_names_in(given), assurance)
             return await self._ask(lambda future: message(future, voters))
 
         return self.on_loop(asked)
@@ -861,6 +864,16 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
         if expectation is not None and not expectation.is_met:
             return Expecting(expectation, message)
         return message
+
+
+def of_login(ref: AgentRef[OutputT_co]) -> AgentRef[OutputT_co]:
+    """The ref for decisions of somebody who is logged in, whose name the login has said.
+
+    For servers alone: the names in decisions must be those of logins, and never a client's own.
+    """
+    found = copy(ref)
+    found._assurance = "login"  # a name of no other module: host code has no way to say it
+    return found
 
 
 def _names_in(decisions: object) -> Iterator[str]:

@@ -302,6 +302,11 @@ class Runtime(Opened):
             raise UsageError(f"`feed` cannot be used with {opened!r}: it keeps no feed")
 
     @property
+    def people(self) -> People | None:
+        """Who may vote on requests that ask several persons; None where nobody is named."""
+        return self._trust.people
+
+    @property
     def rules(self) -> Rules | None:
         """The rules for the calls of all agents. What is set holds for each call that starts next.
 

@@ -19,6 +19,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 
 from understudy._base.json_values import shown
 from understudy.actors import AgentRef, Runtime, Status, StatusChanged
+from understudy.actors.agent_ref import of_login
 from understudy.ag_ui.native_events import Differs, Given, NativeEvents
 from understudy.ag_ui.site import Site, need
 from understudy.errors import AlreadyDecided, RequestExpired, UnknownAgent
@@ -292,6 +293,7 @@ class Conversation:
         # What a person has decided elsewhere is not decided again; all of it again is a repetition.
         fresh = {id: given[id] for id in given if id in pending} or given
         expect = {id: (pending.get(id) or made[id].request).digest for id in fresh}
+        ref = of_login(ref)
         return (lambda: ref.resume(fresh, expect=expect)), fresh is not given or bool(pending)
 
     def _is_guess(self, before: Decision) -> bool:

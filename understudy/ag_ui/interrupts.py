@@ -18,7 +18,11 @@ _DEFS = ("$defs", "definitions")
 
 
 def interrupt_of(
-    request: Request, *, tool_call_id: str, parameters: Mapping[str, Any] | None
+    request: Request,
+    *,
+    tool_call_id: str,
+    parameters: Mapping[str, Any] | None,
+    missing: str | None = None,
 ) -> Interrupt:
     """The interrupt that stands for a request.
 
@@ -26,6 +30,7 @@ def interrupt_of(
         request: what a person is asked.
         tool_call_id: the id under which the client knows the call.
         parameters: the JSON schema of the tool's arguments, where it is known.
+        missing: which votes are missing, in words, where several persons must agree.
 
     """
     data = request.to_dict()
@@ -43,6 +48,8 @@ def interrupt_of(
         "earlier": data["earlier"],
         "askedAgain": data["asked_again"],
     }
+    if request.approval is not None:
+        about |= {"mustAgree": request.approval.text, "missing": missing}
     return Interrupt(
         id=request.id,
         reason=REASONS.get(request.kind, f"understudy:{request.kind}"),

@@ -47,6 +47,7 @@ from understudy.login.bodies import checked_as
 from understudy.login.problems import problem_of, refused
 from understudy.outcomes import Failed, Interrupted, Outcome, Paused, Stopped
 from understudy.state.agent_state import AgentState
+from understudy.state.next_due import missing_votes
 
 VERSION = "1.0"
 """Of the protocol that is spoken here."""
@@ -204,7 +205,7 @@ class AgUiWriter(Writer[BaseEvent]):
                     calls = [call_at(request) for request in requests]
                     yield self._finished(RunFinishedSuccessOutcome(pending_tool_call_ids=calls))
                     return
-                asked = [interrupt_at(self._site, request) for request in requests]
+                asked = [interrupt_at(self._site, request, state) for request in requests]
                 yield self._finished(RunFinishedInterruptOutcome(interrupts=asked))
                 return
         for event in self._state(state):
@@ -268,12 +269,14 @@ class _Stream:
         return self._ids[id]
 
 
-def interrupt_at(site: Site, request: Request) -> Interrupt:
-    """The interrupt that stands for a request at this endpoint."""
+def interrupt_at(site: Site, request: Request, state: AgentState | None) -> Interrupt:
+    """The interrupt that stands for a request of the agent at this endpoint."""
+    missing = None if state is None else missing_votes(state, [request.id]).get(request.id)
     return interrupt_of(
         request,
         tool_call_id=call_at(request),
         parameters=getattr(site.source().tool_of(request), "parameters", None),
+        missing=missing,
     )
 
 

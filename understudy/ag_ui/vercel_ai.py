@@ -201,7 +201,7 @@ class VercelWriter(Writer[BaseChunk]):
                     yield chunk
             case Interrupted(requests=requests):
                 for request in requests:
-                    for chunk in self._asked(request):
+                    for chunk in self._asked(request, state):
                         yield chunk
             case _:
                 for what, why in why_it_stands(outcome, state, waits=waits):
@@ -209,9 +209,9 @@ class VercelWriter(Writer[BaseChunk]):
         async for chunk in self._stream.after_stream():
             yield chunk
 
-    def _asked(self, request: Request) -> list[BaseChunk]:
+    def _asked(self, request: Request, state: AgentState | None) -> list[BaseChunk]:
         call_id = wire_id(run_in(request), request.tool_call_id)
-        interrupt = interrupt_at(self._site, request)
+        interrupt = interrupt_at(self._site, request, state)
         chunks: list[BaseChunk] = [
             DataChunk(
                 type="data-understudy-request",

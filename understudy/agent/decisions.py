@@ -10,7 +10,7 @@ from typing import Any
 from understudy._base.clock import Clock
 from understudy._base.context_codecs import Context
 from understudy._base.json_values import checked_json
-from understudy.approvals import Vote, Voter, equal_vote, tally
+from understudy.approvals import Approval, Vote, Voter, equal_vote, tally
 from understudy.errors import (
     AlreadyDecided,
     DecisionError,
@@ -135,17 +135,8 @@ def _vote(request: Request, decision: Decision, voters: Mapping[str, Voter], clo
         raise PeopleUnavailable(
             f"Request {request.id!r} ({request.about}): {voter.why_unknown}. Vote again later"
         )
-    elif not voter.person:
-        why = f"`people` knows nobody by the name {name!r}"
-    elif voter.kind != "person":
-        why = f"{name!r} is a {voter.kind}, and only persons vote"
-    elif asked.roles.isdisjoint(voter.roles):
-        why = f"{name!r} has none of the roles that vote: {', '.join(sorted(asked.roles))}"
-    elif "requester" in asked.never and request.requesters is None:
-        why = "nobody knows who has asked for the call, and who has must not vote: reject it by "
-        why += "cancelling the run, and let it be asked for by a name"
-    elif voter.person in (request.requesters or ()) and "requester" in asked.never:
-        why = f"{name!r} has asked for the call, and who has must not vote"
+    else:
+        why = why_no_voter(request, asked, voter)
     if why is not None:
         raise VoteRefused(
             f"Request {request.id!r} ({request.about}): {why}", request_id=request.id, person=name
@@ -162,6 +153,25 @@ def _vote(request: Request, decision: Decision, voters: Mapping[str, Voter], clo
         assurance=voter.assurance,
         at=clock.now(),
     )
+
+
+def why_no_voter(request: Request, asked: Approval, voter: Voter) -> str | None:
+    """Why somebody may not vote on the request, in words; None where they may."""
+    name = voter.login
+    if not voter.person:
+        return f"`people` knows nobody by the name {name!r}"
+    if voter.kind != "person":
+        return f"{name!r} is a {voter.kind}, and only persons vote"
+    if asked.roles.isdisjoint(voter.roles):
+        return f"{name!r} has none of the roles that vote: {', '.join(sorted(asked.roles))}"
+    if "requester" in asked.never and request.requesters is None:
+        return (
+            "nobody knows who has asked for the call, and who has must not vote: reject it by "
+            "cancelling the run, and let it be asked for by a name"
+        )
+    if "requester" in asked.never and voter.person in (request.requesters or ()):
+        return f"{name!r} has asked for the call, and who has must not vote"
+    return None
 
 
 def _in_time(

@@ -15,7 +15,7 @@ from typing import Annotated, Any
 
 import typer
 
-from understudy._base.request_summary import is_decided_alone
+from understudy._base.request_summary import LEFT_OUT, why_alone
 from understudy.cli.api import Api, agent_path
 from understudy.cli.exits import FAILED, NOT_FOUND, STALE, USAGE, ApiProblem, refuse
 from understudy.cli.inputs import confirm, given_text, parsed_json, read_input
@@ -246,6 +246,8 @@ def _decide_one(
     else:
         again = " (it was so already)" if done.get("repeated") else ""
         out.say(f"recorded: {decision['type']}{again}", "green")
+        for missing in done.get("open", {}).values():
+            out.say(f"the request is still open: {line(missing)} is missing", "yellow")
 
 
 def _with_its_doubts(api: Api, found: dict[str, Any]) -> dict[str, Any]:
@@ -274,11 +276,12 @@ def _decide_all(tool: str, decision: dict[str, Any], yes: bool, api: Api, out: O
     kind = decision["type"]
     waiting = list(every_row(ApiSource(api).pending, None, tool=tool))
     allowed = [_with_its_doubts(api, row) for row in waiting if kind in row["allowed"]]
-    fitting = [row for row in allowed if not is_decided_alone(row)]
-    alone = [row["id"] for row in allowed if is_decided_alone(row)]
-    if alone:
-        is_or_are = "is" if len(alone) == 1 else "are"
-        note(f"left out {is_or_are} {some(alone)}: a call is in doubt, decide each by itself")
+    fitting = [row for row in allowed if why_alone(row) is None]
+    for why, told in LEFT_OUT.items():
+        alone = [row["id"] for row in allowed if why_alone(row) == why]
+        if alone:
+            is_or_are = "is" if len(alone) == 1 else "are"
+            note(f"left out {is_or_are} {some(alone)}: {told}, decide each by itself")
     if not fitting:
         refuse(NOT_FOUND, f"no request about {tool!r} waits that allows {kind}")
     for row in fitting:

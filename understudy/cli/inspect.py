@@ -20,6 +20,7 @@ from understudy.cli.show import indented, row_lines, tree_rows
 from understudy.cli.sources import Listed, every_row, first_rows
 from understudy.cli.text import ago, clean, line, shown_json, told_apart, utc
 from understudy.state.files import listed
+from understudy.state.next_due import missing_votes
 from understudy.state.why import queue_of, why
 
 IdArgument = Annotated[str, typer.Argument(metavar="ID", help="The id of the agent.")]
@@ -70,6 +71,7 @@ def show(
         row, state, display = source.agent(id), source.state(id), source.display(id)
     usage = state.usage
     run = state.run
+    missing = missing_votes(state, [request.id for request in state.requests])
     data: dict[str, Any] = {
         **row,
         "why": why(state),
@@ -78,7 +80,10 @@ def show(
         "usage": {"input_tokens": usage.input_tokens, "output_tokens": usage.output_tokens},
         "cost": state.cost.to_dict(),
         "total_cost": state.total_cost.to_dict(),
-        "requests": [request.to_dict() for request in state.requests],
+        "requests": [
+            {**request.to_dict(), "missing": missing.get(request.id, "")}
+            for request in state.requests
+        ],
         "waits": jsonable(list(state.waits)),
         "doubts": jsonable(list(state.doubts_in_tree.values())),
         "queue": queue_of(state),
@@ -98,7 +103,8 @@ def show(
             for text, style in row_lines(row, out.console.width if out.is_terminal else None):
                 out.say(text, style)
     for request in state.requests:
-        asked = f"{line(request.about)} waits for a person"
+        votes = f" ({line(missing[request.id])} is missing)" if request.id in missing else ""
+        asked = f"{line(request.about)} waits for a person{votes}"
         out.say(f"? {asked}: understudy approve {line(request.id)}", "yellow")
     for queued in data["queue"]:
         by = f", sent by {line(queued['by'])}" if queued["by"] else ""
@@ -161,7 +167,7 @@ def pending(
             **row,
             "short": short_id(row["id"], [each["id"] for each in rows]),
             "age": ago(row["created_at"], at),
-            "what": summary(row),
+            "what": _what(row),
             "about": row["tool_name"] or row["source"],
             "expires": ago(row["expires_at"], at) if row["expires_at"] else "",
             "path": " / ".join(line(name) for name in row["agent_path"][1:]),
@@ -182,6 +188,12 @@ def pending(
     nothing = "nothing waits for a person"
     out.rows("requests", rows, columns, shown=people, more=more, empty=nothing)
     _say_more(found, limit)
+
+
+def _what(row: dict[str, Any]) -> str:
+    """What a request is about; first which votes are missing, if it waits for votes."""
+    missing = row["missing"]
+    return f"({missing} is missing) {summary(row)}" if missing else summary(row)
 
 
 def _say_more(found: Listed, limit: int) -> None:

@@ -107,7 +107,8 @@ def _call_end(state: str, detail: Mapping[str, Any]) -> str:
 
 def _decision(state: str, detail: Mapping[str, Any]) -> str:
     if state != "decided":
-        return state
+        votes = [_vote(vote) for vote in detail.get("votes") or ()]
+        return "; ".join([state, *votes])
     decision = detail.get("decision") or {}
     by = f" by {line(detail['by'])}" if detail.get("by") else ""
     return f"{decision.get('type', 'decided')}{by}"
@@ -130,6 +131,10 @@ def request_text(request: Mapping[str, Any]) -> str:
         lines.append(f"no approval: {line(request['impossible'])}")
     if request.get("asked_again"):
         lines.append(f"again     {line(request['asked_again'])}")
+    if request.get("must_agree"):
+        lines.append(f"must agree: {line(request['must_agree'])}")
+        lines += [f"vote      {_vote(vote)}" for vote in request["votes"]]
+        lines += [f"missing   {line(request['missing'])}"] if request["missing"] else []
     lines += _block("arguments", request["arguments"])
     for name in ("payload", "display", "schema"):
         if request.get(name) is not None:
@@ -148,6 +153,12 @@ def request_text(request: Mapping[str, Any]) -> str:
     if earlier:
         lines += ["the same call before", *(f"  {each}" for each in earlier)]
     return "\n".join(lines)
+
+
+def _vote(vote: Mapping[str, Any]) -> str:
+    """What a person has said of a request that asks several."""
+    said = {"approve": "approved", "reject": "rejected"}.get(vote["type"], line(vote["type"]))
+    return f"{said} by {_name(vote['name'])}, {line(vote['at'])}"
 
 
 def _earlier(call: Mapping[str, Any]) -> str:

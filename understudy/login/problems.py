@@ -32,6 +32,7 @@ from understudy.errors import (
     OtherWorkflow,
     OutOfDescriptors,
     OwnedElsewhere,
+    PeopleUnavailable,
     RecordRefused,
     SchemaVersionError,
     UnderstudyError,
@@ -39,6 +40,7 @@ from understudy.errors import (
     UnknownMessage,
     UnknownToken,
     UsageError,
+    VoteRefused,
     WouldDeadlock,
 )
 
@@ -110,6 +112,10 @@ def problem_of(error: Exception) -> Problem:
             return Problem(404, type(error).__name__, str(error))
         case Expired():
             return Problem(410, "Expired", str(error))
+        case VoteRefused():
+            return Problem(403, "VoteRefused", str(error), {"request_id": error.request_id})
+        case PeopleUnavailable():
+            return Problem(503, "PeopleUnavailable", str(error))
         case DecisionError():
             return Problem(422, type(error).__name__, str(error))
         case ForkedRuntime() | LoopNotRunning() | WouldDeadlock() | SchemaVersionError():

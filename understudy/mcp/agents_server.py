@@ -21,12 +21,14 @@ from starlette.routing import Mount
 from understudy._base import security_log
 from understudy._base.json_values import checked_flag, text_of
 from understudy.actors import AgentRef, Runtime
+from understudy.actors.agent_ref import of_login
 from understudy.actors.verbs import VERBS, Right
-from understudy.errors import AlreadyDecided, UnderstudyError, UsageError
+from understudy.errors import AlreadyDecided, UnderstudyError, UnknownAgent, UsageError
 from understudy.login.guard import Guard
 from understudy.login.hosts import Hosts
 from understudy.login.redaction import HIDDEN, Redact, Redaction
 from understudy.login.users import Auth, User, checked_auth
+from understudy.state.next_due import missing_votes
 
 __all__ = ["agents_app", "agents_server"]
 
@@ -269,7 +271,8 @@ class _Tools:
 
         `digest` is that of the request as it was shown: where it is another one by then, nothing
         is decided. `arguments` are for `edit`, `value` is for `respond`, also where it is null,
-        and `message` is for `reject`.
+        and `message` is for `reject`. Where several persons must agree, it is the vote of one of
+        them: `open` says which votes are missing, and the request stays.
         """
         user = self._need(context, "decide", agent_id)
         with _tool_errors():
@@ -289,10 +292,21 @@ class _Tools:
                         raise UsageError(HIDDEN)
             if self._redaction.is_on:
                 await self._refuse_guess(user, ref, request_id)
-            await ref.decide({request_id: given}, expect={request_id: digest})
+            await of_login(ref).decide({request_id: given}, expect={request_id: digest})
             if self._redaction.is_on:  # again: another person may have decided in between
                 await self._refuse_guess(user, ref, request_id)
-        return {"recorded": request_id, "by": user.name}
+            missing = await self._missing(ref, request_id)
+        told = {} if missing is None else {"open": missing}
+        return {"recorded": request_id, "by": user.name, **told}
+
+    async def _missing(self, ref: AgentRef[Any], request_id: str) -> str | None:
+        """Which votes are missing, in words; None where the request waits for none."""
+        if self._runtime().people is None:
+            return None  # then nobody votes
+        try:
+            return missing_votes(await ref.state(), [request_id]).get(request_id)
+        except UnknownAgent:
+            return None  # what was recorded has ended with it
 
     async def _refuse_guess(self, user: User, ref: AgentRef[Any], request_id: str) -> None:
         """Refuse who has said again what another person decided, where that is hidden from them."""

@@ -6,10 +6,10 @@ that is not due any more then. So the due time follows from the records, and is 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import datetime
 
-from understudy.approvals import Vote
+from understudy.approvals import Vote, tally
 from understudy.interrupts import Request
 from understudy.state.doubts import next_end
 from understudy.state.run_state import NO_NOTICES, Notices
@@ -90,6 +90,17 @@ def votes_of(state: StateTree) -> dict[str, tuple[Vote, ...]]:
     return {
         request_id: votes for call in open_calls(state) for request_id, votes in call.votes.items()
     }
+
+
+def missing_votes(state: StateTree, ids: Iterable[str]) -> dict[str, str]:
+    """Of these requests, those that wait for votes: by id, which are missing, in words."""
+    wanted, found = set(ids), {}
+    for call in open_calls(state):
+        for request in call.pending_requests:
+            if request.approval is not None and request.id in wanted:
+                votes = call.votes.get(request.id, ())
+                found[request.id] = tally(request.approval, votes).text
+    return found
 
 
 def _dues(state: StateTree) -> Iterator[datetime]:

@@ -182,6 +182,7 @@ class DecisionRow(TypedDict):
     sticky: bool
     tool_name: str | None
     imported_by: str | None
+    votes: list[dict[str, Any]]
 
 
 @exactly

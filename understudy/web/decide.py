@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 from typing import Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from understudy._base.request_summary import ALONE, is_decided_alone
+from understudy._base.request_summary import SEVERAL, why_alone
+from understudy.actors.agent_ref import of_login
 from understudy.errors import (
     AlreadyDecided,
     DecisionError,
@@ -15,10 +17,12 @@ from understudy.errors import (
     RequestChanged,
     RequestExpired,
     UnknownAgent,
+    VoteRefused,
 )
 from understudy.interrupts import Decision, decision_from_outside
 from understudy.login.problems import Problem, Refused, problem_of, refused
 from understudy.login.redaction import HIDDEN
+from understudy.state.next_due import missing_votes
 from understudy.web.views.asks import doubts_about, story_of
 from understudy.web.visit import Visit
 
@@ -110,14 +114,42 @@ async def take(
         await _refuse_blind_edits(about, given)
     try:
         await _refuse_guesses(about, given)
-        ref = visit.runtime.get(agent_id)
+        ref = of_login(visit.runtime.get(agent_id))
         await visit.wait(ref.decide(given, expect=dict(expect)))
         # Race: another person decides between the two, and it is the same
         # (test_no_answer_tells_a_guess_of_a_hidden_value_from_another_one).
         await _refuse_guesses(about, given)
+    except VoteRefused:
+        raise  # the request stands as it was: it is only not for this person
     except (DecisionError, NotInterrupted, UnknownAgent) as error:
         return await _explained(visit, agent_id, given, expect, error)
-    return {"agent_id": agent_id, "recorded": sorted(given), "repeated": False}
+    return _taken(agent_id, given, still_open=await _still_open(about, given))
+
+
+def _taken(
+    agent_id: str,
+    given: Iterable[str],
+    *,
+    repeated: bool = False,
+    still_open: Mapping[str, str] = MappingProxyType({}),
+) -> dict[str, Any]:
+    """What is answered where all decisions are recorded."""
+    return {
+        "agent_id": agent_id,
+        "recorded": sorted(given),
+        "repeated": repeated,
+        "open": dict(still_open),
+    }
+
+
+async def _still_open(visit: Visit, given: Iterable[str]) -> dict[str, str]:
+    """Those that more persons must vote on: by id, what is missing, in words."""
+    if visit.runtime.people is None:
+        return {}  # then nobody votes
+    try:
+        return missing_votes(await visit.state(), given)
+    except UnknownAgent:
+        return {}  # what was recorded has ended with it
 
 
 async def _refuse_blind_edits(visit: Visit, given: Mapping[str, Decision]) -> None:
@@ -182,7 +214,7 @@ async def _explained(
             if is_shown and _is_same(visit, given[request_id], story):
                 repeated.add(request_id)
     if len(repeated) == len(given):
-        return {"agent_id": agent_id, "recorded": sorted(given), "repeated": True}
+        return _taken(agent_id, given, repeated=True)
     problem = problem_of(error)
     if stories:
         first, story = next(iter(stories.items()))
@@ -248,17 +280,22 @@ async def bulk(visit: Visit) -> dict[str, Any]:
     return await take_all(visit, items, body.decision.decision(visit.user.name))
 
 
-async def _alone(visit: Visit) -> set[str]:
-    """The requests of the agent that are not decided with others. One without an agent has none."""
+async def _alone(visit: Visit) -> dict[str, str]:
+    """The requests of the agent that are not decided with others, with why, by their ids.
+
+    An agent that does not exist has none.
+    """
     try:
         state = await visit.state()
     except UnknownAgent:
-        return set()
-    found = set()
+        return {}
+    found = {}
     for each in state.requests:
         doubts = await doubts_about(visit, state, each) if each.doubts else []
-        if is_decided_alone({"kind": each.kind, "doubts": doubts}):
-            found.add(each.id)
+        approval = None if each.approval is None else each.approval.to_dict()
+        why = why_alone({"kind": each.kind, "doubts": doubts, "approval": approval})
+        if why is not None:
+            found[each.id] = why
     return found
 
 
@@ -268,19 +305,20 @@ async def take_all(
     """Approve or reject each of these: agent, request, digest of what was shown."""
     visit.need("decide")
     results = []
-    alone: dict[str, set[str]] = {}
-    """By agent, the ids of the requests that are not decided with others."""
+    alone: dict[str, dict[str, str]] = {}
+    """By agent, the ids of the requests that are not decided with others, with why."""
     for agent_id, request_id, digest in items:
         row: dict[str, Any] = {"agent_id": agent_id, "request_id": request_id}
         try:
             if agent_id not in alone:
                 alone[agent_id] = await _alone(visit.about(agent_id))
             if request_id in alone[agent_id]:
-                raise refused(409, "InDoubt", ALONE)
+                why = alone[agent_id][request_id]
+                raise refused(409, "SeveralVote" if why == SEVERAL else "InDoubt", why)
             taken = await take(visit, agent_id, {request_id: decision}, {request_id: digest})
-            results.append(
-                {**row, "ok": True, "repeated": taken["repeated"], "detail": "Recorded."}
-            )
+            missing = taken["open"].get(request_id)
+            said = "Recorded." if missing is None else f"Recorded: {missing} is missing."
+            results.append({**row, "ok": True, "repeated": taken["repeated"], "detail": said})
         except Exception as error:
             problem = problem_of(error)
             results.append({**row, "ok": False, "status": problem.status, **problem.to_dict()})

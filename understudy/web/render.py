@@ -15,6 +15,7 @@ from jinja2.runtime import Context
 from markupsafe import Markup
 
 from understudy._base.json_values import digest
+from understudy._base.request_summary import SEVERAL, why_alone
 from understudy.web.decide import told
 from understudy.web.marks import marked, plainly
 
@@ -44,6 +45,7 @@ def _templates() -> Environment:
         duration=duration, told=told, pairs=pairs, hexed=hexed, took=took,
     )  # fmt: skip
     environment.tests["short_list"] = is_short_list
+    environment.tests["by_several"] = is_by_several
     environment.globals.update(groups=groups, query_with=query_with, query_without=query_without)
     return environment
 
@@ -70,6 +72,11 @@ def is_short_list(value: Any) -> bool:
         and 0 < len(value) <= ITEMS
         and all(each is None or isinstance(each, (str, int, float)) for each in value)
     )
+
+
+def is_by_several(request: Mapping[str, Any]) -> bool:
+    """Whether several persons must agree to it, so that it is not decided with others."""
+    return why_alone({**request, "doubts": []}) == SEVERAL
 
 
 def pairs(value: Any) -> list[tuple[str, Any]]:

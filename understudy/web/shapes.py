@@ -87,11 +87,31 @@ class RequestShape(TypedDict):
     asked_again: str
     schema: dict[str, Any] | None
     question_key: str
+    approval: dict[str, Any] | None
+    requesters: list[str] | None
+
+
+@exactly
+class VoteShape(TypedDict):
+    """What a person says of a request that asks several."""
+
+    person: str
+    name: str
+    roles: list[str]
+    type: Literal["approve", "reject"]
+    message: str | None
+    note: str | None
+    assurance: Literal["host", "login", "idp"]
+    at: Time
 
 
 @exactly
 class InboxRow(RequestShape):
-    """A request of the list, with what the store tells of it."""
+    """A request of the list, with what the store tells of it.
+
+    `must_agree` says who must agree, and `missing` whose votes are missing, in words; both are
+    empty where one decision of anybody with the right is enough.
+    """
 
     agent: str
     tool_description: str | None
@@ -104,6 +124,9 @@ class InboxRow(RequestShape):
     reply_answered: int
     summary: str
     impossible: str | None
+    must_agree: str
+    votes: list[VoteShape]
+    missing: str
 
 
 @exactly
@@ -157,6 +180,7 @@ class Story(TypedDict):
     by: str | None
     decision: Decision | None
     sticky: NotRequired[bool]
+    votes: NotRequired[list[VoteShape]]
 
 
 @exactly
@@ -199,7 +223,11 @@ class RowShape(TypedDict):
 
 @exactly
 class RequestPage(TypedDict):
-    """One request, whether it waits or not. Null where it is not known any more."""
+    """One request, whether it waits or not. Null where it is not known any more.
+
+    `must_agree` and `missing` are as in the list. `has_voted` says whether the user has, and
+    `why_no_vote` why they may not; null where they may, or where no votes are asked for.
+    """
 
     request: RequestShape | None
     is_pending: bool
@@ -213,15 +241,24 @@ class RequestPage(TypedDict):
     doubts: list[dict[str, Any]]
     last_rows: list[RowShape]
     reply: Reply
+    must_agree: str
+    votes: list[VoteShape]
+    missing: str
+    has_voted: bool
+    why_no_vote: str | None
 
 
 @exactly
 class Taken(TypedDict):
-    """Decisions that are recorded; whether they were so before."""
+    """Decisions that are recorded; whether they were so before.
+
+    `open` has the requests that wait for more votes: by id, what is missing, in words.
+    """
 
     agent_id: str
     recorded: list[str]
     repeated: bool
+    open: dict[str, str]
 
 
 class Result(TypedDict):

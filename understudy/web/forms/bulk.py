@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-from understudy._base.request_summary import is_decided_alone
+from understudy._base.request_summary import LEFT_OUT, why_alone
 from understudy.errors import UnderstudyError
 from understudy.interrupts import Decision
 from understudy.login.problems import refused
@@ -27,7 +27,7 @@ async def bulk_by_form(visit: Visit) -> tuple[int, str, dict[str, Any]]:
     if form.get("decision") in ("approve", "reject") and form.get("confirmed") == "yes":
         return await _decided(visit, form, chosen)
     rows = await _rows(visit, chosen)
-    pending = [row for row in rows if row["request"] is not None and not row["is_alone"]]
+    pending = [row for row in rows if row["request"] is not None and row["left_out"] is None]
     allowed = [
         word
         for word in ("approve", "reject")
@@ -81,13 +81,14 @@ async def _rows(visit: Visit, chosen: list[tuple[str, str, str]]) -> list[dict[s
                 if found.id == request_id and found.digest == digest:
                     doubts = await doubts_about(about, state, found)
                     shown = {**found.to_dict(), "doubts": doubts}
+        why = None if shown is None else why_alone(shown)
         rows.append(
             {
                 "agent_id": agent_id,
                 "request_id": request_id,
                 "value": f"{agent_id}/{request_id}/{digest}",
                 "request": None if shown is None else visit.redacted(shown, "requests", at),
-                "is_alone": shown is not None and is_decided_alone(shown),
+                "left_out": None if why is None else LEFT_OUT[why],
             }
         )
     return rows

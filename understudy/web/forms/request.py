@@ -40,7 +40,7 @@ def form_values(
         "typed": typed or Form([]),
         "error": error,
         "hidden": HIDDEN if _hides_arguments(visit) else "",
-        "why_not": visit.why_not("decide"),
+        "why_not": visit.why_not("decide") or data["why_no_vote"],
     }
 
 

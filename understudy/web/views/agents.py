@@ -163,6 +163,7 @@ async def decisions(visit: Visit) -> dict[str, Any]:
     """Who decided what, newest first, in pages."""
     found: list[dict[str, Any]] = []
     tools: dict[str, str | None] = {}
+    votes: dict[str, list[dict[str, Any]]] = {}
     first = asked_before(visit)
     imported_by = None if is_newest(visit) else await _imported_by(visit, first)
     before: int | None = first
@@ -179,14 +180,18 @@ async def decisions(visit: Visit) -> dict[str, Any]:
             elif entry.what == "compacted":
                 compacted = entry
         tools |= _tools_asked_about(page)
+        _add_votes(page, votes)
     if before is not None and any(row["request_id"] not in tools for row in found):
-        tools |= _tools_asked_about(await page_before(visit, before))
+        page = await page_before(visit, before)
+        tools |= _tools_asked_about(page)
+        _add_votes(page, votes)
     if compacted is not None:
         audit = (await visit.state()).decisions
         tools |= {each.request.id: each.request.tool_name or None for each in audit}
         found += _from_before(compacted, audit, imported_by)
     for row in found:
         row["tool_name"] = tools.get(row["request_id"])
+        row["votes"] = row["votes"] or votes.get(row["request_id"], [])
     newest = is_newest(visit)
     return {"id": visit.agent_id, "decisions": found, "earlier": before, "is_newest": newest}
 
@@ -215,6 +220,7 @@ def _decided(entry: HistoryEntry, imported_by: str | None) -> dict[str, Any]:
         "sticky": detail["sticky"],
         "tool_name": None,
         "imported_by": imported_by,
+        "votes": [],
     }
 
 
@@ -235,6 +241,7 @@ def _from_before(
                 "sticky": each.sticky,
                 "tool_name": None,
                 "imported_by": imported_by,
+                "votes": [vote.to_dict() for vote in each.votes],
             }
 
 
@@ -242,6 +249,14 @@ def _tools_asked_about(page: HistoryPage) -> dict[str, str | None]:
     """By request id."""
     asked = (entry for entry in page.entries if entry.what == "request")
     return {entry.detail["request_id"]: entry.tool_name or entry.who for entry in asked}
+
+
+def _add_votes(page: HistoryPage, votes: dict[str, list[dict[str, Any]]]) -> None:
+    """Put the votes of a page before those of later pages, by request id."""
+    for entry in reversed(page.entries):
+        if entry.what == "vote":
+            vote = {k: v for k, v in entry.detail.items() if k != "request_id"}
+            votes.setdefault(entry.detail["request_id"], []).insert(0, vote)
 
 
 async def history(visit: Visit) -> dict[str, Any]:

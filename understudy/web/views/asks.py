@@ -9,16 +9,20 @@ from typing import Any, cast
 from understudy._base.json_values import jsonable
 from understudy._base.points_in_time import time_text
 from understudy._base.request_summary import summary, summary_of_doubt
-from understudy.actors import PendingRequest
+from understudy.actors import PendingRequest, Runtime
+from understudy.agent.decisions import why_no_voter
+from understudy.approvals import Approval, tally
 from understudy.errors import UnderstudyError, UnknownAgent
 from understudy.history import HistoryEntry
 from understudy.interrupts import Request
 from understudy.login.problems import refused
 from understudy.state.agent_state import AgentState
+from understudy.state.next_due import votes_of
 from understudy.web.views.conversation import last_rows
 from understudy.web.views.newest_first import entries_back
 from understudy.web.visit import Visit
 
+NOBODY_KNOWN = "Nobody can vote here: no people are known, which is Runtime(people=...)."
 MAX_LOOKED_THROUGH = 5_000
 """Requests of which a filter by kind looks for those that fit, at most."""
 
@@ -177,6 +181,7 @@ async def request_page(visit: Visit) -> dict[str, Any]:
     visit.shown = request
     tool = None if request is None else visit.source.tool_of(request)
     siblings = [] if request is None else _siblings(visit, state, request)
+    voting = await _voting(visit, state, request, story)
     answered, total = (
         (0, 1) if request is None else replies_in(state).get(reply_of(request), (0, 1))
     )
@@ -193,6 +198,38 @@ async def request_page(visit: Visit) -> dict[str, Any]:
         "doubts": [] if request is None else await doubts_about(visit, state, request),
         "last_rows": await last_rows(visit),
         "reply": {"answered": answered, "size": total, "others": siblings},
+        **voting,
+    }
+
+
+async def _voting(
+    visit: Visit, state: AgentState, request: Request | None, story: dict[str, Any] | None
+) -> dict[str, Any]:
+    """Who must agree, who has voted, what is missing, and what of it is up to the user."""
+    asked = None if request is None else request.approval
+    votes = [] if story is None else story.pop("votes", [])
+    found = {"must_agree": "" if asked is None else asked.text, "votes": votes, "missing": ""}
+    of_user: dict[str, Any] = {"has_voted": False, "why_no_vote": None}
+    if asked is None or request is None or story is not None:
+        return {**found, **of_user}
+    cast = votes_of(state).get(request.id, ())
+    found |= {"votes": [each.to_dict() for each in cast], "missing": tally(asked, cast).text}
+    return {**found, **await _of_user(visit, request, asked, {each.person for each in cast})}
+
+
+async def _of_user(
+    visit: Visit, request: Request, asked: Approval, voted: Set[str]
+) -> dict[str, Any]:
+    """Whether the user has voted, and why they may not."""
+    people = visit.source.people if isinstance(visit.source, Runtime) else None
+    if people is None:
+        return {"has_voted": False, "why_no_vote": f"{asked.text} must agree. {NOBODY_KNOWN}"}
+    name = visit.user.name
+    voter = (await people.voters([name], "login"))[name]
+    why = voter.why_unknown or why_no_voter(request, asked, voter)
+    return {
+        "has_voted": voter.person in voted,
+        "why_no_vote": why and f"You may not vote on this: {why}.",
     }
 
 
@@ -271,18 +308,20 @@ async def story_of(
             if record.request.id == request_id:
                 decided = record
     try:
-        made, ended, story = await _history_of(visit, request_id)
+        made, ended, story, votes = await _history_of(visit, request_id)
     except UnknownAgent:
         return {"what": "deleted", "at": None, "by": None, "decision": None}, None
     if decided is not None and story is None:
         story = _decision_story(
             decided.decision.to_dict(), decided.decision.by, time_text(decided.at), decided.sticky
         )
+        votes = [each.to_dict() for each in decided.votes]
     if story is None and made is None:
         raise refused(404, "UnknownRequest", "This agent has never asked that.")
     if story is None:
         at = None if ended is None else time_text(ended.at)
         story = {"what": "void", "at": at, "by": None, "decision": None}
+    story["votes"] = votes
     if decided is not None:
         return story, decided.request
     return story, None
@@ -290,9 +329,10 @@ async def story_of(
 
 async def _history_of(
     visit: Visit, request_id: str
-) -> tuple[HistoryEntry | None, HistoryEntry | None, dict[str, Any] | None]:
-    """What the history says of it: how it was asked, the end of the run after it, its story."""
+) -> tuple[HistoryEntry | None, HistoryEntry | None, dict[str, Any] | None, list[dict[str, Any]]]:
+    """What the history says of it: how it was asked, the end of the run after it, story, votes."""
     ended = story = None
+    votes: list[dict[str, Any]] = []
     async for entry in entries_back(visit):
         detail = entry.detail
         if entry.what == "run_ended":
@@ -307,8 +347,10 @@ async def _history_of(
             told = _decision_story(given, entry.who, time_text(entry.at), bool(detail["sticky"]))
             story = story or told
         elif entry.what == "request":
-            return entry, ended, story
-    return None, ended, story
+            return entry, ended, story, votes
+        elif entry.what == "vote":
+            votes.insert(0, {k: v for k, v in detail.items() if k != "request_id"})
+    return None, ended, story, votes
 
 
 def _decision_story(

@@ -1,0 +1,101 @@
+"""Votes by AG-UI and Vercel's stream: one that completes nothing leaves the interrupt open."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.support.ag_ui_client import Client, answer, by_header, events_in, said, types
+from tests.support.agents import by_turn
+from understudy import Agent, Runtime, call, tool
+from understudy.ag_ui import ag_ui, vercel
+from understudy.trust import approval
+
+PEOPLE = {"ann": ["finance"], "bob": ["finance"], "cy": ["support"]}
+APPROVED = {"approved": True}
+
+
+def desk() -> tuple[Agent, list[int]]:
+    paid: list[int] = []
+
+    @tool
+    def refund(amount: int) -> str:
+        """Pay money back."""
+        paid.append(amount)
+        return "paid"
+
+    gates = {"refund": {"approval": approval({"finance": 2})}}
+    turns = [call("refund", {"amount": 7}), "Paid."]
+    return Agent("desk", by_turn(*turns), tools=[refund], interrupt_on=gates), paid
+
+
+def clients(make: Any, runtime: Runtime, *names: str) -> list[Client]:
+    """Clients in one conversation, each of another user."""
+    app = make(runtime, agent="desk", auth=by_header, agent_id=lambda user, thread: thread)
+    return [Client(app, name) for name in names]
+
+
+def about(interrupt: Any) -> tuple[str, str]:
+    told = interrupt["metadata"]["understudy"]
+    return told["mustAgree"], told["missing"]
+
+
+async def test_a_vote_that_completes_nothing_leaves_the_interrupt_with_what_is_missing() -> None:
+    agent, paid = desk()
+    async with Runtime([agent], people=PEOPLE) as runtime:
+        ann, bob, cy = clients(ag_ui, runtime, "ann", "bob", "cy")
+        [first] = await ann.interrupts(said("go"))
+        assert about(first) == ("2 of finance", "2 more of finance")
+        refused = (await cy.events(resume=[answer(first, APPROVED)]))[-1]
+        assert (refused["type"], refused["code"]) == ("RUN_ERROR", "VoteRefused")
+        assert "none of the roles that vote" in refused["message"]
+        for _ in range(2):  # the same again is the same vote
+            [still] = await ann.interrupts(resume=[answer(first, APPROVED)])
+            assert still["id"] == first["id"]
+            assert about(still) == ("2 of finance", "1 more of finance")
+        [shown] = await bob.interrupts()
+        assert about(shown) == ("2 of finance", "1 more of finance")
+        assert paid == []
+        # A name in the body is nobody's: ann has voted, whatever she sends.
+        forged = answer(first, {**APPROVED, "by": "bob"})
+        assert (await ann.events(resume=[forged]))[-1]["code"] == "BadAnswer"
+        events = await bob.events(resume=[answer(first, APPROVED)])
+        assert types(events)[-1] == "RUN_FINISHED"
+        assert events[-1]["outcome"]["type"] == "success"
+        [decided] = await runtime.get("t1").decisions()
+    assert paid == [7]
+    votes = [(each.person, each.assurance) for each in decided.votes]
+    assert votes == [("ann", "login"), ("bob", "login")]
+
+
+async def test_a_vercel_client_is_asked_again_with_what_is_missing() -> None:
+    agent, paid = desk()
+    async with Runtime([agent], people=PEOPLE) as runtime:
+        ann, bob = clients(vercel, runtime, "ann", "bob")
+
+        async def sent(client: Client, *more: Any) -> list[dict[str, Any]]:
+            user = {"id": "m1", "role": "user", "parts": [{"type": "text", "text": "go"}]}
+            body = {"id": "t1", "messages": [user, *more], "trigger": "submit-message"}
+            return events_in((await client.post(body)).text)
+
+        def only(chunks: list[dict[str, Any]], type: str) -> dict[str, Any]:
+            [found] = [chunk for chunk in chunks if chunk["type"] == type]
+            return found
+
+        asked = only(await sent(ann), "tool-approval-request")
+        part = {
+            "type": "tool-refund",
+            "toolCallId": asked["toolCallId"],
+            "state": "approval-responded",
+            "input": {},
+            "approval": {"id": asked["approvalId"], "approved": True},
+        }
+        answered = {"id": "a1", "role": "assistant", "parts": [part]}
+        chunks = await sent(ann, answered)
+        again = only(chunks, "tool-approval-request")
+        assert again["approvalId"] == asked["approvalId"]
+        told = only(chunks, "data-understudy-request")["data"]
+        assert about(told) == ("2 of finance", "1 more of finance")
+        assert [chunk for chunk in chunks if chunk["type"] == "error"] == []
+        assert paid == []
+        assert only(await sent(bob, answered), "tool-output-available")["output"] == "paid"
+    assert paid == [7]

@@ -1,0 +1,108 @@
+"""Votes by the command line: what is missing is shown, and one vote more is said to be one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.agents import by_turn, interrupted
+from tests.support.command_line import Desk, found_by_commands, run
+from understudy import Agent, Runtime, approve, call, tool
+from understudy.trust import approval
+
+PEOPLE = {"ann": ["finance"], "bob": ["finance"]}
+
+
+@contextmanager
+def voted_on(folder: Path, people: Any) -> Iterator[Desk]:
+    """A runtime with a call that two persons must agree to, and one that needs one decision."""
+    paid: list[tuple[str, int]] = []
+
+    @tool
+    def pay(order: str, amount: int) -> str:
+        paid.append((order, amount))
+        return "paid"
+
+    both = [call("pay", {"order": "17", "amount": 20}), "Paid."]
+    gates: dict[str, Any] = {"two": {"approval": approval({"finance": 2})}, "any": True}
+    made = [
+        Agent(name, by_turn(*both), tools=[pay], interrupt_on={"pay": gate})
+        for name, gate in gates.items()
+    ]
+    store = f"sqlite:///{folder / 'votes.db'}"
+    with (
+        Runtime(made, store=store, people=people) as runtime,
+        found_by_commands(runtime, store) as url,
+    ):
+        yield Desk(store, url, runtime, paid)
+
+
+@pytest.fixture
+def voting(tmp_path: Path) -> Iterator[Desk]:
+    with voted_on(tmp_path, PEOPLE) as desk:
+        yield desk
+
+
+def ask(desk: Desk, agent: str = "two") -> str:
+    outcome = interrupted(desk.runtime.spawn(agent, f"{agent}-1").run("Pay.").get(timeout=60))
+    return str(outcome.requests[0].id)
+
+
+def test_a_vote_is_recorded_and_what_is_missing_is_said(voting: Desk) -> None:
+    request = ask(voting)
+    assert "must agree: 2 of finance" in run("approve", request, code=2).stderr
+    voted = run("approve", request, "-y").stdout
+    assert "recorded: approve" in voted
+    assert "the request is still open: 1 more of finance is missing" in voted
+    assert voting.paid == []
+    done = voting.json("approve", request, "-y")
+    assert done["open"] == {request: "1 more of finance"}
+    shown = run("approve", request, code=2).stderr
+    assert "vote      approved by ann, " in shown
+    assert "missing   1 more of finance" in shown
+    voting.runtime.get("two-1").resume(approve(by="bob")).get(timeout=60)
+    assert voting.paid == [("17", 20)]
+    assert voting.json("approve", request, "-y")["repeated"] is True
+
+
+@pytest.mark.parametrize("where", ["store", "server"])
+def test_votes_and_what_is_missing_are_listed(voting: Desk, where: str) -> None:
+    request = ask(voting)
+    run("approve", request, "-y")
+    at = ["--store", voting.store] if where == "store" else []
+    [row] = voting.json("pending", *at)["requests"]
+    assert [vote["name"] for vote in row["votes"]] == ["ann"]
+    assert row["missing"] == "1 more of finance"
+    assert "1 more of finance" in run("pending", *at).stdout
+    shown = run("show", "two-1", *at).stdout
+    assert "(1 more of finance is missing): understudy approve" in shown
+    assert "approved by ann" in shown
+    [told] = voting.json("show", "two-1", *at)["requests"]
+    assert told["missing"] == "1 more of finance"
+
+
+def test_many_at_once_leave_out_what_several_must_agree_to(voting: Desk) -> None:
+    request, other = ask(voting), ask(voting, "any")
+    done = run("approve", "--all", "--tool", "pay", "-y")
+    told = f"left out is {request}: several persons must agree to it, decide each by itself"
+    assert told in done.stderr
+    assert other in done.stdout
+    assert request not in done.stdout
+    [row] = voting.json("pending")["requests"]
+    assert (row["id"], row["votes"]) == (request, [])
+
+
+def test_who_may_not_vote_is_refused_with_the_reason_and_the_remedy(tmp_path: Path) -> None:
+    with voted_on(tmp_path, people=None) as desk:
+        request = ask(desk)
+        told = run("approve", request, "-y", code=1).stderr
+        assert "no people are known: give Runtime(people=...)" in told
+        [row] = desk.json("pending")["requests"]
+        assert row["votes"] == []
+    # Nobody votes by a file: a server knows the people.
+    told = run("approve", request, "-y", "--store", desk.store, code=5).stderr
+    assert "start `understudy serve`, or give --url" in told

@@ -1,0 +1,189 @@
+"""Votes by the pages and the API: who must agree, who has, what is missing, and who may not.
+
+Rules: I16.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.support.agents import by_turn
+from tests.support.loops import soon
+from tests.support.web_site import asked, logged_in, only_request, rest, site_of
+from understudy import Agent, Runtime, approve, call, tool
+from understudy.trust import Caller, Person, approval
+
+PEOPLE = {"ann": ["finance"], "bob": ["finance", "legal"], "cy": ["support"]}
+TWO = approval({"finance": 2})
+
+
+def desk(asks: Any = TWO) -> tuple[Agent, list[int]]:
+    paid: list[int] = []
+
+    @tool
+    def refund(amount: int) -> str:
+        """Pay money back."""
+        paid.append(amount)
+        return "paid"
+
+    turns = [call("refund", {"amount": 7})]
+    gates = {"refund": {"approval": asks}}
+    return Agent("desk", by_turn(*turns), tools=[refund], interrupt_on=gates), paid
+
+
+@asynccontextmanager
+async def clients(runtime: Runtime, *names: str) -> AsyncIterator[list[httpx.AsyncClient]]:
+    """A client of the pages for each who is logged in."""
+    async with AsyncExitStack() as stack:
+        yield [
+            await stack.enter_async_context(site_of(runtime, auth=logged_in(name)))
+            for name in names
+        ]
+
+
+async def vote(
+    client: httpx.AsyncClient, row: dict[str, Any], type: str = "approve", **more: Any
+) -> httpx.Response:
+    body = {"decisions": {row["id"]: {"type": type, **more}}, "expect": {row["id"]: row["digest"]}}
+    return await client.post(f"/api/agents/{row['agent_id']}/decisions", json=body)
+
+
+async def test_a_vote_that_completes_nothing_is_answered_by_what_is_missing() -> None:
+    agent, paid = desk()
+    async with Runtime([agent], people=PEOPLE) as runtime:
+        ref = await asked(runtime)
+        async with clients(runtime, "ann", "bob") as (ann, bob):
+            row = await only_request(ann)
+            assert (row["must_agree"], row["missing"]) == ("2 of finance", "2 more of finance")
+            for _ in range(2):  # the same again is the same vote
+                done = (await vote(ann, row)).json()
+                assert done["recorded"] == [row["id"]]
+                assert done["open"] == {row["id"]: "1 more of finance"}
+            row = await only_request(bob)
+            assert [each["name"] for each in row["votes"]] == ["ann"]
+            assert row["missing"] == "1 more of finance"
+            assert paid == []
+            assert (await vote(bob, row)).json()["open"] == {}
+            await rest(ref)
+        [decided] = await ref.decisions()
+    assert paid == [7]
+    assert {each.assurance for each in decided.votes} == {"login"}
+
+
+async def test_who_may_not_vote_is_refused_with_the_reason_and_is_no_conflict() -> None:
+    agent, _ = desk()
+    async with Runtime([agent], people=PEOPLE) as runtime:
+        await asked(runtime)
+        async with clients(runtime, "cy") as (cy,):
+            row = await only_request(cy)
+            refused = await vote(cy, row)
+            assert (refused.status_code, refused.json()["error"]) == (403, "VoteRefused")
+            assert "'cy' has none of the roles that vote: finance" in refused.json()["detail"]
+            page = (await cy.get(f"/agents/a1/requests/{row['id']}")).text
+            assert "You may not vote on this: &#39;cy&#39; has none of the roles" in page
+            assert 'value="approve"' not in page
+            form = {"decision": "approve", "digest": row["digest"]}
+            sent = await cy.post(f"/agents/a1/requests/{row['id']}", data=form)
+            assert sent.status_code == 403
+            assert "none of the roles" in sent.text
+            assert (await only_request(cy))["votes"] == []
+
+
+async def test_where_people_cannot_be_asked_the_answer_says_that_it_is_not_now() -> None:
+    def down(caller: Caller) -> Person:
+        raise ConnectionError("no directory")
+
+    agent, _ = desk()
+    async with Runtime([agent], people=down) as runtime:
+        await asked(runtime)
+        async with clients(runtime, "ann") as (ann,):
+            row = await only_request(ann)
+            refused = await vote(ann, row)
+            assert (refused.status_code, refused.json()["error"]) == (503, "PeopleUnavailable")
+            page = (await ann.get(f"/agents/a1/requests/{row['id']}")).text
+            assert "no directory" in page
+            assert 'value="approve"' not in page
+
+
+async def test_the_page_says_who_must_agree_who_voted_and_what_is_missing() -> None:
+    agent, _ = desk()
+    async with Runtime([agent], people=PEOPLE) as runtime:
+        ref = await asked(runtime)
+        async with clients(runtime, "ann", "bob") as (ann, bob):
+            row = await only_request(ann)
+            path = f"/agents/a1/requests/{row['id']}"
+            before = (await ann.get(path)).text
+            assert "<strong>Must agree:</strong> 2 of finance" in before
+            assert "2 more of finance is missing." in before
+            assert "always" not in before  # such a decision does not exist for votes
+            form = {"decision": "approve", "digest": row["digest"], "note": "as agreed"}
+            await ann.post(path, data=form)
+            after = (await ann.get(path)).text
+            assert "You have voted; 1 more of finance is missing." in after
+            theirs = (await bob.get(path)).text
+            assert "You have voted" not in theirs
+            assert "approved</span> ann" in theirs
+            assert "as agreed" in theirs
+            assert 'value="approve"' in theirs
+            assert "2 of finance must agree; 1 vote, 1 more of finance is" in (
+                (await bob.get("/")).text
+            )
+            assert "approved</span> ann" in (await bob.get("/agents/a1")).text
+            await vote(bob, row)
+            await rest(ref)
+            for shown in (path, "/agents/a1/decisions"):
+                text = (await bob.get(shown)).text
+                assert "approved</span> ann" in text, shown
+                assert "approved</span> bob" in text, shown
+            [told] = (await bob.get("/api/agents/a1/decisions")).json()["decisions"]
+            assert [each["name"] for each in told["votes"]] == ["ann", "bob"]
+
+
+@pytest.mark.parametrize(
+    ("asks", "is_alone"),
+    [(TWO, True), (approval(any_of=[{"finance": 2}, {"legal": 1}]), False)],
+)
+async def test_a_request_that_no_person_can_approve_alone_is_not_decided_with_others(
+    asks: Any, is_alone: bool
+) -> None:
+    agent, paid = desk(asks)
+    async with Runtime([agent], people=PEOPLE) as runtime:
+        ref = await asked(runtime)
+        async with clients(runtime, "bob") as (bob,):
+            row = await only_request(bob)
+            assert ('name="chosen"' in (await bob.get("/")).text) is not is_alone
+            chosen = {"chosen": f"a1/{row['id']}/{row['digest']}"}
+            shown = (await bob.post("/bulk", data=chosen)).text
+            assert ("left out: several persons must agree to it" in shown) is is_alone
+            named = {"agent_id": "a1", "request_id": row["id"], "digest": row["digest"]}
+            body = {"decision": {"type": "approve"}, "requests": [named]}
+            [result] = (await bob.post("/api/bulk", json=body)).json()["results"]
+            assert result["ok"] is not is_alone
+            if is_alone:
+                assert result["error"] == "SeveralVote"
+                assert "vote on this one by itself" in result["detail"]
+                assert (await only_request(bob))["votes"] == []
+            else:
+                await rest(ref)
+    assert paid == ([] if is_alone else [7])
+
+
+async def test_no_body_of_a_request_says_who_votes_or_who_vouches_for_them() -> None:
+    agent, _ = desk()
+    async with Runtime([agent], people=PEOPLE) as runtime:
+        ref = await asked(runtime)
+        async with clients(runtime, "ann") as (ann,):
+            row = await only_request(ann)
+            for more in ({"by": "bob"}, {"assurance": "idp"}):
+                assert (await vote(ann, row, **more)).status_code == 400, more
+            assert (await only_request(ann))["votes"] == []
+            await vote(ann, row)
+            await soon(ref.resume(approve(by="bob")))
+        [decided] = await ref.decisions()
+    votes = [(each.person, each.assurance) for each in decided.votes]
+    assert votes == [("ann", "login"), ("bob", "host")]
