@@ -374,7 +374,7 @@ async def test_a_message_that_comes_while_its_agent_is_deleted_keeps_its_place(
     async with opened(here, desk("done")) as first, opened(there, desk("done")) as second:
         completed(await soon(first.spawn("desk", "t").run("go")))
         await soon(first.get("t").stop(block=False))
-        here.delete = held_delete  # type: ignore[method-assign]
+        here.delete = held_delete  # type: ignore[method-assign, assignment]
         deleted = first.delete("t")
         await soon(reached.wait())
         sent = first.get("t").send("more", at=datetime.now(UTC) + timedelta(days=1))

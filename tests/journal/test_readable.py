@@ -41,6 +41,7 @@ from understudy import (
     reject,
     respond,
 )
+from understudy.approvals import Vote
 from understudy.errors import RecordRefused
 from understudy.journal.codec import decode, encode
 from understudy.state import records as r

@@ -258,7 +258,7 @@ NOT_ASKER = approval({"finance": 1}, never=["requester"])
 async def test_who_has_asked_for_a_call_does_not_vote_on_it(how: str) -> None:
     """V2: also by another login, and where others have asked for it, too."""
     ann = Person(id="1", name="Ann", roles=frozenset({"finance"}))
-    people = {"ann": ann, "ann@home": ann, "bob": ["finance"], "cy": []}
+    people: dict[str, Any] = {"ann": ann, "ann@home": ann, "bob": ["finance"], "cy": []}
     agent, paid = desk(NOT_ASKER)
     async with Runtime([agent], people=people) as runtime:
         ref = runtime.spawn("desk", id="a")
