@@ -1,7 +1,4 @@
-"""Votes by the pages and the API: who must agree, who has, what is missing, and who may not.
-
-Rules: I16.
-"""
+"""Votes by the pages and the API: who must agree, who has, what is missing, and who may not."""
 
 from __future__ import annotations
 
