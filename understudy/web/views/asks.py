@@ -22,7 +22,7 @@ from understudy.web.views.conversation import last_rows
 from understudy.web.views.newest_first import entries_back
 from understudy.web.visit import Visit
 
-NOBODY_KNOWN = "Nobody can vote here: no people are known, which is Runtime(people=...)."
+NOBODY_KNOWN = "Nobody can vote here: no people are known. Give Runtime(people=...)."
 MAX_LOOKED_THROUGH = 5_000
 """Requests of which a filter by kind looks for those that fit, at most."""
 
