@@ -26,6 +26,8 @@ Roles: TypeAlias = Mapping[str, int]
 Kind = Literal["person", "service", "model"]
 """What somebody is. Only a person votes."""
 VoteType = Literal["approve", "reject"]
+VOTE_TYPES: tuple[VoteType, ...] = ("approve", "reject")
+"""What persons may say of a call to which several must agree: it runs as it is, or not."""
 MAX_PERSONS = 20
 """The largest number of persons that an approval may ask for."""
 

@@ -56,8 +56,6 @@ DecisionType = Literal["approve", "edit", "reject", "respond", "dismiss"]
 """Which of the decisions one is."""
 DECISION_TYPES: tuple[DecisionType, ...] = ("approve", "edit", "reject", "respond")
 """All but `dismiss`, which is the one decision on a halt."""
-VOTES: tuple[DecisionType, ...] = ("approve", "reject")
-"""What persons may say of a call to which several must agree: it runs as it is, or not."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

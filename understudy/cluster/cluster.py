@@ -55,6 +55,7 @@ from understudy.state.agent_state import AgentState
 from understudy.state.doubts import Doubt
 from understudy.state.waits import Wait
 from understudy.tools.tool_defaults import NO_DEFAULTS, ToolDefaults
+from understudy.trust.rules import Rules
 
 START_TIMEOUT = 120.0
 HANG_TIMEOUT = 60.0
@@ -290,6 +291,26 @@ class Cluster(_RuntimeCalls):
         schedule = Runtime.schedule
         compact = Runtime.compact
         outcome = Runtime.outcome
+
+    @property
+    def people(self) -> None:
+        """None: a cluster knows no people, so nobody votes on what its agents ask."""
+        return None
+
+    @property
+    def rules(self) -> Rules | None:
+        """None: a cluster has no rules.
+
+        Raises:
+            UsageError: where rules are set, which would hold at no host.
+
+        """
+        return None
+
+    @rules.setter
+    def rules(self, rules: Rules | None) -> None:
+        if rules is not None:
+            raise UsageError("A cluster has no rules: give them to a Runtime for each host")
 
     @property
     def definitions(self) -> tuple[()]:

@@ -8,9 +8,9 @@ from typing import Any
 
 from understudy._base.json_values import shown
 from understudy._base.request_timing import NO_TIMING, RequestTiming, request_timing
-from understudy.approvals import Approval
+from understudy.approvals import VOTE_TYPES, Approval
 from understudy.errors import UsageError
-from understudy.interrupts import DECISION_TYPES, VOTES, DecisionType, checked_allowed
+from understudy.interrupts import DECISION_TYPES, DecisionType, checked_allowed
 from understudy.tools.context import ToolContext
 
 When = Callable[[dict[str, Any], ToolContext], Any]
@@ -71,12 +71,12 @@ def checked_rule(
                 f"{what}['approval'] takes what approval(...) makes, such as "
                 f"approval({{'finance': 2}}), got {shown(asked)}"
             )
-        default = DECISION_TYPES if asked is None else VOTES
+        default = DECISION_TYPES if asked is None else VOTE_TYPES
         allowed = checked_allowed(rule.get("allowed", default), what=f"{what}['allowed']")
-        if asked is not None and not set(allowed) <= set(VOTES):
+        if asked is not None and not set(allowed) <= set(VOTE_TYPES):
             raise UsageError(
                 f"{what}: persons vote on the call as it is: with `approval`, "
-                f"`allowed` can hold {', '.join(VOTES)}, got {', '.join(allowed)}"
+                f"`allowed` can hold {', '.join(VOTE_TYPES)}, got {', '.join(allowed)}"
             )
         own = {key: rule[key] for key in _TIMING_KEYS if key in rule}
         if own:

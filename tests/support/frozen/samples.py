@@ -38,6 +38,7 @@ from understudy._base.request_timing import Escalation
 from understudy.actors import ActorDied, RuntimeStopped
 from understudy.actors.agent.activation import RunAbandoned
 from understudy.actors.agent.runs.ends import RunCrashed
+from understudy.approvals import Approval, Vote
 from understudy.errors import UnderstudyError
 from understudy.interrupts import (
     Decision,
@@ -513,6 +514,35 @@ def _questions() -> Iterator[r.Record]:
     yield r.Revoked(tool_name="pay", by="ada")
     yield r.Revoked(tool_name="pay")
     yield r.Decided(request_id="q4", decision=APPROVED, at=at(11).astimezone(ELSEWHERE))
+    asked = Approval(ways=({"finance": 2}, {"ceo": 1}), deny=2, never=("requester",))
+    voted = request("q4b", "run-1.0.4", approval=asked, requesters=("ada",))
+    cast = (
+        Vote(person="1", name="Bo", login="bo", roles=("finance",), type="approve", at=at(11)),
+        Vote(
+            person="2",
+            name="Cy",
+            login="cy@work",
+            roles=("finance", "ceo"),
+            type="reject",
+            message="too much",
+            note="no",
+            assurance="login",
+            at=at(11),
+        ),
+        Vote(
+            person="2",
+            name="Cy",
+            login="cy",
+            roles=("ceo",),
+            type="approve",
+            assurance="idp",
+            at=at(11),
+        ),
+    )
+    yield r.Requested(request=voted, votes=cast[:1])
+    for vote in cast:
+        yield r.Voted(request_id="q4b", vote=vote)
+    yield r.Decided(request_id="q4b", decision=APPROVED, at=at(11))
     yield r.Withdrawn(request_ids=("q5",))
 
 
@@ -1143,6 +1173,8 @@ def sample_errors() -> list[UnderstudyError]:
         e.UnderstudyError("root", detail=1),
         e.UsageError("wrong", given="x"),
         e.DecisionError("no such request", request_id="q1"),
+        e.VoteRefused("ann has no role", request_id="q1", person="ann"),
+        e.PeopleUnavailable("nobody answers"),
         e.RequestChanged(request_id="q1", digest="a1", expected="b2"),
         e.RequestExpired(request_id="q1", expires_at="2026-01-02T03:04:05+00:00", on_expiry="stop"),
         e.NotInterrupted("nothing to answer"),

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from understudy.interrupts import DECISION_TYPES, VOTES, Request
+from understudy.approvals import VOTE_TYPES
+from understudy.interrupts import DECISION_TYPES, Request
 from understudy.run.run import Run
 from understudy.run.tool_call import ToolCall
 from understudy.trust.rules import CallView, Rule, Rules, Verdict
@@ -76,7 +77,7 @@ def _is_answer(run: Run, call: ToolCall) -> bool:
 
 def _request(call: ToolCall, rule: Rule, asked_again: str = "") -> Request:
     return call.request(
-        allowed=DECISION_TYPES if rule.approval is None else VOTES,
+        allowed=DECISION_TYPES if rule.approval is None else VOTE_TYPES,
         display=f"Asked by the rule {rule.name!r}",
         approval=rule.approval,
         asked_again=asked_again,
