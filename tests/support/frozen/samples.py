@@ -259,6 +259,38 @@ def doubt(key: str, token_hashes: tuple[str, ...] = ("e2" * 32,), **fields: Any)
     )
 
 
+def voted_on(id: str, key: str) -> Request:
+    """A request that asks several persons."""
+    asked = Approval(ways=({"finance": 2}, {"ceo": 1}), deny=2, never=("requester",))
+    return request(id, key, approval=asked, requesters=("ada",))
+
+
+def votes() -> tuple[Vote, ...]:
+    return (
+        Vote(person="1", name="Bo", login="bo", roles=("finance",), type="approve", at=at(11)),
+        Vote(
+            person="2",
+            name="Cy",
+            login="cy@work",
+            roles=("finance", "ceo"),
+            type="reject",
+            message="too much",
+            note="no",
+            assurance="login",
+            at=at(11),
+        ),
+        Vote(
+            person="2",
+            name="Cy",
+            login="cy",
+            roles=("ceo",),
+            type="approve",
+            assurance="idp",
+            at=at(11),
+        ),
+    )
+
+
 def request(id: str, key: str, kind: str = "approval", **fields: Any) -> Request:
     given: dict[str, Any] = {
         "id": id,
@@ -514,34 +546,12 @@ def _questions() -> Iterator[r.Record]:
     yield r.Revoked(tool_name="pay", by="ada")
     yield r.Revoked(tool_name="pay")
     yield r.Decided(request_id="q4", decision=APPROVED, at=at(11).astimezone(ELSEWHERE))
-    asked = Approval(ways=({"finance": 2}, {"ceo": 1}), deny=2, never=("requester",))
-    voted = request("q4b", "run-1.0.4", approval=asked, requesters=("ada",))
-    cast = (
-        Vote(person="1", name="Bo", login="bo", roles=("finance",), type="approve", at=at(11)),
-        Vote(
-            person="2",
-            name="Cy",
-            login="cy@work",
-            roles=("finance", "ceo"),
-            type="reject",
-            message="too much",
-            note="no",
-            assurance="login",
-            at=at(11),
-        ),
-        Vote(
-            person="2",
-            name="Cy",
-            login="cy",
-            roles=("ceo",),
-            type="approve",
-            assurance="idp",
-            at=at(11),
-        ),
-    )
+    voted, cast = voted_on("q4b", "run-1.0.4"), votes()
     yield r.Requested(request=voted, votes=cast[:1])
     for vote in cast:
         yield r.Voted(request_id="q4b", vote=vote)
+    simple = Approval(ways=({"ceo": 1},))
+    yield r.Requested(request=replace(voted, approval=simple), replaces=("q4b",))
     yield r.Decided(request_id="q4b", decision=APPROVED, at=at(11))
     yield r.Withdrawn(request_ids=("q5",))
 
@@ -939,7 +949,9 @@ def _state(run: RunState) -> AgentState:
         sticky=True,
         context={"tenant": "acme"},
     )
-    state.decisions = [record, replace(record, decision=EXPIRED)]
+    simple = request("q1", "k", approval=Approval(ways=({"ceo": 1},)))
+    by_votes = replace(record, request=simple, votes=votes())
+    state.decisions = [record, replace(record, decision=EXPIRED), by_votes]
     state.sticky = {
         "member0/pay": Sticky(
             agent_id="desk",
@@ -1017,7 +1029,8 @@ def _run(**fields: Any) -> RunState:
         unknown=True,
         copied_from=True,
         running=True,
-        requests={"q3": request("q3", "run-1.0.0"), "q4": request("q4", "run-1.0.0")},
+        requests={"q3": request("q3", "run-1.0.0"), "q4": voted_on("q4", "run-1.0.0")},
+        votes={"q4": votes()},
         decisions={"q3": RESPONDED},
         notices={"q4": Notices(reminders=2, escalations=1)},
         points={
