@@ -22,6 +22,7 @@ from understudy.errors import (
     OtherRun,
     OutOfDescriptors,
     OwnedElsewhere,
+    PeopleUnavailable,
     SchemaVersionError,
     StoreDamaged,
     StoreError,
@@ -54,6 +55,7 @@ _OF_STATUS = {400: USAGE, 404: NOT_FOUND, 409: STALE, 422: STALE, 503: STORE, 50
 _OF_NAMES = {
     **dict.fromkeys(("LoginNeeded", "NoApi", "OwnedElsewhere", "StoreUnavailable"), STORE),
     **dict.fromkeys(("Fenced", "RecordRefused", "SchemaVersionError"), STORE),
+    "VoteRefused": STALE,
     **dict.fromkeys(("Expired", "UnknownMessage", "UnknownToken"), USAGE),
     **dict.fromkeys(("NoProgress", "OtherAgent", "OtherWorkflow"), USAGE),
     **dict.fromkeys(("ForkedRuntime", "LoopNotRunning", "WouldDeadlock"), USAGE),
@@ -63,6 +65,7 @@ _OF_ERRORS: tuple[tuple[type[Exception], int], ...] = (
     (UnknownAgent, NOT_FOUND),
     (RuntimeStopped, STORE),
     (OutOfDescriptors, STORE),
+    (PeopleUnavailable, STORE),
     (OwnedElsewhere, STORE),
     (StoreError, STORE),
     (JournalFailed, STORE),
