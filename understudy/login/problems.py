@@ -113,7 +113,7 @@ def problem_of(error: Exception) -> Problem:
         case Expired():
             return Problem(410, "Expired", str(error))
         case VoteRefused():
-            return Problem(403, "VoteRefused", str(error), {"request_id": error.request_id})
+            return Problem(403, "VoteRefused", str(error))
         case PeopleUnavailable():
             return Problem(503, "PeopleUnavailable", str(error))
         case DecisionError():
