@@ -99,7 +99,7 @@ def test_many_at_once_leave_out_what_several_must_agree_to(voting: Desk) -> None
 def test_who_may_not_vote_is_refused_with_the_reason_and_the_remedy(tmp_path: Path) -> None:
     with voted_on(tmp_path, people=None) as desk:
         request = ask(desk)
-        told = run("approve", request, "-y", code=1).stderr
+        told = run("approve", request, "-y", code=4).stderr
         assert "no people are known: give Runtime(people=...)" in told
         [row] = desk.json("pending")["requests"]
         assert row["votes"] == []
