@@ -365,8 +365,8 @@ async def test_a_message_that_comes_while_its_agent_is_deleted_keeps_its_place(
     here, there = stores(hosts, "here", "there")
     delete, reached, released = here.delete, asyncio.Event(), asyncio.Event()
 
-    async def held_delete(agent_id: str) -> bool:
-        existed = await delete(agent_id)
+    async def held_delete(agent_id: str, by: str | None = None) -> bool:
+        existed = await delete(agent_id, by)
         reached.set()
         await released.wait()
         return existed
@@ -374,7 +374,7 @@ async def test_a_message_that_comes_while_its_agent_is_deleted_keeps_its_place(
     async with opened(here, desk("done")) as first, opened(there, desk("done")) as second:
         completed(await soon(first.spawn("desk", "t").run("go")))
         await soon(first.get("t").stop(block=False))
-        here.delete = held_delete  # type: ignore[method-assign, assignment]
+        here.delete = held_delete  # type: ignore[method-assign]
         deleted = first.delete("t")
         await soon(reached.wait())
         sent = first.get("t").send("more", at=datetime.now(UTC) + timedelta(days=1))

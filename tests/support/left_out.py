@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 
+from tests.support.sqlite_connections import close_left_open
+
 __all__ = ["LeftOut", "left_out"]
 
 LeftOut = Callable[[Callable[[], None], Callable[[Path], Any]], Awaitable[None]]
@@ -35,5 +37,6 @@ def left_out(tmp_path: Path) -> LeftOut:
         leave_out()
         with pytest.raises(AssertionError):
             await passes(guard, broken)
+        close_left_open()
 
     return check

@@ -32,6 +32,15 @@ def left_open() -> list[str]:
     return [file for file, connection in made if _is_open(connection)]
 
 
+def close_left_open() -> None:
+    """Close what a test left open that had to fail: it did not come to its end."""
+    made = _made.copy()
+    _made.clear()
+    for _, connection in made:
+        if _is_open(connection):
+            connection.close()
+
+
 def _is_open(connection: sqlite3.Connection) -> bool:
     try:
         # Any thread may ask for it, also of a connection that belongs to another thread.
