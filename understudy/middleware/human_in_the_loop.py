@@ -24,6 +24,7 @@ from understudy.models.requirements import native_names
 from understudy.run.definition import AgentDefinition, Gate, covers
 from understudy.run.run import Run, log_fields
 from understudy.run.tool_call import ToolCall
+from understudy.tools import Tool
 from understudy.tools.gate_rule import GateRule, Rule, checked_rule
 
 logger: logging.Logger = logging.getLogger(__name__)
@@ -81,6 +82,10 @@ class HumanInTheLoop(Middleware, Gate):
     def covers(self, tool_name: str) -> bool | None:
         """Whether the tool is gated; None if no rule names it. Applies to the agents below, too."""
         return None if tool_name not in self._gates else self._gates[tool_name] is not None
+
+    def asks_several(self, tool: Tool) -> bool:
+        gates = (self._gates.get(name) for name in tool.names)
+        return any(gate is not None and gate.approval is not None for gate in gates)
 
     def check(self, definition: AgentDefinition) -> None:
         below = _tools_below(definition)

@@ -81,6 +81,10 @@ class Gate(ABC):
     def covers(self, tool_name: str) -> bool | None:
         """Whether the tool is gated; None if no rule names it."""
 
+    def asks_several(self, tool: Tool) -> bool:
+        """Whether several persons must agree to calls of the tool, whatever gates are below."""
+        return False
+
     @abstractmethod
     async def check_tool_calls(self, run: Any, calls: Any) -> Any:
         """The hook `Middleware.check_tool_calls`."""

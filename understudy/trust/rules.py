@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any, Literal, TypeAlias
@@ -231,6 +232,7 @@ class Rules:
         """
         names = (tool,) if isinstance(tool, str) else tuple(tool)
         seen = view or CallView(tool=names[0])
+        arguments = deepcopy(dict(arguments))  # what a `when` does to them is not what runs
         found: dict[RuleKind, list[Rule]] = {}
         for rule in self.rules:
             if rule.matches(names, arguments, seen):

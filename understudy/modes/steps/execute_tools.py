@@ -207,13 +207,22 @@ def _is_held(run: Run, ready: ReadyCall) -> bool:
 async def _is_allowed(run: Run, ready: ReadyCall) -> bool:
     """Whether the rules of today let the call start; else its result, or requests, are recorded.
 
-    A call whose body was entered continues: it was allowed when it started.
+    A call whose body was entered continues: it was allowed when it started. That of a call in
+    doubt, which a person lets run again, starts anew.
     """
     call = ready.call
-    if call.entered or call.checks:
+    again = any(
+        request.kind == "doubt" and call.decisions[request.id].type == "approve"
+        for request in call.requests.values()
+        if request.id in call.decisions
+    )
+    if (call.entered and not again) or call.check is not None:
         return True
     tool_call = as_tool_call(run, ready)
     denied = denial_of(run, tool_call)
+    if denied is not None and call.entered:
+        run.record(doubt_result(run, call, "a rule of the application denies to run it again"))
+        return False
     if denied is not None:
         run.record(denied_by_rule(run, call, denied))
         return False

@@ -12,7 +12,7 @@ from understudy._base.quickly_made import quickly_made
 from understudy.errors import UsageError
 from understudy.interrupts import DECISION_TYPES, DoubtfulCall, Request
 from understudy.modes.steps.tool_call.earlier_calls import earlier_calls
-from understudy.modes.steps.tool_call.votes import with_requesters
+from understudy.modes.steps.tool_call.votes import is_of_trust, with_requesters
 from understudy.run.definition import AgentDefinition, Gate, covers
 from understudy.run.run import Run
 from understudy.run.tool_call import ToolCall, binding, make_context, shown_in
@@ -187,9 +187,9 @@ async def request_again(run: Run, ready: ReadyCall, *, not_entered: bool = False
             approval=request.approval,
             doubts=request.doubts,
             asked_again=CHANGED,
+            source=request.source if is_of_trust(request) else "",
         )
-        edits = (each for each in ready.call.decisions.values() if each.type == "edit")
-        [fresh] = await with_requesters(run, [fresh], [each.by for each in edits])
+        [fresh] = await with_requesters(run, [fresh])
         again = with_earlier(run, ready, fresh)
         record_request(run, again, (request.id,), made=ready.made, not_entered=not_entered)
 
@@ -366,15 +366,31 @@ def _may_hold(turn: Turn) -> bool:
 def request_with_doubts(run: Run, ready: ReadyCall, doubts: tuple[DoubtfulCall, ...]) -> None:
     """Record that a person must decide about a call beside these, in the place of approvals."""
     approvals = [r for r in ready.call.requests.values() if r.kind == "approval"]
-    first = approvals[0] if approvals else None
-    request = as_tool_call(run, ready).request(
+    plain = [each for each in approvals if not is_of_trust(each)]
+    call = as_tool_call(run, ready)
+    # What several persons, or a rule, must agree to stays so: each such request has its own place.
+    for old in (each for each in approvals if is_of_trust(each)):
+        request = call.request(
+            allowed=old.allowed,
+            display=old.display,
+            timing=old.timing,
+            approval=old.approval,
+            source=old.source,
+            doubts=doubts,
+        )
+        request = replace(with_earlier(run, ready, request), requesters=old.requesters)
+        record_request(run, request, (old.id,), made=ready.made)
+    if approvals and not plain:
+        return
+    first = plain[0] if plain else None
+    request = call.request(
         allowed=first.allowed if first is not None else DECISION_TYPES,
         display=first.display if first is not None else None,
         timing=first.timing if first is not None else None,
         doubts=doubts,
     )
     request = with_earlier(run, ready, request)
-    record_request(run, request, tuple(r.id for r in approvals), made=ready.made)
+    record_request(run, request, tuple(r.id for r in plain), made=ready.made)
 
 
 def with_earlier(run: Run, ready: ReadyCall, request: Request) -> Request:

@@ -19,7 +19,8 @@ from understudy.run.tool_call import ToolCall, binding, shown_in
 async def requests_about(run: Run, calls: Sequence[ToolCall]) -> list[Request]:
     """The requests about these calls: of each middleware in stack order, then of gates above.
 
-    A gate of an agent above applies to a tool unless an own gate says `False` for it by name.
+    A gate of an agent above applies to a tool unless an own gate says `False` for it by name, or
+    asks itself. Where it asks several persons it always applies.
     """
     requests: list[Request] = []
     for hook in run.definition.hooks.check_tool_calls:
@@ -30,9 +31,14 @@ async def requests_about(run: Run, calls: Sequence[ToolCall]) -> list[Request]:
         covered = [
             call
             for call in calls
-            if call.key not in requested
-            and covers(gate, call.tool)
-            and not any(covers(other, call.tool) is False for other in own)
+            if covers(gate, call.tool)
+            and (
+                gate.asks_several(call.tool)
+                or (
+                    call.key not in requested
+                    and not any(covers(other, call.tool) is False for other in own)
+                )
+            )
         ]
         if covered:
             hook = Hook.of(gate, "check_tool_calls", gate.check_tool_calls)

@@ -6,12 +6,11 @@ from collections.abc import Sequence
 
 from understudy.approvals import VOTE_TYPES
 from understudy.interrupts import DECISION_TYPES, Request
+from understudy.modes.steps.tool_call.votes import RULE
 from understudy.run.run import Run
 from understudy.run.tool_call import ToolCall
 from understudy.trust.rules import CallView, Rule, Rules, Verdict
 
-_OF_RULE = "rule: "
-"""The source of the request of a rule begins with it; the name of the rule follows."""
 DENIED = "Denied by a rule of the application, {names}.\nDo not try the same call again."
 ASKED_BY_RULE_NOW = "No rule asked about this call before. One does now."
 
@@ -59,7 +58,7 @@ def unasked(run: Run, call: ToolCall) -> list[Request]:
     return [
         _request(call, rule, asked_again=ASKED_BY_RULE_NOW)
         for rule in _asking(run, rules, call)
-        if (_OF_RULE + rule.name, rule.approval) not in approved
+        if (RULE + rule.name, rule.approval) not in approved
     ]
 
 
@@ -81,5 +80,5 @@ def _request(call: ToolCall, rule: Rule, asked_again: str = "") -> Request:
         display=f"Asked by the rule {rule.name!r}",
         approval=rule.approval,
         asked_again=asked_again,
-        source=_OF_RULE + rule.name,
+        source=RULE + rule.name,
     )

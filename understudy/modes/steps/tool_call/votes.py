@@ -5,7 +5,7 @@ Rights are looked at twice: where a vote is cast, and again right before the cal
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from understudy.approvals import Approval, Vote, Voter, tally
@@ -19,21 +19,35 @@ NO_LONGER = "{names} had agreed, and may not vote any more: {text} must agree."
 UNKNOWN_NOW = "Nobody can say now whether {names} may still vote: {text} must agree."
 
 
-async def with_requesters(
-    run: Run, requests: Sequence[Request], editors: Iterable[str | None] = ()
-) -> list[Request]:
+RULE = "rule: "
+"""The source of the request of a rule begins with it; the name of the rule follows."""
+
+
+def is_of_trust(request: Request) -> bool:
+    """Whether several persons, or a rule of the application, must agree to the call."""
+    return request.approval is not None or request.source.startswith(RULE)
+
+
+async def with_requesters(run: Run, requests: Sequence[Request]) -> list[Request]:
     """The requests, those that exclude who has asked for the call with the ids of these persons.
 
     Args:
         run: of the call.
         requests: as they were made.
-        editors: the names of those who have changed the arguments since the model gave them: they
-            have asked for the call as it is now.
+
+    Who has edited arguments, or answered for a call, since the conversation began has asked for
+    what follows as well: the audit knows them, also where their request was replaced.
 
     """
     if not any(each.approval is not None and each.approval.never for each in requests):
         return list(requests)
-    names = {*run.root.state.authors, *editors}
+    shaped = (
+        record.decision.by
+        for state in run.root.state.whole_tree
+        for record in state.decisions
+        if record.decision.type in ("edit", "respond")
+    )
+    names = {*run.root.state.authors, *shaped}
     people, found = run.environment.trust.people, None
     if people is not None and names and None not in names:
         voters = await people.voters(sorted(name for name in names if name is not None))

@@ -1,0 +1,129 @@
+"""What takes the place of a request that several persons vote on asks as many of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.support.agents import by_turn, completed, interrupted
+from understudy import Agent, Runtime, approve, call, edit, respond, tool
+from understudy.errors import VoteRefused
+from understudy.middleware import SubAgent
+from understudy.tools import OutcomeUnknown
+from understudy.trust import Rules, approval, ask, deny
+
+PEOPLE = {"ann": ["finance"], "bob": ["finance"], "cy": ["finance"], "amy": ["support"]}
+TWO = approval({"finance": 2}, never=["requester"])
+
+
+def refunds(*turns: Any, fails_first: bool = False, **options: Any) -> tuple[Agent, list[str]]:
+    paid: list[str] = []
+
+    @tool(sequential=True, on_unknown="ask" if options.pop("asks", False) else "tell")
+    def refund(order: str, amount: int = 7) -> str:
+        """Refund."""
+        paid.append(order)
+        if fails_first and len(paid) == 1:
+            raise OutcomeUnknown("timeout")
+        return "paid"
+
+    return Agent("desk", by_turn(*turns), tools=[refund], **options), paid
+
+
+def pays(order: str) -> Any:
+    return call("refund", {"order": order})
+
+
+async def test_a_doubt_about_an_equal_call_makes_no_call_easier_to_approve() -> None:
+    """V2."""
+    agent, paid = refunds(
+        [pays("17"), pays("18")], fails_first=True, interrupt_on={"refund": {"approval": TWO}}
+    )
+    async with Runtime([agent], people=PEOPLE) as runtime:
+        ref = runtime.spawn("desk", id="a")
+        first, second = interrupted(await ref.run("go", by="amy")).requests
+        await ref.resume({first: approve(by="ann"), second: approve(by="ann")})
+        again = interrupted(await ref.resume({first: approve(by="bob"), second: approve(by="bob")}))
+        assert paid == ["17"]
+        [request] = again.requests
+        assert request.doubts
+        assert request.approval == TWO
+        assert request.requesters == ("amy",)
+        with pytest.raises(VoteRefused):
+            await ref.resume(approve())
+    assert paid == ["17"]
+
+
+@pytest.mark.parametrize("how", ["edited", "answered"])
+async def test_who_has_edited_or_answered_has_asked_for_what_follows(how: str) -> None:
+    """V2: also where the request that they decided was replaced."""
+    turns = [pays("17"), pays("18")] if how == "answered" else [pays("17")]
+    rules = Rules(ask("refund", TWO, when=lambda given, view: given["order"] == "18"))
+    agent, paid = refunds(*turns, interrupt_on={"refund": True})
+    async with Runtime([agent], people=PEOPLE, rules=rules) as runtime:
+        ref = runtime.spawn("desk", id="a")
+        outcome = interrupted(await ref.run("go", by="amy"))
+        if how == "answered":
+            outcome = interrupted(await ref.resume(respond("ask again", by="cy")))
+        else:
+            outcome = interrupted(await ref.resume(edit({"order": "18"}, by="cy")))
+        voted_on = [each for each in outcome.requests if each.approval is not None]
+        assert [each.requesters for each in voted_on] == [("amy", "cy")]
+        with pytest.raises(VoteRefused, match="has asked for the call"):
+            await ref.resume({voted_on[0]: approve(by="cy")})
+    assert paid == []
+
+
+@pytest.mark.parametrize("rule", [deny("refund"), ask("refund", TWO)], ids=["deny", "ask"])
+async def test_the_rules_of_now_hold_for_a_call_in_doubt_that_is_to_run_again(rule: Any) -> None:
+    """V7."""
+    agent, paid = refunds(pays("17"), fails_first=True, asks=True)
+    async with Runtime([agent], people=PEOPLE) as runtime:
+        ref = runtime.spawn("desk", id="a")
+        interrupted(await ref.run("go", by="amy"))
+        runtime.rules = Rules(rule)
+        outcome = await ref.resume(approve(by="ann"))
+        if rule.kind == "ask":
+            [request] = interrupted(outcome).requests
+            assert request.approval == TWO
+        else:
+            completed(outcome)
+            assert len(await runtime.doubts()) == 1, "nobody knows what it did"
+    assert paid == ["17"]
+
+
+async def test_a_gate_inside_does_not_take_the_place_of_the_persons_asked_above() -> None:
+    """V6."""
+    inside, paid = refunds(pays("17"), interrupt_on={"refund": True})
+    outer = Agent(
+        "outer",
+        by_turn(call("task", {"task_name": "desk", "instructions": "go"})),
+        middleware=[SubAgent([inside])],
+        interrupt_on={"refund": {"approval": TWO}},
+    )
+    async with Runtime([outer], people=PEOPLE) as runtime:
+        ref = runtime.spawn("outer", id="a")
+        requests = interrupted(await ref.run("go", by="amy")).requests
+        assert [each.approval for each in requests] == [None, TWO]
+        interrupted(await ref.resume({requests[0]: approve(by="ann")}))
+        assert paid == []
+        interrupted(await ref.resume({requests[1]: approve(by="ann")}))
+        completed(await ref.resume({requests[1]: approve(by="bob")}))
+    assert paid == ["17"]
+
+
+async def test_what_a_when_does_to_the_arguments_is_not_what_runs() -> None:
+    """V5."""
+
+    def when(arguments: Any, view: Any) -> bool:
+        arguments["order"] = "18"
+        return True
+
+    agent, paid = refunds(pays("17"))
+    async with Runtime([agent], people=PEOPLE, rules=Rules(ask("refund", when=when))) as runtime:
+        ref = runtime.spawn("desk", id="a")
+        [request] = interrupted(await ref.run("go")).requests
+        assert request.arguments["order"] == "17"
+        completed(await ref.resume(approve(by="ann")))
+    assert paid == ["17"]
