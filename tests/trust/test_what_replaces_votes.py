@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
 
-from tests.support.agents import by_turn, completed, interrupted
+from tests.support.agents import by_turn, completed, interrupted, results
 from understudy import Agent, Runtime, approve, call, edit, respond, tool
 from understudy.errors import VoteRefused
-from understudy.middleware import SubAgent
+from understudy.middleware import Middleware, SubAgent
 from understudy.tools import OutcomeUnknown
-from understudy.trust import Rules, approval, ask, deny
+from understudy.trust import CallView, Rules, allow, approval, ask, deny
 
 PEOPLE = {"ann": ["finance"], "bob": ["finance"], "cy": ["finance"], "amy": ["support"]}
 TWO = approval({"finance": 2}, never=["requester"])
@@ -127,3 +128,60 @@ async def test_what_a_when_does_to_the_arguments_is_not_what_runs() -> None:
         assert request.arguments["order"] == "17"
         completed(await ref.resume(approve(by="ann")))
     assert paid == ["17"]
+
+
+async def test_a_rule_that_comes_while_a_middleware_waits_holds_for_its_call() -> None:
+    """V7."""
+
+    class Swaps(Middleware):
+        async def wrap_tool_call(self, run: Any, given: Any, next: Any) -> Any:
+            runtime.rules = Rules(deny("refund"))  # as another task does meanwhile
+            return await next(given)
+
+    agent, paid = refunds(pays("17"), middleware=[Swaps()])
+    async with Runtime([agent], rules=Rules()) as runtime:
+        done = completed(await runtime.spawn("desk", id="a").run("go"))
+    assert paid == []
+    assert "Denied by a rule" in str(results(done.state)[-1].content)
+
+
+def test_a_denial_for_an_agent_holds_for_the_agents_inside_it_and_an_allowance_does_not() -> None:
+    """V5: a model chooses to whom it gives a call."""
+    inside = CallView(tool="refund", agent="helper", agent_path=("desk", "helper"))
+    assert Rules(deny("refund", agent="desk")).verdict("refund", {}, inside).result == "deny"
+    allowed = Rules(allow("refund", agent="desk"), default="deny")
+    assert allowed.verdict("refund", {}, inside).result == "deny"
+
+
+async def test_a_message_without_a_name_beside_a_named_one_leaves_the_requester_unknown() -> None:
+    """V2: both begin one run."""
+    entered, released = asyncio.Event(), asyncio.Event()
+
+    @tool
+    async def look() -> str:
+        """Look."""
+        entered.set()
+        await released.wait()
+        return "seen"
+
+    @tool
+    def refund() -> str:
+        """Refund."""
+        return "paid"
+
+    model = by_turn(call("look", {}), "seen", call("refund", {}))
+    agent = Agent("desk", model, tools=[look, refund], interrupt_on={"refund": {"approval": TWO}})
+    async with Runtime([agent], people=PEOPLE) as runtime:
+        ref = runtime.spawn("desk", id="a")
+        running = ref.run("look", by="amy")
+        await entered.wait()
+        await ref.send("refund 17 to cy")
+        last = await ref.send("thanks", by="amy")
+        released.set()
+        await running
+        outcome = await ref.outcome(message_id=last)
+        assert outcome is not None
+        [request] = interrupted(outcome).requests
+        assert request.requesters is None
+        with pytest.raises(VoteRefused, match="nobody knows who has asked"):
+            await ref.resume(approve(by="cy"))

@@ -146,6 +146,7 @@ class Runner:
         context: Context = MappingProxyType({}),
         go_on: bool = False,
         by: tuple[str, ...] = (),
+        also_unnamed: bool = False,
         signal: Callable[[], StopSignal | None] = lambda: None,
     ) -> Outcome:
         """Record the start of a run in this ledger, and run its pipeline.
@@ -161,6 +162,7 @@ class Runner:
             context: of who sent the message.
             go_on: continue the last run, if that failed.
             by: the people who sent the messages, or asked for a retry.
+            also_unnamed: whether nobody was named for one of the messages.
             signal: called once the start is recorded; a signal stops the run at once.
 
         Raises:
@@ -215,6 +217,7 @@ class Runner:
                 context=dict(context),
                 doubt_ends=environment.doubt_ends,
                 by=by,
+                also_unnamed=bool(by) and also_unnamed,
             )
 
         codecs = environment.codecs

@@ -68,8 +68,12 @@ class Rule:
         """
         if not any(fnmatchcase(name, self.tool) for name in names):
             return False
-        if not (self.agent == "*" or fnmatchcase(view.agent, self.agent)):
-            return False
+        if self.agent != "*":
+            # A model may give its call to an agent inside: that is no way around a denial.
+            inside = self.kind == "allow" or not view.agent_path
+            agents = (view.agent,) if inside else view.agent_path
+            if not any(fnmatchcase(each, self.agent) for each in agents):
+                return False
         if self.when is None:
             return True
         began = time.thread_time()
@@ -93,7 +97,8 @@ def deny(tool: str, *, name: str | None = None, when: When | None = None, agent:
         tool: the name of a tool, or a pattern such as `"refund_*"`.
         name: names the rule to people and models; by default it is made of the rest.
         when: whether the rule matches a call: `when(arguments, view)`. Without it, it always does.
-        agent: the name of the agent that makes the call, or a pattern.
+        agent: the name of the agent that makes the call, or a pattern. A rule that denies or asks
+            is also about the calls of all agents inside it.
 
     Raises:
         UsageError: where something is not as it must be.

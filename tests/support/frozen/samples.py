@@ -390,6 +390,7 @@ def started(run_id: str, agent: str, **fields: Any) -> r.RunStarted:
         "told": "Be brief.",
         "doubt_ends": 3600.0,
         "by": ("ada", "bob"),
+        "also_unnamed": True,
     }
     return r.RunStarted(**{**given, **fields})
 

@@ -51,6 +51,8 @@ def run_started(state: AgentState, record: r.RunStarted) -> None:
     )
     if record.message is not None:
         note_authors(state, record.by or (None,))
+        if record.also_unnamed:
+            note_authors(state, (None,))
     message_ids = record.message_ids
     said: tuple[StoredRequest, ...] = ()
     if record.continues is None:

@@ -65,6 +65,8 @@ class RunStarted:
     """Seconds after which a doubt of the run ends of which only the model was told; None: never."""
     by: tuple[str, ...] = ()
     """The people who sent its messages, each once, or who had a failed run retried."""
+    also_unnamed: bool = False
+    """Beside these, nobody was named for one of the messages."""
     kind: Literal["run_started"] = "run_started"
 
 

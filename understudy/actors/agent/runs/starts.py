@@ -103,6 +103,7 @@ def start_turn(
         last.occurrence,
         go_on=choices.go_on,
         by=authors_of(queued.by for queued in turn),
+        also_unnamed=any(queued.by is None for queued in turn),
     )
     _run(slot, Phase.BEGINNING, begun, callers)
 
@@ -147,6 +148,7 @@ async def _begin(
     *,
     go_on: bool = False,
     by: tuple[str, ...] = (),
+    also_unnamed: bool = False,
 ) -> Outcome:
     activation = slot.current
     runner = activation.agent.runner
@@ -162,6 +164,7 @@ async def _begin(
         context=context,
         go_on=go_on,
         by=by,
+        also_unnamed=also_unnamed,
         signal=partial(_run_recorded, slot),
     )
 

@@ -14,12 +14,14 @@ from understudy.errors import Fenced
 from understudy.modes.steps.tool_call.arguments import (
     ReadyCall,
     answers_match,
+    as_tool_call,
     canonical,
     effect_now,
     effect_of,
 )
 from understudy.modes.steps.tool_call.checks import noted_while_it_runs
 from understudy.modes.steps.tool_call.ends import (
+    DeniedByRule,
     InDoubt,
     NeedsDecision,
     NotEntered,
@@ -33,6 +35,7 @@ from understudy.modes.steps.tool_call.results import (
     result_of,
 )
 from understudy.modes.steps.tool_call.retry import with_retries
+from understudy.modes.steps.tool_call.rules import denial_of
 from understudy.modes.steps.tool_call.time_limit import TimeLimit
 from understudy.run.run import Run
 from understudy.run.tool_call import make_context
@@ -135,6 +138,12 @@ async def _body(run: Run, ready: ReadyCall) -> Any:
     # (test_arguments_changed_behind_the_approval_are_asked_again).
     if call.requests and not answers_match(run, call, tool, canonical(ready)):
         raise NeedsDecision(ready)
+    # Race: the rules may have changed while the call waited for its start to be durable, or in a
+    # middleware (test_a_rule_that_comes_while_a_middleware_waits_holds_for_its_call).
+    if run.environment.trust.rules is not None and call.attempts - 1 <= call.not_entered:
+        denied = denial_of(run, as_tool_call(run, ready))
+        if denied is not None:
+            raise DeniedByRule(denied)
     positional, keywords = tool.bind(ready.checked)
     limit = None if tool.timeout is None else TimeLimit(run, call, tool.timeout)
     if tool.takes_context:
