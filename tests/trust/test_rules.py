@@ -76,7 +76,18 @@ def busy(arguments: Any, view: CallView) -> bool:
     return False
 
 
-@pytest.mark.parametrize("when", [lambda arguments, view: arguments["no"], busy])
+async def asks_a_service(arguments: Any, view: CallView) -> bool:
+    return True
+
+
+@pytest.mark.parametrize(
+    "when",
+    [
+        lambda arguments, view: arguments["no"],
+        lambda arguments, view: asks_a_service(arguments, view),
+        busy,
+    ],
+)
 def test_a_when_that_fails_or_takes_long_denies_and_asks_and_allows_nothing(when: Any) -> None:
     """V5."""
     assert Rules(deny("t", when=when)).verdict("t", {}).result == "deny"
@@ -171,6 +182,7 @@ async def test_what_a_person_edits_or_a_middleware_changes_is_judged_anew() -> N
         (lambda: Rules(default="never"), "must be gates, ask or deny"),  # type: ignore[arg-type]
         (lambda: deny(""), "the name of a tool"),
         (lambda: ask("a", {"finance": 2}), r"takes what approval\(...\) makes"),  # type: ignore[arg-type]
+        (lambda: allow("a", when=asks_a_service), "must be a plain function"),
         (lambda: deny("a", when=True), "must be a function"),  # type: ignore[arg-type]
         (lambda: Runtime(rules=[deny("a")]), r"`rules` must be Rules\(...\)"),  # type: ignore[call-overload]
     ],

@@ -192,6 +192,7 @@ def test_what_is_no_name_is_refused(wrong: Any) -> None:
         ({"sec-fetch-site": "same-origin"}, True),
         ({"sec-fetch-site": "none"}, True),
         ({"sec-fetch-site": "cross-site"}, False),
+        ({"origin": "http://["}, False),
         ({"sec-fetch-site": "same-site"}, False),
         ({"sec-fetch-site": "cross-site", "origin": "http://localhost:8420"}, False),
         ({"origin": "http://localhost:8420"}, True),

@@ -166,8 +166,8 @@ def why_no_voter(request: Request, asked: Approval, voter: Voter) -> str | None:
         return f"{name!r} has none of the roles that vote: {', '.join(sorted(asked.roles))}"
     if "requester" in asked.never and request.requesters is None:
         return (
-            "nobody knows who has asked for the call, and who has must not vote: reject it by "
-            "cancelling the run, and let it be asked for by a name"
+            "nobody knows who has asked for the call, and who has must not vote. Cancel the run, "
+            "and let it be asked for by a name (run(by=...)) that Runtime(people=...) knows"
         )
     if "requester" in asked.never and voter.person in (request.requesters or ()):
         return f"{name!r} has asked for the call, and who has must not vote"

@@ -157,5 +157,8 @@ def is_same_origin(headers: Headers, host: str) -> bool:
         return site in ("same-origin", "none")
     origin = headers.get("origin")
     if origin is not None:
-        return urlsplit(origin).netloc.lower() == host.lower()
+        try:
+            return urlsplit(origin).netloc.lower() == host.lower()
+        except ValueError:  # no address: such as http://[
+            return False
     return "cookie" not in headers

@@ -6,6 +6,7 @@ come on top of the gates of agents: no rule lets a call run about which a gate a
 
 from __future__ import annotations
 
+import inspect
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -78,7 +79,13 @@ class Rule:
             return True
         began = time.thread_time()
         try:
-            found = bool(self.when(arguments, view))
+            found = self.when(arguments, view)
+            if inspect.isawaitable(found):
+                close = getattr(found, "close", None)
+                if callable(close):
+                    close()
+                raise TypeError("it returned something to await, not whether it matches")
+            found = bool(found)
         except Exception as error:
             why = f"it raised {error_text(error)}"
         else:
@@ -159,6 +166,11 @@ def _rule(
 ) -> Rule:
     pattern = checked_text(tool, what=f"{kind}(...): the name of a tool")
     of_agent = checked_text(agent, what=f"{kind}({pattern!r}, agent=...)")
+    if inspect.iscoroutinefunction(when):
+        raise UsageError(
+            f"{kind}({pattern!r}, when=...) must be a plain function: it is asked right before "
+            "each call starts, and decides by the arguments alone"
+        )
     if when is not None and not callable(when):
         raise UsageError(
             f"{kind}({pattern!r}, when=...) must be a function of the arguments and a CallView, "

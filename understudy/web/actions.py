@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from understudy._base.clock import new_random_id
 from understudy.actors import AgentRef, Future
 from understudy.actors.verbs import VERBS, Arguments, Lasts, Verb, arguments_of
+from understudy.errors import SchemaVersionError
 from understudy.login.bodies import B, checked_as
 from understudy.login.problems import refused
 from understudy.web.views import schedules
@@ -144,7 +145,10 @@ async def import_(visit: Visit) -> dict[str, Any]:
     """Put an exported agent into this store."""
     visit.need("admin")
     body = await visit.body(ImportBody, most=IMPORTED)
-    ref = await visit.wait(visit.runtime.import_(body.data, body.id, by=visit.user.name))
+    try:
+        ref = await visit.wait(visit.runtime.import_(body.data, body.id, by=visit.user.name))
+    except SchemaVersionError as error:  # of the file, not of the store
+        raise refused(400, "SchemaVersionError", str(error)) from error
     return {"id": ref.id}
 
 
