@@ -235,5 +235,5 @@ def _missing(way: Mapping[str, int], agreed: Sequence[Vote]) -> dict[str, int]:
 
 def equal_vote(votes: Iterable[Vote], vote: Vote) -> bool:
     """Whether the last vote of this person says the same: then it is no other vote."""
-    last: Any = next((each for each in reversed(list(votes)) if each.person == vote.person), None)
+    last = {each.person: each for each in votes}.get(vote.person)
     return last is not None and (last.type, last.message) == (vote.type, vote.message)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.support.agents import FakeClock, by_turn, completed, interrupted
+from tests.support.agents import FakeClock, Held, by_turn, completed, interrupted
 from understudy import (
     Agent,
     DecisionError,
@@ -277,13 +276,12 @@ async def test_who_has_asked_for_a_call_does_not_vote_on_it(how: str) -> None:
 
 async def test_who_has_steered_the_run_does_not_vote_on_its_calls() -> None:
     """V2."""
-    entered, released = asyncio.Event(), asyncio.Event()
+    held = Held()
 
     @tool
     async def look() -> str:
         """Look."""
-        entered.set()
-        await released.wait()
+        await held.wait()
         return "seen"
 
     @tool
@@ -297,9 +295,9 @@ async def test_who_has_steered_the_run_does_not_vote_on_its_calls() -> None:
     async with Runtime([agent], people=PEOPLE) as runtime:
         ref = runtime.spawn("desk", id="a")
         running = ref.run("go", by="cy")
-        await entered.wait()
+        await held.entered.wait()
         await ref.send("quickly", steer=True, by="ann")
-        released.set()
+        held.release.set()
         [request] = interrupted(await running).requests
         assert request.requesters == ("ann", "cy")
         with pytest.raises(VoteRefused, match="has asked for the call"):

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 import pytest
 
-from tests.support.agents import by_turn, completed, interrupted, results
+from tests.support.agents import Held, by_turn, completed, interrupted, results
 from understudy import Agent, Runtime, approve, call, edit, respond, tool
 from understudy.errors import VoteRefused
 from understudy.middleware import Middleware, SubAgent
@@ -155,13 +154,12 @@ def test_a_denial_for_an_agent_holds_for_the_agents_inside_it_and_an_allowance_d
 
 async def test_a_message_without_a_name_beside_a_named_one_leaves_the_requester_unknown() -> None:
     """V2: both begin one run."""
-    entered, released = asyncio.Event(), asyncio.Event()
+    held = Held()
 
     @tool
     async def look() -> str:
         """Look."""
-        entered.set()
-        await released.wait()
+        await held.wait()
         return "seen"
 
     @tool
@@ -174,10 +172,10 @@ async def test_a_message_without_a_name_beside_a_named_one_leaves_the_requester_
     async with Runtime([agent], people=PEOPLE) as runtime:
         ref = runtime.spawn("desk", id="a")
         running = ref.run("look", by="amy")
-        await entered.wait()
+        await held.entered.wait()
         await ref.send("refund 17 to cy")
         last = await ref.send("thanks", by="amy")
-        released.set()
+        held.release.set()
         await running
         outcome = await ref.outcome(message_id=last)
         assert outcome is not None

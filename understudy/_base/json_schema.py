@@ -183,7 +183,7 @@ def _listed(
 
 
 def _unique_items(validator: Any, is_unique: Any, value: Any, schema: Any) -> Iterator[Any]:
-    """By hashes: the library compares each item with all others where they cannot be sorted."""
+    """Check by hashes that no two items are equal: `jsonschema` compares each with all others."""
     from jsonschema import ValidationError
 
     if is_unique and validator.is_type(value, "array"):
@@ -195,7 +195,7 @@ def _unique_items(validator: Any, is_unique: Any, value: Any, schema: Any) -> It
 
 
 def _hashable(value: Any, look: _Look) -> Any:
-    """What is equal exactly where the JSON values are: 1 is 1.0, and is not true."""
+    """A key that is equal for equal JSON values and no others: 1 equals 1.0, and not true."""
     look.take(1)
     if isinstance(value, dict):
         return frozenset((name, _hashable(each, look)) for name, each in value.items())

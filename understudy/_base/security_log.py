@@ -21,7 +21,7 @@ _address: ContextVar[str | None] = ContextVar("understudy_address", default=None
 
 @contextmanager
 def asked_from(address: str | None) -> Iterator[None]:
-    """What is done inside was asked for from this address."""
+    """Note this client address in the entries that are made inside of the `with` block."""
     token = _address.set(address)
     try:
         yield

@@ -68,7 +68,7 @@ class RunEnvironment:
     tool_defaults: ToolDefaults = NO_DEFAULTS
     """What holds for tools where neither they nor their agents say something else."""
     trust: Trust = NO_TRUST
-    """Who may vote, and the rules for calls."""
+    """The people who may vote, and the rules for the calls of all agents."""
     doubt_ends: float | None = DOUBT_ENDS
     """Seconds after which a doubt ends that nobody is asked about; None = never.
 

@@ -189,9 +189,9 @@ class Run(Generic[DepsT_co]):
         )
         """The effect of tools that do not declare what it does to call them again."""
         self.file_edits: dict[str, FileEdits] = {}
+        """The changes of files by the calls that run now, by call key."""
         self.not_begun: frozenset[str] = frozenset()
         """The keys of calls that were cancelled in this attempt before their effect."""
-        """The changes of files by the calls that run now, by call key."""
         self.in_model_call = False
         """The next turn has begun: what a hook signals now counts after it."""
         self.timed: bool = False

@@ -84,6 +84,15 @@ def shown_in(request: Request) -> list[Any]:
     ]
 
 
+RULE = "rule: "
+"""The source of the request of a rule begins with it; the name of the rule follows."""
+
+
+def is_of_trust(request: Request) -> bool:
+    """Whether several persons, or a rule of the application, must agree to the call."""
+    return request.approval is not None or request.source.startswith(RULE)
+
+
 @quickly_made
 @dataclass(frozen=True, slots=True)
 class ToolCall:
@@ -202,6 +211,31 @@ class ToolCall:
             shown=shown_in(request),
         )
         return replace(request, digest=bound)
+
+    def request_in_place_of(
+        self, old: Request, *, asked_again: str = "", doubts: tuple[DoubtfulCall, ...] | None = None
+    ) -> Request:
+        """A request that asks what an earlier one asked, as the call is now, and the same persons.
+
+        Args:
+            old: the request that it takes the place of.
+            asked_again: why a person is asked once more; empty where that is not said.
+            doubts: the calls in doubt that it shows; None for those of `old`.
+
+        """
+        request = self.request(
+            kind=old.kind,
+            allowed=old.allowed,
+            display=old.display,
+            payload=old.payload,
+            schema=old.schema,
+            timing=old.timing,
+            approval=old.approval,
+            doubts=old.doubts if doubts is None else doubts,
+            asked_again=asked_again,
+            source=old.source if is_of_trust(old) else "",
+        )
+        return replace(request, requesters=old.requesters)
 
 
 def make_context(

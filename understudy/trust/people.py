@@ -65,10 +65,6 @@ class Caller:
     name: str
     """The name of the login, or the name that code of the host application gave."""
     assurance: Assurance = "host"
-    issuer: str = ""
-    """With `idp`: whose token it is."""
-    subject: str = ""
-    """With `idp`: the id that the issuer knows."""
 
 
 Found: TypeAlias = Person | None
@@ -105,13 +101,6 @@ class People:
                 'Runtime(people=...) must be a mapping such as {"ann": ["finance"]}, or a function '
                 f"of a Caller that returns a Person, got {shown(given)}"
             )
-
-    @property
-    def roles(self) -> frozenset[str] | None:
-        """All roles that somebody has; None where the persons are not listed."""
-        if self._listed is None:
-            return None
-        return frozenset(role for person in self._listed.values() for role in person.roles)
 
     async def resolve(self, caller: Caller) -> Found:
         """The person who calls; None where the application does not know them.

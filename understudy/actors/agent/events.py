@@ -122,7 +122,7 @@ class AgentEvent:
 
     @property
     def position(self) -> str | None:
-        """What a reader goes on behind: `ref.events(after=event.position)`.
+        """The place of the event, behind which `ref.events(after=event.position)` continues.
 
         It is text that sorts as the events do. Unlike `seq` it tells the events of one record
         apart. None for events that are not stored.

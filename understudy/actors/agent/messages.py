@@ -140,7 +140,7 @@ class Resume:
     context: Context = field(default_factory=dict)
     """Of the caller."""
     voters: dict[str, Voter] = field(default_factory=dict)
-    """Who decides, by the names in the decisions; empty where the runtime knows no people."""
+    """The persons who decide, by the names in the decisions; empty without `Runtime(people=)`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +153,7 @@ class Decide:
     context: Context = field(default_factory=dict)
     """Of the caller."""
     voters: dict[str, Voter] = field(default_factory=dict)
-    """As of `Resume`."""
+    """The persons who decide, by the names in the decisions; empty without `Runtime(people=)`."""
 
 
 @dataclass(frozen=True, slots=True)

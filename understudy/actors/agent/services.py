@@ -141,7 +141,7 @@ class RuntimeServices(Generic[S, A]):
     tool_defaults: ToolDefaults
     """The effects of tools that neither they nor their agents declare."""
     trust: Trust
-    """Who may vote, and the rules for calls."""
+    """The people who may vote, and the rules for the calls of all agents."""
     doubt_ends: float | None
     """Seconds after which a doubt of a run ends of which only the model was notified; None: never.
     A run has the value from its beginning."""

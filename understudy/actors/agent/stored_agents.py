@@ -100,7 +100,7 @@ class PendingRequest:
 
     @property
     def missing(self) -> str:
-        """Which votes are missing, in words; empty where it asks no several persons."""
+        """The votes that are missing, such as "1 more of finance"; empty without an `approval`."""
         asked = self.request.approval
         return "" if asked is None else tally(asked, self.votes).text
 

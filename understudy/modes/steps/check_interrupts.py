@@ -32,7 +32,7 @@ from understudy.modes.steps.tool_call.arguments import (
 )
 from understudy.modes.steps.tool_call.gates import requests_about
 from understudy.modes.steps.tool_call.results import denied_by_rule, failed_result
-from understudy.modes.steps.tool_call.rules import denial_of
+from understudy.modes.steps.tool_call.rules import denial_in, verdict_on
 from understudy.outcomes import Outcome
 from understudy.run.hooks import HookFailed
 from understudy.run.run import Run
@@ -145,11 +145,12 @@ async def _request_decisions(run: Run, turn: Turn) -> None:
             # (test_nobody_is_asked_about_a_call_that_is_refused).
             refusal = not_kept_before(run, ready) if isinstance(ready, ReadyCall) else ready
             if isinstance(ready, ReadyCall) and refusal is None:
-                denied = denial_of(run, as_tool_call(run, ready)) if has_rules else None
+                tool_call = as_tool_call(run, ready)
+                denied = denial_in(verdict_on(run, tool_call)) if has_rules else None
                 if denied is not None:
                     run.record(denied_by_rule(run, call, denied))
                     continue
-                calls[call.key], all_ready[call.key] = as_tool_call(run, ready), ready
+                calls[call.key], all_ready[call.key] = tool_call, ready
                 if ready.made is not None:
                     made[call.key] = ready.made
                 continue

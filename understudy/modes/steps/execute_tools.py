@@ -20,7 +20,7 @@ from understudy.modes.steps.tool_call.arguments import (
     record_request,
     with_earlier,
 )
-from understudy.modes.steps.tool_call.body import before_entry, record_started
+from understudy.modes.steps.tool_call.body import record_started
 from understudy.modes.steps.tool_call.invocation import invoke, note_not_begun
 from understudy.modes.steps.tool_call.results import (
     LIMIT_PASSED,
@@ -37,7 +37,7 @@ from understudy.modes.steps.tool_call.results import (
     settled_result,
     still_in_doubt,
 )
-from understudy.modes.steps.tool_call.rules import denial_of, unasked
+from understudy.modes.steps.tool_call.rules import denial_in, unasked, verdict_on
 from understudy.modes.steps.tool_call.votes import still_agreed, with_requesters
 from understudy.outcomes import Outcome
 from understudy.run.ledger import calls_inside
@@ -111,10 +111,9 @@ async def execute_tools(run: Run) -> Outcome | None:
         for item in batch:
             if item.call.effect != "read_only":
                 try:
-                    with before_entry(run, batch):
-                        await run.durable()
+                    await run.durable()
                 except asyncio.CancelledError:
-                    note_not_begun(run, batch)
+                    _none_has_begun(run, batch)
                     raise
                 break
         is_alone = len(batch) == 1 and (len(turn.calls) == 1 or batch[0].tool.sequential)
@@ -204,6 +203,12 @@ def _is_held(run: Run, ready: ReadyCall) -> bool:
     return blocked_by_doubt(run, ready)
 
 
+def _none_has_begun(run: Run, batch: list[ReadyCall]) -> None:
+    """Record that these calls, whose starts were not durable yet, did nothing."""
+    run.not_begun |= {item.call.key for item in batch}
+    note_not_begun(run, batch)
+
+
 async def _is_allowed(run: Run, ready: ReadyCall) -> bool:
     """Whether the rules of today let the call start; else its result, or requests, are recorded.
 
@@ -219,14 +224,16 @@ async def _is_allowed(run: Run, ready: ReadyCall) -> bool:
     if (call.entered and not again) or call.check is not None:
         return True
     tool_call = as_tool_call(run, ready)
-    denied = denial_of(run, tool_call)
-    if denied is not None and call.entered:
-        run.record(doubt_result(run, call, "a rule of the application denies to run it again"))
-        return False
+    verdict = verdict_on(run, tool_call)
+    denied = denial_in(verdict)
     if denied is not None:
-        run.record(denied_by_rule(run, call, denied))
+        doubt = "a rule of the application denies to run it again"
+        is_doubt = call.entered
+        run.record(
+            doubt_result(run, call, doubt) if is_doubt else denied_by_rule(run, call, denied)
+        )
         return False
-    requests = await with_requesters(run, unasked(run, tool_call))
+    requests = await with_requesters(run, unasked(verdict, tool_call))
     for request in requests:
         record_request(run, with_earlier(run, ready, request), made=ready.made)
     return not requests
@@ -387,10 +394,9 @@ async def _woken(
     batch = await _with_keys(run, [item for item in released if item is not None])
     if batch:
         try:
-            with before_entry(run, batch):
-                await run.durable()
+            await run.durable()
         except asyncio.CancelledError:
-            note_not_begun(run, batch)
+            _none_has_begun(run, batch)
             raise
     return batch
 

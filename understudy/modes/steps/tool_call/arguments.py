@@ -12,10 +12,10 @@ from understudy._base.quickly_made import quickly_made
 from understudy.errors import UsageError
 from understudy.interrupts import DECISION_TYPES, DoubtfulCall, Request
 from understudy.modes.steps.tool_call.earlier_calls import earlier_calls
-from understudy.modes.steps.tool_call.votes import is_of_trust, with_requesters
+from understudy.modes.steps.tool_call.votes import with_requesters
 from understudy.run.definition import AgentDefinition, Gate, covers
 from understudy.run.run import Run
-from understudy.run.tool_call import ToolCall, binding, make_context, shown_in
+from understudy.run.tool_call import ToolCall, binding, is_of_trust, make_context, shown_in
 from understudy.state.agent_state import AgentState
 from understudy.state.folds.ends import UNKNOWN_BEFORE, doubtful_call
 from understudy.state.records import Effect, Requested
@@ -177,18 +177,7 @@ async def request_again(run: Run, ready: ReadyCall, *, not_entered: bool = False
     for request in list(ready.call.requests.values()):
         if request.question_key:
             continue
-        fresh = call.request(
-            kind=request.kind,
-            allowed=request.allowed,
-            display=request.display,
-            payload=request.payload,
-            schema=request.schema,
-            timing=request.timing,
-            approval=request.approval,
-            doubts=request.doubts,
-            asked_again=CHANGED,
-            source=request.source if is_of_trust(request) else "",
-        )
+        fresh = call.request_in_place_of(request, asked_again=CHANGED)
         [fresh] = await with_requesters(run, [fresh])
         again = with_earlier(run, ready, fresh)
         record_request(run, again, (request.id,), made=ready.made, not_entered=not_entered)
@@ -370,15 +359,7 @@ def request_with_doubts(run: Run, ready: ReadyCall, doubts: tuple[DoubtfulCall, 
     call = as_tool_call(run, ready)
     # What several persons, or a rule, must agree to stays so: each such request has its own place.
     for old in (each for each in approvals if is_of_trust(each)):
-        request = call.request(
-            allowed=old.allowed,
-            display=old.display,
-            timing=old.timing,
-            approval=old.approval,
-            source=old.source,
-            doubts=doubts,
-        )
-        request = replace(with_earlier(run, ready, request), requesters=old.requesters)
+        request = with_earlier(run, ready, call.request_in_place_of(old, doubts=doubts))
         record_request(run, request, (old.id,), made=ready.made)
     if approvals and not plain:
         return

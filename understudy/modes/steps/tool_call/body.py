@@ -35,7 +35,7 @@ from understudy.modes.steps.tool_call.results import (
     result_of,
 )
 from understudy.modes.steps.tool_call.retry import with_retries
-from understudy.modes.steps.tool_call.rules import denial_of
+from understudy.modes.steps.tool_call.rules import denial_in, verdict_on
 from understudy.modes.steps.tool_call.time_limit import TimeLimit
 from understudy.run.run import Run
 from understudy.run.tool_call import make_context
@@ -141,7 +141,7 @@ async def _body(run: Run, ready: ReadyCall) -> Any:
     # Race: the rules may have changed while the call waited for its start to be durable, or in a
     # middleware (test_a_rule_that_comes_while_a_middleware_waits_holds_for_its_call).
     if run.environment.trust.rules is not None and call.attempts - 1 <= call.not_entered:
-        denied = denial_of(run, as_tool_call(run, ready))
+        denied = denial_in(verdict_on(run, as_tool_call(run, ready)))
         if denied is not None:
             raise DeniedByRule(denied)
     positional, keywords = tool.bind(ready.checked)

@@ -43,9 +43,8 @@ async def requests_about(run: Run, calls: Sequence[ToolCall]) -> list[Request]:
         if covered:
             hook = Hook.of(gate, "check_tool_calls", gate.check_tool_calls)
             requests += await _call_hook(run, hook, covered)
-    rules = run.environment.trust.rules
-    if rules is not None:
-        requests += requests_of_rules(run, rules, calls)
+    if run.environment.trust.rules is not None:
+        requests += requests_of_rules(run, calls)
     return await with_requesters(run, requests)
 
 

@@ -32,7 +32,7 @@ from understudy.modes.steps.tool_call.ends import (
 )
 from understudy.modes.steps.tool_call.gates import requests_about
 from understudy.modes.steps.tool_call.results import make_part
-from understudy.modes.steps.tool_call.rules import denial_of
+from understudy.modes.steps.tool_call.rules import denial_in, verdict_on
 from understudy.run.hooks import Hook, HookFailed
 from understudy.run.run import Run
 from understudy.run.tool_call import ToolCall
@@ -169,10 +169,11 @@ async def _as_changed(run: Run, ready: ReadyCall, before: bytes, call: ToolCall)
     if ready.tool.key is not None:
         _check_same_key(ready, changed)
     if is_own(ready.call):
-        denied = denial_of(run, as_tool_call(run, changed))
+        changed_call = as_tool_call(run, changed)
+        denied = denial_in(verdict_on(run, changed_call))
         if denied is not None:
             raise DeniedByRule(denied)
-        requests = await requests_about(run, [as_tool_call(run, changed)])
+        requests = await requests_about(run, [changed_call])
         if requests:
             raise NeedsDecision(changed, requests)
     return changed

@@ -6,17 +6,22 @@ from collections.abc import Sequence
 
 from understudy.approvals import VOTE_TYPES
 from understudy.interrupts import DECISION_TYPES, Request
-from understudy.modes.steps.tool_call.votes import RULE
 from understudy.run.run import Run
-from understudy.run.tool_call import ToolCall
-from understudy.trust.rules import CallView, Rule, Rules, Verdict
+from understudy.run.tool_call import RULE, ToolCall
+from understudy.trust.rules import CallView, Rule, Verdict
 
 DENIED = "Denied by a rule of the application, {names}.\nDo not try the same call again."
 ASKED_BY_RULE_NOW = "No rule asked about this call before. One does now."
 
 
-def verdict_on(run: Run, rules: Rules, call: ToolCall) -> Verdict:
-    """What the rules say of a call now."""
+NO_RULE = Verdict(result=None)
+
+
+def verdict_on(run: Run, call: ToolCall) -> Verdict:
+    """What the rules of the runtime say of a call now; nothing of that by which a model answers."""
+    rules = run.environment.trust.rules
+    if rules is None or call.tool is run.definition.output_tool:
+        return NO_RULE
     view = CallView(
         tool=call.tool.name,
         agent=run.definition.name,
@@ -28,27 +33,20 @@ def verdict_on(run: Run, rules: Rules, call: ToolCall) -> Verdict:
     return rules.verdict(call.tool.names, call.arguments, view)
 
 
-def denial_of(run: Run, call: ToolCall) -> str | None:
+def denial_in(verdict: Verdict) -> str | None:
     """Why a rule denies the call, for the model; None where none does."""
-    rules = run.environment.trust.rules
-    if rules is None or _is_answer(run, call):
-        return None
-    verdict = verdict_on(run, rules, call)
     if verdict.result != "deny":
         return None
     return DENIED.format(names=", ".join(repr(rule.name) for rule in verdict.rules))
 
 
-def requests_of_rules(run: Run, rules: Rules, calls: Sequence[ToolCall]) -> list[Request]:
+def requests_of_rules(run: Run, calls: Sequence[ToolCall]) -> list[Request]:
     """A request of each rule that asks about one of the calls."""
-    return [_request(call, rule) for call in calls for rule in _asking(run, rules, call)]
+    return [_request(call, rule) for call in calls for rule in _asking(verdict_on(run, call))]
 
 
-def unasked(run: Run, call: ToolCall) -> list[Request]:
-    """The requests of the rules of today that nobody has approved of this call."""
-    rules = run.environment.trust.rules
-    if rules is None:
-        return []
+def unasked(verdict: Verdict, call: ToolCall) -> list[Request]:
+    """The requests of the rules that ask about this call, and that nobody has approved of it."""
     of_call = call.call
     approved = [
         (request.source, request.approval)
@@ -57,21 +55,13 @@ def unasked(run: Run, call: ToolCall) -> list[Request]:
     ]
     return [
         _request(call, rule, asked_again=ASKED_BY_RULE_NOW)
-        for rule in _asking(run, rules, call)
+        for rule in _asking(verdict)
         if (RULE + rule.name, rule.approval) not in approved
     ]
 
 
-def _asking(run: Run, rules: Rules, call: ToolCall) -> tuple[Rule, ...]:
-    if _is_answer(run, call):
-        return ()
-    verdict = verdict_on(run, rules, call)
+def _asking(verdict: Verdict) -> tuple[Rule, ...]:
     return verdict.rules if verdict.result == "ask" else ()
-
-
-def _is_answer(run: Run, call: ToolCall) -> bool:
-    """Whether the model gives its final answer by this call: it does nothing else."""
-    return call.tool is run.definition.output_tool
 
 
 def _request(call: ToolCall, rule: Rule, asked_again: str = "") -> Request:

@@ -19,24 +19,15 @@ NO_LONGER = "{names} had agreed, and may not vote any more: {text} must agree."
 UNKNOWN_NOW = "Nobody can say now whether {names} may still vote: {text} must agree."
 
 
-RULE = "rule: "
-"""The source of the request of a rule begins with it; the name of the rule follows."""
-
-
-def is_of_trust(request: Request) -> bool:
-    """Whether several persons, or a rule of the application, must agree to the call."""
-    return request.approval is not None or request.source.startswith(RULE)
-
-
 async def with_requesters(run: Run, requests: Sequence[Request]) -> list[Request]:
     """The requests, those that exclude who has asked for the call with the ids of these persons.
+
+    Who has edited arguments, or answered for a call, since the conversation began has asked for
+    what follows as well: the audit knows them, also where their request was replaced.
 
     Args:
         run: of the call.
         requests: as they were made.
-
-    Who has edited arguments, or answered for a call, since the conversation began has asked for
-    what follows as well: the audit knows them, also where their request was replaced.
 
     """
     if not any(each.approval is not None and each.approval.never for each in requests):
@@ -74,7 +65,8 @@ async def still_agreed(run: Run, call: ToolCall) -> bool:
         if tally(request.approval, standing).result == "approve":
             continue
         lost = [each for each in votes if each not in standing]
-        asked_again += _again(call, request, request.approval, standing, lost, voters)
+        why = _why_again(request.approval, lost, voters)
+        asked_again += _again(call, request, why, standing)
     if asked_again:
         run.record(*asked_again)
     return not asked_again
@@ -102,30 +94,17 @@ def _may_vote(vote: Vote, voter: Voter | None, request: Request) -> bool:
     )
 
 
-def _again(
-    call: ToolCall,
-    request: Request,
-    approval: Approval,
-    standing: Sequence[Vote],
-    lost: Sequence[Vote],
-    voters: dict[str, Voter],
-) -> list[Record]:
-    """The records by which the request is open again, with the votes that still count."""
+def _why_again(approval: Approval, lost: Sequence[Vote], voters: dict[str, Voter]) -> str:
+    """Why persons are asked once more, where these votes do not count any more."""
     unknown = any(voters[each.login].why_unknown for each in lost if each.login in voters)
     names = ", ".join(dict.fromkeys(each.name for each in lost)) or "nobody"
-    why = (UNKNOWN_NOW if unknown else NO_LONGER).format(names=names, text=approval.text)
-    fresh = call.request(
-        kind=request.kind,
-        allowed=request.allowed,
-        display=request.display,
-        payload=request.payload,
-        timing=request.timing,
-        approval=approval,
-        doubts=request.doubts,
-        asked_again=why,
-        source=request.source,
-    )
-    again = replace(fresh, requesters=request.requesters, earlier=request.earlier)
+    return (UNKNOWN_NOW if unknown else NO_LONGER).format(names=names, text=approval.text)
+
+
+def _again(call: ToolCall, request: Request, why: str, standing: Sequence[Vote]) -> list[Record]:
+    """The records by which the request is open again, with the votes that still count."""
+    fresh = call.request_in_place_of(request, asked_again=why)
+    again = replace(fresh, earlier=request.earlier)
     return [
         Requested(request=again, replaces=(request.id,)),
         *(Voted(request_id=again.id, vote=each) for each in standing),
