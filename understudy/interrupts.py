@@ -171,6 +171,8 @@ def dismiss(*, by: str | None = None, note: str | None = None) -> Decision:
     return Decision(type="dismiss", by=by, note=note)
 
 
+RULE = "rule: "
+"""The source of the request of a rule begins with it; the name of the rule follows."""
 CallStatus = Literal["in_doubt", "open", "done"]
 """What is known of a call that another one equals. `open`: it is under way."""
 DOUBT_ENDS = 7 * 24 * 3600.0
@@ -296,6 +298,11 @@ class Request:
 
         """
         return {self.id: checked_decision(self, decision)}
+
+    @property
+    def rule(self) -> str:
+        """The name of the rule of the application that asks; empty where none does."""
+        return self.source.removeprefix(RULE) if self.source.startswith(RULE) else ""
 
     @property
     def about(self) -> str:
