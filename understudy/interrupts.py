@@ -29,7 +29,7 @@ from understudy._base.request_timing import (
     checked_delay,
     request_timing,
 )
-from understudy.approvals import Approval, Vote
+from understudy.approvals import RULE, Approval, Vote
 from understudy.errors import DecisionError, UsageError
 
 __all__ = [
@@ -171,8 +171,6 @@ def dismiss(*, by: str | None = None, note: str | None = None) -> Decision:
     return Decision(type="dismiss", by=by, note=note)
 
 
-RULE = "rule: "
-"""The source of the request of a rule begins with it; the name of the rule follows."""
 CallStatus = Literal["in_doubt", "open", "done"]
 """What is known of a call that another one equals. `open`: it is under way."""
 DOUBT_ENDS = 7 * 24 * 3600.0

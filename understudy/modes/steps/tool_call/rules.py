@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from understudy.approvals import VOTE_TYPES
-from understudy.interrupts import DECISION_TYPES, RULE, Request
+from understudy.approvals import RULE, VOTE_TYPES
+from understudy.interrupts import DECISION_TYPES, Request
 from understudy.run.run import Run
 from understudy.run.tool_call import ToolCall
 from understudy.trust.rules import CallView, Rule, Verdict
