@@ -83,7 +83,8 @@ class RuntimeStatus:
     abandoned_tasks: int
     """Tasks of async code that still run though they were cancelled `cancel_timeout` ago."""
     draining: bool = False
-    """Whether it takes no agents any more: see `Runtime.drain`."""
+    """Whether it takes no agents any more: see `Runtime.drain`. Also while no call may start here,
+    because its rules are older than those of the store, say."""
 
     @property
     def ready(self) -> bool:
@@ -351,6 +352,7 @@ class Runtime(Opened):
                 await self._agent_host.close(0)
                 raise
         self._sweep = Sweep(self._agent_host, self._sweep_seconds, feed=feed or None)
+        self._agent_host.trust.on_released = self._sweep.hint
         self._sweep.open()
 
     async def _close(self, timeout: float | None) -> None:
@@ -685,7 +687,7 @@ class Runtime(Opened):
             running=sum(slot.status is Status.RUNNING for slot in slots),
             abandoned_threads=self._threads.abandoned,
             abandoned_tasks=len(self._abandoned),
-            draining=self._agent_host.services.placement.draining,
+            draining=self._agent_host.services.placement.is_closed,
         )
 
     # -------------------------------------------------------------------- inside

@@ -205,13 +205,19 @@ class Rules:
     Args:
         rules: made by `deny`, `ask` and `allow`; in any order.
         default: what becomes of a call that no rule matches.
+        version: makes them the rules of the whole store, on all of its hosts: a host with an older
+            version, or without rules, starts no calls. Raise it with each change. None: they are of
+            the host alone that has them.
 
     Raises:
-        UsageError: for what is no rule, an unknown default, or two rules with one name.
+        UsageError: for what is no rule, an unknown default, two rules with one name, or a version
+            that is no number from 1.
 
     """
 
-    def __init__(self, *rules: Rule, default: Default = "gates") -> None:
+    def __init__(
+        self, *rules: Rule, default: Default = "gates", version: int | None = None
+    ) -> None:
         for rule in rules:
             if not isinstance(rule, Rule):
                 raise UsageError(
@@ -219,6 +225,10 @@ class Rules:
                 )
         if default not in ("gates", "ask", "deny"):
             raise UsageError(f"Rules(default=...) must be gates, ask or deny, got {shown(default)}")
+        if version is not None and (type(version) is not int or not 1 <= version < 1 << 62):
+            raise UsageError(
+                f"Rules(version=...) must be a whole number from 1 on, got {shown(version)}"
+            )
         names = [rule.name for rule in rules]
         twice = next((name for name in names if names.count(name) > 1), None)
         if twice is not None:
@@ -228,6 +238,7 @@ class Rules:
             )
         self.rules: tuple[Rule, ...] = rules
         self.default: Default = default
+        self.version: int | None = version
         self._of_default = Verdict(result=None)
         if default != "gates":
             rule = _rule(default, "*", f"whatever no rule names ({default})", None, "*")
@@ -260,7 +271,8 @@ class Rules:
         return self._of_default
 
     def __repr__(self) -> str:
-        return f"Rules({len(self.rules)} rules, default={self.default!r})"
+        version = "" if self.version is None else f", version={self.version}"
+        return f"Rules({len(self.rules)} rules, default={self.default!r}{version})"
 
 
 def checked_rules(given: object) -> Rules | None:
