@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import platform
 from collections.abc import Callable, Coroutine
 from typing import Any
 
 from understudy._base.json_values import text_of
 from understudy.actors.agent.services import RuntimeServices
 from understudy.errors import JournalFailed
+from understudy.trust.rules import Rules
 
 logger: logging.Logger = logging.getLogger(__name__)
 
@@ -48,13 +50,23 @@ class TrustWatch:
 
         """
         trust, store = self._trust, self._services.store
-        rules = trust.rules
-        if store.trust_seen or (rules is not None and rules.version is not None):
-            trust.follow(store)
-            await trust.look()
+        await self.put_rules(trust.rules, opening=True)
         trust.on_change = self._changed
         store.on_trust = self._heard
         await self._hold_if_need_be()
+
+    async def put_rules(self, rules: Rules | None, *, opening: bool = False) -> None:
+        """As of `Trust`."""
+        services = self._services
+        at, host = services.clock.now(), services.host or platform.node()
+        await self._trust.put_rules(rules, services.store, at=at, host=host, opening=opening)
+
+    async def retire_rules(self, by: str | None) -> bool:
+        """As of `Runtime`."""
+        trust = self._trust
+        if trust.log is None:
+            return False  # it has none
+        return await trust.retire_rules(at=self._services.clock.now(), by=by)
 
     def close(self) -> None:
         """Act on nothing any more."""

@@ -46,6 +46,8 @@ class RulesRegistered:
     default: str = "gates"
     host: str = ""
     """The name of the host that has registered them."""
+    python: str = ""
+    """The version of its Python: the code of a `when` is compiled otherwise by another one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,12 +5,19 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from datetime import datetime
+from functools import partial
 
 from understudy.errors import StoreDamaged, UsageError
 from understudy.state.trust_facts import FactContent, data_of
 from understudy.state.trust_log import TrustFact, TrustLog
 from understudy.trust.fold import TrustState, apply_fact
 from understudy.trust.people import People
+from understudy.trust.registration import (
+    check_none_needed,
+    registration,
+    to_register,
+    to_retire,
+)
 from understudy.trust.rules import Rules
 
 
@@ -35,6 +42,8 @@ class Trust:
         self.stamp: object | None = None if rules is None else object()
         """Another one after each change of what is judged before a body is entered; None where
         nothing is."""
+        self._pending: Rules | None = None
+        """Rules that are being registered, and take the place of `rules` then."""
         self.lock: threading.Lock = threading.Lock()
         """Held while what is judged changes, and while a thread enters a body: see `stamp`."""
         self.on_change: Callable[[], None] | None = None
@@ -54,6 +63,55 @@ class Trust:
         self.log = log
         log.follow_trust()
         self._change(self._rules, self.state)
+
+    async def put_rules(
+        self,
+        rules: Rules | None,
+        log: TrustLog,
+        *,
+        at: datetime,
+        host: str,
+        opening: bool = False,
+    ) -> None:
+        """Put these rules in the place of those of this host; register them if they are new.
+
+        Args:
+            rules: with a version, or without.
+            log: of the store.
+            at: now.
+            host: the name of this host.
+            opening: whether it opens: then it may have older rules, and starts no calls.
+
+        Raises:
+            UsageError: if this host must not have these rules.
+
+        """
+        has_version = rules is not None and rules.version is not None
+        if self.log is None and (has_version or log.trust_seen):
+            self.follow(log)
+        if rules is None or not has_version:
+            await self.look()
+            check_none_needed(rules, self.state)
+            self.rules = rules
+            return
+        said = registration(rules, host)
+        # Race: this against another look at the log, which may bring what is added here first: no
+        # call is to be held because of it
+        # (test_a_host_that_raises_the_version_of_its_rules_holds_no_call).
+        self._pending = rules
+        try:
+            decide = partial(to_register, said, at=at, opening=opening)
+            await self.add(decide, at=at)
+            self._rules = rules
+        finally:
+            self._pending = None
+            self._change(self._rules, self.state)
+        if self.on_change is not None:
+            self.on_change()
+
+    async def retire_rules(self, *, at: datetime, by: str | None) -> bool:
+        """Have no rules hold for the store any more. Returns whether some did."""
+        return await self.add(to_retire, at=at, by=by) is not None
 
     @property
     def is_behind(self) -> bool:
@@ -143,7 +201,7 @@ class Trust:
             self.stamp = None if rules is None and self.log is None else object()
 
     def _why_held(self) -> str | None:
-        state, rules = self.state, self._rules
+        state, rules = self.state, self._pending or self._rules
         if self.log is None:
             return None
         if state.unknown:

@@ -86,7 +86,7 @@ from understudy.state.run_state import (
     RunState,
     Turn,
 )
-from understudy.state.trust_facts import RulesRegistered, RulesRetired, RuleSummary
+from understudy.state.trust_facts import FactContent, RulesRegistered, RulesRetired, RuleSummary
 from understudy.state.workflow_progress import AgentResult, Progress, Shared
 from understudy.stopping import StopReason, StopSignal, StopSignals
 
@@ -888,7 +888,7 @@ ARCHIVED = "archived"
 """This agent's records begin with a snapshot, above a floor."""
 DELETED = "deleted"
 """Of this agent only the tombstone is left."""
-FACTS = (
+FACTS: tuple[FactContent, ...] = (
     RulesRegistered(
         version=7,
         fingerprint="f00d",
@@ -905,6 +905,7 @@ FACTS = (
         ),
         default="ask",
         host="desk-1",
+        python="3.11",
     ),
     RulesRetired(version=7),
 )

@@ -178,6 +178,7 @@ async def _body(run: Run, ready: ReadyCall) -> Any:
     # and run this call. The store refuses the result then, but cannot undo the effect
     # (test_a_build_with_one_rule_left_out_is_found_out). Between this line and the effect there is
     # still a gap. A function that runs in a thread is checked there once more.
+    waited = False
     try:
         run.ledger.check_owner()
     except Fenced:
@@ -186,9 +187,10 @@ async def _body(run: Run, ready: ReadyCall) -> Any:
         # (test_a_call_whose_lease_has_run_out_waits_until_it_is_renewed).
         with before_entry(run, [ready]):
             await run.ledger.wait_for_owner()
+        waited = True
     entry = _Entry(run.environment.trust)
     if entry.trust.stamp is not None:
-        await _judge(run, ready, entry)
+        await _judge(run, ready, entry, waited=waited)
     if run.not_begun:  # a hook has caught the cancellation, and calls it once more
         run.not_begun -= {call.key}
     try:
