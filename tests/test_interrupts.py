@@ -1495,6 +1495,9 @@ async def test_the_digest_covers_whatever_is_shown() -> None:
             def digest_of(**more: Any) -> str:
                 return str(calls[0].request(**more).digest)
 
+            first, second = calls[0].request(), calls[0].request()
+            assert first.digest != second.digest, "a guess of what is hidden would show in it"
+            run.new_id = lambda: "same"
             found["as it is"] = digest_of()
             found["display"] = digest_of(display="Pays 5")
             found["other display"] = digest_of(display={"Pays": 5})

@@ -264,7 +264,7 @@ class Request:
     """Of the tool's name, schema and version at the time of the request."""
     digest: str
     """Of everything that a decision holds for: agent, run, call, tool and arguments; and what is
-    shown besides: `kind`, `display`, `payload`, `allowed` and `schema`."""
+    shown besides: `kind`, `display`, `payload`, `allowed` and `schema`. Also of `salt`."""
     source: str = ""
     """The middleware that made the request."""
     doubts: tuple[DoubtfulCall, ...] = ()
@@ -286,6 +286,9 @@ class Request:
     requesters: tuple[str, ...] | None = None
     """Where `approval` excludes those who have asked for the call: the ids of these persons. None
     where one of them is not known, and where nobody is excluded."""
+    salt: str = field(default="", repr=False)
+    """Random, and kept with the request alone: no form that is shown has it. Without it the digest
+    would tell a hidden argument to whoever guesses: they would compute the digest of each guess."""
 
     def __hash__(self) -> int:
         """By its id: it can be a key of decisions, though it holds data."""
@@ -320,8 +323,9 @@ class Request:
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """The request as plain data."""
-        return cast("dict[str, Any]", _request_adapter().dump_python(self, mode="json"))
+        """The request as plain data, to be shown: without its `salt`."""
+        data = _request_adapter().dump_python(self, mode="json", exclude={"salt"})
+        return cast("dict[str, Any]", data)
 
 
 class Interrupt(Exception):

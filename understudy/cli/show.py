@@ -164,7 +164,7 @@ def _vote(vote: Mapping[str, Any]) -> str:
 
 def _earlier(call: Mapping[str, Any]) -> str:
     """A call with the same arguments that was made before."""
-    words = {"open": "in the same reply", "success": "done", "denied": "denied, not run"}
+    words = {"open": "in the same reply", "success": "done"}
     what = [words.get(call["outcome"], call["outcome"])]
     what += [call["at"]] if call["at"] else []
     what += [f"by {_name(call['agent'])}"] if call["agent"] else []

@@ -312,6 +312,7 @@ def request(id: str, key: str, kind: str = "approval", **fields: Any) -> Request
         "on_expiry": "stop",
         "fingerprint": FINGERPRINT,
         "digest": "d1" * 32,
+        "salt": "5a" * 16,
         "source": "HumanInTheLoop",
         "schema": {"type": "string", "enum": ["yes", "no"]},
         "question_key": "may I",
