@@ -11,7 +11,7 @@ import pytest
 from typer.main import get_command
 
 from tests.support.sources import ROOT
-from understudy import AgentRef, Runtime, StopSignal, approve
+from understudy import AgentRef, DecisionError, Runtime, StopSignal, approve
 from understudy.actors import Future, Schedules
 from understudy.actors.agent import messages as m
 from understudy.actors.agent.planner import PlanChange
@@ -19,6 +19,7 @@ from understudy.actors.hosts.wire import body_of, message_of, reply_value, value
 from understudy.actors.verbs import ROWS, VERB_OF, VERBS, Verb, Way, arguments_of
 from understudy.cli.app import app
 from understudy.cluster import Cluster, ClusterRef, ClusterSchedules
+from understudy.interrupts import Decision
 from understudy.mcp.agents_server import TOOLS
 from understudy.models.messages import user_message
 from understudy.run.waits.answers import resolved
@@ -203,6 +204,17 @@ def test_a_call_is_read_as_it_was_posted(message: Any) -> None:
     for each in dataclasses.fields(message):
         if each.name not in LOCAL:
             assert getattr(read, each.name) == getattr(message, each.name), each.name
+
+
+def test_a_row_says_what_a_decision_comes_from_only_where_its_host_does() -> None:
+    """I14: a decision in its plain form is of a client, and a row of a host."""
+    failed = Decision(type="reject", origin="executor", message="No light.", by="ann")
+    posted = m.Resume({"r": failed}, Future())
+    kind, body = body_of(posted, owner="owner", expects=None)
+    read: Any = message_of(kind, body, Future(), lambda _: None, lambda: None)[0]
+    assert read.decisions == {"r": failed}
+    with pytest.raises(DecisionError, match="`origin` is of the library"):
+        body_of(m.Resume({"r": failed.to_dict()}, Future()), owner="owner", expects=None)
 
 
 def test_the_sample_of_each_message_with_an_author_has_one() -> None:

@@ -314,6 +314,7 @@ def request(id: str, key: str, kind: str = "approval", **fields: Any) -> Request
         "on_expiry": "stop",
         "fingerprint": FINGERPRINT,
         "digest": "d1" * 32,
+        "salt": "5a" * 16,
         "source": "HumanInTheLoop",
         "schema": {"type": "string", "enum": ["yes", "no"]},
         "question_key": "may I",
@@ -342,9 +343,9 @@ EDITED = Decision(
     type="edit", arguments={"n": 2}, by="ada", note="less", completed={"n": 2, "key": "k1"}
 )
 REJECTED = Decision(
-    type="reject", message="never", always=True, by="bob", note="policy", failed=True
+    type="reject", message="never", always=True, by="bob", note="policy", origin="executor"
 )
-EXPIRED = Decision(type="reject", expired=True)
+EXPIRED = Decision(type="reject", origin="expiry")
 APPROVED = Decision(type="approve", always=True, by="ada", note="fine")
 RESPONDED = Decision(type="respond", value={"paid": "by hand"}, by="ada", note="did it")
 DISMISSED = Decision(type="dismiss", by="ada", note="seen")

@@ -25,7 +25,7 @@ from understudy.actors.agent.messages import (
 )
 from understudy.actors.verbs import ROWS, VERB_OF
 from understudy.errors import DecisionError, RecordRefused, UsageError
-from understudy.interrupts import Decision
+from understudy.interrupts import Decision, decision_from_outside
 from understudy.journal.codec import MAX_RECORD_BYTES, MAX_RECORD_DEPTH
 from understudy.loop_actors.future import Future
 from understudy.outcomes import Outcome
@@ -121,6 +121,8 @@ def message_of(
         here["on_retried"] = lambda _failed, run_id: on_run(run_id)
         del here["on_run"]  # of a run that is only released its caller is told when it is recorded
     data |= {name: here[name] for name in here.keys() & fields}
+    if isinstance(data.get("decisions"), Mapping):
+        data["decisions"] = {id: _read(given) for id, given in data["decisions"].items()}
     return message(**data), expects, needs_deps
 
 
@@ -172,5 +174,14 @@ def _decisions(decisions: object) -> object:
             plain = checked_json({"given": given}, what=what)
         except UsageError as error:
             raise DecisionError(error.message, request_id=str(id)) from error
+        if not is_made and isinstance(decision, Mapping) and "origin" in decision:
+            decision_from_outside(decision)  # else the owner would take it for the library's
         made[str(id)] = decision.to_dict() if is_made else plain["given"]
     return made
+
+
+def _read(given: object) -> object:
+    """A decision of a row. Only a host says what else than a person a decision comes from."""
+    if isinstance(given, Mapping) and "origin" in given:
+        return Decision.from_dict(given)
+    return given
