@@ -22,7 +22,6 @@ from understudy.actors.agent.directory import Directory
 from understudy.actors.agent.messages import CheckDue
 from understudy.errors import Fenced, OwnedElsewhere, UnfitHost, UnknownAgent
 from understudy.journal import StoredAgent
-from understudy.loop_actors.future import Future
 
 logger: logging.Logger = logging.getLogger(__name__)
 
@@ -314,11 +313,10 @@ class DueClock:
 
     async def _tell(self, agent_id: str, now: datetime) -> None:
         """Tell one agent, and wait until it has recorded what it makes of it."""
-        done: Future[None] = Future()
         failure: BaseException | None = None
         self._telling.add(agent_id)
         try:
-            self._directory.get(agent_id).post(CheckDue(done, now))
+            done = self._directory.get(agent_id).post(CheckDue(now))
             async with asyncio.timeout(PATIENCE):
                 await done
         except TimeoutError:
