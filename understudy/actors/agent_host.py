@@ -137,7 +137,7 @@ class AgentHost:
         # Whatever interrupts the waiting: no agent outlives its runtime.
         async with contextlib.AsyncExitStack() as last:
             last.push_async_callback(self.services.store.close)
-            last.push_async_callback(self.services.shared.close)
+            last.push_async_callback(self.services.runs.shared.close)
             last.push_async_callback(self._end_all)
             await self._passivate_all(timeout)
 

@@ -820,7 +820,7 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
 
     def _ask_deciding(self, message: Decide) -> Future[Any]:
         """Ask what the message says, once it is known who decides, where people are known."""
-        people, assurance = self._slot.services.trust.people, self._assurance
+        people, assurance = self._slot.services.runs.trust.people, self._assurance
         if people is None:
             return self._ask(message)
 

@@ -11,6 +11,7 @@ import contextvars
 import logging
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from types import MappingProxyType
 from typing import Any, TypeVar
@@ -303,24 +304,16 @@ class AgentSlot:
                 if not continues:
                     raise
                 logger.exception("deps_for(%r) raised", self.id, extra=log_extra(self.id))
-        return RunEnvironment(
+        return replace(
+            services.runs,
             deps=deps,
-            clock=services.clock,
-            new_id=services.new_id,
             emit=self.log.emit,
             streaming=self.log.has_subscribers,
             agent_id=self.id,
             is_to_end_attempt=activation.is_to_end_attempt,
             pause_requested=lambda: pause_asked(activation.state.plans),
             by=by,
-            threads=services.threads,
-            shared=services.shared,
-            codecs=services.codecs,
             instrument=services.instrument,
-            prices=services.prices,
-            tool_defaults=services.tool_defaults,
-            doubt_ends=services.doubt_ends,
-            trust=services.trust,
             abandon_later=lambda: self._abandon_later(activation),
         )
 

@@ -723,12 +723,13 @@ class Outgoing(Calls[AgentSlot]):
 
     async def _look_for_taken(self, *, awaited: bool = False) -> None:
         """Drop the copies of agents that other hosts have taken; or of those that are awaited."""
-        slots = [slot for slot in self._directory.slots() if slot.activation is not None]
-        ids = [slot.id for slot in slots if slot.waits is not None or not awaited]
-        epochs = await self._shared.epochs(ids) if ids else {}
-        for slot in slots:
-            if slot.id in epochs:
-                slot.drop_if_older(epochs[slot.id])
+        active = {
+            slot.id: slot
+            for slot in self._directory.slots()
+            if slot.activation is not None and (slot.waits is not None or not awaited)
+        }
+        for row in await self._services.store.find_agents(active) if active else ():
+            active[row.agent_id].drop_if_older(row.epoch)
 
 
 def _is_in_doubt(call: RefCall) -> bool:
