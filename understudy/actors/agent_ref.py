@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from copy import copy
+from dataclasses import replace
 from datetime import datetime
 from typing import Any, Generic, Literal, TypeVar, Unpack, overload
 
@@ -19,6 +20,7 @@ from understudy.actors.agent.events import Status, Subscription
 from understudy.actors.agent.factory import MadeAtActivation
 from understudy.actors.agent.message_ids import check_message_id
 from understudy.actors.agent.messages import (
+    AgentCall,
     AgentMessage,
     Cancel,
     CancelMessage,
@@ -26,7 +28,6 @@ from understudy.actors.agent.messages import (
     Compact,
     Decide,
     Expectation,
-    Expecting,
     Notify,
     Passivate,
     Pause,
@@ -49,7 +50,7 @@ from understudy.agent.agent import Agent, RunLimits
 from understudy.agent.build_definition import check_ends_at
 from understudy.agent.decisions import refuse_inside_run
 from understudy.agent.value_of_tool import refuse_until, value_of
-from understudy.approvals import Assurance, Voter
+from understudy.approvals import Assurance
 from understudy.display import DisplayUpdate
 from understudy.errors import ForkedRuntime, UsageError, WouldDeadlock
 from understudy.history import HistoryPage, check_page
@@ -104,7 +105,7 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
         # Not Pykka's __init__, which needs an actor: there may be none now.
         self._slot = slot
         if expected is not None:
-            self._expectation = Expectation(expected)
+            self._expectation = Expectation(expected.name)
         self.actor_stopped: Lifetime = alive
 
     @property
@@ -217,13 +218,12 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
             context=slot.services.codecs.capture(),
             message=user_message(input, at=slot.services.clock.now()),
             choices=choices,
-            future=future,
             message_id=message_id,
             callers=running_agents.get(),
             refuse_if_interrupted=if_interrupted == "error",
             by=author,
         )
-        slot.ask(self._expecting(request))
+        slot.ask(self._call(request, future))
         return future
 
     def send(
@@ -262,12 +262,11 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
         due = None if at is None else checked_time(at, what="send(at=...)")
         slot = self._slot
         return self._ask(
-            lambda future: Send(
+            Send(
                 user_message(input, at=slot.services.clock.now()),
                 message_id or slot.services.new_id(),
                 steer,
                 slot.key in running_agents.get(),
-                future,
                 due,
                 slot.services.codecs.capture(),
                 by=author,
@@ -291,7 +290,7 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
         """
         check_message_id(message_id)
         author = checked_author(by, what="cancel_message(by=...)")
-        return self._ask(lambda future: CancelMessage(message_id, future, author))
+        return self._ask(CancelMessage(message_id, author))
 
     def queue(self) -> Future[list[QueuedMessage]]:
         """The messages that wait for a run, in the order in which runs take them.
@@ -299,7 +298,7 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
         Those with a time that has not come are in `state().plans.timed`. A `run` that waits has
         `choices`, and a message that was sent has none.
         """
-        return self._look(lambda future: Query(future, _queue_of))
+        return self._look(Query(_queue_of))
 
     def resume(
         self,
@@ -331,9 +330,7 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
         given = decisions_by_id(decisions)
         checked = checked_expect(expect, given)
         context = self._slot.services.codecs.capture()
-        return self._ask_deciding(
-            given, lambda future, voters: Resume(given, future, checked, context, voters)
-        )
+        return self._ask_deciding(Resume(given, checked, context))
 
     def decide(
         self,
@@ -357,9 +354,7 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
         given = decisions_by_id(decisions)
         checked = checked_expect(expect, given)
         context = self._slot.services.codecs.capture()
-        return self._ask_deciding(
-            given, lambda future, voters: Decide(given, checked, future, context, voters)
-        )
+        return self._ask_deciding(Decide(given, checked, context))
 
     @overload
     def extract(
@@ -430,7 +425,7 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
         told = {} if context is None else context
         told = told if author is None else {**told, "by": author}
         signal = StopSignal(StopReason.USER_REQUESTED, message, told, source="cancel")
-        return self._ask(lambda future: Cancel(signal, future, _checked_run_id(run_id)))
+        return self._ask(Cancel(signal, _checked_run_id(run_id)))
 
     def pause(
         self, reason: str = "pause", *, run_id: str | None = None, by: str | None = None
@@ -450,7 +445,7 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
         """
         checked_text(reason, what="`reason`")
         author = checked_author(by, what="pause(by=...)")
-        return self._ask(lambda future: Pause(reason, future, _checked_run_id(run_id), by=author))
+        return self._ask(Pause(reason, _checked_run_id(run_id), by=author))
 
     def unpause(self, *, run_id: str | None = None, by: str | None = None) -> Future[None]:
         """Continue a paused run where it is.
@@ -461,7 +456,7 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
 
         """
         author = checked_author(by, what="unpause(by=...)")
-        return self._ask(lambda future: Unpause(future, _checked_run_id(run_id), by=author))
+        return self._ask(Unpause(_checked_run_id(run_id), by=author))
 
     def retry(
         self, *, run_id: str | None = None, by: str | None = None
@@ -486,7 +481,7 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
 
         """
         author = checked_author(by, what="retry(by=...)")
-        return self._ask(lambda future: Retry(future, _checked_run_id(run_id), by=author))
+        return self._ask(Retry(_checked_run_id(run_id), by=author))
 
     def outcome(self, *, message_id: str | None = None) -> Future[OutcomeOf[OutputT_co] | None]:
         """The outcome of the current run, or of the last one; None if there was none.
@@ -508,7 +503,7 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
         """
         if message_id is not None:
             check_message_id(message_id)
-        return self._look(lambda future: WaitOutcome(future, message_id, is_look=True))
+        return self._look(WaitOutcome(message_id, is_look=True))
 
     def notify(self, middleware: str, message: Any) -> Future[None]:
         """Pass a message to a middleware of the agent, also during a run.
@@ -522,7 +517,7 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
                 must be JSON where another host owns the agent: it is posted there.
 
         """
-        return self._ask(lambda future: Notify(middleware, message, future))
+        return self._ask(Notify(middleware, message))
 
     def compact(self, *, by: str | None = None) -> Future[None]:
         """Replace the agent's records by a snapshot of its state, so that it loads fast.
@@ -536,7 +531,7 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
         """
         author = checked_author(by, what="compact(by=...)")
         security_log.note("act", "compact", who=author, agent=self.id)
-        return self._ask(lambda future: Compact(future, author))
+        return self._ask(Compact(author))
 
     def change_files(
         self,
@@ -556,9 +551,7 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
 
         """
         fact = FilesChanged(files=tuple(changes))
-        return self._ask(
-            lambda future: ChangeFiles(fact, dict(blobs), {**(expected or {})}, future)
-        )
+        return self._ask(ChangeFiles(fact, dict(blobs), {**(expected or {})}))
 
     # --------------------------------------------------------------------- looking
 
@@ -607,11 +600,11 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
 
     def state(self) -> Future[AgentState]:
         """A copy of the agent's state, on any host. The agent is not activated."""
-        return self._look(lambda future: Query(future, AgentState.copied))
+        return self._look(Query(AgentState.copied))
 
     def decisions(self) -> Future[list[DecisionRecord]]:
         """The audit: every decision ever recorded, oldest first. As `state`, on any host."""
-        return self._look(lambda future: Query(future, _decisions_of))
+        return self._look(Query(_decisions_of))
 
     def events(self, after: int | str = 0) -> Subscription:
         """The recorded events after `after`, then the live ones.
@@ -642,7 +635,7 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
         """
         revoked = Revoked(tool_name=tool, by=checked_author(by, what="revoke(by=...)"))
         security_log.note("act", "revoke", who=by, agent=self.id)
-        return self._ask(lambda future: RecordFact(revoked, future))
+        return self._ask(RecordFact(revoked))
 
     def settle(
         self, call_key: str, *, how: str, happened: bool = True, by: str | None = None
@@ -669,7 +662,7 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
         checked_flag(happened, what="`happened`")
         author = checked_author(by, what="settle(by=...)")
         settled = Settled(call_key=call_key, how=how, happened=happened, by=author)
-        return self._ask(lambda future: RecordFact(settled, future))
+        return self._ask(RecordFact(settled))
 
     # --------------------------------------------------------------- Pykka's calls
 
@@ -734,7 +727,7 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
         future: Future[bool] = Future(self._slot.services.loop)
         is_shared = self._slot.services.calls is not None
         if self.is_alive() and (is_shared or self._slot.status is not Status.PASSIVE):
-            self._slot.ask(self._expecting(Passivate(future)))
+            self._slot.ask(self._call(Passivate(), future))
         else:
             future.set(False)
         return future.get(timeout=timeout) if block else future
@@ -825,17 +818,15 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
 
         return self.on_loop(decided)
 
-    def _ask_deciding(
-        self, given: object, message: Callable[[Future[Any], dict[str, Voter]], AgentMessage]
-    ) -> Future[Any]:
+    def _ask_deciding(self, message: Decide) -> Future[Any]:
         """Ask what the message says, once it is known who decides, where people are known."""
-        people, assurance = self._slot.services.trust.people, self._assurance
+        people, assurance = self._slot.services.runs.trust.people, self._assurance
         if people is None:
-            return self._ask(lambda future: message(future, {}))
+            return self._ask(message)
 
         async def asked() -> Any:
-            voters = await people.voters(_names_in(given), assurance)
-            return await self._ask(lambda future: message(future, voters))
+            voters = await people.voters(_names_in(message.decisions), assurance)
+            return await self._ask(replace(message, voters=voters))
 
         return self.on_loop(asked)
 
@@ -846,24 +837,21 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
         slot.services.loop.call_soon_threadsafe(lambda: answer_with(slot, future, read))
         return future
 
-    def _ask(self, message: Callable[[Future[Any]], AgentMessage]) -> Future[Any]:
+    def _ask(self, message: AgentMessage) -> Future[Any]:
         """Ask the agent what the message says; the future gets the answer."""
-        future: Future[Any] = Future(self._slot.services.loop)
-        self._slot.ask(self._expecting(message(future)))
-        return future
+        call = self._call(message, Future(self._slot.services.loop))
+        self._slot.ask(call)
+        return call.future
 
-    def _look(self, message: Callable[[Future[Any]], Query | WaitOutcome]) -> Future[Any]:
+    def _look(self, message: Query | WaitOutcome) -> Future[Any]:
         """The same of a look, which activates no agent."""
-        future: Future[Any] = Future(self._slot.services.loop)
-        self._slot.look(self._expecting(message(future)))
-        return future
+        call = self._call(message, Future(self._slot.services.loop))
+        self._slot.look(call)
+        return call.future
 
-    def _expecting(self, message: AgentMessage) -> AgentMessage:
+    def _call(self, message: AgentMessage, future: Future[Any]) -> AgentCall:
         self._refuse_unusable()
-        expectation = self._expectation
-        if expectation is not None and not expectation.is_met:
-            return Expecting(expectation, message)
-        return message
+        return AgentCall(message, future, self._expectation)
 
 
 def of_login(ref: AgentRef[OutputT_co]) -> AgentRef[OutputT_co]:

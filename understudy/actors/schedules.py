@@ -119,7 +119,7 @@ class Schedules:
         checked_author(change.by, what=f"Schedule {shown(change.id)}: `by`")
         who = change.by if change.wanted is None else change.wanted.by
         security_log.note("act", f"schedules.{change.action}", who=who, agent=self._ref.id)
-        return self._ref._ask(lambda future: ChangePlans(change, future))
+        return self._ref._ask(ChangePlans(change))
 
 
 def _check_id(given: object) -> None:

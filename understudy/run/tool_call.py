@@ -71,8 +71,6 @@ def binding(request: Request, *, run: Run, call: Call, fingerprint: str) -> str:
     )
 
 
-
-
 def is_of_trust(request: Request) -> bool:
     """Whether several persons, or a rule of the application, must agree to the call."""
     return request.approval is not None or bool(request.rule)
