@@ -10,7 +10,7 @@ from typing import Any, Generic, Literal, TypeVar, Unpack, overload
 import pykka
 
 from understudy._base import forks, security_log
-from understudy._base.authors import checked_author
+from understudy._base.authors import By, Login, checked_author
 from understudy._base.json_values import checked_flag, checked_text
 from understudy._base.points_in_time import checked_time
 from understudy._base.type_variables import OutputT_co
@@ -49,7 +49,7 @@ from understudy.agent.agent import Agent, RunLimits
 from understudy.agent.build_definition import check_ends_at
 from understudy.agent.decisions import refuse_inside_run
 from understudy.agent.value_of_tool import refuse_until, value_of
-from understudy.approvals import Assurance, Voter
+from understudy.approvals import Caller, Voter
 from understudy.display import DisplayUpdate
 from understudy.errors import ForkedRuntime, UsageError, WouldDeadlock
 from understudy.history import HistoryPage, check_page
@@ -94,8 +94,8 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
     """
 
     _expectation: Expectation | None = None
-    _assurance: Assurance = "host"
-    """Who says that those are who they are by whose names decisions come."""
+    _caller: Caller | None = None
+    """Who calls, where a login says it; None where code of the host application does."""
     actor_class: type[AgentActor] = AgentActor
 
     def __init__(
@@ -221,7 +221,7 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
             message_id=message_id,
             callers=running_agents.get(),
             refuse_if_interrupted=if_interrupted == "error",
-            by=author,
+            by=self._by(author),
         )
         slot.ask(self._expecting(request))
         return future
@@ -270,7 +270,7 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
                 future,
                 due,
                 slot.services.codecs.capture(),
-                by=author,
+                by=self._by(author),
             )
         )
 
@@ -330,9 +330,9 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
             return self._decide_only(decisions, self.resume)
         given = decisions_by_id(decisions)
         checked = checked_expect(expect, given)
-        context = self._slot.services.codecs.capture()
+        context, login = self._slot.services.codecs.capture(), self._login
         return self._ask_deciding(
-            given, lambda future, voters: Resume(given, future, checked, context, voters)
+            given, lambda future, voters: Resume(given, future, checked, context, voters, login)
         )
 
     def decide(
@@ -356,9 +356,9 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
             return self._decide_only(decisions, self.decide)
         given = decisions_by_id(decisions)
         checked = checked_expect(expect, given)
-        context = self._slot.services.codecs.capture()
+        context, login = self._slot.services.codecs.capture(), self._login
         return self._ask_deciding(
-            given, lambda future, voters: Decide(given, checked, future, context, voters)
+            given, lambda future, voters: Decide(given, checked, future, context, voters, login)
         )
 
     @overload
@@ -486,7 +486,7 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
 
         """
         author = checked_author(by, what="retry(by=...)")
-        return self._ask(lambda future: Retry(future, _checked_run_id(run_id), by=author))
+        return self._ask(lambda future: Retry(future, _checked_run_id(run_id), by=self._by(author)))
 
     def outcome(self, *, message_id: str | None = None) -> Future[OutcomeOf[OutputT_co] | None]:
         """The outcome of the current run, or of the last one; None if there was none.
@@ -829,15 +829,40 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
         self, given: object, message: Callable[[Future[Any], dict[str, Voter]], AgentMessage]
     ) -> Future[Any]:
         """Ask what the message says, once it is known who decides, where people are known."""
-        people, assurance = self._slot.services.trust.people, self._assurance
+        people = self._slot.services.trust.people
+        callers = {name: self._caller_named(name) for name in _names_in(given)}
         if people is None:
             return self._ask(lambda future: message(future, {}))
 
         async def asked() -> Any:
-            voters = await people.voters(_names_in(given), assurance)
+            voters = {name: await people.voter(caller) for name, caller in callers.items()}
             return await self._ask(lambda future: message(future, voters))
 
         return self.on_loop(asked)
+
+    @property
+    def _login(self) -> Login | None:
+        """What is kept of who calls, where a name does not say it all."""
+        return None if self._caller is None else self._caller.login
+
+    def _by(self, author: str | None) -> By | None:
+        """What is kept of this author: all that is known of the login, if it is theirs."""
+        login = self._login
+        return login if login is not None and author == login.shown else author
+
+    def _caller_named(self, name: str) -> Caller:
+        """Who decides under this name.
+
+        Raises:
+            UsageError: if a login decides under the name of another one.
+
+        """
+        caller = self._caller
+        if caller is None:
+            return Caller(name=name)
+        if name != caller.shown:
+            raise UsageError(f"{caller.shown!r} is logged in, and {name!r} cannot decide by that")
+        return caller
 
     def _from_store(self, read: Callable[[], Coroutine[Any, Any, T]]) -> Future[T]:
         self._refuse_unusable()
@@ -866,13 +891,13 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
         return message
 
 
-def of_login(ref: AgentRef[OutputT_co]) -> AgentRef[OutputT_co]:
-    """The ref for decisions of somebody who is logged in, whose name the login has said.
+def of_login(ref: AgentRef[OutputT_co], caller: Caller) -> AgentRef[OutputT_co]:
+    """The ref for calls of somebody who is logged in.
 
     For servers alone: the names in decisions must be those of logins, and never a client's own.
     """
     found = copy(ref)
-    found._assurance = "login"  # a name of no other module: host code has no way to say it
+    found._caller = caller  # a name of no other module: host code has no way to say it
     return found
 
 

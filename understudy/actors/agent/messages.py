@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, TypeAlias, TypeVar
 
+from understudy._base.authors import By, Login
 from understudy._base.context_codecs import Context
 from understudy.actors.agent.factory import MadeAtActivation
 from understudy.actors.agent.planner import PlanChange
@@ -89,7 +90,7 @@ class RunRequest:
     """Of the caller."""
     was_elsewhere: bool = False
     """Other hosts may have gone on with the agent since it was sent."""
-    by: str | None = None
+    by: By | None = None
     """The person who asks for it; None where nobody is named."""
 
 
@@ -107,7 +108,7 @@ class Send:
     """Of the caller."""
     was_elsewhere: bool = False
     """As of `RunRequest`."""
-    by: str | None = None
+    by: By | None = None
     """The person who asks for it; None where nobody is named."""
 
 
@@ -141,6 +142,8 @@ class Resume:
     """Of the caller."""
     voters: dict[str, Voter] = field(default_factory=dict)
     """The persons who decide, by the names in the decisions; empty without `Runtime(people=)`."""
+    login: Login | None = None
+    """The login of who decides, where more is known of it than the name in the decisions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,6 +157,8 @@ class Decide:
     """Of the caller."""
     voters: dict[str, Voter] = field(default_factory=dict)
     """The persons who decide, by the names in the decisions; empty without `Runtime(people=)`."""
+    login: Login | None = None
+    """The login of who decides, where more is known of it than the name in the decisions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,7 +236,7 @@ class Retry:
     """As of `Cancel`."""
     on_retried: OnRetried = None
     """Gets the ids of the run that failed, and of the one that begins and continues it."""
-    by: str | None = None
+    by: By | None = None
     """The person who asks for it; None where nobody is named."""
 
 
