@@ -211,14 +211,16 @@ class Vote:
         """As plain data."""
         return {
             "person": self.person,
-            "name": self.name,
+            "name": self.shown_name,
             "roles": list(self.roles),
             "type": self.type,
             "message": self.message,
             "note": self.note,
             "assurance": self.assurance,
             "at": self.at.isoformat(),
-            **({"acting_for": self.acting_for} if self.acting_for else {}),
+            "issuer": self.issuer,
+            "subject": self.subject,
+            "acting_for": self.acting_for,
         }
 
 

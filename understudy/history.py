@@ -268,7 +268,7 @@ class HistoryReader:
                     yield self._decision(decided)
             case r.Voted():
                 detail = {"request_id": record.request_id, **record.vote.to_dict()}
-                yield "vote", {"who": record.vote.name, "detail": detail}
+                yield "vote", {"who": record.vote.shown_name, "detail": detail}
             case r.Decided():
                 yield self._decision(record)
             case r.Snapshot():

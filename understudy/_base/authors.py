@@ -78,6 +78,8 @@ def _why_not(name: str) -> str | None:
         return "the library uses this name itself"
     if name != name.strip() or "\t" in name or "\n" in name:
         return "it begins or ends with a space, or holds a tab or the end of a line"
+    if unicodedata.normalize("NFC", name) != name:
+        return "its accents are letters of their own: normalize it to NFC"
     for at, is_seen in odd_places(name):
         how = "looks like another letter" if is_seen else "is not seen"
         return f"it holds {_named(name[at])}, which {how}"

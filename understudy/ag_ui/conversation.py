@@ -19,7 +19,6 @@ from typing import Any, ClassVar, Generic, TypeVar
 
 from understudy._base.json_values import shown
 from understudy.actors import AgentRef, Runtime, Status, StatusChanged
-from understudy.actors.agent_ref import of_login
 from understudy.ag_ui.native_events import Differs, Given, NativeEvents
 from understudy.ag_ui.site import Site, need
 from understudy.errors import AlreadyDecided, RequestExpired, UnknownAgent
@@ -245,7 +244,7 @@ class Conversation:
         if state is not None and _waits(state):
             raise refused(409, "Waiting", "The run waits for a time, or for the outside.")
         self.ref = self.source.spawn(self.site.agent, id=self.ref.id)
-        ref, by = of_login(self.ref, self.user.caller), self.user.by
+        ref, by = self.user.calling(self.ref), self.user.by
         return lambda: ref.run(content, message_id=stored_id, if_interrupted="error", by=by)
 
     def _answered(
@@ -293,7 +292,7 @@ class Conversation:
         # What a person has decided elsewhere is not decided again; all of it again is a repetition.
         fresh = {id: given[id] for id in given if id in pending} or given
         expect = {id: (pending.get(id) or made[id].request).digest for id in fresh}
-        ref = of_login(ref, self.user.caller)
+        ref = self.user.calling(ref)
         return (lambda: ref.resume(fresh, expect=expect)), fresh is not given or bool(pending)
 
     def _is_guess(self, before: Decision) -> bool:

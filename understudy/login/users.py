@@ -13,6 +13,9 @@ from starlette.responses import Response
 
 from understudy._base.authors import checked_author
 from understudy._base.json_values import shown
+from understudy._base.type_variables import OutputT_co
+from understudy.actors import AgentRef
+from understudy.actors.agent_ref import of_login
 from understudy.actors.verbs import RIGHTS, USUAL_RIGHTS, Right
 from understudy.approvals import Caller
 from understudy.errors import UsageError
@@ -54,6 +57,14 @@ class User:
         """Who calls, by this login."""
         known = self.verified or Caller(name=self.name, assurance="login")
         return replace(known, acting_for=self.acting_for)
+
+    def calling(self, ref: AgentRef[OutputT_co]) -> AgentRef[OutputT_co]:
+        """The ref for calls of this user: `user.calling(ref).resume(approve(by=user.by))`.
+
+        What is recorded has all that is known of them. The name is still given by `by=`, and a
+        decision under another one is refused.
+        """
+        return of_login(ref, self.caller)
 
     @property
     def by(self) -> str:

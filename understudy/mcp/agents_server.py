@@ -21,7 +21,6 @@ from starlette.routing import Mount
 from understudy._base import security_log
 from understudy._base.json_values import checked_flag, text_of
 from understudy.actors import AgentRef, Runtime
-from understudy.actors.agent_ref import of_login
 from understudy.actors.verbs import VERBS, Right
 from understudy.errors import AlreadyDecided, UnderstudyError, UnknownAgent, UsageError
 from understudy.login.guard import Guard
@@ -253,7 +252,7 @@ class _Tools:
         runtime = self._runtime()
         with _tool_errors():
             ref = runtime.get(agent_id) if agent is None else runtime.spawn(agent, id=agent_id)
-            ref = of_login(ref, user.caller)
+            ref = user.calling(ref)
             return {"message_id": await ref.send(text, message_id=message_id, by=user.by)}
 
     async def decide(
@@ -293,7 +292,7 @@ class _Tools:
                         raise UsageError(HIDDEN)
             if self._redaction.is_on:
                 await self._refuse_guess(user, ref, request_id)
-            own = of_login(ref, user.caller)
+            own = user.calling(ref)
             await own.decide({request_id: given}, expect={request_id: digest})
             if self._redaction.is_on:  # again: another person may have decided in between
                 await self._refuse_guess(user, ref, request_id)

@@ -11,6 +11,7 @@ from typing import Any, TypeAlias
 
 from understudy._base.authors import checked_author
 from understudy._base.clock import Clock
+from understudy._base.confusables import look_of
 from understudy._base.error_texts import error_text
 from understudy._base.json_values import checked_text, shown
 from understudy.approvals import Caller, Kind, Voter
@@ -172,6 +173,7 @@ class People:
 def _listed(given: Mapping[Any, Person | Iterable[str]]) -> dict[Key, Person]:
     listed: dict[Key, Person] = {}
     by_id: dict[str, Person] = {}
+    by_look: dict[str, str] = {}
     for key, each in given.items():
         name = _checked_key(key)
         person = each if isinstance(each, Person) else None
@@ -189,6 +191,14 @@ def _listed(given: Mapping[Any, Person | Iterable[str]]) -> dict[Key, Person]:
                 "id, name and roles, by whatever login"
             )
         listed[key] = person
+        if name is None:
+            continue
+        other = by_look.setdefault(look_of(name), name)
+        if listed[other] != person:
+            raise UsageError(
+                f"Runtime(people=...): {other!r} and {name!r} look the same, and are logins of "
+                f"different persons: {other!a} and {name!a}"
+            )
     return listed
 
 

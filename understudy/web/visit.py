@@ -17,7 +17,6 @@ from starlette.responses import Response
 from understudy._base import security_log
 from understudy._base.json_values import shown
 from understudy.actors import AgentRef, Observer, Runtime
-from understudy.actors.agent_ref import of_login
 from understudy.actors.observer import ObservedAgent
 from understudy.actors.verbs import Right
 from understudy.display import Row
@@ -178,7 +177,7 @@ class Visit:
 
     def own(self, ref: AgentRef) -> AgentRef:
         """The ref for calls of the user."""
-        return of_login(ref, self.user.caller)
+        return self.user.calling(ref)
 
     def asked(self, name: str) -> str | None:
         """A parameter of the query; None where it is missing or empty."""
