@@ -33,8 +33,8 @@ demo: $(VENV)/.ready  ## the support desk in the terminal
 	@if [ "$$MODEL" = "local" ]; then $(MAKE) --no-print-directory local 2>/dev/null || true; fi
 	@$(BIN)/python -m examples.support_desk
 
-demo-web: $(VENV)/.ready  ## the support desk in the browser
-	@$(BIN)/python -m understudy demo
+demo-web: $(VENV)/.ready  ## an expense desk in the browser: four people, rules, votes
+	@$(BIN)/python -m examples.expense_desk
 
 # More of them than processors: some tests wait for a thread, a server or a clock.
 test: $(VENV)/.ready  ## the tests that have no mark of another target, and the quick ones on PostgreSQL

@@ -29,6 +29,8 @@ Kind = Literal["person", "service", "model"]
 VoteType = Literal["approve", "reject"]
 VOTE_TYPES: tuple[VoteType, ...] = ("approve", "reject")
 """What persons may say of a call to which several must agree: it runs as it is, or not."""
+RULE = "rule: "
+"""The source of the request of a rule begins with it; the name of the rule follows."""
 MAX_PERSONS = 20
 """The largest number of persons that an approval may ask for."""
 

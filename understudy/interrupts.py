@@ -29,7 +29,7 @@ from understudy._base.request_timing import (
     checked_delay,
     request_timing,
 )
-from understudy.approvals import Approval, Vote
+from understudy.approvals import RULE, Approval, Vote
 from understudy.errors import DecisionError, UsageError
 
 __all__ = [
@@ -296,6 +296,11 @@ class Request:
 
         """
         return {self.id: checked_decision(self, decision)}
+
+    @property
+    def rule(self) -> str:
+        """The name of the rule of the application that asks; empty where none does."""
+        return self.source.removeprefix(RULE) if self.source.startswith(RULE) else ""
 
     @property
     def about(self) -> str:

@@ -13,7 +13,7 @@ from tests.support.agents import by_turn
 from tests.support.loops import soon
 from tests.support.web_site import asked, logged_in, only_request, rest, site_of
 from understudy import Agent, Runtime, approve, call, tool
-from understudy.trust import Caller, Person, approval
+from understudy.trust import Caller, Person, Rules, approval, ask
 
 PEOPLE = {"ann": ["finance"], "bob": ["finance", "legal"], "cy": ["support"]}
 TWO = approval({"finance": 2})
@@ -184,3 +184,18 @@ async def test_no_body_of_a_request_says_who_votes_or_who_vouches_for_them() -> 
         [decided] = await ref.decisions()
     votes = [(each.person, each.assurance) for each in decided.votes]
     assert votes == [("ann", "login"), ("bob", "host")]
+
+
+async def test_the_request_of_a_rule_shows_the_rule_and_what_the_call_is_about() -> None:
+    agent, _ = desk()
+    rules = Rules(ask("refund", TWO, name="two of finance"))
+    async with Runtime([agent], people=PEOPLE, rules=rules) as runtime:
+        await asked(runtime)
+        async with clients(runtime, "ann") as (ann,):
+            rows = (await ann.get("/api/pending")).json()["requests"]
+            assert sorted(each["rule"] for each in rows) == ["", "two of finance"]
+            assert {each["summary"] for each in rows} == {"amount=7"}
+            assert "Rule “two of finance”" in (await ann.get("/")).text
+            of_rule = next(each for each in rows if each["rule"])
+            page = await ann.get(f"/agents/{of_rule['agent_id']}/requests/{of_rule['id']}")
+            assert "Asked by the rule</strong> “two of finance”" in page.text

@@ -48,6 +48,8 @@ def interrupt_of(
         "earlier": data["earlier"],
         "askedAgain": data["asked_again"],
     }
+    if request.rule:
+        about |= {"rule": request.rule}
     if request.approval is not None:
         about |= {"mustAgree": request.approval.text, "missing": missing}
     return Interrupt(

@@ -131,6 +131,8 @@ def request_text(request: Mapping[str, Any]) -> str:
         lines.append(f"no approval: {line(request['impossible'])}")
     if request.get("asked_again"):
         lines.append(f"again     {line(request['asked_again'])}")
+    if request.get("rule"):
+        lines.append(f"rule      {line(request['rule'])}")
     if request.get("must_agree"):
         lines.append(f"must agree: {line(request['must_agree'])}")
         lines += [f"vote      {_vote(vote)}" for vote in request["votes"]]

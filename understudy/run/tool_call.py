@@ -80,17 +80,14 @@ def shown_in(request: Request) -> list[Any]:
         request.payload,
         list(request.allowed),
         request.schema,
+        *((request.rule,) if request.rule else ()),
         *(() if request.approval is None else (request.approval.to_dict(),)),
     ]
 
 
-RULE = "rule: "
-"""The source of the request of a rule begins with it; the name of the rule follows."""
-
-
 def is_of_trust(request: Request) -> bool:
     """Whether several persons, or a rule of the application, must agree to the call."""
-    return request.approval is not None or request.source.startswith(RULE)
+    return request.approval is not None or bool(request.rule)
 
 
 @quickly_made

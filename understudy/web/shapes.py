@@ -112,8 +112,9 @@ class VoteShape(TypedDict):
 class InboxRow(RequestShape):
     """A request of the list, with what the store tells of it.
 
-    `must_agree` says who must agree, and `missing` whose votes are missing, in words; both are
-    empty where one decision of anybody with the right is enough.
+    `rule` is the name of the rule that asks; empty where none does. `must_agree` says who must
+    agree, and `missing` whose votes are missing, in words; both are empty where one decision of
+    anybody with the right is enough.
     """
 
     agent: str
@@ -127,6 +128,7 @@ class InboxRow(RequestShape):
     reply_answered: int
     summary: str
     impossible: str | None
+    rule: str
     must_agree: str
     votes: list[VoteShape]
     missing: str
@@ -228,8 +230,8 @@ class RowShape(TypedDict):
 class RequestPage(TypedDict):
     """One request, whether it waits or not. Null where it is not known any more.
 
-    `must_agree` and `missing` are as in the list. `has_voted` says whether the user has, and
-    `why_no_vote` why they may not; null where they may, or where no votes are asked for.
+    `rule`, `must_agree` and `missing` are as in the list. `has_voted` says whether the user has,
+    and `why_no_vote` why they may not; null where they may, or where no votes are asked for.
     """
 
     request: RequestShape | None
@@ -244,6 +246,7 @@ class RequestPage(TypedDict):
     doubts: list[dict[str, Any]]
     last_rows: list[RowShape]
     reply: Reply
+    rule: str
     must_agree: str
     votes: list[VoteShape]
     missing: str

@@ -128,6 +128,7 @@ class PendingRequest:
             "reply_size": self.reply_size,
             "votes": [each.to_dict() for each in self.votes],
             "missing": self.missing,
+            "rule": self.request.rule,
             "must_agree": "" if self.request.approval is None else self.request.approval.text,
         }
 

@@ -208,7 +208,12 @@ async def _voting(
     """Who must agree, who has voted, what is missing, and what of it is up to the user."""
     asked = None if request is None else request.approval
     votes = [] if story is None else story.pop("votes", [])
-    found = {"must_agree": "" if asked is None else asked.text, "votes": votes, "missing": ""}
+    found = {
+        "rule": "" if request is None else request.rule,
+        "must_agree": "" if asked is None else asked.text,
+        "votes": votes,
+        "missing": "",
+    }
     of_user: dict[str, Any] = {"has_voted": False, "why_no_vote": None}
     if asked is None or request is None or story is not None:
         return {**found, **of_user}

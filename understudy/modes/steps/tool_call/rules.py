@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from understudy._base.authors import shown_author
-from understudy.approvals import VOTE_TYPES
+from understudy.approvals import RULE, VOTE_TYPES
 from understudy.interrupts import DECISION_TYPES, Request
 from understudy.run.run import Run
-from understudy.run.tool_call import RULE, ToolCall
+from understudy.run.tool_call import ToolCall
 from understudy.trust.rules import CallView, Rule, Verdict
 
 DENIED = "Denied by a rule of the application, {names}.\nDo not try the same call again."
@@ -68,7 +68,6 @@ def _asking(verdict: Verdict) -> tuple[Rule, ...]:
 def _request(call: ToolCall, rule: Rule, asked_again: str = "") -> Request:
     return call.request(
         allowed=DECISION_TYPES if rule.approval is None else VOTE_TYPES,
-        display=f"Asked by the rule {rule.name!r}",
         approval=rule.approval,
         asked_again=asked_again,
         source=RULE + rule.name,

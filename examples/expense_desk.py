@@ -1,0 +1,195 @@
+"""An expense desk: who may approve which payment, with four people in one browser.
+
+    pip install '.[web]'
+    python -m examples.expense_desk      then open http://127.0.0.1:8422, one tab for each person
+
+Each person has pages of their own here, so that you can be all of them. There is no password: the
+pages answer this machine alone. In your program `auth=` says who somebody is.
+
+1. Small payments need one person of finance, large ones two. Whoever asks never approves.
+2. What is over 5,000 never runs.
+3. Nobody decides by the text of a message: who asks, and who votes, are persons of `PEOPLE`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import re
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from html import escape
+from typing import Any
+
+import uvicorn
+from pydantic_ai.messages import ModelRequest, ToolReturnPart
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, Response
+from starlette.routing import Mount, Route
+
+from understudy import Agent, Runtime, ScriptedModel, ToolContext, call, tool
+from understudy.models import ScriptedRequest
+from understudy.trust import CallView, Person, Rules, approval, ask, deny
+from understudy.web import Right, loopback_only, ui
+
+# 1. What the agent acts on.
+
+
+class Bank:
+    def __init__(self) -> None:
+        self.paid: dict[str, tuple[str, float]] = {}
+        """By the key of the call: the same call pays once."""
+
+
+@tool(idempotent=True, display_text=lambda given: f"Paying {given['amount']:.2f} euros…")
+async def pay(ctx: ToolContext[Bank], trip: str, employee: str, amount: float) -> str:
+    """Pay an employee what a trip has cost."""
+    ctx.deps.paid[ctx.call_key] = (employee, amount)
+    return f"{amount:.2f} euros for trip {trip} are on their way to {employee}"
+
+
+# 2. The people, and the rules. Both are plain data: a manager can read them, a test can try them.
+
+PEOPLE = {
+    "ann": Person(id="ann", name="Ann Okafor", roles=frozenset({"finance"})),
+    "bob": Person(id="bob", name="Bob Lindqvist", roles=frozenset({"finance"})),
+    "cy": Person(id="cy", name="Cy Moreau"),
+    "dee": Person(id="dee", name="Dee Arslan", roles=frozenset({"audit"})),
+}
+WHO = {
+    "ann": "finance: approves",
+    "bob": "finance: approves",
+    "cy": "sales: asks for his expenses",
+    "dee": "audit: looks, and approves nothing",
+}
+
+
+def over(limit: float) -> Any:
+    """Whether a payment is over this limit."""
+
+    def is_over(arguments: Mapping[str, Any], view: CallView) -> bool:
+        return bool(arguments["amount"] > limit)
+
+    return is_over
+
+
+RULES = Rules(
+    deny("pay", name="never over 5,000", when=over(5000)),
+    ask(
+        "pay",
+        approval({"finance": 2}, never=["requester"]),
+        name="over 500: two of finance",
+        when=over(500),
+    ),
+    ask(
+        "pay",
+        approval({"finance": 1}, never=["requester"]),
+        name="up to 500: one of finance",
+        when=lambda arguments, view: arguments["amount"] <= 500,
+    ),
+)
+
+# 3. The agent. A script plays the model: it pays what it is asked for.
+
+
+def clerk(request: ScriptedRequest) -> Any:
+    last = request.messages[-1]
+    results = [part for part in last.parts if isinstance(part, ToolReturnPart)]
+    if isinstance(last, ModelRequest) and results:
+        return results[-1].model_response_str()
+    found = re.search(r"[Tt]rip (\w+)\D+([\d.]+) euros", request.prompt)
+    if found is None:
+        return "Which trip, and how many euros?"
+    arguments = {"trip": found[1], "employee": "cy", "amount": float(found[2])}
+    return ["I ask finance.", call("pay", arguments)]
+
+
+def expenses() -> Agent[Bank, str]:
+    return Agent("expenses", ScriptedModel(clerk, name="clerk"), "You pay expenses.", tools=[pay])
+
+
+TRIPS = {
+    "trip-17": "Trip 17 to the fair in Lyon was 700 euros.",
+    "trip-18": "Trip 18 to a customer was 120 euros.",
+    "trip-19": "Trip 19 to a customer was 48.50 euros.",
+    "trip-20": "Trip 20, the whole team, was 9000 euros.",
+}
+
+
+def desk_runtime(store: str = "memory:") -> Runtime:
+    bank = Bank()
+    return Runtime(
+        [expenses()],
+        store=store,
+        people=PEOPLE,
+        rules=RULES,
+        feed=True,
+        deps_for=lambda agent_id: bank,
+    )
+
+
+async def hand_in(runtime: Runtime) -> None:
+    """Cy asks for all trips."""
+    await asyncio.gather(
+        *(runtime.spawn("expenses", id).run(text, by="cy") for id, text in TRIPS.items())
+    )
+
+
+# 4. The pages of each person, and a page to choose who you are.
+
+
+def make_app() -> Starlette:
+    runtime = desk_runtime()
+
+    @asynccontextmanager
+    async def lifespan(app: Starlette) -> AsyncIterator[None]:
+        async with runtime:
+            await hand_in(runtime)
+            yield
+
+    pages = [Mount(f"/{name}", _pages_of(runtime, name)) for name in PEOPLE]
+    return Starlette(routes=[Route("/", choose), *pages], lifespan=lifespan)
+
+
+def _pages_of(runtime: Runtime, name: str) -> Any:
+    may: set[Right] = {"read"} if name == "dee" else {"read", "decide", "act"}
+    title = f"Expenses · {PEOPLE[name].shown_name}"
+    return ui(lambda: runtime, auth=loopback_only(name, may), title=title)
+
+
+PAGE = """<!doctype html><html lang="en"><meta charset="utf-8"><title>Expense desk</title>
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<style>
+  :root { color-scheme: light dark; font: 16px/1.5 system-ui, sans-serif }
+  body { max-width: 40rem; margin: 0 auto; padding: 1.5rem 1rem }
+  h1 { font-size: 1.4rem; margin: 0 0 .25rem }
+  ul { list-style: none; padding: 0; display: grid; gap: .75rem }
+  a { display: block; padding: .9rem 1rem; border: 1px solid #8886; border-radius: .6rem;
+      color: inherit; text-decoration: none }
+  a:hover, a:focus-visible { border-color: currentColor }
+  b { display: block }
+</style>
+<h1>Expense desk</h1>
+<p>Cy has asked for four trips. Choose who you are; open a tab for each.</p><ul>%s</ul></html>"""
+
+
+async def choose(request: Request) -> Response:
+    cards = (
+        f'<li><a href="/{name}/" target="_blank"><b>{escape(person.shown_name)}</b>'
+        f"{escape(WHO[name])}</a></li>"
+        for name, person in PEOPLE.items()
+    )
+    return HTMLResponse(PAGE % "".join(cards))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="An expense desk with four people.")
+    parser.add_argument("--port", type=int, default=8422)
+    port: int = parser.parse_args().port
+    print(f"The expense desk: http://127.0.0.1:{port}   (Ctrl-C ends it)")
+    uvicorn.run(make_app(), host="127.0.0.1", port=port, log_level="warning")
+
+
+if __name__ == "__main__":
+    main()

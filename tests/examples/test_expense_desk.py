@@ -1,0 +1,49 @@
+"""The expense desk: its rules, its payments, and the pages of its people."""
+
+from __future__ import annotations
+
+import pytest
+from starlette.testclient import TestClient
+
+from examples import expense_desk
+from examples.expense_desk import RULES, TRIPS, desk_runtime, hand_in, make_app
+from tests.support.agents import completed
+from understudy import approve
+from understudy.errors import VoteRefused
+from understudy.testing import assert_asked, assert_denied
+
+
+def test_the_rules_say_what_the_desk_promises() -> None:
+    trip = {"trip": "1", "employee": "cy"}
+    assert_denied(RULES, "pay", {**trip, "amount": 5000.01}, by="never over 5,000")
+    assert_asked(RULES, "pay", {**trip, "amount": 5000}, by="over 500: two of finance")
+    assert_asked(RULES, "pay", {**trip, "amount": 500}, by="up to 500: one of finance")
+
+
+async def test_two_of_finance_agree_to_a_large_payment_and_never_who_asks() -> None:
+    async with desk_runtime() as runtime:
+        await hand_in(runtime)
+        waiting = {each.agent_id: each for each in await runtime.pending()}
+        assert sorted(waiting) == ["trip-17", "trip-18", "trip-19"]  # 9,000 is denied
+        large = runtime.get("trip-17")
+        for name in ("cy", "dee"):
+            with pytest.raises(VoteRefused):
+                await large.resume(approve(by=name))
+        await large.resume(approve(by="ann"))
+        missing = {each.agent_id: each.missing for each in await runtime.pending()}
+        assert missing["trip-17"] == "1 more of finance"
+        paid = completed(await large.resume(approve(by="bob")))
+        assert paid.text == "700.00 euros for trip 17 are on their way to cy"
+
+
+def test_each_person_has_pages_of_their_own() -> None:
+    with TestClient(
+        make_app(), base_url="http://127.0.0.1:8422", client=("127.0.0.1", 1)
+    ) as client:
+        start = client.get("/").text
+        for name, person in expense_desk.PEOPLE.items():
+            assert f'href="/{name}/"' in start
+            page = client.get(f"/{name}/")
+            assert page.status_code == 200
+            assert f"Expenses · {person.shown_name}" in page.text
+            assert all(trip in page.text for trip in list(TRIPS)[:3])

@@ -1,0 +1,95 @@
+"""What rules say of a call, as assertions: `assert_denied(rules, "refund", {"amount": 2000})`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from understudy.trust import CallView, Rules, Verdict
+
+
+def assert_denied(
+    rules: Rules,
+    tool: str,
+    arguments: Mapping[str, Any],
+    *,
+    by: str | None = None,
+    view: CallView | None = None,
+) -> None:
+    """Assert that a rule denies the call.
+
+    Args:
+        rules: which judge the call.
+        tool: its name.
+        arguments: of the call.
+        by: the name of the rule that must deny it; None for any.
+        view: what else is known of the call, such as its agent.
+
+    Raises:
+        AssertionError: if no rule denies it, or only others do; it says what they say.
+
+    """
+    _assert(rules, "deny", tool, arguments, by, view)
+
+
+def assert_asked(
+    rules: Rules,
+    tool: str,
+    arguments: Mapping[str, Any],
+    *,
+    by: str | None = None,
+    view: CallView | None = None,
+) -> None:
+    """Assert that a rule asks persons about the call, and that no rule denies it.
+
+    Args:
+        rules, tool, arguments, view: as of `assert_denied`.
+        by: the name of a rule that must ask; None for any.
+
+    Raises:
+        AssertionError: if no rule asks, or one denies the call.
+
+    """
+    _assert(rules, "ask", tool, arguments, by, view)
+
+
+def assert_unasked(
+    rules: Rules, tool: str, arguments: Mapping[str, Any], *, view: CallView | None = None
+) -> None:
+    """Assert that no rule denies the call or asks about it. The gates of an agent may still ask.
+
+    Args:
+        rules, tool, arguments, view: as of `assert_denied`.
+
+    Raises:
+        AssertionError: if a rule denies the call, or asks about it.
+
+    """
+    found = rules.verdict(tool, arguments, view)
+    if found.result not in (None, "allow"):
+        raise AssertionError(_said(tool, arguments, found, "must neither be denied nor asked"))
+
+
+def _assert(
+    rules: Rules,
+    wanted: str,
+    tool: str,
+    arguments: Mapping[str, Any],
+    by: str | None,
+    view: CallView | None,
+) -> None:
+    found = rules.verdict(tool, arguments, view)
+    must = {"deny": "must be denied", "ask": "must be asked about"}[wanted]
+    if by is not None:
+        must = f"{must} by the rule {by!r}"
+    if found.result != wanted or (by is not None and by not in [each.name for each in found.rules]):
+        raise AssertionError(_said(tool, arguments, found, must))
+
+
+def _said(tool: str, arguments: Mapping[str, Any], found: Verdict, must: str) -> str:
+    call = f"{tool}({', '.join(f'{name}={value!r}' for name, value in arguments.items())})"
+    if found.result is None:
+        return f"{call} {must}, and no rule matches it"
+    names = ", ".join(repr(each.name) for each in found.rules)
+    said = {"deny": "denied", "ask": "asked about", "allow": "allowed"}[found.result]
+    return f"{call} {must}, and it is {said} by {names}"
