@@ -26,7 +26,13 @@ from tests.support.frozen.places import (
     SqlitePlace,
     frozen,
 )
-from tests.support.frozen.samples import DELETED, LOST_ATTEMPTS, sample_errors, sample_names
+from tests.support.frozen.samples import (
+    DELETED,
+    FACTS,
+    LOST_ATTEMPTS,
+    sample_errors,
+    sample_names,
+)
 from tests.support.frozen.walk import (
     differences,
     lost,
@@ -58,6 +64,7 @@ from understudy.state.doubts import Doubt
 from understudy.state.fold import replay
 from understudy.state.record_format import record_format
 from understudy.state.records import Record, record_from_dict
+from understudy.state.trust_facts import KINDS, content_of
 from understudy.state.waits import Wait
 
 Made = Callable[..., Place]
@@ -283,6 +290,15 @@ def test_the_lost_attempts_of_a_store_are_read(place: Made) -> None:
                 found = backend.lost_attempts(id, state["run"]["run_id"])
                 assert found == set(LOST_ATTEMPTS), CHANGED
     backend.close()
+
+
+def test_the_facts_of_the_log_of_trust_are_read(place: Made) -> None:
+    backend = place().backend
+    backend.open()
+    facts = backend.trust_after(0)
+    backend.close()
+    assert tuple(map(content_of, facts)) == FACTS, CHANGED
+    assert {type(each) for each in FACTS} == set(KINDS.values()), "a sample of each kind"
 
 
 @pytest.mark.quick

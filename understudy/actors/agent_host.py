@@ -28,6 +28,7 @@ from understudy.actors.loop_monitor import LoopMonitor
 from understudy.actors.reads.export import mark_restored
 from understudy.actors.reads.stored_queries import StoredQueries
 from understudy.actors.tree import agent_tree
+from understudy.actors.trust_watch import TrustWatch
 from understudy.agent.agent import Agent
 from understudy.errors import (
     Expired,
@@ -65,6 +66,8 @@ class AgentHost:
     """Set when the runtime opens."""
     dues: DueClock
     """Set when the runtime opens."""
+    trust: TrustWatch
+    """Set when the runtime opens."""
 
     def __init__(
         self,
@@ -95,6 +98,7 @@ class AgentHost:
             tell_due=lambda agent_id, due: self.dues.tell(agent_id, due),
         )
         self.services = self.directory.services = self.activator.services = services
+        self.trust = TrustWatch(services, self.hold)
         services.looks = StoredQueries(services, self.directory)
         services.placement.introduce()
         shared = services.shared_store
@@ -104,6 +108,8 @@ class AgentHost:
         services.store.feed_clock = services.clock
         await services.store.open(self._lost_lease)
         try:
+            # Before an agent is claimed: what this host must not run, it must not have.
+            await self.trust.open()
             await services.placement.register(self.directory.definitions())
             await services.placement.register_factory()
             await mark_restored(services.store, services.clock)
@@ -131,6 +137,7 @@ class AgentHost:
         if self._telemetry is not None:
             self._telemetry.leave(self.services)
         self._loop_monitor.stop()
+        self.trust.close()
         self.dues.close()
         if self._outgoing is not None:
             self._outgoing.close()
@@ -169,13 +176,31 @@ class AgentHost:
         return bool(done)
 
     async def _drain(self) -> None:
-        await asyncio.gather(self.services.placement.drain(), self._give_up_active())
+        await self._give_up_all(self.services.placement.drain(), "this runtime is being drained")
+
+    async def hold(self, why: str) -> None:
+        """Give up all agents while no call may start here, as a drain does; empty: take them again.
+
+        Args:
+            why: no call may start.
+
+        """
+        placement = self.services.placement
+        if why:
+            what = f"no call may start at this runtime: {why}"
+            await self._give_up_all(placement.hold(why), what)
+        else:
+            await placement.hold("")
+
+    async def _give_up_all(self, saying: Coroutine[Any, Any, None], why: str) -> None:
+        """Give up all agents, once it is said that this host takes none."""
+        await asyncio.gather(saying, self._give_up_active())
         # Race: this against an agent that was being activated when the draining began
         # (test_an_agent_that_is_being_activated_is_passivated_too).
         while await self._give_up_active():
             pass
         for slot in self.directory.all_slots():
-            slot.refuse_waiters(Fenced(agent_id=slot.id, why="this runtime is being drained"))
+            slot.refuse_waiters(Fenced(agent_id=slot.id, why=why))
 
     async def _give_up_active(self) -> bool:
         """Give up all agents that are in memory; False for none."""
@@ -202,7 +227,8 @@ class AgentHost:
         for stored in await self.services.store.find_agents(agent_ids):
             if stored.host is None and stored.index_status in TO_GO_ON:
                 id, agent = stored.agent_id, stored.agent
-                unfit = UnfitHost(agent_id=id, agent=agent, draining=True)
+                held = self.services.placement.held
+                unfit = UnfitHost(agent_id=id, agent=agent, draining=not held, held=held)
                 needs = None if self.directory.knows(agent) else ()
                 await self.services.placement.elsewhere(id, agent, unfit, needs=needs)
 

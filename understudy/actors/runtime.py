@@ -52,7 +52,7 @@ from understudy.interrupts import DOUBT_ENDS
 from understudy.journal import Store
 from understudy.journal.contracts import Durability
 from understudy.journal.opening import open_store
-from understudy.loop_actors.future import Future
+from understudy.loop_actors.future import Future, refuse_on_its_loop
 from understudy.loop_actors.supervisor import SupervisorTree
 from understudy.models.messages import UserInput
 from understudy.models.prices import Prices, Pricing
@@ -83,7 +83,8 @@ class RuntimeStatus:
     abandoned_tasks: int
     """Tasks of async code that still run though they were cancelled `cancel_timeout` ago."""
     draining: bool = False
-    """Whether it takes no agents any more: see `Runtime.drain`."""
+    """Whether it takes no agents any more: see `Runtime.drain`. Also while no call may start here,
+    because its rules are older than those of the store, say."""
 
     @property
     def ready(self) -> bool:
@@ -310,15 +311,55 @@ class Runtime(Opened):
     def rules(self) -> Rules | None:
         """The rules for the calls of all agents. What is set holds for each call that starts next.
 
+        To set rules with a version, or any where the store has such rules, waits until the store
+        has them: on the runtime's own loop, await `set_rules`.
+
         Raises:
-            UsageError: where other than `Rules` or None is set.
+            UsageError: where other than `Rules` or None is set, or as of `set_rules`.
+            WouldDeadlock: on the runtime's loop, where the store is to be asked.
 
         """
         return self._trust.rules
 
     @rules.setter
     def rules(self, rules: Rules | None) -> None:
-        self._trust.rules = checked_rules(rules)
+        rules = checked_rules(rules)
+        is_of_host = (rules is None or rules.version is None) and self._trust.log is None
+        if self._loop is None or is_of_host:
+            self._trust.rules = rules
+        else:
+            refuse_on_its_loop(self._loop, "set `rules`", "await runtime.set_rules(rules)")
+            self.set_rules(rules).get()
+
+    def set_rules(self, rules: Rules | None) -> Future[None]:
+        """Put these rules in the place of those of this runtime. With a version, register them.
+
+        The future has a result once they hold here. Other hosts learn of a new version within a
+        second or two, and start no calls then until they have it.
+
+        Raises:
+            UsageError: for other than `Rules` or None. By the future: if the version is registered
+                with other rules, or is older than the newest; or if there is no version, and the
+                store has rules with one.
+
+        """
+        checked = checked_rules(rules)
+        return self._call(lambda: self._agent_host.trust.put_rules(checked))
+
+    def retire_rules(self, *, by: str | None = None) -> Future[bool]:
+        """Have no rules hold for the whole store any more, until a higher version is registered.
+
+        Each host keeps the rules that it has; hosts without rules may open again.
+
+        Args:
+            by: the person who decides it, which the store keeps.
+
+        Returns:
+            Whether some rules held.
+
+        """
+        name = checked_author(by, what="retire_rules(by=...)")
+        return self._call(lambda: self._agent_host.trust.retire_rules(name))
 
     # -------------------------------------------------------------------- life cycle
 
@@ -351,6 +392,7 @@ class Runtime(Opened):
                 await self._agent_host.close(0)
                 raise
         self._sweep = Sweep(self._agent_host, self._sweep_seconds, feed=feed or None)
+        self._agent_host.trust.on_released = self._sweep.hint
         self._sweep.open()
 
     async def _close(self, timeout: float | None) -> None:
@@ -685,7 +727,7 @@ class Runtime(Opened):
             running=sum(slot.status is Status.RUNNING for slot in slots),
             abandoned_threads=self._threads.abandoned,
             abandoned_tasks=len(self._abandoned),
-            draining=self._agent_host.services.placement.draining,
+            draining=self._agent_host.services.placement.is_closed,
         )
 
     # -------------------------------------------------------------------- inside

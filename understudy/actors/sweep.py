@@ -68,6 +68,10 @@ class Sweep:
         """Wait for the first sweep. By real time, whatever the clock of the runtime is."""
         self._lookout.begin()
 
+    def hint(self) -> None:
+        """Sweep at once: this host takes agents again."""
+        self._lookout.hint()
+
     def close(self) -> None:
         """Sweep no more."""
         self._lookout.close()

@@ -22,6 +22,7 @@ from understudy.journal.feed import FeedHint, FeedKey, FeedPage
 from understudy.journal.lists import AgentKey, AgentQuery, AskKey, AskQuery
 from understudy.journal.loaded import NEWEST, Loaded, decoded
 from understudy.journal.memory_index import MemoryIndex, unreadable_is_logged
+from understudy.state.trust_log import TrustFact
 
 T = TypeVar("T")
 
@@ -165,6 +166,12 @@ class StoreReads(ABC):
         """As `Backend.read_feed`."""
         return None
 
+    # ------------------------------------------------------------------- the log of trust
+
+    async def trust_after(self, number: int) -> Sequence[TrustFact]:
+        """As `Backend.trust_after`."""
+        return ()
+
 
 class DatabaseReads(StoreReads):
     """Reads a database under a `Backend`, in a thread, also while a runtime writes to it.
@@ -279,6 +286,9 @@ class DatabaseReads(StoreReads):
 
     async def read_feed(self, after: FeedKey | None, limit: int) -> FeedPage | None:
         return await self.read(partial(self.backend.read_feed, after, limit))
+
+    async def trust_after(self, number: int) -> Sequence[TrustFact]:
+        return await self.read(partial(self.backend.trust_after, number))
 
     async def read_records(self, load: Callable[[], T]) -> T:
         """Load records: as `read`, unless more is to be waited for."""

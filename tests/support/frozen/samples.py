@@ -87,6 +87,7 @@ from understudy.state.run_state import (
     RunState,
     Turn,
 )
+from understudy.state.trust_facts import FactContent, RulesRegistered, RulesRetired, RuleSummary
 from understudy.state.workflow_progress import AgentResult, Progress, Shared
 from understudy.stopping import StopReason, StopSignal, StopSignals
 
@@ -94,6 +95,7 @@ __all__ = [
     "AGENTS",
     "ARCHIVED",
     "DELETED",
+    "FACTS",
     "LOST_ATTEMPTS",
     "START",
     "sample_errors",
@@ -895,6 +897,28 @@ ARCHIVED = "archived"
 """This agent's records begin with a snapshot, above a floor."""
 DELETED = "deleted"
 """Of this agent only the tombstone is left."""
+FACTS: tuple[FactContent, ...] = (
+    RulesRegistered(
+        version=7,
+        fingerprint="f00d",
+        rules=(
+            RuleSummary(
+                name="two of finance",
+                kind="ask",
+                tool="refund*",
+                agent="desk",
+                approval="2 of finance",
+                has_when=True,
+            ),
+            RuleSummary(name="deny drop", kind="deny", tool="drop"),
+        ),
+        default="ask",
+        host="desk-1",
+        python="3.11",
+    ),
+    RulesRetired(version=7),
+)
+"""What the log of trust has. No rules have to hold after the last of them."""
 LOST_ATTEMPTS = (2, 3)
 """Of each run, where the database keeps them."""
 AGENTS = {
@@ -1255,6 +1279,7 @@ def sample_errors() -> list[UnderstudyError]:
         e.StoreDamaged(what="a record", cause="no JSON"),
         e.OwnedElsewhere(agent_id="desk", host="host:1"),
         e.UnfitHost(agent_id="desk", agent="support", missing=["gpu", "disk"]),
+        e.UnfitHost(agent_id="desk", agent="support", held="rules version 6 here, 7 in the store"),
         e.Fenced(agent_id="desk", why="claimed anew"),
         e.StoreConflict(agent_id="desk", expected=2, got=3),
         e.RecordRefused(kind="reply", why="too large"),

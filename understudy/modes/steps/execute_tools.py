@@ -41,7 +41,7 @@ from understudy.modes.steps.tool_call.rules import denial_in, unasked, verdict_o
 from understudy.modes.steps.tool_call.votes import still_agreed, with_requesters
 from understudy.outcomes import Outcome
 from understudy.run.ledger import calls_inside
-from understudy.run.run import Run
+from understudy.run.run import AttemptEnded, Run
 from understudy.state.folds.ends import (
     IN_DOUBT,
     MOVED_ON,
@@ -94,6 +94,7 @@ async def execute_tools(run: Run) -> Outcome | None:
             break
         if current.signals and _has_stop_signal(turn):
             group = [item for item in group if item.call.running]
+        _end_if_held(run)
         if run.environment.trust.rules is not None:
             group = [item for item in group if await _is_allowed(run, item)]
         if asked_some:
@@ -102,6 +103,7 @@ async def execute_tools(run: Run) -> Outcome | None:
                 for item in group
                 if not item.call.votes or await still_agreed(run, as_tool_call(run, item))
             ]
+        _end_if_held(run)  # once more: it was waited for persons meanwhile
         batch = await _with_keys(run, group) if has_keys else _record_starts(run, group)
         if not batch:
             continue
@@ -126,7 +128,14 @@ async def execute_tools(run: Run) -> Outcome | None:
         await _close_unfinished(run, turn)
     if run.tool_raised is not None:
         raise run.tool_raised
+    _end_if_held(run)
     return None
+
+
+def _end_if_held(run: Run) -> None:
+    """End the attempt where no call may start at this host: it starts none, and its run moves."""
+    if run.environment.trust.held is not None:
+        raise AttemptEnded
 
 
 def _may_run(run: Run, call: Call, asked: bool) -> bool:

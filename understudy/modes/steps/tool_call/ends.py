@@ -80,6 +80,13 @@ class NotEntered(CallEnded):
     """The time limit of a tool passed before its body was entered: it waited for a thread."""
 
 
+class Held(CallEnded):
+    """No call may start at this host now: its start counts as never entered.
+
+    The attempt ends, and a host at which calls may start continues the run.
+    """
+
+
 class DeniedByRule(CallEnded):
     """A rule of the application denies the call with the arguments that a middleware gave it.
 

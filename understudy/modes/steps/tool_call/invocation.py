@@ -21,6 +21,7 @@ from understudy.modes.steps.tool_call.body import tried
 from understudy.modes.steps.tool_call.checks import ask_check
 from understudy.modes.steps.tool_call.ends import (
     DeniedByRule,
+    Held,
     HookAsks,
     InDoubt,
     NeedsDecision,
@@ -167,6 +168,10 @@ async def _result(run: Run, ready: ReadyCall, cancelled: Callable[[], bool]) -> 
         return replace(stopped, not_entered=ended.is_before_body)
     except DeniedByRule as ended:
         return replace(denied_by_rule(run, call, ended.text), not_entered=True)
+    except Held:
+        run.not_begun |= {call.key}
+        note_not_begun(run, [ready])
+        raise AttemptEnded from None
     except NotEntered:
         if _was_unknown(call):
             return in_doubt_result(run, call, "it was tried again, and no thread was free for it")

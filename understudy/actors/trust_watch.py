@@ -1,0 +1,111 @@
+"""`TrustWatch`: keeps what a runtime knows of the log of trust up to date, and acts on it.
+
+Other hosts say that they have added a fact: by a hint, by each renewal of the lease, and by the
+commit of each start of a call. No task waits for that, and nothing is read where nobody says it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import platform
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from understudy._base.json_values import text_of
+from understudy.actors.agent.services import RuntimeServices
+from understudy.errors import JournalFailed
+from understudy.trust.rules import Rules
+
+logger: logging.Logger = logging.getLogger(__name__)
+
+
+class TrustWatch:
+    """Reads what is new in the log of trust of a store. On the runtime's loop.
+
+    Args:
+        services: of the runtime.
+        hold: gives up all agents while no call may start here, for the reason that it gets; and
+            takes them again, where the reason is empty.
+
+    """
+
+    def __init__(
+        self, services: RuntimeServices[Any, Any], hold: Callable[[str], Coroutine[Any, Any, None]]
+    ) -> None:
+        self._services = services
+        self._trust = services.trust
+        self._hold = hold
+        self._held = ""
+        self._reading: asyncio.Task[None] | None = None
+        self._holding: asyncio.Task[None] | None = None
+        self.on_released: Callable[[], None] = _nothing
+        """Called when calls may start here again: what waits is continued."""
+
+    async def open(self) -> None:
+        """After the store has opened, and before an agent is claimed.
+
+        Raises:
+            UsageError: if this runtime must not open on this store.
+
+        """
+        trust, store = self._trust, self._services.store
+        await self.put_rules(trust.rules, opening=True)
+        trust.on_change = self._changed
+        store.on_trust = self._heard
+        await self._hold_if_need_be()
+
+    async def put_rules(self, rules: Rules | None, *, opening: bool = False) -> None:
+        """As of `Trust`."""
+        services = self._services
+        at, host = services.clock.now(), services.host or platform.node()
+        await self._trust.put_rules(rules, services.store, at=at, host=host, opening=opening)
+
+    async def retire_rules(self, by: str | None) -> bool:
+        """As of `Runtime`."""
+        trust = self._trust
+        if trust.log is None:
+            return False  # it has none
+        return await trust.retire_rules(at=self._services.clock.now(), by=by)
+
+    def close(self) -> None:
+        """Act on nothing any more."""
+        self._services.store.on_trust = None
+        self._trust.on_change = None
+
+    def _heard(self) -> None:
+        """Another host may have added facts."""
+        trust, store = self._trust, self._services.store
+        is_new = store.trust_seen > trust.state.number
+        if is_new and (self._reading is None or self._reading.done()):
+            if trust.log is None:
+                trust.follow(store)
+            self._reading = self._services.start_task(self._read(), "reading the log of trust")
+
+    async def _read(self) -> None:
+        try:
+            await self._trust.look()
+        except JournalFailed as error:  # the next renewal of the lease has it read again
+            logger.warning("what holds for the store is not known: %s", text_of(error))
+
+    def _changed(self) -> None:
+        if (self._trust.held or "") != self._held and (
+            self._holding is None or self._holding.done()
+        ):
+            self._holding = self._services.start_task(self._hold_if_need_be(), "holding calls")
+
+    async def _hold_if_need_be(self) -> None:
+        """Give up all agents, or take them again, until that is as the log says."""
+        while (held := self._trust.held or "") != self._held:
+            self._held = held
+            if held:
+                logger.warning("no call starts at this host: %s", held)
+                await self._hold(held)
+            else:
+                logger.info("calls start at this host again")
+                await self._hold("")
+                self.on_released()
+
+
+def _nothing() -> None:
+    return
