@@ -7,14 +7,15 @@ roles they have.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal, TypeAlias
 
+from understudy._base.authors import By, Login
 from understudy._base.json_values import checked_text, shown
 from understudy.errors import UsageError
 
-__all__ = ["Approval", "Assurance", "Tally", "Vote", "approval", "tally"]
+__all__ = ["Approval", "Assurance", "Caller", "Tally", "Vote", "approval", "tally"]
 
 Assurance = Literal["host", "login", "idp"]
 """Who says that a person is who they are: code of the host application, a login of the pages, or an
@@ -32,6 +33,54 @@ RULE = "rule: "
 """The source of the request of a rule begins with it; the name of the rule follows."""
 MAX_PERSONS = 20
 """The largest number of persons that an approval may ask for."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Caller:
+    """Who calls, as far as the way by which the call came knows."""
+
+    name: str
+    """The name of the login, to be shown, or the name that code of the host application gave. With
+    an `issuer` it tells nobody apart: two persons may have the same one."""
+    assurance: Assurance = "host"
+    issuer: str = ""
+    """The identity provider that has signed who it is; empty where none has."""
+    subject: str = ""
+    """Whom the provider means, byte for byte."""
+    auth_at: datetime | None = None
+    """When they have logged in at the provider; None where it does not say that."""
+    claims: Mapping[str, Any] = field(default_factory=dict, compare=False, repr=False)
+    """All that the token says. Empty where they are asked about later: right before a call starts,
+    those who agreed to it are looked up again, and no token is there."""
+    acting_for: str = ""
+    """The name in which they act, if it is not their own. What they do counts as theirs."""
+
+    @property
+    def shown(self) -> str:
+        """The name that is recorded: "ann", or "ann for bob"."""
+        return f"{self.name} for {self.acting_for}" if self.acting_for else self.name
+
+    @property
+    def login(self) -> Login | None:
+        """What is kept of who has done something, where the name alone does not say it."""
+        if not self.issuer and not self.acting_for:
+            return None
+        return Login(
+            name=self.name, issuer=self.issuer, subject=self.subject, acting_for=self.acting_for
+        )
+
+
+def caller_by(by: By, assurance: Assurance = "host") -> Caller:
+    """Who has done something, by what is kept of it."""
+    if not isinstance(by, Login):
+        return Caller(name=by, assurance=assurance)
+    return Caller(
+        name=by.name,
+        assurance=assurance,
+        issuer=by.issuer,
+        subject=by.subject,
+        acting_for=by.acting_for,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,18 +186,43 @@ class Vote:
     """Why; the model does not see it."""
     assurance: Assurance = "host"
     at: datetime
+    issuer: str = ""
+    """The identity provider that has signed who they are; empty where none has."""
+    subject: str = ""
+    """Whom the provider means."""
+    acting_for: str = ""
+    """The name in which they have voted, if it is not their own. The vote is theirs."""
+
+    @property
+    def caller(self) -> Caller:
+        """Who has voted, to be looked up again."""
+        return Caller(
+            name=self.login,
+            assurance=self.assurance,
+            issuer=self.issuer,
+            subject=self.subject,
+            acting_for=self.acting_for,
+        )
+
+    @property
+    def shown_name(self) -> str:
+        """The name of the person, to be shown: "Ann", or "Ann for bob"."""
+        return f"{self.name} for {self.acting_for}" if self.acting_for else self.name
 
     def to_dict(self) -> dict[str, Any]:
         """As plain data."""
         return {
             "person": self.person,
-            "name": self.name,
+            "name": self.shown_name,
             "roles": list(self.roles),
             "type": self.type,
             "message": self.message,
             "note": self.note,
             "assurance": self.assurance,
             "at": self.at.isoformat(),
+            "issuer": self.issuer,
+            "subject": self.subject,
+            "acting_for": self.acting_for,
         }
 
 
@@ -164,6 +238,11 @@ class Voter:
     roles: tuple[str, ...] = ()
     kind: Kind = "person"
     assurance: Assurance = "host"
+    issuer: str = ""
+    subject: str = ""
+    """Whom an identity provider means; empty where none has said who it is."""
+    acting_for: str = ""
+    """The name in which they decide, if it is not their own."""
     why_unknown: str = ""
     """Why the application could not say who it is; empty where it could."""
 

@@ -15,7 +15,7 @@ from typing import Any, Literal, cast
 
 from pydantic import TypeAdapter, ValidationError
 
-from understudy._base.authors import checked_author
+from understudy._base.authors import Login, checked_author
 from understudy._base.context_codecs import StoredContext
 from understudy._base.json_schema import fault_text, faults_of, json_schema_of
 from understudy._base.json_values import checked_json, checked_text, digest, shown, storable_text
@@ -501,6 +501,8 @@ class DecisionRecord:
     """That of who decided."""
     votes: tuple[Vote, ...] = ()
     """All votes on the request, in the order in which they were cast; empty where nobody votes."""
+    login: Login | None = None
+    """The login of who decided, where more is known of it than the name in the decision."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,8 +11,11 @@ import pytest
 
 from tests.support.agents import by_turn, interrupted
 from tests.support.command_line import Desk, found_by_commands, run
+from tests.support.oidc_provider import provider
+from tests.support.web_server import served
 from understudy import Agent, Runtime, approve, call, tool
-from understudy.trust import approval
+from understudy.trust import Person, approval
+from understudy.web import ui
 
 PEOPLE = {"ann": ["finance"], "bob": ["finance"]}
 
@@ -106,3 +109,29 @@ def test_who_may_not_vote_is_refused_with_the_reason_and_the_remedy(tmp_path: Pa
     # Nobody votes by a file: a server knows the people.
     told = run("approve", request, "-y", "--store", desk.store, code=5).stderr
     assert "start `understudy serve`, or give --url" in told
+
+
+def test_a_command_votes_by_the_token_of_a_provider_and_in_another_name_by_its_right(
+    tmp_path: Path,
+) -> None:
+    """V42, V43."""
+    may = frozenset({"read", "decide", "impersonate"})
+    with provider() as idp:
+        people = {(idp.issuer, "7"): Person(id="p-7", name="Bob", roles=frozenset({"finance"}))}
+        with (
+            voted_on(tmp_path, {**PEOPLE, **people}) as voting,
+            served(ui(voting.runtime, auth=idp.auth(may=may))) as url,
+        ):
+            request = ask(voting)
+            told = run("approve", request, "-y", "--as", "bob", code=1).stderr
+            assert "impersonate" in told
+            at = ["--url", url, "--token"]
+            token = idp.token(preferred_username="bob")
+            told = run("approve", request, "-y", *at, token, code=4).stderr
+            assert "knows nobody by the name 'bob'" in told
+            assert voting.json("pending")["requests"][0]["votes"] == []
+            done = run("approve", request, "-y", "--as", "Zo\u00eb", *at, idp.token(sub="7"))
+            assert "1 more of finance is missing" in done.stdout
+            [row] = voting.json("pending")["requests"]
+    [vote] = row["votes"]
+    assert (vote["person"], vote["assurance"], vote["acting_for"]) == ("p-7", "idp", "Zo\u00eb")

@@ -11,7 +11,7 @@ from typing import Any, Generic, Literal, TypeVar, Unpack, overload
 import pykka
 
 from understudy._base import forks, security_log
-from understudy._base.authors import checked_author
+from understudy._base.authors import By, Login, checked_author
 from understudy._base.json_values import checked_flag, checked_text
 from understudy._base.points_in_time import checked_time
 from understudy._base.type_variables import OutputT_co
@@ -50,7 +50,7 @@ from understudy.agent.agent import Agent, RunLimits
 from understudy.agent.build_definition import check_ends_at
 from understudy.agent.decisions import refuse_inside_run
 from understudy.agent.value_of_tool import refuse_until, value_of
-from understudy.approvals import Assurance
+from understudy.approvals import Caller
 from understudy.display import DisplayUpdate
 from understudy.errors import ForkedRuntime, UsageError, WouldDeadlock
 from understudy.history import HistoryPage, check_page
@@ -95,8 +95,8 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
     """
 
     _expectation: Expectation | None = None
-    _assurance: Assurance = "host"
-    """Who says that those are who they are by whose names decisions come."""
+    _caller: Caller | None = None
+    """Who calls, where a login says it; None where code of the host application does."""
     actor_class: type[AgentActor] = AgentActor
 
     def __init__(
@@ -221,9 +221,9 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
             message_id=message_id,
             callers=running_agents.get(),
             refuse_if_interrupted=if_interrupted == "error",
-            by=author,
+            by=self._by(author),
         )
-        slot.ask(self._call(request, future))
+        slot.ask(self._agent_call(request, future))
         return future
 
     def send(
@@ -269,7 +269,7 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
                 slot.key in running_agents.get(),
                 due,
                 slot.services.codecs.capture(),
-                by=author,
+                by=self._by(author),
             )
         )
 
@@ -329,8 +329,8 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
             return self._decide_only(decisions, self.resume)
         given = decisions_by_id(decisions)
         checked = checked_expect(expect, given)
-        context = self._slot.services.codecs.capture()
-        return self._ask_deciding(Resume(given, checked, context))
+        context, login = self._slot.services.codecs.capture(), self._login
+        return self._ask_deciding(Resume(given, checked, context, login=login))
 
     def decide(
         self,
@@ -353,8 +353,8 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
             return self._decide_only(decisions, self.decide)
         given = decisions_by_id(decisions)
         checked = checked_expect(expect, given)
-        context = self._slot.services.codecs.capture()
-        return self._ask_deciding(Decide(given, checked, context))
+        context, login = self._slot.services.codecs.capture(), self._login
+        return self._ask_deciding(Decide(given, checked, context, login=login))
 
     @overload
     def extract(
@@ -481,7 +481,7 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
 
         """
         author = checked_author(by, what="retry(by=...)")
-        return self._ask(Retry(_checked_run_id(run_id), by=author))
+        return self._ask(Retry(_checked_run_id(run_id), by=self._by(author)))
 
     def outcome(self, *, message_id: str | None = None) -> Future[OutcomeOf[OutputT_co] | None]:
         """The outcome of the current run, or of the last one; None if there was none.
@@ -727,7 +727,7 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
         future: Future[bool] = Future(self._slot.services.loop)
         is_shared = self._slot.services.calls is not None
         if self.is_alive() and (is_shared or self._slot.status is not Status.PASSIVE):
-            self._slot.ask(self._call(Passivate(), future))
+            self._slot.ask(self._agent_call(Passivate(), future))
         else:
             future.set(False)
         return future.get(timeout=timeout) if block else future
@@ -820,15 +820,40 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
 
     def _ask_deciding(self, message: Decide) -> Future[Any]:
         """Ask what the message says, once it is known who decides, where people are known."""
-        people, assurance = self._slot.services.runs.trust.people, self._assurance
+        people = self._slot.services.runs.trust.people
+        callers = {name: self._caller_named(name) for name in _names_in(message.decisions)}
         if people is None:
             return self._ask(message)
 
         async def asked() -> Any:
-            voters = await people.voters(_names_in(message.decisions), assurance)
+            voters = {name: await people.voter(caller) for name, caller in callers.items()}
             return await self._ask(replace(message, voters=voters))
 
         return self.on_loop(asked)
+
+    @property
+    def _login(self) -> Login | None:
+        """What is kept of who calls, where a name does not say it all."""
+        return None if self._caller is None else self._caller.login
+
+    def _by(self, author: str | None) -> By | None:
+        """What is kept of this author: all that is known of the login, if it is theirs."""
+        login = self._login
+        return login if login is not None and author == login.shown else author
+
+    def _caller_named(self, name: str) -> Caller:
+        """Who decides under this name.
+
+        Raises:
+            UsageError: if a login decides under the name of another one.
+
+        """
+        caller = self._caller
+        if caller is None:
+            return Caller(name=name)
+        if name != caller.shown:
+            raise UsageError(f"{caller.shown!r} is logged in, and {name!r} cannot decide by that")
+        return caller
 
     def _from_store(self, read: Callable[[], Coroutine[Any, Any, T]]) -> Future[T]:
         self._refuse_unusable()
@@ -839,28 +864,28 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
 
     def _ask(self, message: AgentMessage) -> Future[Any]:
         """Ask the agent what the message says; the future gets the answer."""
-        call = self._call(message, Future(self._slot.services.loop))
+        call = self._agent_call(message, Future(self._slot.services.loop))
         self._slot.ask(call)
         return call.future
 
     def _look(self, message: Query | WaitOutcome) -> Future[Any]:
         """The same of a look, which activates no agent."""
-        call = self._call(message, Future(self._slot.services.loop))
+        call = self._agent_call(message, Future(self._slot.services.loop))
         self._slot.look(call)
         return call.future
 
-    def _call(self, message: AgentMessage, future: Future[Any]) -> AgentCall:
+    def _agent_call(self, message: AgentMessage, future: Future[Any]) -> AgentCall:
         self._refuse_unusable()
         return AgentCall(message, future, self._expectation)
 
 
-def of_login(ref: AgentRef[OutputT_co]) -> AgentRef[OutputT_co]:
-    """The ref for decisions of somebody who is logged in, whose name the login has said.
+def of_login(ref: AgentRef[OutputT_co], caller: Caller) -> AgentRef[OutputT_co]:
+    """The ref for calls of somebody who is logged in.
 
     For servers alone: the names in decisions must be those of logins, and never a client's own.
     """
     found = copy(ref)
-    found._assurance = "login"  # a name of no other module: host code has no way to say it
+    found._caller = caller  # a name of no other module: host code has no way to say it
     return found
 
 

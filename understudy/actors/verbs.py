@@ -23,10 +23,12 @@ from understudy.actors.agent import messages as m
 from understudy.actors.agent.messages import AgentMessage
 from understudy.state.plans import Occurrence, Schedule
 
-Right = Literal["read", "decide", "act", "admin"]
+Right = Literal["read", "decide", "act", "admin", "impersonate"]
 """The rights of people: to look; to answer requests; to write to agents and steer them; to export,
-compact and delete them."""
+compact and delete them; to do any of it in the name of somebody else, which is recorded."""
 RIGHTS: frozenset[Right] = frozenset(get_args(Right))
+USUAL_RIGHTS: frozenset[Right] = RIGHTS - {"impersonate"}
+"""Those of whoever may do everything, in their own name."""
 
 Way = Literal["row", "cluster", "api", "cli", "mcp", "ag_ui"]
 """How a verb is called other than by a ref of this process."""

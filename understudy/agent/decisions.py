@@ -7,6 +7,7 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
+from understudy._base.authors import Login
 from understudy._base.clock import Clock
 from understudy._base.context_codecs import Context
 from understudy._base.json_values import checked_json
@@ -154,6 +155,9 @@ def _vote(request: Request, decision: Decision, voters: Mapping[str, Voter], clo
         note=decision.note,
         assurance=voter.assurance,
         at=clock.now(),
+        issuer=voter.issuer,
+        subject=voter.subject,
+        acting_for=voter.acting_for,
     )
 
 
@@ -273,6 +277,7 @@ def decide(
     decisions: Mapping[str, Decision | Vote],
     clock: Clock,
     context: Context = MappingProxyType({}),
+    login: Login | None = None,
 ) -> None:
     """Record decisions that were checked, each in the ledger of the agent that requested it.
 
@@ -303,7 +308,10 @@ def decide(
             if completed is None:
                 continue
             decision = completed
-        made = Decided(request_id=request.id, decision=decision, at=now, context=dict(context))
+        known = login if login is not None and decision.by == login.shown else None
+        made = Decided(
+            request_id=request.id, decision=decision, at=now, context=dict(context), login=known
+        )
         try:
             # What is accepted must fit into the call's result as well.
             place.check(made, spare=RESULT_BYTES if decision.type == "respond" else 0)
@@ -327,6 +335,6 @@ def decision_by_votes(request: Request, votes: Sequence[Vote]) -> Decision | Non
     messages = [each.message for each in said if each.message]
     return Decision(
         type=result.result,
-        by=", ".join(each.name for each in said),
+        by=", ".join(each.shown_name for each in said),
         message="\n".join(messages) or None,
     )

@@ -180,7 +180,7 @@ class Calls:
                     refuse(each.future, error)
                     continue
                 else:  # there is none: any host says so
-                    each.target = Target(wanted.route, agent=None)
+                    each.target = each.target._replace(agent=None, values=None)
                     self._send_anywhere(each)
                     continue
                 self.dispatch(each)

@@ -16,6 +16,7 @@ from pydantic_ai.messages import (
     ToolReturnPart,
 )
 
+from understudy._base.authors import shown_author, shown_authors
 from understudy._base.json_values import jsonable
 from understudy._base.points_in_time import time_text
 from understudy.approvals import Vote
@@ -205,11 +206,12 @@ class Display:
                         self._tell_model(place, ASKED_AGAIN, record.message)
                         return
                 schedule = record.occurrence.schedule_id if record.occurrence is not None else None
-                id, by = f"{record.run_id}.input", ", ".join(record.by) or None
+                id, by = f"{record.run_id}.input", shown_authors(record.by)
                 self._taken(place, id, record.message, record.message_ids, schedule, by)
             case r.UserMessage():
                 id = f"message:{self._table.seq}"
-                self._taken(place, id, record.message, record.message_ids, None, record.by)
+                by = shown_author(record.by)
+                self._taken(place, id, record.message, record.message_ids, None, by)
             case r.ReplyHeld():
                 self._live.drop(place)
             case r.Attempt():
@@ -286,7 +288,11 @@ class Display:
             case r.MessageQueued():
                 due = time_text(record.due)
                 self._table.add_queued(
-                    record.message_id, record.message, due=due, steer=record.steer, by=record.by
+                    record.message_id,
+                    record.message,
+                    due=due,
+                    steer=record.steer,
+                    by=shown_author(record.by),
                 )
             case r.MessageDue():
                 self._table.change(message_id(record.message_id), due=None)
@@ -522,11 +528,15 @@ def add_state(table: Table, place: Place, state: AgentState) -> None:
             table.add_end(place, run.end)
     for queued in state.queue.values():
         table.add_queued(
-            queued.message_id, queued.message, due=None, steer=queued.steer, by=queued.by
+            queued.message_id,
+            queued.message,
+            due=None,
+            steer=queued.steer,
+            by=shown_author(queued.by),
         )
     for timed in (state.plans.timed if state.plans is not None else {}).values():
         due = time_text(timed.due)
-        table.add_queued(timed.message_id, timed.message, due=due, by=timed.by)
+        table.add_queued(timed.message_id, timed.message, due=due, by=shown_author(timed.by))
 
 
 def _add_messages(table: Table, place: Place, state: AgentState) -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from urllib.parse import unquote_to_bytes, urlsplit
+from dataclasses import replace
+from urllib.parse import unquote, unquote_to_bytes, urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import Request
@@ -12,6 +13,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from understudy._base import security_log
 from understudy._base.security_log import asked_from
+from understudy.errors import UsageError
 from understudy.login.hosts import Hosts
 from understudy.login.problems import Problem, problem_response
 from understudy.login.users import Auth, User, asked_user
@@ -39,6 +41,8 @@ HEADERS = {
     "permissions-policy": "camera=(), geolocation=(), microphone=()",
 }
 STATIC = "/static/"
+ACTING_FOR = "Understudy-As"
+"""The header with the name in which somebody acts who has the right to: percent-encoded UTF-8."""
 
 
 class Guard:
@@ -117,8 +121,7 @@ class Guard:
         """Note who makes the request; or the answer if nobody does."""
         found = await asked_user(self._auth, request)
         if isinstance(found, User):
-            request.scope["understudy.user"] = found
-            return None
+            return self._acting(request, found)
         if isinstance(found, Response):
             return found
         security_log.note("login", "refused", who=None)
@@ -127,6 +130,23 @@ class Guard:
             Problem(401, "LoginNeeded", "Log in first, or open the URL that has the token."),
             {"WWW-Authenticate": "Bearer"},
         )
+
+    def _acting(self, request: Request, user: User) -> Response | None:
+        """Note who makes the request, and in whose name; or the answer to who may not do that."""
+        given = request.headers.getlist(ACTING_FOR)
+        if given:
+            if "impersonate" not in user.may:
+                security_log.note("refused", "impersonate", who=user.name)
+                why = f"{user.name} may not do that: it needs the right 'impersonate'."
+                return problem_response(request.scope, Problem(403, "NotAllowed", why))
+            try:
+                user = replace(user, acting_for=unquote(given[0], errors="strict"))
+            except (UnicodeDecodeError, UsageError) as error:
+                why = f"The header {ACTING_FOR} does not name a person: {error}"
+                return problem_response(request.scope, Problem(400, "UsageError", why))
+            security_log.note("act", "impersonate", who=user.by)
+        request.scope["understudy.user"] = user
+        return None
 
 
 def path_in(scope: Scope) -> str:

@@ -21,7 +21,6 @@ from starlette.routing import Mount
 from understudy._base import security_log
 from understudy._base.json_values import checked_flag, text_of
 from understudy.actors import AgentRef, Runtime
-from understudy.actors.agent_ref import of_login
 from understudy.actors.verbs import VERBS, Right
 from understudy.errors import AlreadyDecided, UnderstudyError, UnknownAgent, UsageError
 from understudy.login.guard import Guard
@@ -253,7 +252,8 @@ class _Tools:
         runtime = self._runtime()
         with _tool_errors():
             ref = runtime.get(agent_id) if agent is None else runtime.spawn(agent, id=agent_id)
-            return {"message_id": await ref.send(text, message_id=message_id, by=user.name)}
+            ref = user.calling(ref)
+            return {"message_id": await ref.send(text, message_id=message_id, by=user.by)}
 
     async def decide(
         self,
@@ -281,7 +281,7 @@ class _Tools:
                 "arguments": arguments,
                 "message": message,
                 "note": note,
-                "by": user.name,
+                "by": user.by,
                 **({} if value is _NOT_GIVEN else {"value": value}),
             }
             ref = self._runtime().get(agent_id)
@@ -292,12 +292,13 @@ class _Tools:
                         raise UsageError(HIDDEN)
             if self._redaction.is_on:
                 await self._refuse_guess(user, ref, request_id)
-            await of_login(ref).decide({request_id: given}, expect={request_id: digest})
+            own = user.calling(ref)
+            await own.decide({request_id: given}, expect={request_id: digest})
             if self._redaction.is_on:  # again: another person may have decided in between
                 await self._refuse_guess(user, ref, request_id)
             missing = await self._missing(ref, request_id)
         told = {} if missing is None else {"open": missing}
-        return {"recorded": request_id, "by": user.name, **told}
+        return {"recorded": request_id, "by": user.by, **told}
 
     async def _missing(self, ref: AgentRef[Any], request_id: str) -> str | None:
         """Which votes are missing, in words; None where the request waits for none."""

@@ -18,6 +18,7 @@ from pydantic import Base64Bytes, TypeAdapter, ValidationError
 from pydantic_ai.messages import ModelMessage
 from pydantic_ai.usage import RunUsage
 
+from understudy._base.authors import By
 from understudy._base.json_values import checked_json, first_difference, reason, shown
 from understudy.errors import SchemaVersionError, UsageError
 from understudy.interrupts import DecisionRecord, DoubtfulCall, Request, Sticky
@@ -64,7 +65,7 @@ class StoredState:
     earlier_costs: Lines = ()
     has_archive: bool = False
     held_keys: dict[str, HeldKey] | None = None
-    authors: tuple[str | None, ...] = ()
+    authors: tuple[By | None, ...] = ()
     refused: dict[str, dict[str, Any]] | None = None
 
 
@@ -124,9 +125,9 @@ class AgentState(StateTree):
 
     Those of an agent that runs now are in its own state.
     """
-    authors: tuple[str | None, ...]
-    """The names of those who sent what stands in the conversation, each once; None among them for a
-    message without a name. Empty where no message has a name."""
+    authors: tuple[By | None, ...]
+    """Those who sent what stands in the conversation, each once; None among them for a message
+    without a name. Empty where no message has a name."""
     queue: dict[str, QueuedMessage]
     """Messages that wait for a run, by message id, oldest first."""
     refused: dict[str, dict[str, Any]]

@@ -7,8 +7,9 @@ people = {"ann": ["finance"], "bob": ["finance"]}
 with Runtime([agent], rules=rules, people=people) as runtime: ...
 """
 
-from understudy.approvals import Approval, Assurance, Tally, Vote, approval, tally
-from understudy.trust.people import Caller, People, Person
+from understudy._base.authors import Login
+from understudy.approvals import Approval, Assurance, Caller, Tally, Vote, approval, tally
+from understudy.trust.people import People, Person
 from understudy.trust.rules import CallView, Rule, Rules, Verdict, allow, ask, deny
 
 __all__ = [
@@ -16,6 +17,7 @@ __all__ = [
     "Assurance",
     "CallView",
     "Caller",
+    "Login",
     "People",
     "Person",
     "Rule",

@@ -9,7 +9,6 @@ from typing import Any, ClassVar, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from understudy._base.request_summary import SEVERAL, why_alone
-from understudy.actors.agent_ref import of_login
 from understudy.errors import (
     AlreadyDecided,
     DecisionError,
@@ -94,7 +93,7 @@ async def decide(visit: Visit) -> dict[str, Any]:
     unused = sorted(set(body.expect) - set(body.decisions))
     if unused:
         raise refused(400, "UsageError", f"`expect` has {unused[0]!r}, which is not decided.")
-    given = {key: item.decision(visit.user.name) for key, item in body.decisions.items()}
+    given = {key: item.decision(visit.user.by) for key, item in body.decisions.items()}
     return await take(visit, visit.agent_id, given, body.expect)
 
 
@@ -114,7 +113,7 @@ async def take(
         await _refuse_blind_edits(about, given)
     try:
         await _refuse_guesses(about, given)
-        ref = of_login(visit.runtime.get(agent_id))
+        ref = visit.own(visit.runtime.get(agent_id))
         await visit.wait(ref.decide(given, expect=dict(expect)))
         # Race: another person decides between the two, and it is the same
         # (test_no_answer_tells_a_guess_of_a_hidden_value_from_another_one).
@@ -280,7 +279,7 @@ async def bulk(visit: Visit) -> dict[str, Any]:
     if body.decision.type not in ("approve", "reject"):
         raise refused(400, "UsageError", "Many requests at once can be approved or rejected only.")
     items = [(item.agent_id, item.request_id, item.digest) for item in body.requests]
-    return await take_all(visit, items, body.decision.decision(visit.user.name))
+    return await take_all(visit, items, body.decision.decision(visit.user.by))
 
 
 async def _alone(visit: Visit) -> dict[str, str]:

@@ -103,6 +103,9 @@ class VoteShape(TypedDict):
     note: str | None
     assurance: Literal["host", "login", "idp"]
     at: Time
+    issuer: str
+    subject: str
+    acting_for: str
 
 
 @exactly

@@ -173,7 +173,11 @@ class Visit:
     @property
     def ref(self) -> AgentRef:
         """The agent in the path, to call."""
-        return self.runtime.get(self.agent_id)
+        return self.own(self.runtime.get(self.agent_id))
+
+    def own(self, ref: AgentRef) -> AgentRef:
+        """The ref for calls of the user."""
+        return self.user.calling(ref)
 
     def asked(self, name: str) -> str | None:
         """A parameter of the query; None where it is missing or empty."""

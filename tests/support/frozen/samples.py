@@ -34,6 +34,7 @@ from pydantic_ai.usage import RequestUsage, RunUsage
 from understudy import Agent, ScriptedModel
 from understudy import errors as e
 from understudy import middleware as all_middleware
+from understudy._base.authors import Login
 from understudy._base.request_timing import Escalation
 from understudy.actors import ActorDied, RuntimeStopped
 from understudy.actors.agent.activation import RunAbandoned
@@ -289,6 +290,9 @@ def votes() -> tuple[Vote, ...]:
             type="approve",
             assurance="idp",
             at=at(11),
+            issuer="https://idp.example",
+            subject="00u1",
+            acting_for="dee",
         ),
     )
 
@@ -346,6 +350,7 @@ REJECTED = Decision(
     type="reject", message="never", always=True, by="bob", note="policy", origin="executor"
 )
 EXPIRED = Decision(type="reject", origin="expiry")
+LOGIN = Login(name="ada", issuer="https://idp.example", subject="00u2", acting_for="bob")
 APPROVED = Decision(type="approve", always=True, by="ada", note="fine")
 RESPONDED = Decision(type="respond", value={"paid": "by hand"}, by="ada", note="did it")
 DISMISSED = Decision(type="dismiss", by="ada", note="seen")
@@ -490,6 +495,8 @@ def desk() -> Iterator[r.Record]:
     yield r.ModelAsked(key="title", response=answered, value={"title": "Kettles"})
     yield r.ModelGaveNoAnswer(key="title", response=reply(), error="it does not fit")
     yield r.UserMessage(message=asked("and the other one", 8), message_ids=("m1",), by="ada")
+    yield r.UserMessage(message=asked("and that", 8), message_ids=("m1b",), by=LOGIN)
+    yield r.UserMessage(message=asked("and this", 8), by=Login(name="ada"))
     yield r.TimeSpent(seconds=12.25)
     calls = [tool_call(0, id="tc", provider_details={"d": 4}), *map(tool_call, range(1, 12))]
     yield r.Reply(turn=0, response=reply(*calls))
@@ -535,7 +542,9 @@ def _questions() -> Iterator[r.Record]:
     )
     yield r.Reminded(request_id="q0", number=2, at=at(27))
     yield r.Escalated(request_id="q0", number=1, audience="heads", at=at(37))
-    yield r.Decided(request_id="q0", decision=EDITED, at=at(9), context={"tenant": "acme"})
+    yield r.Decided(
+        request_id="q0", decision=EDITED, at=at(9), context={"tenant": "acme"}, login=LOGIN
+    )
     yield r.Requested(
         request=request("q0b", "run-1.0.0", display="Really?"),
         replaces=("q0",),
@@ -976,7 +985,7 @@ def _state(run: RunState) -> AgentState:
         context={"tenant": "acme"},
     )
     simple = request("q1", "k", approval=Approval(ways=({"ceo": 1},)))
-    by_votes = replace(record, request=simple, votes=votes())
+    by_votes = replace(record, request=simple, votes=votes(), login=LOGIN)
     state.decisions = [record, replace(record, decision=EXPIRED), by_votes]
     state.sticky = {
         "member0/pay": Sticky(

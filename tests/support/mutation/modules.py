@@ -111,6 +111,8 @@ MODULES: Mapping[str, Sequence[str]] = {
     "understudy/journal/database_store.py": _JOURNAL,
     "understudy/journal/store.py": _JOURNAL,
     "understudy/journal/store_format.py": ("tests/journal/test_store_format.py",),
+    "understudy/login/oidc.py": ("tests/login/test_oidc.py",),
+    "understudy/login/provider_keys.py": ("tests/login/test_oidc.py",),
     "understudy/loop_actors/live_actors.py": ("tests/loop_actors",),
     "understudy/middleware/human_in_the_loop.py": (
         *("tests/middleware/test_human_in_the_loop.py", "tests/middleware/test_sub_agent.py"),

@@ -11,6 +11,7 @@ from typing import Any, Generic
 
 from typing_extensions import TypeVar
 
+from understudy._base.authors import By, Login
 from understudy._base.context_codecs import Context
 from understudy.actors.agent.planner import PlanChange
 from understudy.agent.agent import Agent
@@ -87,7 +88,7 @@ class RunRequest(AgentMessage):
     """The agents in whose runs this was requested. They wait for this run."""
     context: Context = field(default_factory=dict)
     """Of the caller."""
-    by: str | None = None
+    by: By | None = None
     """The person who asks for it; None where nobody is named."""
 
 
@@ -102,7 +103,7 @@ class Send(AgentMessage):
     due: datetime | None = None
     context: Context = field(default_factory=dict)
     """Of the caller."""
-    by: str | None = None
+    by: By | None = None
     """The person who asks for it; None where nobody is named."""
 
 
@@ -133,6 +134,8 @@ class Decide(AgentMessage):
     """Of the caller."""
     voters: dict[str, Voter] = field(default_factory=dict)
     """The persons who decide, by the names in the decisions; empty without `Runtime(people=)`."""
+    login: Login | None = None
+    """The login of who decides, where more is known of it than the name in the decisions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,7 +203,7 @@ class Retry(AgentMessage):
     run_id: str | None = None
     """The id of the run to retry, which is quarantined or has failed. None: the open run, or the
     last one where none is open."""
-    by: str | None = None
+    by: By | None = None
     """The person who asks for it; None where nobody is named."""
 
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
+from understudy._base.authors import By
 from understudy.models.attribution import from_user
 from understudy.state import records as r
 from understudy.state.agent_state import AgentState
@@ -82,7 +83,7 @@ def user_message(state: AgentState, record: r.UserMessage) -> None:
     dequeue(state, record.message_ids, record.at)
 
 
-def note_authors(state: AgentState, by: Iterable[str | None]) -> None:
+def note_authors(state: AgentState, by: Iterable[By | None]) -> None:
     """Keep who has sent what is added to the conversation now, as `AgentState.authors` says it."""
     known = state.authors
     for author in by:

@@ -75,7 +75,11 @@ def decided(state: AgentState, record: r.Decided) -> None:
     if halt is not None and halt.id == record.request_id:
         open_run(state).dismissed = True
         decided = DecisionRecord(
-            request=halt, decision=record.decision, at=record.at, context=record.context
+            request=halt,
+            decision=record.decision,
+            at=record.at,
+            context=record.context,
+            login=record.login,
         )
         state.decisions = with_added(state.decisions, decided)
         return
@@ -93,6 +97,7 @@ def decided(state: AgentState, record: r.Decided) -> None:
         sticky=record.sticky,
         context=record.context,
         votes=call.votes.get(record.request_id, ()),
+        login=record.login,
     )
     state.decisions = with_added(state.decisions, decided)
     if decision.always and not record.sticky:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal
 
+from understudy._base.authors import Login
 from understudy._base.context_codecs import StoredContext
 from understudy._base.quickly_made import quickly_made
 from understudy.approvals import Vote
@@ -66,6 +67,8 @@ class Decided:
     """It comes from an earlier `always=True`."""
     context: StoredContext = field(default_factory=dict)
     """That of who decided."""
+    login: Login | None = None
+    """The login of who decided, where more is known of it than the name in the decision."""
     kind: Literal["decided"] = "decided"
 
 

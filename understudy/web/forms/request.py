@@ -127,7 +127,7 @@ async def _shown(visit: Visit, form: Form, empty: Decision) -> dict[str, Any]:
 
 
 def _who(visit: Visit, form: Form) -> dict[str, Any]:
-    return {"by": visit.user.name, "note": form.get("note").strip() or None}
+    return {"by": visit.user.by, "note": form.get("note").strip() or None}
 
 
 def _plain_decision(visit: Visit, form: Form, given: str) -> Decision:

@@ -343,7 +343,7 @@ def prices_of(visit: Visit) -> Prices:
 async def export(visit: Visit) -> dict[str, Any]:
     """All records of the agent."""
     visit.need("admin", changes=False)
-    data = await visit.wait(visit.source.export(visit.agent_id, by=visit.user.name))
+    data = await visit.wait(visit.source.export(visit.agent_id, by=visit.user.by))
     # In a thread: the records of years would hold the loop.
     if visit.site.redaction.is_on and await asyncio.to_thread(visit.hides, data):
         raise refused(
@@ -363,7 +363,7 @@ async def overview(visit: Visit) -> dict[str, Any]:
     tree = None if runtime is None else await _now(visit, runtime.tree())
     return {
         "title": visit.site.title,
-        "user": {"name": visit.user.name, "may": sorted(visit.user.may)},
+        "user": {"name": visit.user.by, "may": sorted(visit.user.may)},
         "read_only": visit.site.read_only or runtime is None,
         "agents": {status.value: count for status, count in counts.items()},
         # None where the pages look beside the runtimes: they are of one process.

@@ -229,8 +229,7 @@ async def _of_user(
     people = visit.source.people if isinstance(visit.source, Runtime) else None
     if people is None:
         return {"has_voted": False, "why_no_vote": f"{asked.text} must agree. {NOBODY_KNOWN}"}
-    name = visit.user.name
-    voter = (await people.voters([name], "login"))[name]
+    voter = await people.voter(visit.user.caller)
     why = voter.why_unknown or why_no_voter(request, asked, voter)
     return {
         "has_voted": voter.person in voted,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from understudy._base.authors import shown_author
 from understudy.actors.agent.events import Status
 from understudy.actors.agent.message_ids import run_of
 from understudy.actors.agent.messages import (
@@ -195,6 +196,6 @@ def _release(slot: AgentSlot, call: AgentCall[Retry]) -> None:
     # Of no other run: where this copy is stale, the call would have released nothing, and would
     # be taken for one that did (test_a_retry_of_no_quarantine_at_a_stale_copy_is_refused).
     starts.note_run(slot, call)
-    activation.ledger.record(Released(by=retry.by))
+    activation.ledger.record(Released(by=shown_author(retry.by)))
     starts.continue_run(slot)
     slot.wait(run.run_id, call)

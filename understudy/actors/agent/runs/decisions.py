@@ -89,7 +89,7 @@ def _decide(slot: AgentSlot, message: Decide) -> None:
                 f"Agent {slot.id!r} begins a new run, which withdraws what it had asked"
             )
     else:
-        decide(activation.ledger, new, slot.services.clock, message.context)
+        decide(activation.ledger, new, slot.services.clock, message.context, message.login)
         starts.continue_run(slot)
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from pydantic_ai.messages import ModelRequest, UserPromptPart
 
-from understudy._base.authors import authors_of
+from understudy._base.authors import By, authors_of
 from understudy._base.context_codecs import Context
 from understudy.actors.agent.activation import Beginning
 from understudy.actors.agent.events import Status
@@ -141,7 +141,7 @@ async def _begin(
     occurrence: Occurrence | None = None,
     *,
     go_on: bool = False,
-    by: tuple[str, ...] = (),
+    by: tuple[By, ...] = (),
     also_unnamed: bool = False,
 ) -> Outcome:
     activation = slot.current

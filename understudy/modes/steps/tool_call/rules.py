@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from understudy._base.authors import shown_author
 from understudy.approvals import RULE, VOTE_TYPES
 from understudy.interrupts import DECISION_TYPES, Request
 from understudy.run.run import Run
@@ -28,7 +29,7 @@ def verdict_on(run: Run, call: ToolCall) -> Verdict:
         agent_id=run.root.agent_id,
         agent_path=run.agent_path,
         run_id=run.run_id,
-        requesters=run.root.state.authors,
+        requesters=tuple(map(shown_author, run.root.state.authors)),
     )
     return rules.verdict(call.tool.names, call.arguments, view)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from understudy.approvals import Approval, Vote, Voter, tally
+from understudy.approvals import Approval, Caller, Vote, Voter, caller_by, tally
 from understudy.interrupts import Request
 from understudy.run.run import Run
 from understudy.run.tool_call import ToolCall
@@ -33,15 +33,15 @@ async def with_requesters(run: Run, requests: Sequence[Request]) -> list[Request
     if not any(each.approval is not None and each.approval.never for each in requests):
         return list(requests)
     shaped = (
-        record.decision.by
+        record.login or record.decision.by
         for state in run.root.state.whole_tree
         for record in state.decisions
         if record.decision.type in ("edit", "respond")
     )
-    names = {*run.root.state.authors, *shaped}
+    asked = {*run.root.state.authors, *shaped}
     people, found = run.environment.trust.people, None
-    if people is not None and names and None not in names:
-        voters = await people.voters(sorted(name for name in names if name is not None))
+    if people is not None and asked and None not in asked:
+        voters = await people.voters(caller_by(each) for each in asked if each is not None)
         ids = {voter.person for voter in voters.values()}
         found = None if "" in ids else tuple(sorted(ids))
     return [
@@ -61,7 +61,7 @@ async def still_agreed(run: Run, call: ToolCall) -> bool:
         if request.approval is None or not votes:
             continue
         voters = await _voters(run, votes)
-        standing = [each for each in votes if _may_vote(each, voters.get(each.login), request)]
+        standing = [each for each in votes if _may_vote(each, voters.get(each.caller), request)]
         if tally(request.approval, standing).result == "approve":
             continue
         lost = [each for each in votes if each not in standing]
@@ -72,15 +72,9 @@ async def still_agreed(run: Run, call: ToolCall) -> bool:
     return not asked_again
 
 
-async def _voters(run: Run, votes: Sequence[Vote]) -> dict[str, Voter]:
+async def _voters(run: Run, votes: Sequence[Vote]) -> dict[Caller, Voter]:
     people = run.environment.trust.people
-    if people is None:
-        return {}
-    found: dict[str, Voter] = {}
-    for assurance in dict.fromkeys(each.assurance for each in votes):
-        logins = [each.login for each in votes if each.assurance == assurance]
-        found |= await people.voters(logins, assurance)
-    return found
+    return {} if people is None else await people.voters(each.caller for each in votes)
 
 
 def _may_vote(vote: Vote, voter: Voter | None, request: Request) -> bool:
@@ -94,9 +88,9 @@ def _may_vote(vote: Vote, voter: Voter | None, request: Request) -> bool:
     )
 
 
-def _why_again(approval: Approval, lost: Sequence[Vote], voters: dict[str, Voter]) -> str:
+def _why_again(approval: Approval, lost: Sequence[Vote], voters: dict[Caller, Voter]) -> str:
     """Why persons are asked once more, where these votes do not count any more."""
-    unknown = any(voters[each.login].why_unknown for each in lost if each.login in voters)
+    unknown = any(voters[each.caller].why_unknown for each in lost if each.caller in voters)
     names = ", ".join(dict.fromkeys(each.name for each in lost)) or "nobody"
     return (UNKNOWN_NOW if unknown else NO_LONGER).format(names=names, text=approval.text)
 
