@@ -11,8 +11,6 @@ from understudy.run.tool_call import RULE, ToolCall
 from understudy.trust.rules import CallView, Rule, Verdict
 
 DENIED = "Denied by a rule of the application, {names}.\nDo not try the same call again."
-ASKED_BY_RULE_NOW = "No rule asked about this call before. One does now."
-
 
 NO_RULE = Verdict(result=None)
 
@@ -42,33 +40,22 @@ def denial_in(verdict: Verdict) -> str | None:
 
 def requests_of_rules(run: Run, calls: Sequence[ToolCall]) -> list[Request]:
     """A request of each rule that asks about one of the calls."""
-    return [_request(call, rule) for call in calls for rule in _asking(verdict_on(run, call))]
+    return [each for call in calls for each in requests_in(verdict_on(run, call), call)]
 
 
-def unasked(verdict: Verdict, call: ToolCall) -> list[Request]:
-    """The requests of the rules that ask about this call, and that nobody has approved of it."""
-    of_call = call.call
-    approved = [
-        (request.source, request.approval)
-        for request in of_call.requests.values()
-        if request.id in of_call.decisions and of_call.decisions[request.id].type != "reject"
-    ]
-    return [
-        _request(call, rule, asked_again=ASKED_BY_RULE_NOW)
-        for rule in _asking(verdict)
-        if (RULE + rule.name, rule.approval) not in approved
-    ]
+def requests_in(verdict: Verdict, call: ToolCall) -> list[Request]:
+    """The requests of the rules that ask about this call now."""
+    return [_request(call, rule) for rule in _asking(verdict)]
 
 
 def _asking(verdict: Verdict) -> tuple[Rule, ...]:
     return verdict.rules if verdict.result == "ask" else ()
 
 
-def _request(call: ToolCall, rule: Rule, asked_again: str = "") -> Request:
+def _request(call: ToolCall, rule: Rule) -> Request:
     return call.request(
         allowed=DECISION_TYPES if rule.approval is None else VOTE_TYPES,
         display=f"Asked by the rule {rule.name!r}",
         approval=rule.approval,
-        asked_again=asked_again,
         source=RULE + rule.name,
     )
