@@ -249,8 +249,8 @@ async def test_the_glass_is_broken_and_reviewed_by_the_pages() -> None:
             assert (await ann.get("/api/reviews")).json()["reviews"] == []
             assert "Nothing is to be reviewed" in (await ann.get("/reviews")).text
             found = (await ann.get("/agents/a1/history")).text
-            assert "glass_broken" in found
-            assert "review_closed" in found
+            assert "glass broken" in found
+            assert "review closed" in found
 
 
 async def test_a_login_that_is_too_weak_or_of_an_unknown_time_is_told_what_to_do() -> None:

@@ -36,7 +36,7 @@ from understudy.modes.steps.tool_call.results import (
     settled_result,
     still_in_doubt,
 )
-from understudy.modes.steps.tool_call.rules import denial_in, requests_in, verdict_on
+from understudy.modes.steps.tool_call.rules import denial_in, unasked, verdict_on
 from understudy.modes.steps.tool_call.votes import asked_now, still_agreed, with_requesters
 from understudy.outcomes import Outcome
 from understudy.run.ledger import calls_inside
@@ -232,7 +232,7 @@ async def _is_allowed(run: Run, ready: ReadyCall) -> bool:
             doubt_result(run, call, doubt) if is_doubt else denied_by_rule(run, call, denied)
         )
         return False
-    today = await with_requesters(run, requests_in(verdict, tool_call))
+    today = await with_requesters(run, unasked(verdict, tool_call))
     asked = await asked_now(run, tool_call, today)
     record_asked_now(run, ready, asked)
     return not asked

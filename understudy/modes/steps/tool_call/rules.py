@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from understudy.approvals import VOTE_TYPES
 from understudy.interrupts import DECISION_TYPES, Request
+from understudy.modes.steps.tool_call.votes import is_covered
 from understudy.run.run import Run
 from understudy.run.tool_call import RULE, ToolCall
 from understudy.trust.rules import CallView, Rule, Verdict
@@ -40,12 +41,16 @@ def denial_in(verdict: Verdict) -> str | None:
 
 def requests_of_rules(run: Run, calls: Sequence[ToolCall]) -> list[Request]:
     """A request of each rule that asks about one of the calls."""
-    return [each for call in calls for each in requests_in(verdict_on(run, call), call)]
+    return [_request(call, rule) for call in calls for rule in _asking(verdict_on(run, call))]
 
 
-def requests_in(verdict: Verdict, call: ToolCall) -> list[Request]:
-    """The requests of the rules that ask about this call now."""
-    return [_request(call, rule) for rule in _asking(verdict)]
+def unasked(verdict: Verdict, call: ToolCall) -> list[Request]:
+    """The requests of the rules that ask more about this call now than was asked before."""
+    return [
+        request
+        for request in (_request(call, rule) for rule in _asking(verdict))
+        if not is_covered(call, request)
+    ]
 
 
 def _asking(verdict: Verdict) -> tuple[Rule, ...]:

@@ -113,35 +113,50 @@ async def asked_now(
     """
     asked: list[AskedNow] = []
     for now in today:
-        before = [each for each in call.call.requests.values() if each.source == now.source]
-        if now.approval is None:
-            if not any(_was_approved(call, each) for each in before):
-                asked.append(AskedNow(replace(now, asked_again=why)))
+        if is_covered(call, now):
             continue
+        before = [each for each in call.call.requests.values() if each.source == now.source]
         several = [each for each in before if each.approval is not None]
-        if several:
-            more = await _stricter(run, call, now, now.approval, several)
+        if now.approval is not None and several:
+            more = await _stricter(run, call, now.approval, several)
             asked += () if more is None else (more,)
             continue
         pending = tuple(each.id for each in before if each.id not in call.call.decisions)
-        text = STRICTER_NOW.format(text=now.approval.text) if before else why
+        text = why
+        if before and now.approval is not None:
+            text = STRICTER_NOW.format(text=now.approval.text)
         asked.append(AskedNow(replace(now, asked_again=text), pending))
     return asked
 
 
+def is_covered(call: ToolCall, now: Request) -> bool:
+    """Whether what was asked about a call before asks as much as a request of today.
+
+    That is so where the same gate or rule asked as many persons, and where one decision is enough
+    today and there is one.
+    """
+    before = [each for each in call.call.requests.values() if each.source == now.source]
+    if now.approval is None:
+        decisions = (call.call.decisions.get(each.id) for each in before)
+        return any(each is not None and each.type != "reject" for each in decisions)
+    return any(
+        each.approval is not None
+        and stricter(each.approval, now.approval) == stricter(each.approval, each.approval)
+        for each in before
+    )
+
+
 async def _stricter(
-    run: Run, call: ToolCall, now: Request, wanted: Approval, before: Sequence[Request]
+    run: Run, call: ToolCall, wanted: Approval, before: Sequence[Request]
 ) -> AskedNow | None:
     """The request that asks what the earlier ones of its source and today's ask together.
 
     Together they may ask for a person more than both need: whoever has two roles stands for one.
-    None where one of them asked as much, or the votes on it are enough for both.
+    None where the votes on one of the earlier requests are enough for both.
     """
     for old in before:
         assert old.approval is not None, "the caller has looked"
         both = stricter(old.approval, wanted)
-        if both == stricter(old.approval, old.approval):
-            return None
         again = call.request_in_place_of(old, approval=both)
         standing = await _standing(run, call.call.votes.get(old.id, ()), again)
         if old.id in call.call.decisions and all(
@@ -169,11 +184,6 @@ async def _standing(run: Run, votes: Sequence[Vote], request: Request) -> list[V
         roles = tuple(role for role in voter.roles if role in wanted)
         standing.append(replace(vote, roles=roles))
     return standing
-
-
-def _was_approved(call: ToolCall, request: Request) -> bool:
-    decision = call.call.decisions.get(request.id)
-    return decision is not None and decision.type != "reject"
 
 
 def _is_approved(run: Run, request: Request, votes: Sequence[Vote]) -> bool:
