@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from understudy._base.clock import new_random_id
 from understudy.actors import AgentRef, Future
+from understudy.actors.agent_ref import of_login
 from understudy.actors.verbs import VERBS, Arguments, Lasts, Verb, arguments_of
 from understudy.errors import SchemaVersionError
 from understudy.login.bodies import B, checked_as
@@ -118,7 +119,7 @@ def view_of(verb: Verb) -> Callable[[Visit], Awaitable[dict[str, Any]]]:
 
 async def _call(visit: Visit, verb: Verb, body: Arguments) -> dict[str, Any]:
     given = body.model_dump()
-    future = getattr(visit.ref, verb.method)(**given, by=visit.user.by)
+    future = getattr(of_login(visit.ref, visit.user.caller), verb.method)(**given, by=visit.user.by)
     if verb.of_run or verb.lasts is not Lasts.MOMENT:
         return {"id": visit.agent_id, "done": await begun(future)}
     if await visit.wait(future) is False:
@@ -185,7 +186,7 @@ async def by_form(visit: Visit, name: str, form: Form) -> str:
     """Do what a form of the agent's page asks for; the code of what is said of it."""
     action = (
         name
-        if name in ("settle", "revoke", "cancel_message", "schedules")
+        if name in ("settle", "revoke", "close_review", "cancel_message", "schedules")
         else _action_of(name, form)
     )
     known = {found.name: found for found in actions_of(visit, await visit.state())}

@@ -25,7 +25,7 @@ from understudy.run.waits.answers import Answer
 from understudy.state.agent_state import AgentState
 from understudy.state.files import StoredFile
 from understudy.state.plans import RunChoices
-from understudy.state.records import FilesChanged, Revoked, Settled
+from understudy.state.records import FilesChanged, ReviewClosed, Revoked, Settled
 from understudy.stopping import StopSignal
 
 T = TypeVar("T")
@@ -246,9 +246,9 @@ class Delete(AgentMessage):
 
 @dataclass(frozen=True, slots=True)
 class RecordFact(AgentMessage):
-    """Record that a sticky decision is revoked, or a doubt settled."""
+    """Record that a sticky decision is revoked, a doubt settled, or a review closed."""
 
-    fact: Revoked | Settled
+    fact: Revoked | Settled | ReviewClosed
 
 
 @dataclass(frozen=True, slots=True)

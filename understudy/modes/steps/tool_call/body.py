@@ -38,7 +38,7 @@ from understudy.modes.steps.tool_call.results import (
 from understudy.modes.steps.tool_call.retry import with_retries
 from understudy.modes.steps.tool_call.rules import denial_in, unasked, verdict_on
 from understudy.modes.steps.tool_call.time_limit import TimeLimit
-from understudy.modes.steps.tool_call.votes import with_requesters
+from understudy.modes.steps.tool_call.votes import asked_now, with_requesters
 from understudy.run.run import Run
 from understudy.run.tool_call import make_context
 from understudy.state.records import Settled, Started
@@ -261,18 +261,17 @@ async def _judge(run: Run, ready: ReadyCall, entry: _Entry, *, waited: bool = Fa
 
 
 async def _check_rules(run: Run, ready: ReadyCall) -> None:
-    """Raise what ends the call where a rule of now denies it, or asks about it.
-
-    Nothing is awaited where it returns.
-    """
+    """Raise what ends the call where a rule of now denies it, or asks more than before."""
     call = as_tool_call(run, ready)
     verdict = verdict_on(run, call)
     denied = denial_in(verdict)
     if denied is not None:
         raise DeniedByRule(denied)
-    asked = unasked(verdict, call) if verdict.result == "ask" else ()
-    if asked:
-        raise NeedsDecision(ready, await with_requesters(run, asked))
+    today = unasked(verdict, call) if verdict.result == "ask" else ()
+    if today:
+        asked = await asked_now(run, call, await with_requesters(run, today))
+        if asked:
+            raise NeedsDecision(ready, asked)
 
 
 async def _call_function(
