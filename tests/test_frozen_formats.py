@@ -64,6 +64,7 @@ from understudy.state.doubts import Doubt
 from understudy.state.fold import replay
 from understudy.state.record_format import record_format
 from understudy.state.records import Record, record_from_dict
+from understudy.state.reviews import Review
 from understudy.state.trust_facts import KINDS, content_of
 from understudy.state.waits import Wait
 
@@ -202,6 +203,7 @@ async def test_a_store_knows_what_its_agents_wait_for(place: Made) -> None:
         asks = await store.list_asks(AskQuery(), None, 100)
         waits = await store.list_asks(AskQuery(kind="wait"), None, 100)
         doubts = await store.list_asks(AskQuery(kind="doubt"), None, 100)
+        reviews = await store.list_asks(AskQuery(kind="review"), None, 100)
         counts = await store.count_agents()
     finally:
         await store.close()
@@ -221,16 +223,18 @@ async def test_a_store_knows_what_its_agents_wait_for(place: Made) -> None:
     listed: list[Any] = [(ask.agent_id, ask.request(), ask.told) for ask in asks]
     listed += [(ask.agent_id, ask.wait(), ask.told) for ask in waits]
     listed += [(ask.agent_id, ask.doubt(), ask.told) for ask in doubts]
+    listed += [(ask.agent_id, ask.review(), ask.told) for ask in reviews]
     assert sorted(listed, key=repr) == sorted(wanted, key=repr)
     assert found, REMEDY
     assert asks, REMEDY
     assert waits, REMEDY
     assert doubts, REMEDY
+    assert reviews, REMEDY
 
 
-def _of_agent(asked: Request | Wait | Doubt, id: str) -> Request | Wait | Doubt:
+def _of_agent(asked: Request | Wait | Doubt | Review, id: str) -> Request | Wait | Doubt | Review:
     """What is asked, as the index has it: with the agent of its row."""
-    if isinstance(asked, Doubt):
+    if isinstance(asked, Doubt | Review):
         return replace(asked, agent_id=id, agent=f"{id}-definition")
     return replace(asked, agent_id=id) if isinstance(asked, Wait) else asked
 

@@ -7,19 +7,22 @@ roles they have.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from datetime import datetime
-from typing import Any, Literal, TypeAlias
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from itertools import product
+from typing import Any, Literal, TypeAlias, get_args
 
 from understudy._base.authors import By, Login
 from understudy._base.json_values import checked_text, shown
+from understudy._base.request_timing import Seconds, checked_span
 from understudy.errors import UsageError
 
 __all__ = ["Approval", "Assurance", "Caller", "Tally", "Vote", "approval", "tally"]
 
 Assurance = Literal["host", "login", "idp"]
 """Who says that a person is who they are: code of the host application, a login of the pages, or an
-identity provider whose token was verified."""
+identity provider whose token was verified. Each vouches for more than the one before."""
+ASSURANCES: tuple[Assurance, ...] = get_args(Assurance)
 Excluded = Literal["requester"]
 """Who may not vote: the persons whose message, steering, answer or schedule led to the call."""
 Roles: TypeAlias = Mapping[str, int]
@@ -93,18 +96,44 @@ class Approval:
     """How many persons who might approve must reject, for the call to be rejected."""
     never: tuple[Excluded, ...] = ()
     """Who may not vote, whatever their roles."""
+    within: float | None = None
+    """Seconds from the request on, after which it expires; None for what its gate says."""
+    use_after: float | None = None
+    """Seconds for which enough persons must have agreed before the call is approved."""
+    use_within: float | None = None
+    """Seconds from the decision on, within which the call must start; else persons vote anew."""
+    break_glass: dict[str, int] | None = None
+    """The role of which one person alone may let the call run at once; None where nobody may."""
+    assurance: Assurance = "host"
+    """Who must vouch at least for the identity of a person who votes."""
+    max_auth_age: float | None = None
+    """Seconds that may have passed since a person who votes has logged in."""
 
     @property
     def roles(self) -> frozenset[str]:
         """The roles of which one is needed to vote."""
         return frozenset(role for way in self.ways for role in way)
 
+    @property
+    def glass_roles(self) -> frozenset[str]:
+        """The roles of which one is needed to break the glass."""
+        return frozenset(self.break_glass or ())
+
     def to_dict(self) -> dict[str, Any]:
-        """As plain data."""
+        """As plain data; terms that are not set are left out."""
+        terms: dict[str, Any] = {
+            "within": self.within,
+            "use_after": self.use_after,
+            "use_within": self.use_within,
+            "break_glass": self.break_glass,
+            "assurance": None if self.assurance == "host" else self.assurance,
+            "max_auth_age": self.max_auth_age,
+        }
         return {
             "ways": [dict(way) for way in self.ways],
             "deny": self.deny,
             "never": list(self.never),
+            **{name: value for name, value in terms.items() if value is not None},
         }
 
     @property
@@ -114,6 +143,43 @@ class Approval:
         text = ", or ".join(ways)
         return f"{text}, never the requester" if "requester" in self.never else text
 
+    @property
+    def terms(self) -> tuple[str, ...]:
+        """What holds besides who must agree, each as a sentence."""
+        found = []
+        if self.within is not None:
+            found.append(f"It must be decided within {span_text(self.within)}.")
+        if self.use_after is not None:
+            found.append(f"It starts {span_text(self.use_after)} after enough have agreed.")
+        if self.use_within is not None:
+            found.append(f"It must start within {span_text(self.use_within)} of the decision.")
+        for role in self.break_glass or ():
+            found.append(f"In an emergency 1 of {role} may break the glass, with a reason.")
+        if self.assurance != "host":
+            found.append(f"Votes must come by {_BY_WHAT[self.assurance]}.")
+        if self.max_auth_age is not None:
+            age = span_text(self.max_auth_age)
+            found.append(f"Who votes must have logged in within the last {age}.")
+        return tuple(found)
+
+
+_BY_WHAT: Mapping[Assurance, str] = {
+    "host": "the application",
+    "login": "a login",
+    "idp": "an identity provider",
+}
+
+
+def span_text(seconds: float) -> str:
+    """A span of time in words, in its two largest units: "2 days", "1 hour 30 minutes"."""
+    parts, rest = [], seconds
+    for unit, size in (("day", 86_400), ("hour", 3600), ("minute", 60), ("second", 1)):
+        number = int(rest // size) if size > 1 else round(rest, 3)
+        rest -= number * size
+        if number:
+            parts.append(f"{number:g} {unit}{'' if number == 1 else 's'}")
+    return " ".join(parts[:2]) or "0 seconds"
+
 
 def approval(
     by: Roles | None = None,
@@ -121,17 +187,35 @@ def approval(
     any_of: Iterable[Roles] = (),
     deny: int = 1,
     never: Sequence[Excluded] = (),
+    within: Seconds | None = None,
+    use_after: Seconds | None = None,
+    use_within: Seconds | None = None,
+    break_glass: Roles | None = None,
+    assurance: Assurance = "host",
+    max_auth_age: Seconds | None = None,
 ) -> Approval:
     """Who must agree before a call runs: `approval({"finance": 2}, never=["requester"])`.
+
+    Spans of time are seconds or timedeltas.
 
     Args:
         by: by role, how many distinct persons who have it must approve; all of these.
         any_of: several of these, each of which is enough.
         deny: how many persons who might approve must reject, for the call to be rejected.
         never: who may not vote: `"requester"` stands for all persons who have asked for the call.
+        within: how long persons may take to answer. Then the request expires, which rejects it. Of
+            this and of the `expires_after` of a gate the earlier one counts.
+        use_after: how long enough persons must have agreed before the call is approved. Until then
+            they may change their votes, and others may reject.
+        use_within: within which time of the decision the call must start; else persons vote anew.
+        break_glass: the role of which one person alone may let the call run at once:
+            `{"oncall": 1}`. They must say why, and somebody else has to review it afterwards.
+        assurance: who must vouch at least for the identity of who votes: `"host"`, `"login"` or
+            `"idp"`.
+        max_auth_age: how long ago who votes may have logged in.
 
     Raises:
-        UsageError: where nobody is named, or a number of persons is not possible.
+        UsageError: where nobody is named, or a number of persons or a time is not possible.
 
     """
     ways = [*([] if by is None else [by]), *any_of]
@@ -146,7 +230,34 @@ def approval(
         )
     if isinstance(never, str) or set(never) - {"requester"}:
         raise UsageError(f'approval(never=...) must be ["requester"] or empty, got {shown(never)}')
-    return Approval(ways=tuple(map(_way, ways)), deny=deny, never=tuple(dict.fromkeys(never)))
+    if assurance not in ASSURANCES:
+        known = ", ".join(map(repr, ASSURANCES))
+        raise UsageError(f"approval(assurance=...) must be {known}, got {shown(assurance)}")
+    return Approval(
+        ways=tuple(map(_way, ways)),
+        deny=deny,
+        never=tuple(dict.fromkeys(never)),
+        within=_span("within", within),
+        use_after=_span("use_after", use_after),
+        use_within=_span("use_within", use_within),
+        break_glass=None if break_glass is None else _glass(break_glass),
+        assurance=assurance,
+        max_auth_age=_span("max_auth_age", max_auth_age),
+    )
+
+
+def _span(option: str, given: object) -> float | None:
+    return None if given is None else checked_span(given, what=f"approval({option}=...)")
+
+
+def _glass(given: object) -> dict[str, int]:
+    way = _way(given)
+    if list(way.values()) != [1]:
+        raise UsageError(
+            'approval(break_glass=...) takes one role with the number 1, such as {"oncall": 1}: '
+            f"one person alone breaks the glass; got {shown(given)}"
+        )
+    return way
 
 
 def _way(given: object) -> dict[str, int]:
@@ -185,6 +296,10 @@ class Vote:
     note: str | None = None
     """Why; the model does not see it."""
     assurance: Assurance = "host"
+    auth_at: datetime | None = None
+    """When the person has logged in; None where that is not known."""
+    break_glass: bool = False
+    """For `approve`: the person alone lets the call run, for the reason of `note`."""
     at: datetime
     issuer: str = ""
     """The identity provider that has signed who they are; empty where none has."""
@@ -201,6 +316,7 @@ class Vote:
             assurance=self.assurance,
             issuer=self.issuer,
             subject=self.subject,
+            auth_at=self.auth_at,
             acting_for=self.acting_for,
         )
 
@@ -219,6 +335,8 @@ class Vote:
             "message": self.message,
             "note": self.note,
             "assurance": self.assurance,
+            "auth_at": None if self.auth_at is None else self.auth_at.isoformat(),
+            "break_glass": self.break_glass,
             "at": self.at.isoformat(),
             "issuer": self.issuer,
             "subject": self.subject,
@@ -243,6 +361,8 @@ class Voter:
     """Whom an identity provider means; empty where none has said who it is."""
     acting_for: str = ""
     """The name in which they decide, if it is not their own."""
+    auth_at: datetime | None = None
+    """When the person has logged in; None where that is not known."""
     why_unknown: str = ""
     """Why the application could not say who it is; empty where it could."""
 
@@ -257,6 +377,8 @@ class Tally:
     """By role, how many more must approve on the way that lacks the fewest; empty with a result."""
     counted: tuple[Vote, ...]
     """The last vote of each person who may vote, in the order in which these were cast."""
+    is_broken: bool = False
+    """Whether a person alone has broken the glass."""
 
     @property
     def text(self) -> str:
@@ -277,11 +399,14 @@ def tally(asked: Approval, votes: Iterable[Vote], excluded: frozenset[str] = fro
     counted = tuple(
         each
         for each in last.values()
-        if each.person not in excluded and not asked.roles.isdisjoint(each.roles)
+        if each.person not in excluded
+        and not (asked.glass_roles if each.break_glass else asked.roles).isdisjoint(each.roles)
     )
     if sum(each.type == "reject" for each in counted) >= asked.deny:
         return Tally(result="reject", missing={}, counted=counted)
     agreed = [each for each in counted if each.type == "approve"]
+    if any(each.break_glass for each in agreed):
+        return Tally(result="approve", missing={}, counted=counted, is_broken=True)
     missing = min((_missing(way, agreed) for way in asked.ways), key=lambda way: sum(way.values()))
     return Tally(result=None if missing else "approve", missing=missing, counted=counted)
 
@@ -317,4 +442,94 @@ def _missing(way: Mapping[str, int], agreed: Sequence[Vote]) -> dict[str, int]:
 def equal_vote(votes: Iterable[Vote], vote: Vote) -> bool:
     """Whether the last vote of this person says the same: then it is no other vote."""
     last = {each.person: each for each in votes}.get(vote.person)
-    return last is not None and (last.type, last.message) == (vote.type, vote.message)
+    return last is not None and _said(last) == _said(vote)
+
+
+def _said(vote: Vote) -> tuple[object, ...]:
+    return (vote.type, vote.message, vote.break_glass)
+
+
+def starts_at(asked: Approval, votes: Sequence[Vote]) -> datetime | None:
+    """When a call is approved to which enough have agreed, if nobody changes that until then.
+
+    None where not enough have agreed, and where nobody has to wait: then it is approved already.
+    The time is counted from the vote since which enough have agreed without a break.
+    """
+    if asked.use_after is None:
+        return None
+    since = None
+    for number in range(len(votes), 0, -1):
+        result = tally(asked, votes[:number])
+        if result.result != "approve" or result.is_broken:
+            break
+        since = votes[number - 1].at
+    return None if since is None else since + timedelta(seconds=asked.use_after)
+
+
+def stricter(one: Approval, other: Approval) -> Approval:
+    """An approval that is met only where both of these are, factor by factor."""
+    ways = [
+        {role: max(first.get(role, 0), second.get(role, 0)) for role in {**first, **second}}
+        for first, second in product(one.ways, other.ways)
+    ]
+    distinct = [way for number, way in enumerate(ways) if way not in ways[:number]]
+    needed = [
+        way for way in distinct if not any(_includes(way, less) for less in distinct if less != way)
+    ]
+    same_glass = one.break_glass == other.break_glass
+    return replace(
+        one,
+        ways=tuple(needed),
+        deny=min(one.deny, other.deny),
+        never=tuple(dict.fromkeys((*one.never, *other.never))),
+        within=_least(one.within, other.within),
+        use_after=max(one.use_after or 0, other.use_after or 0) or None,
+        use_within=_least(one.use_within, other.use_within),
+        break_glass=one.break_glass if same_glass else None,
+        assurance=max(one.assurance, other.assurance, key=ASSURANCES.index),
+        max_auth_age=_least(one.max_auth_age, other.max_auth_age),
+    )
+
+
+def _includes(way: Mapping[str, int], less: Mapping[str, int]) -> bool:
+    """Whether who meets `way` meets the other way as well."""
+    return all(way.get(role, 0) >= number for role, number in less.items())
+
+
+def _least(one: float | None, other: float | None) -> float | None:
+    return min((each for each in (one, other) if each is not None), default=None)
+
+
+def why_not_vouched(
+    asked: Approval, assurance: Assurance, auth_at: datetime | None, at: datetime
+) -> str | None:
+    """Why a vote of that time is not vouched for as it must be, and what to do; None where it is.
+
+    Args:
+        asked: who must agree, and how they must be vouched for.
+        assurance: who vouches for the identity of the person.
+        auth_at: when the person has logged in; None where that is not known.
+        at: when they vote.
+
+    """
+    if ASSURANCES.index(assurance) < ASSURANCES.index(asked.assurance):
+        return _NOT_BY[asked.assurance]
+    if asked.max_auth_age is None:
+        return None
+    age = span_text(asked.max_auth_age)
+    if auth_at is None:
+        return (
+            f"who votes must have logged in within the last {age}, and nobody knows when "
+            "they have: log in by an identity provider that says so"
+        )
+    if at - auth_at > timedelta(seconds=asked.max_auth_age):
+        return f"who votes must have logged in within the last {age}: log in again"
+    return None
+
+
+_NOT_BY: Mapping[Assurance, str] = {
+    "host": "",
+    "login": "a vote must come by a login, and the application alone says who this is: vote by the "
+    "pages",
+    "idp": "a vote must come by an identity provider: log in by it, and vote by the pages",
+}

@@ -53,6 +53,8 @@ What = Literal[
     "escalated",
     "decision",
     "vote",
+    "glass_broken",
+    "review_closed",
     "withdrawn",
     "revoked",
     "tool_started",
@@ -269,6 +271,13 @@ class HistoryReader:
             case r.Voted():
                 detail = {"request_id": record.request_id, **record.vote.to_dict()}
                 yield "vote", {"who": record.vote.shown_name, "detail": detail}
+            case r.GlassBroken(review=review):
+                broken = {"request_id": review.id, "note": review.note, "roles": list(review.roles)}
+                call = {"call_key": review.call_key, "tool_name": review.tool_name}
+                yield "glass_broken", {**call, "who": review.by, "detail": broken}
+            case r.ReviewClosed():
+                closed = {"request_id": record.review_id, "note": record.note}
+                yield "review_closed", {"who": record.by, "detail": closed}
             case r.Decided():
                 yield self._decision(record)
             case r.Snapshot():

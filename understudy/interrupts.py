@@ -29,7 +29,7 @@ from understudy._base.request_timing import (
     checked_delay,
     request_timing,
 )
-from understudy.approvals import RULE, Approval, Vote
+from understudy.approvals import RULE, Approval, Vote, starts_at, tally
 from understudy.errors import DecisionError, UsageError
 
 __all__ = [
@@ -86,6 +86,8 @@ class Decision:
     failed: bool = False
     """For `reject` of a tool's own question: nobody decided, but whoever does the call elsewhere
     says that it failed, with `message`. The model gets an error of the tool."""
+    break_glass: bool = False
+    """For `approve`: one person alone lets the call run at once, for the reason of `note`."""
 
     @property
     def edited(self) -> dict[str, Any] | None:
@@ -131,9 +133,24 @@ class Decision:
             raise DecisionError(f"{shown(dict(data))} is not a decision: {why}") from error
 
 
-def approve(*, always: bool = False, by: str | None = None, note: str | None = None) -> Decision:
-    """Run the call exactly as it was shown."""
-    return Decision(type="approve", always=always, by=by, note=note)
+def approve(
+    *,
+    always: bool = False,
+    by: str | None = None,
+    note: str | None = None,
+    break_glass: bool = False,
+) -> Decision:
+    """Run the call exactly as it was shown.
+
+    Args:
+        always: approve all calls of the tool from now on.
+        by: who approves.
+        note: why, for the audit.
+        break_glass: in an emergency, approve alone what several must agree to, where the approval
+            of the request says who may. A `note` is needed, and somebody else reviews it.
+
+    """
+    return Decision(type="approve", always=always, by=by, note=note, break_glass=break_glass)
 
 
 def edit(
@@ -530,6 +547,41 @@ def _request_adapter() -> TypeAdapter[Request]:
     return TypeAdapter(Request)
 
 
+def approved_at(request: Request, votes: Sequence[Vote]) -> datetime | None:
+    """When a pending request is approved to which enough have agreed, unless somebody objects.
+
+    None where not enough have agreed, and where nobody has to wait for that.
+    """
+    return None if request.approval is None else starts_at(request.approval, votes)
+
+
+def decision_by_votes(request: Request, votes: Sequence[Vote], now: datetime) -> Decision | None:
+    """The decision that these votes come to by now.
+
+    None where more persons must vote, or enough have agreed and the call is not to start yet.
+    """
+    assert request.approval is not None, "only called for a request that asks several persons"
+    result = tally(request.approval, votes)
+    if result.result is None:
+        return None
+    due = approved_at(request, votes)
+    if due is not None and due > now:
+        return None
+    said = [
+        each
+        for each in result.counted
+        if each.type == result.result and (each.break_glass or not result.is_broken)
+    ]
+    messages = [each.message for each in said if each.message]
+    return Decision(
+        type=result.result,
+        by=", ".join(each.shown_name for each in said),
+        message="\n".join(messages) or None,
+        note=said[0].note if result.is_broken else None,
+        break_glass=result.is_broken,
+    )
+
+
 def checked_expect(expect: object, decisions: object) -> dict[str, str] | None:
     """What the person was shown, if it is the digests of requests that are decided.
 
@@ -661,6 +713,13 @@ def checked_decision(request: Request, decision: object) -> Decision:
             f"{where}: `always=True` goes with approve or reject of an approval only",
             request_id=request.id,
         )
+    if not isinstance(decision.break_glass, bool):
+        raise DecisionError(
+            f"{where}: `break_glass` must be a bool, got {shown(decision.break_glass)}",
+            request_id=request.id,
+        )
+    if decision.break_glass:
+        _check_glass(request, decision, where)
     if decision.failed and (decision.type != "reject" or request.kind != "interrupt"):
         raise DecisionError(
             f"{where}: `failed=True` goes with reject of a tool's own question only",
@@ -679,3 +738,20 @@ def checked_decision(request: Request, decision: object) -> Decision:
                 request_id=request.id,
             )
     return decision
+
+
+def _check_glass(request: Request, decision: Decision, where: str) -> None:
+    if decision.type != "approve":
+        raise DecisionError(
+            f"{where}: `break_glass=True` goes with approve only", request_id=request.id
+        )
+    if request.approval is None or not request.approval.break_glass:
+        raise DecisionError(
+            f"{where}: nobody may break the glass here: leave `break_glass` out",
+            request_id=request.id,
+        )
+    if decision.note is None or not decision.note.strip():
+        raise DecisionError(
+            f"{where}: who breaks the glass says why: approve(break_glass=True, note=...)",
+            request_id=request.id,
+        )

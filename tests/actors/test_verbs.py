@@ -51,6 +51,7 @@ API = {
     "agents": ("GET", "/agents"),
     "pending": ("GET", "/pending"),
     "doubts": ("GET", "/doubts"),
+    "reviews": ("GET", "/reviews"),
     "count": ("GET", ""),
     "now": ("GET", ""),
     "info": ("GET", AGENT),

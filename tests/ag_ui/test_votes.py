@@ -8,13 +8,14 @@ from tests.support.ag_ui_client import Client, answer, by_header, events_in, sai
 from tests.support.agents import by_turn
 from understudy import Agent, Runtime, call, tool
 from understudy.ag_ui import ag_ui, vercel
-from understudy.trust import approval
+from understudy.trust import Approval, approval
 
 PEOPLE = {"ann": ["finance"], "bob": ["finance"], "cy": ["support"]}
 APPROVED = {"approved": True}
+TWO = approval({"finance": 2})
 
 
-def desk() -> tuple[Agent, list[int]]:
+def desk(asked: Approval = TWO) -> tuple[Agent, list[int]]:
     paid: list[int] = []
 
     @tool
@@ -23,7 +24,7 @@ def desk() -> tuple[Agent, list[int]]:
         paid.append(amount)
         return "paid"
 
-    gates = {"refund": {"approval": approval({"finance": 2})}}
+    gates = {"refund": {"approval": asked}}
     turns = [call("refund", {"amount": 7}), "Paid."]
     return Agent("desk", by_turn(*turns), tools=[refund], interrupt_on=gates), paid
 
@@ -98,4 +99,26 @@ async def test_a_vercel_client_is_asked_again_with_what_is_missing() -> None:
         assert [chunk for chunk in chunks if chunk["type"] == "error"] == []
         assert paid == []
         assert only(await sent(bob, answered), "tool-output-available")["output"] == "paid"
+    assert paid == [7]
+
+
+async def test_a_client_sees_the_terms_and_breaks_the_glass_with_a_reason() -> None:
+    agent, paid = desk(approval({"finance": 2}, use_after=60, break_glass={"oncall": 1}))
+    async with Runtime([agent], people={**PEOPLE, "olga": ["oncall"]}) as runtime:
+        ann, bob, olga = clients(ag_ui, runtime, "ann", "bob", "olga")
+        [first] = await ann.interrupts(said("go"))
+        told = first["metadata"]["understudy"]
+        assert told["terms"][0] == "It starts 1 minute after enough have agreed."
+        assert first["responseSchema"]["properties"]["breakGlass"] == {"type": "boolean"}
+        await ann.interrupts(resume=[answer(first, APPROVED)])
+        [still] = await bob.interrupts(resume=[answer(first, APPROVED)])
+        told = still["metadata"]["understudy"]
+        assert [vote["name"] for vote in told["votes"]] == ["ann", "bob"]
+        assert (told["missing"], told["approvedAt"] is None) == ("", False)
+        broken = {**APPROVED, "breakGlass": True}
+        assert (await olga.events(resume=[answer(first, broken)]))[-1]["code"] == "DecisionError"
+        assert paid == []
+        events = await olga.events(resume=[answer(first, {**broken, "reason": "on fire"})])
+        assert types(events)[-1] == "RUN_FINISHED"
+        assert [each.note for each in await runtime.reviews()] == ["on fire"]
     assert paid == [7]

@@ -21,7 +21,7 @@ PEOPLE = {"ann": ["finance"], "bob": ["finance"]}
 
 
 @contextmanager
-def voted_on(folder: Path, people: Any) -> Iterator[Desk]:
+def voted_on(folder: Path, people: Any, **terms: Any) -> Iterator[Desk]:
     """A runtime with a call that two persons must agree to, and one that needs one decision."""
     paid: list[tuple[str, int]] = []
 
@@ -31,7 +31,7 @@ def voted_on(folder: Path, people: Any) -> Iterator[Desk]:
         return "paid"
 
     both = [call("pay", {"order": "17", "amount": 20}), "Paid."]
-    gates: dict[str, Any] = {"two": {"approval": approval({"finance": 2})}, "any": True}
+    gates: dict[str, Any] = {"two": {"approval": approval({"finance": 2}, **terms)}, "any": True}
     made = [
         Agent(name, by_turn(*both), tools=[pay], interrupt_on={"pay": gate})
         for name, gate in gates.items()
@@ -63,7 +63,7 @@ def test_a_vote_is_recorded_and_what_is_missing_is_said(voting: Desk) -> None:
     assert "the request is still open: 1 more of finance is missing" in voted
     assert voting.paid == []
     done = voting.json("approve", request, "-y")
-    assert done["open"] == {request: "1 more of finance"}
+    assert done["open"] == {request: "1 more of finance is missing"}
     shown = run("approve", request, code=2).stderr
     assert "vote      approved by ann, " in shown
     assert "missing   1 more of finance" in shown
@@ -135,3 +135,26 @@ def test_a_command_votes_by_the_token_of_a_provider_and_in_another_name_by_its_r
             [row] = voting.json("pending")["requests"]
     [vote] = row["votes"]
     assert (vote["person"], vote["assurance"], vote["acting_for"]) == ("p-7", "idp", "Zo\u00eb")
+
+
+def test_the_glass_is_broken_with_a_reason_and_its_review_is_listed(tmp_path: Path) -> None:
+    people = {"ann": ["oncall"], "bob": ["finance"]}
+    with voted_on(tmp_path, people, break_glass={"oncall": 1}) as desk:
+        request = ask(desk)
+        told = run("approve", request, "--break-glass", "-y", code=2).stderr
+        assert "--break-glass goes with --note" in told
+        shown = run("approve", request, code=2).stderr
+        assert "terms     In an emergency 1 of oncall may break the glass" in shown
+        run("approve", request, "--break-glass", "--note", "on fire", "-y")
+        desk.runtime.get("two-1").outcome().get(timeout=60)
+        assert desk.paid == [("17", 20)]
+        shown = run("show", "two-1").stdout
+        assert "glass broken by ann: on fire" in shown
+        assert f"understudy close-review two-1 {request}" in shown
+        [row] = desk.json("reviews")["reviews"]
+        assert (row["id"], row["by"], row["note"]) == (request, "ann", "on fire")
+        assert "on fire" in run("reviews").stdout
+        own = run("close-review", "two-1", request, code=4).stderr
+        assert "who broke the glass does not review it" in own
+        desk.runtime.get("two-1").close_review(request, by="bob").get(timeout=60)
+        assert desk.json("reviews")["reviews"] == []

@@ -51,7 +51,13 @@ from understudy.agent.decisions import refuse_inside_run
 from understudy.agent.value_of_tool import refuse_until, value_of
 from understudy.approvals import Caller, Voter
 from understudy.display import DisplayUpdate
-from understudy.errors import ForkedRuntime, UsageError, WouldDeadlock
+from understudy.errors import (
+    ForkedRuntime,
+    PeopleUnavailable,
+    UsageError,
+    VoteRefused,
+    WouldDeadlock,
+)
 from understudy.history import HistoryPage, check_page
 from understudy.interrupts import (
     Decision,
@@ -71,7 +77,7 @@ from understudy.state.agent_state import AgentState
 from understudy.state.blobs import checked_hashes
 from understudy.state.files import FileChange, StoredFile
 from understudy.state.plans import QueuedMessage, RunChoices, run_message_id
-from understudy.state.records import FilesChanged, Revoked, Settled
+from understudy.state.records import FilesChanged, ReviewClosed, Revoked, Settled
 from understudy.stopping import StopReason, StopSignal
 from understudy.tools import ToolResult
 
@@ -670,6 +676,63 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
         author = checked_author(by, what="settle(by=...)")
         settled = Settled(call_key=call_key, how=how, happened=happened, by=author)
         return self._ask(lambda future: RecordFact(settled, future))
+
+    def close_review(
+        self, review_id: str, *, note: str | None = None, by: str | None = None
+    ) -> Future[None]:
+        """Close the review of a call that a person alone has let run by breaking the glass.
+
+        The future raises `UsageError` if there is no such review, and `VoteRefused` if the person
+        is not known to `Runtime(people=)`, has broken the glass, or has asked for the call where
+        who has must not vote.
+
+        Args:
+            review_id: of `runtime.reviews()`.
+            note: what is to be said of it, for the record.
+            by: the person who closes it; a name is needed.
+
+        Raises:
+            UsageError: if `review_id` or `note` is no text.
+
+        """
+        checked_text(review_id, what="`review_id`")
+        if note is not None:
+            checked_text(note, what="close_review(note=...)", may_be_empty=True)
+        author = checked_author(by, what="close_review(by=...)")
+        security_log.note("act", "close_review", who=by, agent=self.id)
+
+        async def closed() -> None:
+            voter = await self._reviewer(review_id, author)
+            fact = ReviewClosed(review_id=review_id, person=voter.person, by=voter.name, note=note)
+            await self._ask(lambda future: RecordFact(fact, future))
+
+        return self.on_loop(closed)
+
+    async def _reviewer(self, review_id: str, by: str | None) -> Voter:
+        """The person of this name.
+
+        Raises:
+            PeopleUnavailable: if nobody can say now who it is.
+            VoteRefused: if it is nobody, or no person.
+
+        """
+        people, voter = self._slot.services.trust.people, None
+        if people is not None and by is not None:
+            voter = await people.voter(self._caller_named(by))
+        if by is None:
+            why = "nobody is named: close_review(by=...)"
+        elif voter is None:
+            why = "no people are known: give Runtime(people=...)"
+        elif voter.why_unknown:
+            raise PeopleUnavailable(f"Review {review_id!r}: {voter.why_unknown}. Try again later")
+        elif not voter.person:
+            why = f"`people` knows nobody by the name {by!r}"
+        elif voter.kind != "person":
+            why = f"{by!r} is a {voter.kind}, and only persons review"
+        else:
+            return voter
+        message = f"Review {review_id!r} of agent {self.id!r}: {why}"
+        raise VoteRefused(message, request_id=review_id, person=by or "")
 
     # --------------------------------------------------------------- Pykka's calls
 

@@ -147,6 +147,8 @@ _TABLE = (
     Verb("settle", "act", m.RecordFact, kind="record", plain=True, said="the doubt is settled"),
     Verb("revoke", "act", m.RecordFact, kind="record",
          plain=True, said="it is revoked: people are asked again"),
+    Verb("close_review", "decide", m.RecordFact, kind="record", plain=True,
+         said="the review is closed"),
     Verb("notify", "act", m.Notify, _PROGRAM, Repeat.NEVER, Lasts.LONG, unsigned=_OWN),
     Verb("change_files", "act", m.ChangeFiles, _PROGRAM, Repeat.POSTED, unsigned=_OWN),
     Verb("compact", "admin", m.Compact, lasts=Lasts.LONG,
@@ -178,6 +180,7 @@ _TABLE = (
     Verb("recover", "admin", None, _without("mcp", "ag_ui", row="each host does it by itself")),
     *(Verb(name, "read", None, _without("row", "ag_ui")) for name in ("agents", "pending")),
     Verb("doubts", "read", None, _without("row", "mcp", "ag_ui")),
+    Verb("reviews", "read", None, _without("row", "mcp", "ag_ui")),
     Verb("waiting", "read", None, _without("row", "mcp", "ag_ui", api="the page of an agent has "
          "its own", cli="`show` has the agent's")),
     *(Verb(name, "read", None, _without("row", "mcp", "ag_ui", cli="`ls` has it"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from datetime import datetime
 from types import MappingProxyType
 from typing import Any
 
@@ -11,7 +12,7 @@ from understudy._base.authors import Login
 from understudy._base.clock import Clock
 from understudy._base.context_codecs import Context
 from understudy._base.json_values import checked_json
-from understudy.approvals import Approval, Vote, Voter, equal_vote, tally
+from understudy.approvals import Approval, Vote, Voter, equal_vote, why_not_vouched
 from understudy.errors import (
     AlreadyDecided,
     DecisionError,
@@ -25,7 +26,9 @@ from understudy.errors import (
 from understudy.interrupts import (
     Decision,
     Request,
+    approved_at,
     checked_decision,
+    decision_by_votes,
     decision_on_only,
     decisions_by_id,
 )
@@ -34,7 +37,8 @@ from understudy.run.ledger import Ledger, ledger_tree
 from understudy.run.run import inside_run
 from understudy.state.agent_state import AgentState
 from understudy.state.next_due import votes_of
-from understudy.state.records import Decided, Record, Voted
+from understudy.state.records import Decided, GlassBroken, Record, voted_on
+from understudy.state.reviews import Review
 from understudy.tools import InvalidArguments
 
 Decisions = Mapping[str, Decision | Mapping[str, Any]]
@@ -94,12 +98,13 @@ def check_decisions(
     new: dict[str, Decision | Vote] = {}
     for request_id, given in decisions.items():
         if request_id in pending:
-            decision = _in_time(definition, pending[request_id], given, clock)
-            if pending[request_id].approval is None:
+            request, votes = pending[request_id], votes_of(state).get(request_id, ())
+            decision = _in_time(definition, request, votes, given, clock)
+            if request.approval is None:
                 new[request_id] = decision
                 continue
-            vote = _vote(pending[request_id], decision, voters, clock)
-            if not equal_vote(votes_of(state).get(request_id, ()), vote):
+            vote = _vote(request, decision, voters, clock)
+            if not equal_vote(votes, vote) and not _too_late(request, votes, vote):
                 new[request_id] = vote
         elif request_id in before:
             earlier = before[request_id]
@@ -137,7 +142,7 @@ def _vote(request: Request, decision: Decision, voters: Mapping[str, Voter], clo
             f"Request {request.id!r} ({request.about}): {voter.why_unknown}. Vote again later"
         )
     else:
-        why = why_no_voter(request, asked, voter)
+        why = why_no_voter(request, asked, voter, clock.now(), break_glass=decision.break_glass)
     if why is not None:
         raise VoteRefused(
             f"Request {request.id!r} ({request.about}): {why}", request_id=request.id, person=name
@@ -147,11 +152,17 @@ def _vote(request: Request, decision: Decision, voters: Mapping[str, Voter], clo
         person=voter.person,
         name=voter.name,
         login=voter.login,
-        roles=tuple(role for role in voter.roles if role in asked.roles),
+        roles=tuple(
+            role
+            for role in voter.roles
+            if role in asked.roles or (decision.break_glass and role in asked.glass_roles)
+        ),
         type="approve" if decision.type == "approve" else "reject",
         message=decision.message,
         note=decision.note,
         assurance=voter.assurance,
+        auth_at=voter.auth_at,
+        break_glass=decision.break_glass,
         at=clock.now(),
         issuer=voter.issuer,
         subject=voter.subject,
@@ -159,15 +170,54 @@ def _vote(request: Request, decision: Decision, voters: Mapping[str, Voter], clo
     )
 
 
-def why_no_voter(request: Request, asked: Approval, voter: Voter) -> str | None:
-    """Why somebody may not vote on the request, in words; None where they may."""
+def _too_late(request: Request, votes: Sequence[Vote], vote: Vote) -> bool:
+    """Whether the request is approved already, though that is not recorded yet.
+
+    Raises:
+        AlreadyDecided: if it is, and the vote says something else.
+
+    """
+    # Race: the time has come, and the clock has not reached the agent yet. A veto that comes now
+    # would undo what everybody was told (test_a_veto_after_its_time_is_too_late).
+    due = approved_at(request, votes)
+    if due is None or due > vote.at:
+        return False
+    if vote.type != "approve":
+        raise AlreadyDecided(request_id=request.id, decision="approve")
+    return True
+
+
+def why_no_voter(
+    request: Request,
+    asked: Approval,
+    voter: Voter,
+    now: datetime,
+    *,
+    break_glass: bool = False,
+) -> str | None:
+    """Why somebody may not vote on the request, in words; None where they may.
+
+    Args:
+        request: to vote on.
+        asked: its approval.
+        voter: who it is.
+        now: when they vote.
+        break_glass: whether they would approve it alone.
+
+    """
     name = voter.login
     if not voter.person:
         return f"`people` knows nobody by the name {name!r}"
     if voter.kind != "person":
         return f"{name!r} is a {voter.kind}, and only persons vote"
-    if asked.roles.isdisjoint(voter.roles):
-        return f"{name!r} has none of the roles that vote: {', '.join(sorted(asked.roles))}"
+    if break_glass and asked.glass_roles.isdisjoint(voter.roles):
+        roles = ", ".join(sorted(asked.glass_roles))
+        return f"{name!r} does not have the role that may break the glass: {roles}"
+    if not break_glass and asked.roles.isdisjoint(voter.roles):
+        may_break = not asked.glass_roles.isdisjoint(voter.roles)
+        return f"{name!r} has none of the roles that vote: {', '.join(sorted(asked.roles))}" + (
+            "; they may break the glass: approve(break_glass=True, note=...)" * may_break
+        )
     if "requester" in asked.never and request.requesters is None:
         return (
             "nobody knows who has asked for the call, and who has must not vote. Cancel the run, "
@@ -175,14 +225,22 @@ def why_no_voter(request: Request, asked: Approval, voter: Voter) -> str | None:
         )
     if "requester" in asked.never and voter.person in (request.requesters or ()):
         return f"{name!r} has asked for the call, and who has must not vote"
-    return None
+    return why_not_vouched(asked, voter.assurance, voter.auth_at, now)
 
 
 def _in_time(
-    definition: AgentDefinition, request: Request, given: object, clock: Clock
+    definition: AgentDefinition,
+    request: Request,
+    votes: Sequence[Vote],
+    given: object,
+    clock: Clock,
 ) -> Decision:
-    """The decision, checked, if the request has not expired."""
-    if request.expires_at is not None and request.expires_at <= clock.now():
+    """The decision, checked, if the request has not expired.
+
+    A request to which enough have agreed was answered in time, and does not expire.
+    """
+    is_over = request.expires_at is not None and request.expires_at <= clock.now()
+    if is_over and approved_at(request, votes) is None:
         raise _expired(request)
     return _checked(definition, request, given)
 
@@ -298,13 +356,16 @@ def decide(
     for place, request in places:
         decision = decisions[request.id]
         if isinstance(decision, Vote):
-            voted = Voted(request_id=request.id, vote=decision)
+            before = votes_of(ledger.state).get(request.id, ())
+            voted = voted_on(request, before, decision)
             place.check(voted)
             records.append((place, voted))
-            votes = (*votes_of(ledger.state).get(request.id, ()), decision)
-            completed = decision_by_votes(request, votes)
+            completed = decision_by_votes(request, (*before, decision), now)
             if completed is None:
                 continue
+            if completed.break_glass:
+                # By the outermost agent: an agent inside may be gone before anybody reviews it.
+                records.append((ledger, GlassBroken(review=Review.of(request, decision))))
             decision = completed
         known = login if login is not None and decision.by == login.shown else None
         made = Decided(
@@ -321,18 +382,3 @@ def decide(
         records.append((place, made))
     for place, record in records:
         place.record(record)
-
-
-def decision_by_votes(request: Request, votes: Sequence[Vote]) -> Decision | None:
-    """The decision that these votes come to; None where more persons must vote."""
-    assert request.approval is not None, "only called for a request that asks several persons"
-    result = tally(request.approval, votes)
-    if result.result is None:
-        return None
-    said = [each for each in result.counted if each.type == result.result]
-    messages = [each.message for each in said if each.message]
-    return Decision(
-        type=result.result,
-        by=", ".join(each.shown_name for each in said),
-        message="\n".join(messages) or None,
-    )

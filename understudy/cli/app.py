@@ -57,6 +57,7 @@ _COMMANDS: tuple[Callable[..., Any], ...] = (
     inspect.tree,
     inspect.pending,
     inspect.doubts,
+    inspect.reviews,
     deciding.approve,
     deciding.edit,
     deciding.reject,

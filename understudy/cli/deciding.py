@@ -48,13 +48,19 @@ def approve(
     tool: ToolOption = None,
     always: AlwaysOption = False,
     note: NoteOption = None,
+    break_glass: Annotated[
+        bool,
+        typer.Option("--break-glass", help="Alone, where several must agree; with --note WHY."),
+    ] = False,
     yes: YesOption = False,
     *,
     where: Where,
     out: Output,
 ) -> None:
     """Let a call run exactly as it is shown."""
-    decision = {"type": "approve", "always": always, "note": note}
+    if break_glass and not note:
+        refuse(USAGE, "--break-glass goes with --note, which says why")
+    decision = {"type": "approve", "always": always, "note": note, "break_glass": break_glass}
     _decide(request, all, tool, decision, yes, where.changing(), out)
 
 
@@ -247,7 +253,7 @@ def _decide_one(
         again = " (it was so already)" if done.get("repeated") else ""
         out.say(f"recorded: {decision['type']}{again}", "green")
         for missing in done.get("open", {}).values():
-            out.say(f"the request is still open: {line(missing)} is missing", "yellow")
+            out.say(f"the request is still open: {line(missing)}", "yellow")
 
 
 def _with_its_doubts(api: Api, found: dict[str, Any]) -> dict[str, Any]:

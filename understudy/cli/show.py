@@ -111,6 +111,8 @@ def _decision(state: str, detail: Mapping[str, Any]) -> str:
         return "; ".join([state, *votes])
     decision = detail.get("decision") or {}
     by = f" by {line(detail['by'])}" if detail.get("by") else ""
+    if decision.get("break_glass"):
+        return f"glass broken{by}: {line(decision.get('note') or '')}"
     return f"{decision.get('type', 'decided')}{by}"
 
 
@@ -136,7 +138,10 @@ def request_text(request: Mapping[str, Any]) -> str:
     if request.get("must_agree"):
         lines.append(f"must agree: {line(request['must_agree'])}")
         lines += [f"vote      {_vote(vote)}" for vote in request["votes"]]
+        lines += [f"terms     {line(term)}" for term in request["terms"]]
         lines += [f"missing   {line(request['missing'])}"] if request["missing"] else []
+        if request["approved_at"]:
+            lines.append(f"agreed    it starts at {request['approved_at']}")
     lines += _block("arguments", request["arguments"])
     for name in ("payload", "display", "schema"):
         if request.get(name) is not None:
@@ -160,7 +165,9 @@ def request_text(request: Mapping[str, Any]) -> str:
 def _vote(vote: Mapping[str, Any]) -> str:
     """What a person has said of a request that asks several."""
     said = {"approve": "approved", "reject": "rejected"}.get(vote["type"], line(vote["type"]))
-    return f"{said} by {_name(vote['name'])}, {line(vote['at'])}"
+    why = f": {line(vote['note'])}" if vote["break_glass"] else ""
+    said = "glass broken" if vote["break_glass"] else said
+    return f"{said} by {_name(vote['name'])}, {line(vote['at'])}{why}"
 
 
 def _earlier(call: Mapping[str, Any]) -> str:

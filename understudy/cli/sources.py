@@ -52,6 +52,8 @@ class Source(ABC):
     @abstractmethod
     def doubts(self, *, after: str | None, limit: int, **filters: Any) -> Found: ...
     @abstractmethod
+    def reviews(self, *, after: str | None, limit: int, **filters: Any) -> Found: ...
+    @abstractmethod
     def agent(self, id: str) -> dict[str, Any]: ...
     @abstractmethod
     def state(self, id: str) -> AgentState: ...
@@ -138,6 +140,10 @@ class StoreSource(Source):
         page = self._observer.doubts(after=after, limit=limit, **filters).get()
         return Found([found.to_dict() for found in page], page.after)
 
+    def reviews(self, *, after: str | None, limit: int, **filters: Any) -> Found:
+        page = self._observer.reviews(after=after, limit=limit, **filters).get()
+        return Found([found.to_dict() for found in page], page.after)
+
     def agent(self, id: str) -> dict[str, Any]:
         return self._observer.info(id).get().to_dict()
 
@@ -191,6 +197,10 @@ class ApiSource(Source):
     def doubts(self, *, after: str | None, limit: int, **filters: Any) -> Found:
         data = self.api.get("/doubts", after=after, limit=limit, **filters)
         return Found(data["doubts"], data["next"])
+
+    def reviews(self, *, after: str | None, limit: int, **filters: Any) -> Found:
+        data = self.api.get("/reviews", after=after, limit=limit, **filters)
+        return Found(data["reviews"], data["next"])
 
     def agent(self, id: str) -> dict[str, Any]:
         found: dict[str, Any] = self.api.get(agent_path(id))

@@ -53,6 +53,7 @@ from understudy.loop_actors.supervisor import SupervisorTree
 from understudy.run.waits.tokens import agent_of
 from understudy.state.agent_state import AgentState
 from understudy.state.doubts import Doubt
+from understudy.state.reviews import Review
 from understudy.state.waits import Wait
 from understudy.tools.tool_defaults import NO_DEFAULTS, ToolDefaults
 from understudy.trust.rules import Rules
@@ -340,6 +341,10 @@ class Cluster(_RuntimeCalls):
     def doubts(self, **options: Any) -> Listing[Doubt]:
         """As `Runtime.doubts`."""
         return self._listing("doubts", options)
+
+    def reviews(self, **options: Any) -> Listing[Review]:
+        """As `Runtime.reviews`."""
+        return self._listing("reviews", options)
 
     def _listing(self, name: str, options: dict[str, Any]) -> Listing[Any]:
         self._refuse_unusable()

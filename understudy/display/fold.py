@@ -19,7 +19,7 @@ from pydantic_ai.messages import (
 from understudy._base.authors import shown_author, shown_authors
 from understudy._base.json_values import jsonable
 from understudy._base.points_in_time import time_text
-from understudy.approvals import Vote
+from understudy.approvals import tally
 from understudy.display.rows import DisplayUpdate, Row, RowKind
 from understudy.display.table import (
     OPEN_CALLS,
@@ -41,7 +41,7 @@ from understudy.events import (
     ToolCallAnnounced,
     ToolEmitted,
 )
-from understudy.interrupts import DecisionRecord
+from understudy.interrupts import DecisionRecord, approved_at
 from understudy.models.attribution import is_for_itself
 from understudy.models.display_halves import display_of, halves_of
 from understudy.state import records as r
@@ -250,7 +250,7 @@ class Display:
                 for decided in record.decided:
                     self._decided(place, decided)
             case r.Voted():
-                self._voted(record.request_id, record.vote)
+                self._voted(record)
             case r.Decided():
                 self._decided(place, record)
             case r.Reminded():
@@ -328,6 +328,14 @@ class Display:
                 said += [f"gone: {', '.join(gone)}"] if gone else []
                 id, text = f"notice:{self._table.seq}", f"Files {'; '.join(said)}"
                 self._table.add(place, id, "notice", text, written=written, gone=gone)
+            case r.GlassBroken(review=review):
+                id = f"notice:{self._table.seq}"
+                self._table.add(place, id, "notice", review.text, review=review.to_dict())
+            case r.ReviewClosed():
+                note = f": {record.note}" if record.note else ""
+                text = f"{record.by} has reviewed why the glass was broken{note}"
+                closed = {"review_id": record.review_id, **by_detail(record.by)}
+                self._table.add(place, f"notice:{self._table.seq}", "notice", text, **closed)
             case r.HistoryReplaced():
                 text = "The conversation that the model gets was replaced"
                 self._table.add(place, f"notice:{self._table.seq}", "notice", text)
@@ -434,11 +442,14 @@ class Display:
             if not any(each.state == "pending" for each in self._table.requests_of(call.id)):
                 self._table.change(call.id, "ready")
 
-    def _voted(self, id: str, vote: Vote) -> None:
-        row = self._table.by_id.get(request_id(id))
+    def _voted(self, record: r.Voted) -> None:
+        id = request_id(record.request_id)
+        row = self._table.by_id.get(id)
         before = [] if row is None else row.detail.get("votes", [])
-        cast = [*before, vote.to_dict()]
-        self._table.change(request_id(id), votes=cast)
+        cast = [*before, record.vote.to_dict()]
+        self._table.change(
+            id, votes=cast, missing=record.missing, approved_at=time_text(record.approved_at)
+        )
 
     def _imported(self, record: r.Imported) -> None:
         self._table.add(
@@ -615,6 +626,12 @@ def _add_call(table: Table, place: Place, call: Call) -> None:
         told, votes = call.notices.get(request.id), call.votes.get(request.id)
         table.add_request(place, request)
         if votes:
-            table.change(request_id(request.id), votes=[each.to_dict() for each in votes])
+            asked = request.approval
+            table.change(
+                request_id(request.id),
+                votes=[each.to_dict() for each in votes],
+                missing="" if asked is None else tally(asked, votes).text,
+                approved_at=time_text(approved_at(request, votes)),
+            )
         if told is not None and told.reminders:
             table.change(request_id(request.id), reminders=told.reminders)

@@ -27,7 +27,7 @@ from understudy.login.guard import Guard
 from understudy.login.hosts import Hosts
 from understudy.login.redaction import HIDDEN, Redact, Redaction
 from understudy.login.users import Auth, User, checked_auth
-from understudy.state.next_due import missing_votes
+from understudy.state.next_due import open_votes
 
 __all__ = ["agents_app", "agents_server"]
 
@@ -266,13 +266,15 @@ class _Tools:
         message: str | None = None,
         value: Any = _VALUE,
         note: str | None = None,
+        break_glass: bool = False,
     ) -> dict[str, Any]:
         """Answer a request of an agent, as `list_pending` has it.
 
         `digest` is that of the request as it was shown: where it is another one by then, nothing
         is decided. `arguments` are for `edit`, `value` is for `respond`, also where it is null,
         and `message` is for `reject`. Where several persons must agree, it is the vote of one of
-        them: `open` says which votes are missing, and the request stays.
+        them: `open` says what it waits for, and the request stays. `break_glass` approves it alone,
+        where that is offered, for the reason of `note`.
         """
         user = self._need(context, "decide", agent_id)
         with _tool_errors():
@@ -281,6 +283,7 @@ class _Tools:
                 "arguments": arguments,
                 "message": message,
                 "note": note,
+                "break_glass": break_glass,
                 "by": user.by,
                 **({} if value is _NOT_GIVEN else {"value": value}),
             }
@@ -301,11 +304,11 @@ class _Tools:
         return {"recorded": request_id, "by": user.by, **told}
 
     async def _missing(self, ref: AgentRef[Any], request_id: str) -> str | None:
-        """Which votes are missing, in words; None where the request waits for none."""
+        """What the request waits for, in words; None where it does not wait for votes."""
         if self._runtime().people is None:
             return None  # then nobody votes
         try:
-            return missing_votes(await ref.state(), [request_id]).get(request_id)
+            return open_votes(await ref.state(), [request_id]).get(request_id)
         except UnknownAgent:
             return None  # what was recorded has ended with it
 

@@ -171,6 +171,8 @@ class ToolCall:
             expires_after=expires_after,
             on_expiry=on_expiry,
         )
+        if approval is not None and approval.within is not None:
+            timing = timing.at_most(approval.within)
         shown = checked_json(
             {"display": display, "payload": payload}, what="request(...)", is_shown=True
         )
@@ -210,7 +212,12 @@ class ToolCall:
         return replace(request, digest=bound)
 
     def request_in_place_of(
-        self, old: Request, *, asked_again: str = "", doubts: tuple[DoubtfulCall, ...] | None = None
+        self,
+        old: Request,
+        *,
+        asked_again: str = "",
+        doubts: tuple[DoubtfulCall, ...] | None = None,
+        approval: Approval | None = None,
     ) -> Request:
         """A request that asks what an earlier one asked, as the call is now, and the same persons.
 
@@ -218,6 +225,7 @@ class ToolCall:
             old: the request that it takes the place of.
             asked_again: why a person is asked once more; empty where that is not said.
             doubts: the calls in doubt that it shows; None for those of `old`.
+            approval: who must agree; None for those of `old`.
 
         """
         request = self.request(
@@ -227,7 +235,7 @@ class ToolCall:
             payload=old.payload,
             schema=old.schema,
             timing=old.timing,
-            approval=old.approval,
+            approval=approval or old.approval,
             doubts=old.doubts if doubts is None else doubts,
             asked_again=asked_again,
             source=old.source if is_of_trust(old) else "",

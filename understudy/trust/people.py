@@ -14,6 +14,7 @@ from understudy._base.clock import Clock
 from understudy._base.confusables import look_of
 from understudy._base.error_texts import error_text
 from understudy._base.json_values import checked_text, shown
+from understudy._base.worker_threads import WorkerThreads
 from understudy.approvals import Caller, Kind, Voter
 from understudy.errors import PeopleUnavailable, UsageError
 
@@ -23,6 +24,8 @@ KEPT = 60.0
 """The seconds for which an answer of the application holds."""
 MOST_KEPT = 10_000
 """The number of answers that are kept at once."""
+THREADS = 16
+"""The number of plain functions that are asked at once."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,6 +90,8 @@ class People:
         self._clock = clock
         self._listed: dict[Key, Person] | None = None
         self._find: Callable[[Caller], Found | Awaitable[Found]]
+        # Of its own: tools that block hold up no vote, and a directory that is away no tool.
+        self._threads = WorkerThreads(THREADS, name="understudy-people")
         self._kept: dict[tuple[Caller, str], tuple[float, Found]] = {}
         if isinstance(given, Mapping):
             self._listed = _listed(given)
@@ -130,6 +135,7 @@ class People:
             issuer=caller.issuer,
             subject=caller.subject,
             acting_for=caller.acting_for,
+            auth_at=caller.auth_at,
         )
         try:
             person = await self.resolve(caller)
@@ -149,12 +155,18 @@ class People:
         """Who decides, by who calls. Of who is not known it says so, and never raises."""
         return {each: await self.voter(each) for each in dict.fromkeys(callers)}
 
+    async def _called(self, caller: Caller) -> object:
+        """What the function of the application returns. A plain one does not hold up the loop."""
+        find = self._find
+        if inspect.iscoroutinefunction(find) or inspect.iscoroutinefunction(type(find).__call__):
+            return await find(caller)  # type: ignore[misc]  # it is async
+        found = await self._threads.run(find, caller)
+        return await found if inspect.isawaitable(found) else found
+
     async def _asked(self, caller: Caller) -> Found:
         try:
-            found = self._find(caller)
-            if inspect.isawaitable(found):
-                async with asyncio.timeout(LONGEST):
-                    found = await found
+            async with asyncio.timeout(LONGEST):
+                found = await self._called(caller)
         except TimeoutError:
             raise PeopleUnavailable(
                 f"`people` has not said in {LONGEST:g} s who {caller.name!r} is"

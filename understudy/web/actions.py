@@ -185,7 +185,7 @@ async def by_form(visit: Visit, name: str, form: Form) -> str:
     """Do what a form of the agent's page asks for; the code of what is said of it."""
     action = (
         name
-        if name in ("settle", "revoke", "cancel_message", "schedules")
+        if name in ("settle", "revoke", "close_review", "cancel_message", "schedules")
         else _action_of(name, form)
     )
     known = {found.name: found for found in actions_of(visit, await visit.state())}

@@ -53,6 +53,11 @@ DOUBTS = {
     "order": "`oldest` first; or `expiring`: those that end first.",
     **PAGE,
 }
+REVIEWS = {
+    "tool": "Only calls of this tool.",
+    "agent": "Only those of agents with this definition.",
+    **PAGE,
+}
 AGENTS = {
     "status": "Only those with this status.",
     "agent": "Only those with this definition.",
@@ -78,6 +83,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
     Endpoint("GET", "", agents.overview, s.Overview),
     Endpoint("GET", "/pending", asks.inbox, s.Inbox, query=INBOX),
     Endpoint("GET", "/doubts", asks.doubts, s.Doubts, query=DOUBTS),
+    Endpoint("GET", "/reviews", asks.reviews, s.Reviews, query=REVIEWS),
     Endpoint("GET", "/agents", agents.agents, of.Agents, query=AGENTS),
     Endpoint("GET", "/events", streams.feed, None, query=FEED),
     *(

@@ -21,10 +21,11 @@ from understudy.errors import (
 from understudy.interrupts import Decision, decision_from_outside
 from understudy.login.problems import Problem, Refused, problem_of, refused
 from understudy.login.redaction import HIDDEN
-from understudy.state.next_due import missing_votes
+from understudy.state.next_due import open_votes
 from understudy.web.views.asks import doubts_about, story_of
 from understudy.web.visit import Visit
 
+BROKE = "broke the glass and approved it alone"
 SAYS = {
     "approve": "approved it",
     "edit": "approved it with other arguments",
@@ -45,6 +46,7 @@ class DecisionBody(BaseModel):
     value: Any = None
     always: bool = False
     note: str | None = None
+    break_glass: bool = False
 
     def decision(self, by: str) -> Decision:
         """The decision of this person.
@@ -142,11 +144,11 @@ def _taken(
 
 
 async def _still_open(visit: Visit, given: Iterable[str]) -> dict[str, str]:
-    """Those that more persons must vote on: by id, what is missing, in words."""
+    """Those that still wait for votes, or for their time: by id, for what."""
     if visit.runtime.people is None:
         return {}  # then nobody votes
     try:
-        return missing_votes(await visit.state(), given)
+        return open_votes(await visit.state(), given)
     except UnknownAgent:
         return {}  # what was recorded has ended with it
 
@@ -250,7 +252,9 @@ def told(story: Mapping[str, Any]) -> str:
     match story["what"]:
         case "decided":
             who = story["by"] or "Somebody"
-            done = SAYS.get((story["decision"] or {}).get("type", ""), "answered it")
+            decision = story["decision"] or {}
+            done = SAYS.get(decision.get("type", ""), "answered it")
+            done = BROKE if decision.get("break_glass") else done
             before = " by an earlier decision that always holds" if story.get("sticky") else ""
             return f"{who} {done}{before}."
         case "withdrawn":
@@ -316,7 +320,7 @@ async def take_all(
                 raise refused(409, "SeveralVote" if why == SEVERAL else "InDoubt", why)
             taken = await take(visit, agent_id, {request_id: decision}, {request_id: digest})
             missing = taken["open"].get(request_id)
-            said = "Recorded." if missing is None else f"Recorded: {missing} is missing."
+            said = "Recorded." if missing is None else f"Recorded: {missing}."
             results.append({**row, "ok": True, "repeated": taken["repeated"], "detail": said})
         except Exception as error:
             problem = problem_of(error)

@@ -56,6 +56,7 @@ TABS: dict[str, tuple[str, str, View]] = {
 PAGES: tuple[Page, ...] = (
     Page(path="/", name="inbox", view=asks.inbox),
     Page(path="/doubts", name="doubts", view=asks.doubts),
+    Page(path="/reviews", name="reviews", view=asks.reviews),
     Page(path="/agents", name="agents", view=agents.agents),
     Page(path="/runtime", name="runtime", view=agents.overview),
     Page(path=f"{AGENT}/requests/{{request_id}}", name="request", view=asks.request_page),
@@ -180,8 +181,8 @@ async def do(visit: Visit) -> Response:
     target = visit.agent_link(visit.agent_id, "/schedules" if action == "schedules" else "")
     if action == "delete":
         target = visit.link("/agents")
-    elif form.get("back") == "doubts":  # the form of a row of that list
-        target = visit.link("/doubts")
+    elif form.get("back") in ("doubts", "reviews"):  # the form of a row of that list
+        target = visit.link(f"/{form.get('back')}")
     return RedirectResponse(str(URL(target).include_query_params(said=said)), 303)
 
 

@@ -102,6 +102,8 @@ class VoteShape(TypedDict):
     message: str | None
     note: str | None
     assurance: Literal["host", "login", "idp"]
+    auth_at: Time | None
+    break_glass: bool
     at: Time
     issuer: str
     subject: str
@@ -114,7 +116,8 @@ class InboxRow(RequestShape):
 
     `rule` is the name of the rule that asks; empty where none does. `must_agree` says who must
     agree, and `missing` whose votes are missing, in words; both are empty where one decision of
-    anybody with the right is enough.
+    anybody with the right is enough. `terms` says what else holds. At `approved_at` it is approved,
+    as enough have agreed.
     """
 
     agent: str
@@ -130,8 +133,10 @@ class InboxRow(RequestShape):
     impossible: str | None
     rule: str
     must_agree: str
+    terms: list[str]
     votes: list[VoteShape]
     missing: str
+    approved_at: Time | None
 
 
 @exactly
@@ -175,6 +180,45 @@ class Doubts(TypedDict):
     doubts: list[DoubtRow]
     next: str | None
     filters: Filters
+
+
+@exactly
+class ReviewShape(TypedDict):
+    """What a person alone has let run, and somebody else is to review."""
+
+    id: str
+    agent_id: str
+    agent: str
+    agent_path: list[str]
+    run_id: str
+    call_key: str
+    tool_name: str
+    arguments: Any
+    must_agree: str
+    text: str
+    roles: list[str]
+    person: str
+    by: str
+    login: str
+    note: str
+    assurance: Literal["host", "login", "idp"]
+    at: Time
+
+
+class ReviewFilters(TypedDict):
+    """How the list of reviews was asked for."""
+
+    tool: str | None
+    agent: str | None
+
+
+@exactly
+class Reviews(TypedDict):
+    """What is to be reviewed, and the `after` of the next page."""
+
+    reviews: list[ReviewShape]
+    next: str | None
+    filters: ReviewFilters
 
 
 class Story(TypedDict):
@@ -230,8 +274,9 @@ class RowShape(TypedDict):
 class RequestPage(TypedDict):
     """One request, whether it waits or not. Null where it is not known any more.
 
-    `rule`, `must_agree` and `missing` are as in the list. `has_voted` says whether the user has,
-    and `why_no_vote` why they may not; null where they may, or where no votes are asked for.
+    `rule`, `must_agree`, `terms`, `missing` and `approved_at` are as in the list. `has_voted` says
+    whether the user has, and `why_no_vote` why they may not; null where they may, or where no votes
+    are asked for. `may_break_glass`: they may approve it alone.
     """
 
     request: RequestShape | None
@@ -248,17 +293,21 @@ class RequestPage(TypedDict):
     reply: Reply
     rule: str
     must_agree: str
+    terms: list[str]
     votes: list[VoteShape]
     missing: str
+    approved_at: Time | None
     has_voted: bool
     why_no_vote: str | None
+    may_break_glass: bool
 
 
 @exactly
 class Taken(TypedDict):
     """Decisions that are recorded; whether they were so before.
 
-    `open` has the requests that wait for more votes: by id, what is missing, in words.
+    `open` has the requests that still wait: by id, for what, such as "1 more of finance is
+    missing".
     """
 
     agent_id: str

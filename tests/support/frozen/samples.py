@@ -75,6 +75,7 @@ from understudy.state.plans import (
     Schedule,
     TakenMessage,
 )
+from understudy.state.reviews import Review
 from understudy.state.run_state import (
     Call,
     Continued,
@@ -264,7 +265,17 @@ def doubt(key: str, token_hashes: tuple[str, ...] = ("e2" * 32,), **fields: Any)
 
 def voted_on(id: str, key: str) -> Request:
     """A request that asks several persons."""
-    asked = Approval(ways=({"finance": 2}, {"ceo": 1}), deny=2, never=("requester",))
+    asked = Approval(
+        ways=({"finance": 2}, {"ceo": 1}),
+        deny=2,
+        never=("requester",),
+        within=3600.0,
+        use_after=60.0,
+        use_within=600.0,
+        break_glass={"oncall": 1},
+        assurance="login",
+        max_auth_age=900.0,
+    )
     return request(id, key, approval=asked, requesters=("ada",))
 
 
@@ -289,11 +300,50 @@ def votes() -> tuple[Vote, ...]:
             roles=("ceo",),
             type="approve",
             assurance="idp",
+            auth_at=at(10),
             at=at(11),
             issuer="https://idp.example",
             subject="00u1",
             acting_for="dee",
         ),
+        Vote(
+            person="3",
+            name="Oz",
+            login="oz",
+            roles=("oncall",),
+            type="approve",
+            note="on fire",
+            break_glass=True,
+            at=at(11),
+        ),
+    )
+
+
+def reviews() -> tuple[Review, ...]:
+    """One with each field, and one of another person without those that may be left out."""
+    full = Review(
+        id="q4b",
+        agent_id="a",
+        agent="desk",
+        agent_path=("desk", "helper"),
+        run_id="run-1",
+        call_key="run-1.0.4",
+        tool_name="pay",
+        arguments={"n": 4},
+        must_agree="2 of finance",
+        roles=("finance",),
+        person="3",
+        by="Oz",
+        login="oz",
+        note="on fire",
+        assurance="login",
+        at=at(11),
+        requesters=("9",),
+    )
+    return (
+        full,
+        replace(full, id="q4c", assurance="idp"),
+        replace(full, id="q4", assurance="host", requesters=()),
     )
 
 
@@ -351,6 +401,7 @@ REJECTED = Decision(
 EXPIRED = Decision(type="reject", expired=True)
 LOGIN = Login(name="ada", issuer="https://idp.example", subject="00u2", acting_for="bob")
 APPROVED = Decision(type="approve", always=True, by="ada", note="fine")
+GLASS = Decision(type="approve", by="Oz", note="on fire", break_glass=True)
 RESPONDED = Decision(type="respond", value={"paid": "by hand"}, by="ada", note="did it")
 DISMISSED = Decision(type="dismiss", by="ada", note="seen")
 
@@ -560,11 +611,20 @@ def _questions() -> Iterator[r.Record]:
     yield r.Decided(request_id="q4", decision=APPROVED, at=at(11).astimezone(ELSEWHERE))
     voted, cast = voted_on("q4b", "run-1.0.4"), votes()
     yield r.Requested(request=voted, votes=cast[:1])
-    for vote in cast:
+    for vote in cast[:2]:
         yield r.Voted(request_id="q4b", vote=vote)
+    yield r.Voted(request_id="q4b", vote=cast[2], missing="1 more of finance")
+    yield r.Voted(request_id="q4b", vote=cast[3], approved_at=at(12))
+    for review in reviews():
+        yield r.GlassBroken(review=review)
+    yield r.ReviewClosed(review_id="q4", person="2", by="Cy", note="fine")
+    yield r.ReviewClosed(review_id="q4", person="2", by="Cy")
+    strict = Approval(ways=({"ceo": 1},), assurance="idp")
+    yield r.Requested(request=replace(voted, id="q4c", approval=strict))
+    yield r.Decided(request_id="q4c", decision=REJECTED, at=at(11))
     simple = Approval(ways=({"ceo": 1},))
     yield r.Requested(request=replace(voted, approval=simple), replaces=("q4b",))
-    yield r.Decided(request_id="q4b", decision=APPROVED, at=at(11))
+    yield r.Decided(request_id="q4b", decision=GLASS, at=at(11))
     yield r.Withdrawn(request_ids=("q5",))
 
 
@@ -984,7 +1044,7 @@ def _state(run: RunState) -> AgentState:
         context={"tenant": "acme"},
     )
     simple = request("q1", "k", approval=Approval(ways=({"ceo": 1},)))
-    by_votes = replace(record, request=simple, votes=votes(), login=LOGIN)
+    by_votes = replace(record, request=simple, decision=GLASS, votes=votes(), login=LOGIN)
     state.decisions = [record, replace(record, decision=EXPIRED), by_votes]
     state.sticky = {
         "member0/pay": Sticky(
@@ -1012,6 +1072,7 @@ def _state(run: RunState) -> AgentState:
         "m4", rich_question(), steer=False, self_sent=False, choices=all_choices(), by="ada"
     )
     state.queue = {"m3": waiting, "m4": asked_for}
+    state.reviews = {each.id: each for each in reviews()}
     state.refused = {"m5": e.UsageError("no").to_dict()}
     state.message_ids = {"m3": None, "m4": None, "m2": TakenMessage("run-1", at(40)), "t1": None}
     state.has_archive = True

@@ -24,7 +24,7 @@ from understudy.run.waits.answers import Answer
 from understudy.state.agent_state import AgentState
 from understudy.state.files import StoredFile
 from understudy.state.plans import RunChoices
-from understudy.state.records import FilesChanged, Revoked, Settled
+from understudy.state.records import FilesChanged, ReviewClosed, Revoked, Settled
 from understudy.stopping import StopSignal
 
 OnRun: TypeAlias = Callable[[str], None] | None
@@ -287,9 +287,9 @@ class Delete:
 
 @dataclass(frozen=True, slots=True)
 class RecordFact:
-    """Record that a sticky decision is revoked, or a doubt settled."""
+    """Record that a sticky decision is revoked, a doubt settled, or a review closed."""
 
-    fact: Revoked | Settled
+    fact: Revoked | Settled | ReviewClosed
     future: Future[None]
 
 

@@ -11,7 +11,7 @@ from understudy._base.json_values import checked_json, shown
 from understudy.actors.agent.activation import Activation
 from understudy.actors.agent.messages import ChangeFiles, Notify, WaitOutcome
 from understudy.actors.agent.slot import AgentSlot
-from understudy.errors import JournalFailed, UnderstudyError, UsageError
+from understudy.errors import JournalFailed, UnderstudyError, UsageError, VoteRefused
 from understudy.loop_actors.errors import ActorDied, RuntimeStopped
 from understudy.loop_actors.future import Future, refuse
 from understudy.outcomes import Outcome
@@ -19,7 +19,7 @@ from understudy.run.hooks import HookFailed
 from understudy.run.ledger import Ledger
 from understudy.state.agent_state import AgentState
 from understudy.state.doubts import why_not_settled
-from understudy.state.records import Revoked, Settled, ValuesMerged
+from understudy.state.records import ReviewClosed, Revoked, Settled, ValuesMerged
 
 T = TypeVar("T")
 
@@ -184,16 +184,19 @@ def notify(slot: AgentSlot, message: Notify) -> None:
     task.add_done_callback(ended)
 
 
-def check_known(agent_id: str, state: AgentState, fact: Revoked | Settled) -> None:
-    """Check that there is something to revoke or to settle.
+def check_known(agent_id: str, state: AgentState, fact: Revoked | Settled | ReviewClosed) -> None:
+    """Check that there is something to revoke, to settle or to review, and who may review it.
 
     Raises:
         UsageError: if there is not; it lists what there is.
+        VoteRefused: if this person may not review it.
 
     """
     known: dict[str, Any]
     why = ""
-    if isinstance(fact, Revoked):
+    if isinstance(fact, ReviewClosed):
+        known, wanted, what = state.reviews, fact.review_id, "open review"
+    elif isinstance(fact, Revoked):
         known, wanted, what = state.sticky_in_tree, fact.tool_name, "sticky decision for tool"
     else:
         known, wanted, what = state.doubts_in_tree, fact.call_key, "doubt about call"
@@ -201,6 +204,14 @@ def check_known(agent_id: str, state: AgentState, fact: Revoked | Settled) -> No
     if wanted not in known:
         there = ", ".join(map(repr, known)) or "none"
         raise UsageError(f"Agent {agent_id!r} has no {what} {wanted!r}; there are: {there}{why}")
+    if isinstance(fact, ReviewClosed):
+        refused = state.reviews[wanted].why_not_by(fact.person)
+        if refused is not None:
+            raise VoteRefused(
+                f"Review {wanted!r} of agent {agent_id!r}: {refused}",
+                request_id=wanted,
+                person=fact.by,
+            )
 
 
 def record_files(agent_id: str, ledger: Ledger, message: ChangeFiles) -> None:

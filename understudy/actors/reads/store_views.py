@@ -45,6 +45,7 @@ from understudy.journal.lists import AgentKey, AgentQuery, AskOrder, AskQuery, k
 from understudy.journal.memory_index import MemoryIndex
 from understudy.loop_actors.future import Future, refuse
 from understudy.state.doubts import Doubt
+from understudy.state.reviews import Review
 from understudy.state.waits import Wait
 from understudy.tools import Tool
 
@@ -204,6 +205,27 @@ class StoreViews(ABC):
         """
         query = AskQuery(tool, agent, order, "doubt")
         return self._asks("doubts", query, StoredAsk.doubt, after, limit)
+
+    def reviews(
+        self,
+        *,
+        tool: str | None = None,
+        agent: str | None = None,
+        order: AskOrder = "oldest",
+        after: str | None = None,
+        limit: int | None = None,
+    ) -> Listing[Review]:
+        """What persons alone have let run by breaking the glass, and nobody else has reviewed yet.
+
+        A list in pages, with the arguments of `pending`. It activates and loads no agent.
+        `runtime.get(review.agent_id).close_review(review.id, by=...)` closes one.
+
+        Raises:
+            UsageError: if an argument is wrong; it names the argument.
+
+        """
+        query = AskQuery(tool, agent, order, "review")
+        return self._asks("reviews", query, StoredAsk.review, after, limit)
 
     def count(self) -> Future[dict[Status, int]]:
         """How many agents of the store have each status. None is `PASSIVE`: see `AgentInfo`."""

@@ -17,8 +17,7 @@ from understudy.modes.steps.tool_call.arguments import (
     must_not_repeat,
     not_kept_before,
     prepare,
-    record_request,
-    with_earlier,
+    record_asked_now,
 )
 from understudy.modes.steps.tool_call.body import record_started
 from understudy.modes.steps.tool_call.invocation import invoke, note_not_begun
@@ -38,7 +37,7 @@ from understudy.modes.steps.tool_call.results import (
     still_in_doubt,
 )
 from understudy.modes.steps.tool_call.rules import denial_in, unasked, verdict_on
-from understudy.modes.steps.tool_call.votes import still_agreed, with_requesters
+from understudy.modes.steps.tool_call.votes import asked_now, still_agreed, with_requesters
 from understudy.outcomes import Outcome
 from understudy.run.ledger import calls_inside
 from understudy.run.run import AttemptEnded, Run
@@ -242,10 +241,10 @@ async def _is_allowed(run: Run, ready: ReadyCall) -> bool:
             doubt_result(run, call, doubt) if is_doubt else denied_by_rule(run, call, denied)
         )
         return False
-    requests = await with_requesters(run, unasked(verdict, tool_call))
-    for request in requests:
-        record_request(run, with_earlier(run, ready, request), made=ready.made)
-    return not requests
+    today = await with_requesters(run, unasked(verdict, tool_call))
+    asked = await asked_now(run, tool_call, today)
+    record_asked_now(run, ready, asked)
+    return not asked
 
 
 def _has_stop_signal(turn: Turn) -> bool:

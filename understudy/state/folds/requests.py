@@ -70,6 +70,14 @@ def voted(state: AgentState, record: r.Voted) -> None:
     call.votes = with_item(call.votes, record.request_id, (*before, record.vote))
 
 
+def glass_broken(state: AgentState, record: r.GlassBroken) -> None:
+    state.reviews = with_item(state.reviews, record.review.id, record.review)
+
+
+def review_closed(state: AgentState, record: r.ReviewClosed) -> None:
+    state.reviews.pop(record.review_id, None)
+
+
 def decided(state: AgentState, record: r.Decided) -> None:
     halt = open_run(state).halt
     if halt is not None and halt.id == record.request_id:

@@ -142,6 +142,8 @@ def _plain_decision(visit: Visit, form: Form, given: str) -> Decision:
     match given:
         case "approve":
             return Decision(type="approve", always=always, **who)
+        case "break_glass":
+            return Decision(type="approve", break_glass=True, **who)
         case "reject":
             message = form.get("message").strip() or None
             return Decision(type="reject", message=message, always=always, **who)

@@ -73,6 +73,7 @@ async def agent_page(visit: Visit) -> dict[str, Any]:
         "requests": [request.to_dict() for request in state.requests],
         "waits": jsonable(list(state.waits)),
         "doubts": jsonable(list(state.doubts_in_tree.values())),
+        "reviews": [review.to_dict() for review in state.reviews.values()],
         "sticky": {
             name: {
                 "decision": sticky.decision.to_dict(),

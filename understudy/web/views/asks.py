@@ -14,7 +14,7 @@ from understudy.agent.decisions import why_no_voter
 from understudy.approvals import Approval, tally
 from understudy.errors import UnderstudyError, UnknownAgent
 from understudy.history import HistoryEntry
-from understudy.interrupts import Request
+from understudy.interrupts import Request, approved_at
 from understudy.login.problems import refused
 from understudy.state.agent_state import AgentState
 from understudy.state.next_due import votes_of
@@ -92,6 +92,21 @@ async def doubts(visit: Visit) -> dict[str, Any]:
         "doubts": rows,
         "next": page.after,
         "filters": {"tool": tool, "agent": agent, "order": order},
+    }
+
+
+async def reviews(visit: Visit) -> dict[str, Any]:
+    """What persons alone have let run, and somebody else is to review, in pages."""
+    tool, agent = visit.asked("tool"), visit.asked("agent")
+    page = await visit.wait(
+        visit.source.reviews(
+            tool=tool, agent=agent, after=visit.asked("after"), limit=visit.limit(30)
+        )
+    )
+    return {
+        "reviews": [review.to_dict() for review in page],
+        "next": page.after,
+        "filters": {"tool": tool, "agent": agent},
     }
 
 
@@ -211,14 +226,20 @@ async def _voting(
     found = {
         "rule": "" if request is None else request.rule,
         "must_agree": "" if asked is None else asked.text,
+        "terms": [] if asked is None else list(asked.terms),
         "votes": votes,
         "missing": "",
+        "approved_at": None,
     }
-    of_user: dict[str, Any] = {"has_voted": False, "why_no_vote": None}
+    of_user: dict[str, Any] = {"has_voted": False, "why_no_vote": None, "may_break_glass": False}
     if asked is None or request is None or story is not None:
         return {**found, **of_user}
     cast = votes_of(state).get(request.id, ())
-    found |= {"votes": [each.to_dict() for each in cast], "missing": tally(asked, cast).text}
+    found |= {
+        "votes": [each.to_dict() for each in cast],
+        "missing": tally(asked, cast).text,
+        "approved_at": time_text(approved_at(request, cast)),
+    }
     return {**found, **await _of_user(visit, request, asked, {each.person for each in cast})}
 
 
@@ -228,12 +249,16 @@ async def _of_user(
     """Whether the user has voted, and why they may not."""
     people = visit.source.people if isinstance(visit.source, Runtime) else None
     if people is None:
-        return {"has_voted": False, "why_no_vote": f"{asked.text} must agree. {NOBODY_KNOWN}"}
-    voter = await people.voter(visit.user.caller)
-    why = voter.why_unknown or why_no_voter(request, asked, voter)
+        nobody = f"{asked.text} must agree. {NOBODY_KNOWN}"
+        return {"has_voted": False, "why_no_vote": nobody, "may_break_glass": False}
+    voter, now = await people.voter(visit.user.caller), await visit.time()
+    why = voter.why_unknown or why_no_voter(request, asked, voter, now)
+    may_break = not voter.why_unknown and bool(asked.break_glass)
     return {
         "has_voted": voter.person in voted,
         "why_no_vote": why and f"You may not vote on this: {why}.",
+        "may_break_glass": may_break
+        and why_no_voter(request, asked, voter, now, break_glass=True) is None,
     }
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -12,7 +12,7 @@ from understudy._base.quickly_made import quickly_made
 from understudy.errors import UsageError
 from understudy.interrupts import DECISION_TYPES, DoubtfulCall, Request
 from understudy.modes.steps.tool_call.earlier_calls import earlier_calls
-from understudy.modes.steps.tool_call.votes import with_requesters
+from understudy.modes.steps.tool_call.votes import AskedNow, with_requesters
 from understudy.run.definition import AgentDefinition, Gate, covers
 from understudy.run.run import Run
 from understudy.run.tool_call import ToolCall, binding, is_of_trust, make_context, shown_in
@@ -400,3 +400,12 @@ def record_request(
     run.record(
         Requested(request=request, replaces=replaces, call_arguments=made, not_entered=not_entered)
     )
+
+
+def record_asked_now(run: Run, ready: ReadyCall, asked: Sequence[AskedNow]) -> None:
+    """Record what gates and rules of today ask besides, with the votes that count for it."""
+    for each in asked:
+        request = with_earlier(run, ready, each.request)
+        record_request(run, request, each.replaces, made=ready.made)
+        if each.votes:
+            run.record(*each.votes_on())

@@ -1,22 +1,50 @@
 """Requests that ask several persons: who has asked for the call, and whether those who agreed may.
 
-Rights are looked at twice: where a vote is cast, and again right before the call starts.
+Rights are looked at twice: where a vote is cast, and again right before the call starts. Of what is
+asked then and now the stricter counts, whether a gate or a rule asks it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from datetime import timedelta
+from typing import NamedTuple
 
-from understudy.approvals import Approval, Caller, Vote, Voter, caller_by, tally
-from understudy.interrupts import Request
+from understudy.approvals import (
+    Approval,
+    Caller,
+    Vote,
+    Voter,
+    caller_by,
+    span_text,
+    stricter,
+    why_not_vouched,
+)
+from understudy.interrupts import Request, decision_by_votes
 from understudy.run.run import Run
 from understudy.run.tool_call import ToolCall
-from understudy.state.records import Record, Requested, Voted
+from understudy.state.records import Record, Requested, voted_on
 
 NO_LONGER = "{names} had agreed, and may not vote any more: {text} must agree."
 """Why persons are asked once more about a call that enough of them had agreed to."""
 UNKNOWN_NOW = "Nobody can say now whether {names} may still vote: {text} must agree."
+TOO_LATE = "It was approved, and did not start within {span}: {text} must agree anew."
+STRICTER_NOW = "More is asked now than when persons were asked before: {text} must agree."
+ASKED_BY_RULE_NOW = "No rule asked about this call before. One does now."
+
+
+class AskedNow(NamedTuple):
+    """A request about a call that a gate or a rule of today makes, and did not make before."""
+
+    request: Request
+    replaces: tuple[str, ...] = ()
+    votes: tuple[Vote, ...] = ()
+    """The votes that were cast before and still count."""
+
+    def votes_on(self) -> list[Record]:
+        """The records of these votes."""
+        return _recorded(self.request, self.votes)
 
 
 async def with_requesters(run: Run, requests: Sequence[Request]) -> list[Request]:
@@ -51,18 +79,26 @@ async def with_requesters(run: Run, requests: Sequence[Request]) -> list[Request
 
 
 async def still_agreed(run: Run, call: ToolCall) -> bool:
-    """Whether enough of those who agreed to the call may still vote.
+    """Whether enough of those who agreed to the call may still vote, and it is not too late.
 
-    Where that is not so, persons are asked once more, and the votes that still count are kept.
+    Where that is not so, persons are asked once more, and the votes that still count are kept. A
+    call whose body was entered continues: it was approved when it started.
     """
+    if call.call.entered:
+        return True
     asked_again: list[Record] = []
     for request in list(call.call.requests.values()):
         votes = call.call.votes.get(request.id, ())
         if request.approval is None or not votes:
             continue
+        if _is_too_late(run, request, request.approval):
+            span = span_text(request.approval.use_within or 0)
+            why = TOO_LATE.format(span=span, text=request.approval.text)
+            asked_again += _again(call, request, why, ())
+            continue
         voters = await _voters(run, votes)
         standing = [each for each in votes if _may_vote(each, voters.get(each.caller), request)]
-        if tally(request.approval, standing).result == "approve":
+        if _is_approved(run, request, standing):
             continue
         lost = [each for each in votes if each not in standing]
         why = _why_again(request.approval, lost, voters)
@@ -70,6 +106,108 @@ async def still_agreed(run: Run, call: ToolCall) -> bool:
     if asked_again:
         run.record(*asked_again)
     return not asked_again
+
+
+async def asked_now(
+    run: Run, call: ToolCall, today: Sequence[Request], why: str = ASKED_BY_RULE_NOW
+) -> list[AskedNow]:
+    """What gates and rules ask of persons today, beyond what these were asked before.
+
+    Args:
+        run: of the call.
+        call: that is asked about.
+        today: the requests that gates and rules make about it now.
+        why: a person is asked by one of them that has not asked before.
+
+    """
+    asked: list[AskedNow] = []
+    for now in today:
+        if is_covered(call, now):
+            continue
+        before = [each for each in call.call.requests.values() if each.source == now.source]
+        several = [each for each in before if each.approval is not None]
+        if now.approval is not None and several:
+            more = await _stricter(run, call, now.approval, several)
+            asked += () if more is None else (more,)
+            continue
+        pending = tuple(each.id for each in before if each.id not in call.call.decisions)
+        text = why
+        if before and now.approval is not None:
+            text = STRICTER_NOW.format(text=now.approval.text)
+        asked.append(AskedNow(replace(now, asked_again=text), pending))
+    return asked
+
+
+def is_covered(call: ToolCall, now: Request) -> bool:
+    """Whether what was asked about a call before asks as much as a request of today.
+
+    That is so where the same gate or rule asked as many persons, and where one decision is enough
+    today and there is one.
+    """
+    before = [each for each in call.call.requests.values() if each.source == now.source]
+    if now.approval is None:
+        decisions = (call.call.decisions.get(each.id) for each in before)
+        return any(each is not None and each.type != "reject" for each in decisions)
+    return any(
+        each.approval is not None
+        and stricter(each.approval, now.approval) == stricter(each.approval, each.approval)
+        for each in before
+    )
+
+
+async def _stricter(
+    run: Run, call: ToolCall, wanted: Approval, before: Sequence[Request]
+) -> AskedNow | None:
+    """The request that asks what the earlier ones of its source and today's ask together.
+
+    Together they may ask for a person more than both need: whoever has two roles stands for one.
+    None where the votes on one of the earlier requests are enough for both.
+    """
+    for old in before:
+        assert old.approval is not None, "the caller has looked"
+        both = stricter(old.approval, wanted)
+        again = call.request_in_place_of(old, approval=both)
+        standing = await _standing(run, call.call.votes.get(old.id, ()), again)
+        if old.id in call.call.decisions and all(
+            _is_approved(run, replace(again, approval=each), standing)
+            for each in (old.approval, wanted)
+        ):
+            return None
+    text = STRICTER_NOW.format(text=both.text)
+    [again] = await with_requesters(run, [replace(again, asked_again=text)])
+    return AskedNow(again, (old.id,), tuple(standing))
+
+
+async def _standing(run: Run, votes: Sequence[Vote], request: Request) -> list[Vote]:
+    """The votes that count on another request about the same call, with the roles that it asks."""
+    asked = request.approval
+    assert asked is not None, "it asks several persons"
+    voters, standing = await _voters(run, votes), []
+    for vote in votes:
+        voter = voters.get(vote.caller)
+        if voter is None or not _may_vote(vote, voter, request):
+            continue
+        if why_not_vouched(asked, vote.assurance, vote.auth_at, vote.at) is not None:
+            continue
+        wanted = asked.roles | (asked.glass_roles if vote.break_glass else frozenset())
+        roles = tuple(role for role in voter.roles if role in wanted)
+        standing.append(replace(vote, roles=roles))
+    return standing
+
+
+def _is_approved(run: Run, request: Request, votes: Sequence[Vote]) -> bool:
+    decision = decision_by_votes(request, votes, run.clock.now())
+    return decision is not None and decision.type == "approve"
+
+
+def _is_too_late(run: Run, request: Request, asked: Approval) -> bool:
+    """Whether the call was to start by now."""
+    if asked.use_within is None:
+        return False
+    for record in reversed(run.state.decisions):
+        if record.request.id == request.id:
+            return run.clock.now() > record.at + timedelta(seconds=asked.use_within)
+    return True  # nobody knows when it was decided
 
 
 async def _voters(run: Run, votes: Sequence[Vote]) -> dict[Caller, Voter]:
@@ -99,7 +237,8 @@ def _again(call: ToolCall, request: Request, why: str, standing: Sequence[Vote])
     """The records by which the request is open again, with the votes that still count."""
     fresh = call.request_in_place_of(request, asked_again=why)
     again = replace(fresh, earlier=request.earlier)
-    return [
-        Requested(request=again, replaces=(request.id,)),
-        *(Voted(request_id=again.id, vote=each) for each in standing),
-    ]
+    return [Requested(request=again, replaces=(request.id,)), *_recorded(again, standing)]
+
+
+def _recorded(request: Request, votes: Sequence[Vote]) -> list[Record]:
+    return [voted_on(request, votes[:number], vote) for number, vote in enumerate(votes)]
