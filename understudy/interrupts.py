@@ -35,6 +35,7 @@ from understudy.errors import DecisionError, UsageError
 __all__ = [
     "CallStatus",
     "Decision",
+    "DecisionOrigin",
     "DecisionRecord",
     "DecisionType",
     "Defer",
@@ -56,6 +57,9 @@ DecisionType = Literal["approve", "edit", "reject", "respond", "dismiss"]
 """Which of the decisions one is."""
 DECISION_TYPES: tuple[DecisionType, ...] = ("approve", "edit", "reject", "respond")
 """All but `dismiss`, which is the one decision on a halt."""
+DecisionOrigin = Literal["person", "expiry", "executor"]
+"""What a decision comes from: a person, or code that speaks for a person; the end of the time for
+an answer; or the program that executes a call elsewhere, and says that the call failed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,11 +85,10 @@ class Decision:
     completed: dict[str, Any] | None = None
     """For `edit`, once it is recorded: all arguments of the call, with the values of defaults that
     the edit left out. None where it left out nothing."""
-    expired: bool = False
-    """Nobody decided in time, which counts as a rejection. The library says so, and nobody else."""
-    failed: bool = False
-    """For `reject` of a tool's own question: nobody decided, but whoever does the call elsewhere
-    says that it failed, with `message`. The model gets an error of the tool."""
+    origin: DecisionOrigin = "person"
+    """What the decision comes from. Only the library says that it is no person. Both others go with
+    `reject`: `expiry` counts as a rejection, and `executor` gives the model an error of the tool,
+    with `message`."""
     break_glass: bool = False
     """For `approve`: one person alone lets the call run at once, for the reason of `note`."""
 
@@ -99,7 +102,7 @@ class Decision:
         return self._digest() == other._digest()
 
     def _digest(self) -> str:
-        told = [self.type, self.arguments, self.message, self.value, self.always, self.failed]
+        told = [self.type, self.arguments, self.message, self.value, self.always, self.origin]
         return digest(told)
 
     def to_dict(self) -> dict[str, Any]:
@@ -278,7 +281,7 @@ class Request:
     """Of the tool's name, schema and version at the time of the request."""
     digest: str
     """Of everything that a decision holds for: agent, run, call, tool and arguments; and what is
-    shown besides: `kind`, `display`, `payload`, `allowed` and `schema`."""
+    shown besides: `kind`, `display`, `payload`, `allowed` and `schema`. Also of `salt`."""
     source: str = ""
     """The middleware that made the request."""
     doubts: tuple[DoubtfulCall, ...] = ()
@@ -300,6 +303,9 @@ class Request:
     requesters: tuple[str, ...] | None = None
     """Where `approval` excludes those who have asked for the call: the ids of these persons. None
     where one of them is not known, and where nobody is excluded."""
+    salt: str = field(default="", repr=False)
+    """Random, and kept with the request alone: no form that is shown has it. Without it the digest
+    would tell a hidden argument to whoever guesses: they would compute the digest of each guess."""
 
     def __hash__(self) -> int:
         """By its id: it can be a key of decisions, though it holds data."""
@@ -339,8 +345,9 @@ class Request:
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """The request as plain data."""
-        return cast("dict[str, Any]", _request_adapter().dump_python(self, mode="json"))
+        """The request as plain data, to be shown: without its `salt`."""
+        data = _request_adapter().dump_python(self, mode="json", exclude={"salt"})
+        return cast("dict[str, Any]", data)
 
 
 class Interrupt(Exception):
@@ -649,7 +656,20 @@ def decision_from_outside(data: Mapping[str, Any]) -> Decision:
         )
     if decision.type == "edit" and decision.arguments is None:
         raise DecisionError(f"{shown(dict(data))} is not a decision: 'edit' needs `arguments`")
+    if decision.origin != "person":
+        raise DecisionError(
+            f"{shown(dict(data))} is not a decision: `origin` is of the library, leave it out"
+        )
     return decision
+
+
+def decision_word(decision: Mapping[str, Any]) -> str:
+    """The word for a decision in its plain form: its type, or what it comes from if not a person.
+
+    So nobody is said to have rejected what nobody decided.
+    """
+    words = {"expiry": "expired", "executor": "failed"}
+    return words.get(decision.get("origin", ""), str(decision["type"]))
 
 
 def checked_decision(request: Request, decision: object) -> Decision:
@@ -690,9 +710,9 @@ def checked_decision(request: Request, decision: object) -> Decision:
             raise DecisionError(
                 f"{where}: `{name}` must be text, got {shown(text)}", request_id=request.id
             )
-    if decision.expired is not False:
+    if decision.origin not in ("person", "executor"):
         raise DecisionError(
-            f"{where}: `expired` is of the library: a person rejects by reject(message)",
+            f"{where}: `origin` is of the library: a person rejects by reject(message)",
             request_id=request.id,
         )
     if (decision.type == "edit") is not (decision.arguments is not None):
@@ -720,9 +740,12 @@ def checked_decision(request: Request, decision: object) -> Decision:
         )
     if decision.break_glass:
         _check_glass(request, decision, where)
-    if decision.failed and (decision.type != "reject" or request.kind != "interrupt"):
+    if decision.origin == "executor" and (
+        decision.type != "reject" or request.kind != "interrupt" or decision.always
+    ):
         raise DecisionError(
-            f"{where}: `failed=True` goes with reject of a tool's own question only",
+            f"{where}: `origin` is of the library, and an executor says only that a call failed "
+            "which a tool's own question is about: a person rejects by reject(message)",
             request_id=request.id,
         )
     if decision.type == "respond" and request.schema is not None:

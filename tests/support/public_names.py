@@ -28,6 +28,7 @@ PACKAGES = (
     "understudy.telemetry",
     "understudy.testing",
     "understudy.tools",
+    "understudy.trust",
     "understudy.web",
 )
 """What is imported from: `__all__` says which names."""

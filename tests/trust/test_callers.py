@@ -114,7 +114,7 @@ async def test_two_logins_of_one_person_are_one_and_two_with_one_address_are_two
         row = await asked_by(runtime, client, idp, "cy")
         for sub in ("ann", "ann@home"):
             voted = await vote(client, row, of(idp, sub))
-            assert voted.json()["open"] == {row["id"]: "1 more of finance"}
+            assert voted.json()["open"] == {row["id"]: "1 more of finance is missing"}
         assert paid == []
         assert (await vote(client, row, of(idp, "bob"))).json()["open"] == {}
         await rest(runtime.get("a"))
@@ -353,7 +353,7 @@ async def test_what_is_done_in_another_name_counts_as_of_who_has_done_it(idp: Pr
             row = await only_request(client)
             for headers in (IN_HIS_NAME, {}):  # it is ann, both times
                 voted = await vote(client, row, headers)
-                assert voted.json()["open"] == {row["id"]: "1 more of finance"}
+                assert voted.json()["open"] == {row["id"]: "1 more of finance is missing"}
             [pending] = await runtime.pending()
             assert [(each.person, each.acting_for) for each in pending.votes] == [("ann", "Bob B.")]
             assert paid == []

@@ -87,7 +87,7 @@ async def test_a_request_that_nobody_answers_within_its_time_is_rejected(
         await soon(clock.advance(HOUR))
         outcome = completed(await outcome_of(ref))
         [decided] = await ref.decisions()
-    assert (decided.decision.type, decided.decision.expired) == ("reject", True)
+    assert (decided.decision.type, decided.decision.origin) == ("reject", "expiry")
     assert [part.outcome for part in results(outcome.state)] == ["denied"]
     assert paid == []
 
@@ -236,7 +236,7 @@ async def test_what_enough_have_agreed_to_does_not_expire_and_nobody_is_reminded
         await soon(ref.resume(reject(by="bob")))
         outcome = completed(await outcome_of(ref))
         [decided] = await ref.decisions()
-        assert decided.decision.expired
+        assert decided.decision.origin == "expiry"
         assert [part.outcome for part in results(outcome.state)] == ["denied"]
     assert paid == []
 

@@ -16,7 +16,7 @@ from understudy.actors.agent.activation import Activation
 from understudy.actors.agent.directory import Directory
 from understudy.actors.agent.events import LoopBlocked
 from understudy.actors.agent.factory import MadeAtActivation
-from understudy.actors.agent.messages import AnswerWait, GivenToken, Passivate
+from understudy.actors.agent.messages import AgentCall, AnswerWait, GivenToken, Passivate
 from understudy.actors.agent.phase import Phase
 from understudy.actors.agent.replies import runtime_stopped
 from understudy.actors.agent.services import RuntimeServices, RuntimeTelemetry
@@ -144,7 +144,7 @@ class AgentHost:
         # Whatever interrupts the waiting: no agent outlives its runtime.
         async with contextlib.AsyncExitStack() as last:
             last.push_async_callback(self.services.store.close)
-            last.push_async_callback(self.services.shared.close)
+            last.push_async_callback(self.services.runs.shared.close)
             last.push_async_callback(self._end_all)
             await self._passivate_all(timeout)
 
@@ -234,13 +234,13 @@ class AgentHost:
 
     def _passivate(self, slot: AgentSlot) -> Coroutine[Any, Any, None]:
         """Passivate an agent. The result waits until the store has it."""
-        passive: Future[bool] = Future()
         # By now it may be passive, and a message would activate it again and again
         # (test_an_agent_that_is_being_activated_is_passivated_too).
         if slot.phase in (Phase.PASSIVE, Phase.RELEASING):
+            passive = Future[Any]()
             passive.set(False)
         else:  # at once: it must not begin another step meanwhile
-            slot.post(Passivate(passive))
+            passive = slot.post(Passivate())
 
         async def left() -> None:
             with contextlib.suppress(Exception):  # it could not be read: it is passive
@@ -273,19 +273,19 @@ class AgentHost:
         except (UnknownToken, UsageError):
             return _unknown_token
         given = GivenToken()
-        asked = AnswerWait(hash_of(token), answer, Future(), given)
+        asked = AgentCall(AnswerWait(hash_of(token), answer, given), Future(self.services.loop))
         slot.ask(asked)
         return partial(self._answered, slot, asked, given)
 
-    async def _answered(self, slot: AgentSlot, asked: AnswerWait, given: GivenToken) -> bool:
-        agent_id, token_hash, answer = slot.id, asked.token_hash, asked.answer
+    async def _answered(
+        self, slot: AgentSlot, asked: AgentCall[AnswerWait], given: GivenToken
+    ) -> bool:
+        agent_id, token_hash, answer = slot.id, asked.message.token_hash, asked.message.answer
         if not self.directory.is_active(agent_id):
             try:
                 await self._made_token(agent_id, token_hash)
             except Exception as error:
-                slot.refuse_those(
-                    lambda each: isinstance(each, AnswerWait) and each.given is given, error
-                )
+                slot.refuse_those(lambda each: each.message is asked.message, error)
                 if slot.phase is Phase.PASSIVE:
                     self.directory.drop_unless_needed(slot)
         # Also of a guess that was not in the inbox: it goes along with other calls. And of one to
@@ -294,7 +294,7 @@ class AgentHost:
         given.is_checked = True
         self.activator.check_inbox_here(slot)
         try:
-            known = await asked.future
+            known: bool | None = await asked.future
         except UnknownAgent:
             raise UnknownToken from None
         if known is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from copy import copy
+from dataclasses import replace
 from datetime import datetime
 from typing import Any, Generic, Literal, TypeVar, Unpack, overload
 
@@ -19,6 +20,7 @@ from understudy.actors.agent.events import Status, Subscription
 from understudy.actors.agent.factory import MadeAtActivation
 from understudy.actors.agent.message_ids import check_message_id
 from understudy.actors.agent.messages import (
+    AgentCall,
     AgentMessage,
     Cancel,
     CancelMessage,
@@ -26,7 +28,6 @@ from understudy.actors.agent.messages import (
     Compact,
     Decide,
     Expectation,
-    Expecting,
     Notify,
     Passivate,
     Pause,
@@ -110,7 +111,7 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
         # Not Pykka's __init__, which needs an actor: there may be none now.
         self._slot = slot
         if expected is not None:
-            self._expectation = Expectation(expected)
+            self._expectation = Expectation(expected.name)
         self.actor_stopped: Lifetime = alive
 
     @property
@@ -223,13 +224,12 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
             context=slot.services.codecs.capture(),
             message=user_message(input, at=slot.services.clock.now()),
             choices=choices,
-            future=future,
             message_id=message_id,
             callers=running_agents.get(),
             refuse_if_interrupted=if_interrupted == "error",
             by=self._by(author),
         )
-        slot.ask(self._expecting(request))
+        slot.ask(self._agent_call(request, future))
         return future
 
     def send(
@@ -268,12 +268,11 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
         due = None if at is None else checked_time(at, what="send(at=...)")
         slot = self._slot
         return self._ask(
-            lambda future: Send(
+            Send(
                 user_message(input, at=slot.services.clock.now()),
                 message_id or slot.services.new_id(),
                 steer,
                 slot.key in running_agents.get(),
-                future,
                 due,
                 slot.services.codecs.capture(),
                 by=self._by(author),
@@ -297,7 +296,7 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
         """
         check_message_id(message_id)
         author = checked_author(by, what="cancel_message(by=...)")
-        return self._ask(lambda future: CancelMessage(message_id, future, author))
+        return self._ask(CancelMessage(message_id, author))
 
     def queue(self) -> Future[list[QueuedMessage]]:
         """The messages that wait for a run, in the order in which runs take them.
@@ -305,7 +304,7 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
         Those with a time that has not come are in `state().plans.timed`. A `run` that waits has
         `choices`, and a message that was sent has none.
         """
-        return self._look(lambda future: Query(future, _queue_of))
+        return self._look(Query(_queue_of))
 
     def resume(
         self,
@@ -337,9 +336,7 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
         given = decisions_by_id(decisions)
         checked = checked_expect(expect, given)
         context, login = self._slot.services.codecs.capture(), self._login
-        return self._ask_deciding(
-            given, lambda future, voters: Resume(given, future, checked, context, voters, login)
-        )
+        return self._ask_deciding(Resume(given, checked, context, login=login))
 
     def decide(
         self,
@@ -363,9 +360,7 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
         given = decisions_by_id(decisions)
         checked = checked_expect(expect, given)
         context, login = self._slot.services.codecs.capture(), self._login
-        return self._ask_deciding(
-            given, lambda future, voters: Decide(given, checked, future, context, voters, login)
-        )
+        return self._ask_deciding(Decide(given, checked, context, login=login))
 
     @overload
     def extract(
@@ -436,7 +431,7 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
         told = {} if context is None else context
         told = told if author is None else {**told, "by": author}
         signal = StopSignal(StopReason.USER_REQUESTED, message, told, source="cancel")
-        return self._ask(lambda future: Cancel(signal, future, _checked_run_id(run_id)))
+        return self._ask(Cancel(signal, _checked_run_id(run_id)))
 
     def pause(
         self, reason: str = "pause", *, run_id: str | None = None, by: str | None = None
@@ -456,7 +451,7 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
         """
         checked_text(reason, what="`reason`")
         author = checked_author(by, what="pause(by=...)")
-        return self._ask(lambda future: Pause(reason, future, _checked_run_id(run_id), by=author))
+        return self._ask(Pause(reason, _checked_run_id(run_id), by=author))
 
     def unpause(self, *, run_id: str | None = None, by: str | None = None) -> Future[None]:
         """Continue a paused run where it is.
@@ -467,7 +462,7 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
 
         """
         author = checked_author(by, what="unpause(by=...)")
-        return self._ask(lambda future: Unpause(future, _checked_run_id(run_id), by=author))
+        return self._ask(Unpause(_checked_run_id(run_id), by=author))
 
     def retry(
         self, *, run_id: str | None = None, by: str | None = None
@@ -492,7 +487,7 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
 
         """
         author = checked_author(by, what="retry(by=...)")
-        return self._ask(lambda future: Retry(future, _checked_run_id(run_id), by=self._by(author)))
+        return self._ask(Retry(_checked_run_id(run_id), by=self._by(author)))
 
     def outcome(self, *, message_id: str | None = None) -> Future[OutcomeOf[OutputT_co] | None]:
         """The outcome of the current run, or of the last one; None if there was none.
@@ -514,7 +509,7 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
         """
         if message_id is not None:
             check_message_id(message_id)
-        return self._look(lambda future: WaitOutcome(future, message_id, is_look=True))
+        return self._look(WaitOutcome(message_id, is_look=True))
 
     def notify(self, middleware: str, message: Any) -> Future[None]:
         """Pass a message to a middleware of the agent, also during a run.
@@ -528,7 +523,7 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
                 must be JSON where another host owns the agent: it is posted there.
 
         """
-        return self._ask(lambda future: Notify(middleware, message, future))
+        return self._ask(Notify(middleware, message))
 
     def compact(self, *, by: str | None = None) -> Future[None]:
         """Replace the agent's records by a snapshot of its state, so that it loads fast.
@@ -542,7 +537,7 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
         """
         author = checked_author(by, what="compact(by=...)")
         security_log.note("act", "compact", who=author, agent=self.id)
-        return self._ask(lambda future: Compact(future, author))
+        return self._ask(Compact(author))
 
     def change_files(
         self,
@@ -562,9 +557,7 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
 
         """
         fact = FilesChanged(files=tuple(changes))
-        return self._ask(
-            lambda future: ChangeFiles(fact, dict(blobs), {**(expected or {})}, future)
-        )
+        return self._ask(ChangeFiles(fact, dict(blobs), {**(expected or {})}))
 
     # --------------------------------------------------------------------- looking
 
@@ -613,11 +606,11 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
 
     def state(self) -> Future[AgentState]:
         """A copy of the agent's state, on any host. The agent is not activated."""
-        return self._look(lambda future: Query(future, AgentState.copied))
+        return self._look(Query(AgentState.copied))
 
     def decisions(self) -> Future[list[DecisionRecord]]:
         """The audit: every decision ever recorded, oldest first. As `state`, on any host."""
-        return self._look(lambda future: Query(future, _decisions_of))
+        return self._look(Query(_decisions_of))
 
     def events(self, after: int | str = 0) -> Subscription:
         """The recorded events after `after`, then the live ones.
@@ -648,7 +641,7 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
         """
         revoked = Revoked(tool_name=tool, by=checked_author(by, what="revoke(by=...)"))
         security_log.note("act", "revoke", who=by, agent=self.id)
-        return self._ask(lambda future: RecordFact(revoked, future))
+        return self._ask(RecordFact(revoked))
 
     def settle(
         self, call_key: str, *, how: str, happened: bool = True, by: str | None = None
@@ -675,7 +668,7 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
         checked_flag(happened, what="`happened`")
         author = checked_author(by, what="settle(by=...)")
         settled = Settled(call_key=call_key, how=how, happened=happened, by=author)
-        return self._ask(lambda future: RecordFact(settled, future))
+        return self._ask(RecordFact(settled))
 
     def close_review(
         self, review_id: str, *, note: str | None = None, by: str | None = None
@@ -704,7 +697,7 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
         async def closed() -> None:
             voter = await self._reviewer(review_id, author)
             fact = ReviewClosed(review_id=review_id, person=voter.person, by=voter.name, note=note)
-            await self._ask(lambda future: RecordFact(fact, future))
+            await self._ask(RecordFact(fact))
 
         return self.on_loop(closed)
 
@@ -716,7 +709,7 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
             VoteRefused: if it is nobody, or no person.
 
         """
-        people, voter = self._slot.services.trust.people, None
+        people, voter = self._slot.services.runs.trust.people, None
         if people is not None and by is not None:
             voter = await people.voter(self._caller_named(by))
         if by is None:
@@ -797,7 +790,7 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
         future: Future[bool] = Future(self._slot.services.loop)
         is_shared = self._slot.services.calls is not None
         if self.is_alive() and (is_shared or self._slot.status is not Status.PASSIVE):
-            self._slot.ask(self._expecting(Passivate(future)))
+            self._slot.ask(self._agent_call(Passivate(), future))
         else:
             future.set(False)
         return future.get(timeout=timeout) if block else future
@@ -888,18 +881,16 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
 
         return self.on_loop(decided)
 
-    def _ask_deciding(
-        self, given: object, message: Callable[[Future[Any], dict[str, Voter]], AgentMessage]
-    ) -> Future[Any]:
+    def _ask_deciding(self, message: Decide) -> Future[Any]:
         """Ask what the message says, once it is known who decides, where people are known."""
-        people = self._slot.services.trust.people
-        callers = {name: self._caller_named(name) for name in _names_in(given)}
+        people = self._slot.services.runs.trust.people
+        callers = {name: self._caller_named(name) for name in _names_in(message.decisions)}
         if people is None:
-            return self._ask(lambda future: message(future, {}))
+            return self._ask(message)
 
         async def asked() -> Any:
             voters = {name: await people.voter(caller) for name, caller in callers.items()}
-            return await self._ask(lambda future: message(future, voters))
+            return await self._ask(replace(message, voters=voters))
 
         return self.on_loop(asked)
 
@@ -934,24 +925,21 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
         slot.services.loop.call_soon_threadsafe(lambda: answer_with(slot, future, read))
         return future
 
-    def _ask(self, message: Callable[[Future[Any]], AgentMessage]) -> Future[Any]:
+    def _ask(self, message: AgentMessage) -> Future[Any]:
         """Ask the agent what the message says; the future gets the answer."""
-        future: Future[Any] = Future(self._slot.services.loop)
-        self._slot.ask(self._expecting(message(future)))
-        return future
+        call = self._agent_call(message, Future(self._slot.services.loop))
+        self._slot.ask(call)
+        return call.future
 
-    def _look(self, message: Callable[[Future[Any]], Query | WaitOutcome]) -> Future[Any]:
+    def _look(self, message: Query | WaitOutcome) -> Future[Any]:
         """The same of a look, which activates no agent."""
-        future: Future[Any] = Future(self._slot.services.loop)
-        self._slot.look(self._expecting(message(future)))
-        return future
+        call = self._agent_call(message, Future(self._slot.services.loop))
+        self._slot.look(call)
+        return call.future
 
-    def _expecting(self, message: AgentMessage) -> AgentMessage:
+    def _agent_call(self, message: AgentMessage, future: Future[Any]) -> AgentCall:
         self._refuse_unusable()
-        expectation = self._expectation
-        if expectation is not None and not expectation.is_met:
-            return Expecting(expectation, message)
-        return message
+        return AgentCall(message, future, self._expectation)
 
 
 def of_login(ref: AgentRef[OutputT_co], caller: Caller) -> AgentRef[OutputT_co]:

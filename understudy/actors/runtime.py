@@ -57,6 +57,7 @@ from understudy.loop_actors.supervisor import SupervisorTree
 from understudy.models.messages import UserInput
 from understudy.models.prices import Prices, Pricing
 from understudy.outcomes import Outcome
+from understudy.run.environment import RunEnvironment
 from understudy.run.waits.answers import Answer, rejected, resolved
 from understudy.state.plans import Missed, Overlap, Schedule
 from understudy.tools.effects import Errors
@@ -280,22 +281,25 @@ class Runtime(Opened):
         labels = checked_labels(labels, what="`labels`")
         known = None if people is None else People(people, self._clock)
         self._trust = Trust(known, checked_rules(rules))
-        make_services = partial(
-            RuntimeServices[AgentSlot, Activation],
-            placement=Placement(opened, labels, any_host=any_host, has_factory=has_factory),
-            store=opened,
+        runs = RunEnvironment(
             clock=self._clock,
             new_id=new_id or new_random_id,
             threads=self._threads,
-            abandoned=self._abandoned,
-            idle_timeout=idle_timeout,
-            deps_for=deps_for,
-            factory=factory,
             codecs=codecs_with(telemetry, context),
             prices=self.prices,
             tool_defaults=self.tool_defaults,
             trust=self._trust,
             doubt_ends=doubt_ends,
+        )
+        make_services = partial(
+            RuntimeServices[AgentSlot, Activation],
+            placement=Placement(opened, labels, any_host=any_host, has_factory=has_factory),
+            store=opened,
+            abandoned=self._abandoned,
+            idle_timeout=idle_timeout,
+            deps_for=deps_for,
+            factory=factory,
+            runs=runs,
         )
         self._agent_host = AgentHost(self._directory, make_services, telemetry)
         self._feed_options = checked_feed(feed)

@@ -120,8 +120,7 @@ class Schedules:
         by = checked_author(change.by, what=f"Schedule {shown(change.id)}: `by`")
         who = by if change.wanted is None else change.wanted.by
         security_log.note("act", f"schedules.{change.action}", who=who, agent=self._ref.id)
-        change = replace(change, by=self._ref._by(by))
-        return self._ref._ask(lambda future: ChangePlans(change, future))
+        return self._ref._ask(ChangePlans(replace(change, by=self._ref._by(by))))
 
 
 def _check_id(given: object) -> None:

@@ -34,7 +34,7 @@ class TrustWatch:
         self, services: RuntimeServices[Any, Any], hold: Callable[[str], Coroutine[Any, Any, None]]
     ) -> None:
         self._services = services
-        self._trust = services.trust
+        self._trust = services.runs.trust
         self._hold = hold
         self._held = ""
         self._reading: asyncio.Task[None] | None = None

@@ -30,6 +30,7 @@ from understudy.interrupts import (
     checked_decision,
     decision_by_votes,
     decision_on_only,
+    decision_word,
     decisions_by_id,
 )
 from understudy.run.definition import AgentDefinition
@@ -108,10 +109,11 @@ def check_decisions(
                 new[request_id] = vote
         elif request_id in before:
             earlier = before[request_id]
-            if earlier.decision.expired:
+            if earlier.decision.origin == "expiry":
                 raise _expired(earlier.request)
             if not _checked(definition, earlier.request, given).same_as(earlier.decision):
-                raise AlreadyDecided(request_id=request_id, decision=earlier.decision.type)
+                word = decision_word(earlier.decision.to_dict())
+                raise AlreadyDecided(request_id=request_id, decision=word)
         else:
             there = ", ".join(map(repr, pending)) or "none"
             raise DecisionError(

@@ -25,7 +25,7 @@ from understudy.cli.output import Output, note
 from understudy.cli.show import request_text
 from understudy.cli.sources import ApiSource, every_row
 from understudy.cli.text import as_json, clean, line, some, utc
-from understudy.interrupts import Decision
+from understudy.interrupts import Decision, decision_word
 
 MOST = 100
 """Agents whose decisions are looked through for a request that does not wait any more."""
@@ -204,7 +204,10 @@ def _repeated(found: dict[str, Any], decision: dict[str, Any], out: Output) -> N
     """Say that the decision stands already, or refuse another one."""
     before = found["decision"]
     who = clean(found["by"] or "nobody by name", lines=False)
-    was = f"request {found['id']} was decided: {before['type']} by {who}, at {utc(found['at'])}"
+    word, at = decision_word(before), utc(found["at"])
+    was = f"request {found['id']} was decided: {word} by {who}, at {at}"
+    if word != before["type"]:
+        was = f"nobody decided request {found['id']}: it {word} at {at}"
     if not Decision.from_dict(decision).same_as(Decision.from_dict(before)):
         refuse(STALE, was)
     if out.is_data:

@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.text import Text
 
 from understudy.cli.text import clean, line, shown_json, told_apart
+from understudy.interrupts import decision_word
 from understudy.state.agent_state import AgentState
 from understudy.state.run_state import is_child_of
 
@@ -111,9 +112,9 @@ def _decision(state: str, detail: Mapping[str, Any]) -> str:
         return "; ".join([state, *votes])
     decision = detail.get("decision") or {}
     by = f" by {line(detail['by'])}" if detail.get("by") else ""
-    if decision.get("break_glass"):
+    if decision and decision.get("break_glass"):
         return f"glass broken{by}: {line(decision.get('note') or '')}"
-    return f"{decision.get('type', 'decided')}{by}"
+    return f"{decision_word(decision) if decision else 'decided'}{by}"
 
 
 def request_text(request: Mapping[str, Any]) -> str:
@@ -172,7 +173,7 @@ def _vote(vote: Mapping[str, Any]) -> str:
 
 def _earlier(call: Mapping[str, Any]) -> str:
     """A call with the same arguments that was made before."""
-    words = {"open": "in the same reply", "success": "done", "denied": "rejected"}
+    words = {"open": "in the same reply", "success": "done"}
     what = [words.get(call["outcome"], call["outcome"])]
     what += [call["at"]] if call["at"] else []
     what += [f"by {_name(call['agent'])}"] if call["agent"] else []

@@ -96,7 +96,7 @@ class AlreadyDecided(NotInterrupted):
 
     request_id: str
     decision: str
-    """The type of that decision."""
+    """The type of that decision; `failed` where no person decided, as the call failed elsewhere."""
 
     def __init__(self, *, request_id: str, decision: str) -> None:
         super().__init__(

@@ -16,7 +16,7 @@ from understudy.errors import StoreBroken, StoreDamaged, StoreUnavailable, Usage
 from understudy.journal.asks import StoredAsk
 from understudy.journal.backend import PAGE, Backend, Kept
 from understudy.journal.checkpoints import Checkpoint, read_checkpoint
-from understudy.journal.committer import BACKOFF, WHILE_UNAVAILABLE
+from understudy.journal.committer import BACKOFF, WHILE_UNAVAILABLE, failed_once
 from understudy.journal.contracts import Deletion, IndexStatus, StoredAgent, StoredRecords
 from understudy.journal.feed import FeedHint, FeedKey, FeedPage
 from understudy.journal.lists import AgentKey, AgentQuery, AskKey, AskQuery
@@ -303,22 +303,13 @@ class DatabaseReads(StoreReads):
 
     async def _retry_read(self, function: Callable[[], T], first: StoreUnavailable) -> T:
         """The attempts after the first one, which has failed."""
-        failure: StoreUnavailable | None = first
         retry = AsyncRetrying(
             retry=WHILE_UNAVAILABLE,
             wait=BACKOFF,
             stop=stop_after_delay(self.patience),
             reraise=True,
         )
-
-        async def attempt() -> T:
-            nonlocal failure
-            if failure is not None:  # so that Tenacity waits before the next attempt
-                raised, failure = failure, None
-                raise raised
-            return await self._reader.run(function)
-
-        return await retry(attempt)
+        return await retry(failed_once(first, partial(self._reader.run, function)))
 
 
 def _decoded(stored: StoredRecords | None) -> Loaded | None:

@@ -315,10 +315,6 @@ class SharedBackend(Backend):
         """Where an agent is now; None if there is none."""
 
     @abstractmethod
-    def epochs(self, agent_ids: Sequence[str]) -> dict[str, int]:
-        """The epochs of those of these agents that there are."""
-
-    @abstractmethod
     def orphans(self, limit: int) -> list[tuple[str, str]]:
         """The agents without an owner for which there are calls; with their definitions."""
 

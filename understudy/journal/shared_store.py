@@ -173,9 +173,6 @@ class SharedStore:
     async def place(self, agent_id: str) -> Place | None:
         return await self._read(partial(self._backend.place, agent_id))
 
-    async def epochs(self, agent_ids: Sequence[str]) -> Mapping[str, int]:
-        return await self._read(partial(self._backend.epochs, agent_ids))
-
     # ------------------------------------------------------------------- calls
 
     async def post(self, agent_id: str, incarnation: int, posts: Sequence[Post]) -> list[int]:

@@ -261,6 +261,9 @@ def told(story: Mapping[str, Any]) -> str:
             return "A new message to the agent withdrew it: nobody needs to answer it any more."
         case "expired":
             return "Its time was over before somebody answered."
+        case "failed":
+            who = story["by"] or "somebody"
+            return f"Nobody decided it: the program of {who}, which executes the call, failed."
         case "deleted":
             return "The agent is deleted."
         case "void":

@@ -224,7 +224,7 @@ class Reviews(TypedDict):
 class Story(TypedDict):
     """What became of a request."""
 
-    what: Literal["decided", "withdrawn", "expired", "deleted", "void", "unknown"]
+    what: Literal["decided", "withdrawn", "expired", "failed", "deleted", "void", "unknown"]
     at: Time | None
     by: str | None
     decision: Decision | None

@@ -368,6 +368,7 @@ def request(id: str, key: str, kind: str = "approval", **fields: Any) -> Request
         "on_expiry": "stop",
         "fingerprint": FINGERPRINT,
         "digest": "d1" * 32,
+        "salt": "5a" * 16,
         "source": "HumanInTheLoop",
         "schema": {"type": "string", "enum": ["yes", "no"]},
         "question_key": "may I",
@@ -396,9 +397,9 @@ EDITED = Decision(
     type="edit", arguments={"n": 2}, by="ada", note="less", completed={"n": 2, "key": "k1"}
 )
 REJECTED = Decision(
-    type="reject", message="never", always=True, by="bob", note="policy", failed=True
+    type="reject", message="never", always=True, by="bob", note="policy", origin="executor"
 )
-EXPIRED = Decision(type="reject", expired=True)
+EXPIRED = Decision(type="reject", origin="expiry")
 LOGIN = Login(name="ada", issuer="https://idp.example", subject="00u2", acting_for="bob")
 APPROVED = Decision(type="approve", always=True, by="ada", note="fine")
 GLASS = Decision(type="approve", by="Oz", note="on fire", break_glass=True)

@@ -24,6 +24,7 @@ from understudy.events import (
     Event,
     ReplyEnded,
     ReplyStarted,
+    RequestMade,
     RunFinished,
     TextDelta,
     ThinkingDelta,
@@ -181,7 +182,10 @@ def position_of(after: object) -> Position:
 
 def event_to_dict(event: Any) -> dict[str, Any]:
     """The fields of an event as JSON; what JSON lacks as text."""
-    return {field.name: jsonable(getattr(event, field.name)) for field in fields(event)}
+    data = {field.name: jsonable(getattr(event, field.name)) for field in fields(event)}
+    if isinstance(event, RequestMade):
+        del data["request"]["salt"]  # it is kept with the request alone
+    return data
 
 
 def agent_events_of(

@@ -9,14 +9,13 @@ from typing import Any, TypeVar
 
 from understudy._base.json_values import checked_json, shown
 from understudy.actors.agent.activation import Activation
-from understudy.actors.agent.messages import ChangeFiles, Notify, WaitOutcome
+from understudy.actors.agent.messages import AgentCall, WaitOutcome
 from understudy.actors.agent.slot import AgentSlot
 from understudy.errors import JournalFailed, UnderstudyError, UsageError, VoteRefused
 from understudy.loop_actors.errors import ActorDied, RuntimeStopped
 from understudy.loop_actors.future import Future, refuse
 from understudy.outcomes import Outcome
 from understudy.run.hooks import HookFailed
-from understudy.run.ledger import Ledger
 from understudy.state.agent_state import AgentState
 from understudy.state.doubts import why_not_settled
 from understudy.state.records import ReviewClosed, Revoked, Settled, ValuesMerged
@@ -105,8 +104,7 @@ def answer_with(
 def answer_earlier(slot: AgentSlot, future: Future[Any], run_id: str) -> None:
     """Answer with the outcome of a run that others came after, which the store has."""
     activation = slot.current
-    incarnation = activation.journal.owned.incarnation
-    look = WaitOutcome(future, run_id=run_id, incarnation=incarnation)
+    look = WaitOutcome(run_id=run_id, incarnation=activation.journal.owned.incarnation)
 
     async def outcome() -> Outcome:
         await confirm(slot, activation)
@@ -138,14 +136,14 @@ def runtime_stopped(agent_id: str) -> RuntimeStopped:
     return RuntimeStopped(f"agent {agent_id!r}: its runtime has stopped", agent_id=agent_id)
 
 
-def notify(slot: AgentSlot, message: Notify) -> None:
+def notify(slot: AgentSlot, call: AgentCall) -> None:
     """Pass a message to a middleware, and merge the values that its hooks return.
 
     Raises:
         UsageError: if no middleware of this name takes messages.
 
     """
-    activation = slot.current
+    activation, message = slot.current, call.message
     all_hooks = activation.agent.definition.hooks.on_message
     hooks = [hook for hook in all_hooks if hook.middleware == message.middleware]
     if not hooks:
@@ -160,8 +158,7 @@ def notify(slot: AgentSlot, message: Notify) -> None:
             # Else another host could take the agent meanwhile
             # (test_an_agent_whose_middleware_handles_a_message_is_not_taken).
             await activation.journal.note_index()
-            if message.on_begun is not None:
-                message.on_begun()
+            call.notes.on_begun()
         view = activation.agent.runner.view(activation.ledger, slot.environment())
         for hook in hooks:
             delta = await hook(slot.services.threads, view, message.message)
@@ -179,8 +176,8 @@ def notify(slot: AgentSlot, message: Notify) -> None:
         with suppress(JournalFailed):  # the caller that waits for a record is told
             await activation.journal.note_index()
 
-    task = answer_with(slot, message.future, call_hooks)
-    activation.notifying += ((task, message.future),)
+    task = answer_with(slot, call.future, call_hooks)
+    activation.notifying += ((task, call.future),)
     task.add_done_callback(ended)
 
 
@@ -214,19 +211,21 @@ def check_known(agent_id: str, state: AgentState, fact: Revoked | Settled | Revi
             )
 
 
-def record_files(agent_id: str, ledger: Ledger, message: ChangeFiles) -> None:
+def record_files(slot: AgentSlot, call: AgentCall) -> None:
     """Record that the application has changed files.
 
     Raises:
         UsageError: if a path is not what it must be; nothing is changed then.
 
     """
+    message, ledger = call.message, slot.current.ledger
     for path, file in message.expected.items():
         if ledger.files.get(path) != file:
             raise UsageError(
-                f"{path!r} of agent {agent_id!r} was changed meanwhile, and nothing is written: "
+                f"{path!r} of agent {slot.id!r} was changed meanwhile, and nothing is written: "
                 "read it again"
             )
     ledger.record(message.fact)
     if message.blobs:
         ledger.keep_blobs(message.blobs)
+    answer_when_durable(slot, call.future, None)

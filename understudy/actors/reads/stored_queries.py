@@ -17,7 +17,7 @@ from understudy.actors.agent.activation import Activation
 from understudy.actors.agent.directory import Directory
 from understudy.actors.agent.factory import made_by
 from understudy.actors.agent.message_ids import archived_run
-from understudy.actors.agent.messages import AgentMessage, Expectation, WaitOutcome, query_in
+from understudy.actors.agent.messages import AgentCall, Expectation, WaitOutcome
 from understudy.actors.agent.phase import Phase
 from understudy.actors.agent.replies import answer_with
 from understudy.actors.agent.run_outcomes import (
@@ -28,7 +28,7 @@ from understudy.actors.agent.run_outcomes import (
     run_of_message,
 )
 from understudy.actors.agent.services import Looks, RuntimeServices
-from understudy.actors.agent.slot import AgentSlot, Waiter, message_waited_for, waits_for
+from understudy.actors.agent.slot import AgentSlot, message_waited_for, waits_for
 from understudy.actors.agent.stored_agents import (
     AgentInfo,
     info_of,
@@ -84,14 +84,12 @@ class StoredQueries(Looks[AgentSlot]):
         if services.shared_store is not None:
             self._watch = Watch(services.store, services.start_task)
 
-    def answer(
-        self, slot: AgentSlot, message: AgentMessage, here: Future[Any] | None = None
-    ) -> None:
+    def answer(self, slot: AgentSlot, call: AgentCall, here: Future[Any] | None = None) -> None:
         """Answer a look from the store. It activates the agent only to continue a cut-off run.
 
         Args:
             slot: of the agent.
-            message: the look.
+            call: the look.
             here: the answer of the agent in memory, which counts unless another host has the agent.
 
         """
@@ -100,14 +98,12 @@ class StoredQueries(Looks[AgentSlot]):
             if here is not None:
                 with suppress(*NOT_HERE):
                     return await here
-            return await self._answer(slot, message)
+            return await self._answer(slot, call)
 
-        answer_with(slot, message.future, answer)
+        answer_with(slot, call.future, answer)
 
-    async def _answer(self, slot: AgentSlot, message: AgentMessage) -> Any:
-        found = query_in(message)
-        assert found is not None, "only looks are answered from the store"
-        look, expectation = found
+    async def _answer(self, slot: AgentSlot, call: AgentCall) -> Any:
+        look, expectation = call.message, call.expectation
         if isinstance(look, WaitOutcome):
             return await self.outcome_of(slot, look, expectation)
         loaded = await self._services.store.load_latest(slot.id)
@@ -142,18 +138,18 @@ class StoredQueries(Looks[AgentSlot]):
             if run_id is not None and (run is None or run.over or run.run_id != run_id):
                 continue  # the run has not begun
             for waiter in waiters:
-                look = WaitOutcome(waiter.future, message_id, run_id, owned.incarnation)
+                look = WaitOutcome(message_id, run_id, owned.incarnation)
                 what = f"waiting for the run of {slot.id}"
-                self._services.start_task(self._follow_waiter(slot, look), what)
+                self._services.start_task(self._follow_waiter(slot, waiter, look), what)
 
-    async def _follow_waiter(self, slot: AgentSlot, waiting: WaitOutcome) -> None:
+    async def _follow_waiter(self, slot: AgentSlot, waiter: AgentCall, look: WaitOutcome) -> None:
         try:
-            outcome = await self.outcome_of(slot, waiting, activates=False)
+            outcome = await self.outcome_of(slot, look, activates=False)
         except Exception as error:  # raised to the waiter
-            refuse(waiting.future, error)
+            refuse(waiter.future, error)
         else:
-            waiting.future._answer(outcome)  # unless it was there in memory first
-        slot.drop_wait(waiting.future)
+            waiter.future._answer(outcome)  # unless it was there in memory first
+        slot.drop_wait(waiter)
 
     def follow_events(self, slot: AgentSlot) -> None:
         """Emit to its subscribers what other hosts record, as long as it has some."""
@@ -204,7 +200,7 @@ class StoredQueries(Looks[AgentSlot]):
 
         Args:
             slot: of the agent.
-            look: which outcome it is. Its future is not used.
+            look: which outcome it is.
             expectation: what is expected of the agent.
             activates: whether a run without an owner is continued.
 
@@ -342,15 +338,15 @@ class StoredQueries(Looks[AgentSlot]):
         self, slot: AgentSlot, look: WaitOutcome, *, activates: bool
     ) -> Outcome | None:
         """Wait as the agent in memory does; if nothing goes on, for when it is in memory again."""
-        outcome: Future[Outcome | None] = Future()
-        waiting = replace(look, future=outcome, is_look=False)
+        waiting: AgentCall = AgentCall(replace(look, is_look=False), Future())
         if activates or slot.phase.is_in_memory:
-            slot.post(waiting)
+            slot.put(waiting)
         else:
             assert look.run_id is not None or look.message_id is not None, "it waits for a run"
-            slot.wait(look.run_id or waits_for(look.message_id or ""), Waiter(outcome))
+            slot.wait(look.run_id or waits_for(look.message_id or ""), waiting)
             self._directory.hold(slot)
-        return await outcome
+        outcome: Outcome | None = await waiting.future
+        return outcome
 
 
 class _Follower:

@@ -68,7 +68,7 @@ def record_dues(ledger: Ledger, now: datetime) -> bool:
             ledger.record(CancelRequested(signal=_expiry_signal(request).to_dict()))
             return True
     for place, request in expired:
-        decision = Decision(type="reject", expired=True)
+        decision = Decision(type="reject", origin="expiry")
         place.record(Decided(request_id=request.id, decision=decision, at=now))
     for place, request, notices in waiting:
         if request.expires_at is None or request.expires_at > now:

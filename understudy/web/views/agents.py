@@ -157,7 +157,19 @@ def allowed_actions(visit: Visit, reasons: Iterable[tuple[str, str, str | None]]
 async def agent_state(visit: Visit) -> dict[str, Any]:
     """The values and the whole state of the agent."""
     state = await visit.state()
-    return {"id": visit.agent_id, "values": dict(state.values), "state": state.to_dict()}
+    shown = _without_salts(state.to_dict())
+    return {"id": visit.agent_id, "values": dict(state.values), "state": shown}
+
+
+def _without_salts(data: Any) -> Any:
+    """A state with empty salts in its requests: they are kept with the requests alone."""
+    if isinstance(data, list):
+        return [_without_salts(each) for each in data]
+    if not isinstance(data, dict):
+        return data
+    is_request = {"salt", "digest", "fingerprint", "call_key"} <= data.keys()
+    hidden = {"salt": ""} if is_request else {}
+    return {name: _without_salts(each) for name, each in data.items()} | hidden
 
 
 async def decisions(visit: Visit) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from understudy.agent.decisions import why_no_voter
 from understudy.approvals import Approval, tally
 from understudy.errors import UnderstudyError, UnknownAgent
 from understudy.history import HistoryEntry
-from understudy.interrupts import Request, approved_at
+from understudy.interrupts import Request, approved_at, decision_word
 from understudy.login.problems import refused
 from understudy.state.agent_state import AgentState
 from understudy.state.next_due import votes_of
@@ -385,9 +385,9 @@ async def _history_of(
 def _decision_story(
     decision: dict[str, Any], by: str | None, at: str | None, sticky: bool
 ) -> dict[str, Any]:
-    expired = bool(decision.get("expired"))
+    word = decision_word(decision)
     return {
-        "what": "expired" if expired else "decided",
+        "what": word if word in ("expired", "failed") else "decided",
         "at": at,
         "by": by,
         "decision": decision,

@@ -15,7 +15,7 @@ from understudy.modes.steps.tool_call.earlier_calls import earlier_calls
 from understudy.modes.steps.tool_call.votes import AskedNow, with_requesters
 from understudy.run.definition import AgentDefinition, Gate, covers
 from understudy.run.run import Run
-from understudy.run.tool_call import ToolCall, binding, is_of_trust, make_context, shown_in
+from understudy.run.tool_call import ToolCall, binding, is_of_trust, make_context
 from understudy.state.agent_state import AgentState
 from understudy.state.folds.ends import UNKNOWN_BEFORE, doubtful_call
 from understudy.state.records import Effect, Requested
@@ -124,14 +124,7 @@ def answers_match(run: Run, call: Call, tool: Tool, arguments: dict[str, Any]) -
     for request in call.requests.values():
         if request.question_key:
             continue  # the middleware that asked decides what an answer is for
-        expected = binding(
-            agent_id=run.agent_id,
-            run_id=run.run_id,
-            call=call,
-            fingerprint=fingerprint,
-            arguments=request.arguments,
-            shown=shown_in(request),
-        )
+        expected = binding(request, run=run, call=call, fingerprint=fingerprint)
         intact = (
             request.digest == expected
             and request.fingerprint == fingerprint

@@ -38,7 +38,7 @@ from understudy.modes.steps.tool_call.results import (
 from understudy.modes.steps.tool_call.retry import with_retries
 from understudy.modes.steps.tool_call.rules import denial_in, unasked, verdict_on
 from understudy.modes.steps.tool_call.time_limit import TimeLimit
-from understudy.modes.steps.tool_call.votes import with_requesters
+from understudy.modes.steps.tool_call.votes import ASKED_BY_RULE_NOW, with_requesters
 from understudy.run.run import Run
 from understudy.run.tool_call import make_context
 from understudy.state.records import Settled, Started
@@ -270,8 +270,9 @@ async def _check_rules(run: Run, ready: ReadyCall) -> None:
     denied = denial_in(verdict)
     if denied is not None:
         raise DeniedByRule(denied)
-    asked = unasked(verdict, call) if verdict.result == "ask" else ()
-    if asked:
+    today = unasked(verdict, call) if verdict.result == "ask" else ()
+    if today:
+        asked = [replace(each, asked_again=ASKED_BY_RULE_NOW) for each in today]
         raise NeedsDecision(ready, await with_requesters(run, asked))
 
 
