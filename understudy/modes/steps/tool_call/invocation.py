@@ -153,7 +153,7 @@ async def _result(run: Run, ready: ReadyCall, cancelled: Callable[[], bool]) -> 
         for request in ended.requests:
             record_request(run, request, made=ended.ready.made, not_entered=True)
         if not ended.requests:
-            await request_again(run, ended.ready, not_entered=True)
+            await request_again(run, ended.ready, not_entered=True, why=ended.why)
         return None
     except HookAsks as ended:
         try:
