@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from itertools import product
 from typing import Any, Literal, TypeAlias, get_args
 
@@ -279,6 +279,26 @@ def _way(given: object) -> dict[str, int]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Represented:
+    """A person whose roles another one has for a while, by a delegation."""
+
+    delegation: str
+    """Its id."""
+    person: str
+    """The id of the person who has delegated them."""
+    name: str
+    """The name of that person, to be shown."""
+    roles: tuple[str, ...]
+    """Those of the delegation that the person has still."""
+    until: datetime
+
+    @property
+    def text(self) -> str:
+        """Whom it is for, in words: "Ann until 2027-01-15 18:00 UTC"."""
+        return f"{self.name} until {self.until.astimezone(UTC):%Y-%m-%d %H:%M} UTC"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Vote:
     """What a person says of a request that several may have to agree to."""
 
@@ -307,6 +327,14 @@ class Vote:
     """Whom the provider means."""
     acting_for: str = ""
     """The name in which they have voted, if it is not their own. The vote is theirs."""
+    represents: Represented | None = None
+    """For whom they have voted, by whose roles; None where these are their own."""
+
+    @property
+    def persons(self) -> frozenset[str]:
+        """The ids of all whom the vote uses up: none of them votes a second time."""
+        other = self.represents
+        return frozenset({self.person} if other is None else {self.person, other.person})
 
     @property
     def caller(self) -> Caller:
@@ -316,13 +344,15 @@ class Vote:
             assurance=self.assurance,
             issuer=self.issuer,
             subject=self.subject,
+            auth_at=self.auth_at,
             acting_for=self.acting_for,
         )
 
     @property
     def shown_name(self) -> str:
-        """The name of the person, to be shown: "Ann", or "Ann for bob"."""
-        return f"{self.name} for {self.acting_for}" if self.acting_for else self.name
+        """The name of the person, to be shown: "Ann", "Ann for bob", or "Bob for Ann until ..."."""
+        name = f"{self.name} for {self.acting_for}" if self.acting_for else self.name
+        return name if self.represents is None else f"{name} for {self.represents.text}"
 
     def to_dict(self) -> dict[str, Any]:
         """As plain data."""
@@ -340,6 +370,7 @@ class Vote:
             "issuer": self.issuer,
             "subject": self.subject,
             "acting_for": self.acting_for,
+            "represents": None if self.represents is None else self.represents.person,
         }
 
 
@@ -362,6 +393,10 @@ class Voter:
     """The name in which they decide, if it is not their own."""
     auth_at: datetime | None = None
     """When the person has logged in; None where that is not known."""
+    represents: tuple[Represented, ...] = ()
+    """Whose roles they have as well, by delegations."""
+    given: tuple[str, ...] = ()
+    """The ids of the delegations by which others have their roles."""
     why_unknown: str = ""
     """Why the application could not say who it is; empty where it could."""
 
@@ -394,11 +429,10 @@ def tally(asked: Approval, votes: Iterable[Vote], excluded: frozenset[str] = fro
         excluded: the ids of persons whose votes do not count.
 
     """
-    last = {each.person: each for each in votes}
     counted = tuple(
         each
-        for each in last.values()
-        if each.person not in excluded
+        for each in _distinct(votes)
+        if excluded.isdisjoint(each.persons)
         and not (asked.glass_roles if each.break_glass else asked.roles).isdisjoint(each.roles)
     )
     if sum(each.type == "reject" for each in counted) >= asked.deny:
@@ -408,6 +442,42 @@ def tally(asked: Approval, votes: Iterable[Vote], excluded: frozenset[str] = fro
         return Tally(result="approve", missing={}, counted=counted, is_broken=True)
     missing = min((_missing(way, agreed) for way in asked.ways), key=lambda way: sum(way.values()))
     return Tally(result=None if missing else "approve", missing=missing, counted=counted)
+
+
+def _distinct(votes: Iterable[Vote]) -> list[Vote]:
+    """The last vote of each person. Nobody counts by themselves and by somebody else as well."""
+    last = {each.person: each for each in votes}
+    used: set[str] = set()
+    found = []
+    for vote in last.values():
+        other = vote.represents
+        if other is not None and (other.person in last or other.person in used):
+            continue  # who votes themselves needs nobody who does it for them
+        used |= vote.persons
+        found.append(vote)
+    return found
+
+
+def represented_by(
+    asked: Approval, voter: Voter, votes: Iterable[Vote], excluded: Iterable[str], now: datetime
+) -> Represented | None:
+    """For whom somebody votes who has none of the roles themselves; None for nobody.
+
+    Args:
+        asked: who must agree.
+        voter: who it is.
+        votes: that were cast before.
+        excluded: the ids of persons who must not vote.
+        now: when they vote.
+
+    """
+    if not asked.roles.isdisjoint(voter.roles):
+        return None
+    taken = {*excluded}.union(*(each.persons for each in votes if each.person != voter.person))
+    for each in voter.represents:
+        if each.until > now and each.person not in taken and not asked.roles.isdisjoint(each.roles):
+            return each
+    return None
 
 
 def _missing(way: Mapping[str, int], agreed: Sequence[Vote]) -> dict[str, int]:
@@ -445,7 +515,7 @@ def equal_vote(votes: Iterable[Vote], vote: Vote) -> bool:
 
 
 def _said(vote: Vote) -> tuple[object, ...]:
-    return (vote.type, vote.message, vote.break_glass)
+    return (vote.type, vote.message, vote.break_glass, vote.represents)
 
 
 def starts_at(asked: Approval, votes: Sequence[Vote]) -> datetime | None:

@@ -37,6 +37,7 @@ MODULES = (
     "understudy.events",
     "understudy.history",
     "understudy.interrupts",
+    "understudy.login.oidc",
     "understudy.mcp.agents_server",
     "understudy.outcomes",
     "understudy.stopping",

@@ -883,13 +883,14 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
 
     def _ask_deciding(self, message: Decide) -> Future[Any]:
         """Ask what the message says, once it is known who decides, where people are known."""
-        people = self._slot.services.runs.trust.people
+        trust, clock = self._slot.services.runs.trust, self._slot.services.clock
         callers = {name: self._caller_named(name) for name in _names_in(message.decisions)}
-        if people is None:
+        if trust.people is None:
             return self._ask(message)
 
         async def asked() -> Any:
-            voters = {name: await people.voter(caller) for name, caller in callers.items()}
+            now = clock.now()
+            voters = {name: await trust.voter(caller, now) for name, caller in callers.items()}
             return await self._ask(replace(message, voters=voters))
 
         return self.on_loop(asked)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from functools import partial
 from typing import Any, TypedDict, Unpack, overload
 
@@ -18,6 +19,7 @@ from understudy._base.json_values import (
     checked_flag,
     checked_limit_seconds,
     checked_seconds,
+    checked_text,
     shown,
 )
 from understudy._base.points_in_time import checked_clock
@@ -47,6 +49,7 @@ from understudy.actors.schedules import Schedules, own_ref
 from understudy.actors.sweep import Sweep
 from understudy.agent.agent import Agent
 from understudy.agent.build_definition import checked_labels
+from understudy.approvals import Caller
 from understudy.errors import UsageError, WouldDeadlock
 from understudy.interrupts import DOUBT_ENDS
 from understudy.journal import Store
@@ -63,6 +66,8 @@ from understudy.state.plans import Missed, Overlap, Schedule
 from understudy.tools.effects import Errors
 from understudy.tools.tool_defaults import ToolDefaults, Undeclared
 from understudy.tools.tool_errors import ToolErrors
+from understudy.trust.delegations import checked_party, checked_terms
+from understudy.trust.fold import Delegation
 from understudy.trust.people import GivenPeople, People
 from understudy.trust.rules import Rules, checked_rules
 from understudy.trust.trust import Trust
@@ -364,6 +369,76 @@ class Runtime(Opened):
         """
         name = checked_author(by, what="retire_rules(by=...)")
         return self._call(lambda: self._agent_host.trust.retire_rules(name))
+
+    @property
+    def trust(self) -> Trust:
+        """The people and the rules, and what holds for the whole store."""
+        return self._trust
+
+    def delegate(
+        self,
+        *,
+        from_: str | tuple[str, str] | Caller,
+        to: str | tuple[str, str] | Caller,
+        roles: Sequence[str],
+        until: datetime,
+        reason: str,
+        by: str | None = None,
+    ) -> Future[Delegation]:
+        """Let a person vote with roles of another one, until a time, at all hosts of the store.
+
+        The vote of who gets them counts for both: neither votes a second time. What one person has
+        by a delegation is not delegated on. It is looked at where a vote is cast, and again right
+        before the call starts.
+
+        Args:
+            from_: who has the roles: the name of a login; or issuer and subject of an identity
+                provider.
+            to: who gets them, in the same way.
+            roles: which of those that `people` says that the person has.
+            until: until when, with a time zone.
+            reason: why, for the record.
+            by: the person who asks for it; `from_` by default.
+
+        Raises:
+            UsageError: for a wrong argument. By the future: if one of them is no person that is
+                known, or the giver does not have a role.
+            PeopleUnavailable: by the future, if nobody can say now who they are.
+
+        """
+        giver = checked_party(from_, what="delegate(from_=...)")
+        getter = checked_party(to, what="delegate(to=...)")
+        author = checked_author(giver.shown if by is None else by, what="delegate(by=...)")
+
+        async def delegated() -> Delegation:
+            now = self._agent_host.services.clock.now()
+            names, due, why = checked_terms(roles, until, reason, now)
+            security_log.note("act", "delegate", who=author)
+            return await self._agent_host.trust.delegate(giver, getter, names, due, why, author)
+
+        return self._call(delegated)
+
+    def delegations(self) -> Future[list[Delegation]]:
+        """The delegations that hold now, the oldest first."""
+        return self._call(lambda: self._agent_host.trust.delegations())
+
+    def end_delegation(self, id: str, *, by: str | None = None) -> Future[bool]:
+        """Let a delegation hold no longer. The future resolves to whether it did.
+
+        A call that was approved by a vote of it, and has not started, asks persons anew.
+
+        Args:
+            id: of the delegation.
+            by: the person who asks for it, for the record.
+
+        Raises:
+            UsageError: if `id` is no text, or `by` no name.
+
+        """
+        checked_text(id, what="end_delegation(id)")
+        author = checked_author(by, what="end_delegation(by=...)")
+        security_log.note("act", "end_delegation", who=author)
+        return self._call(lambda: self._agent_host.trust.end_delegation(id, author))
 
     # -------------------------------------------------------------------- life cycle
 

@@ -10,11 +10,15 @@ import asyncio
 import logging
 import platform
 from collections.abc import Callable, Coroutine
+from datetime import datetime
 from typing import Any
 
 from understudy._base.json_values import text_of
 from understudy.actors.agent.services import RuntimeServices
-from understudy.errors import JournalFailed
+from understudy.approvals import Caller
+from understudy.errors import JournalFailed, UsageError
+from understudy.trust.delegations import delegation_of, to_delegate, to_end
+from understudy.trust.fold import Delegation
 from understudy.trust.rules import Rules
 
 logger: logging.Logger = logging.getLogger(__name__)
@@ -67,6 +71,50 @@ class TrustWatch:
         if trust.log is None:
             return False  # it has none
         return await trust.retire_rules(at=self._services.clock.now(), by=by)
+
+    async def delegate(
+        self,
+        giver: Caller,
+        getter: Caller,
+        roles: tuple[str, ...],
+        until: datetime,
+        reason: str,
+        by: str | None,
+    ) -> Delegation:
+        """Add a delegation to the log of the store.
+
+        Raises:
+            UsageError: as `delegation_of`; or if no people are known.
+            PeopleUnavailable: as `delegation_of`.
+
+        """
+        trust, now = self._trust, self._services.clock.now()
+        if trust.people is None:
+            raise UsageError("delegate(...): no people are known: give Runtime(people=...)")
+        said = await delegation_of(trust.people, giver, getter, roles, until, reason)
+        self._follow()
+        fact = await trust.add(lambda state: to_delegate(said, state, now), at=now, by=by)
+        assert fact is not None, "it is added, or refused"
+        return trust.state.delegations[said.id]
+
+    async def delegations(self) -> list[Delegation]:
+        """Those that hold now, oldest first."""
+        await self._trust.look()
+        now = self._services.clock.now()
+        found = (each for each in self._trust.state.delegations.values() if each.holds(now))
+        return sorted(found, key=lambda each: each.number)
+
+    async def end_delegation(self, id: str, by: str | None) -> bool:
+        """Let a delegation hold no longer. Returns whether it did."""
+        now = self._services.clock.now()
+        self._follow()
+        return (
+            await self._trust.add(lambda state: to_end(id, state, now), at=now, by=by) is not None
+        )
+
+    def _follow(self) -> None:
+        if self._trust.log is None:
+            self._trust.follow(self._services.store)
 
     def close(self) -> None:
         """Act on nothing any more."""

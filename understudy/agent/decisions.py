@@ -12,7 +12,14 @@ from understudy._base.authors import Login
 from understudy._base.clock import Clock
 from understudy._base.context_codecs import Context
 from understudy._base.json_values import checked_json
-from understudy.approvals import Approval, Vote, Voter, equal_vote, why_not_vouched
+from understudy.approvals import (
+    Approval,
+    Vote,
+    Voter,
+    equal_vote,
+    represented_by,
+    why_not_vouched,
+)
 from understudy.errors import (
     AlreadyDecided,
     DecisionError,
@@ -104,7 +111,7 @@ def check_decisions(
             if request.approval is None:
                 new[request_id] = decision
                 continue
-            vote = _vote(request, decision, voters, clock)
+            vote = _vote(request, decision, voters, votes, clock)
             if not equal_vote(votes, vote) and not _too_late(request, votes, vote):
                 new[request_id] = vote
         elif request_id in before:
@@ -123,7 +130,13 @@ def check_decisions(
     return new
 
 
-def _vote(request: Request, decision: Decision, voters: Mapping[str, Voter], clock: Clock) -> Vote:
+def _vote(
+    request: Request,
+    decision: Decision,
+    voters: Mapping[str, Voter],
+    votes: Sequence[Vote],
+    clock: Clock,
+) -> Vote:
     """The decision as the vote of a person who may vote.
 
     Raises:
@@ -144,21 +157,27 @@ def _vote(request: Request, decision: Decision, voters: Mapping[str, Voter], clo
             f"Request {request.id!r} ({request.about}): {voter.why_unknown}. Vote again later"
         )
     else:
-        why = why_no_voter(request, asked, voter, clock.now(), break_glass=decision.break_glass)
+        why = why_no_voter(
+            request, asked, voter, clock.now(), votes, break_glass=decision.break_glass
+        )
     if why is not None:
         raise VoteRefused(
             f"Request {request.id!r} ({request.about}): {why}", request_id=request.id, person=name
         )
     assert voter is not None, "else it is refused"
+    other = None
+    if not decision.break_glass:
+        other = represented_by(asked, voter, votes, _excluded(request, asked), clock.now())
     return Vote(
         person=voter.person,
         name=voter.name,
         login=voter.login,
         roles=tuple(
             role
-            for role in voter.roles
+            for role in (voter.roles if other is None else other.roles)
             if role in asked.roles or (decision.break_glass and role in asked.glass_roles)
         ),
+        represents=other,
         type="approve" if decision.type == "approve" else "reject",
         message=decision.message,
         note=decision.note,
@@ -194,6 +213,7 @@ def why_no_voter(
     asked: Approval,
     voter: Voter,
     now: datetime,
+    votes: Sequence[Vote] = (),
     *,
     break_glass: bool = False,
 ) -> str | None:
@@ -204,6 +224,7 @@ def why_no_voter(
         asked: its approval.
         voter: who it is.
         now: when they vote.
+        votes: that were cast before.
         break_glass: whether they would approve it alone.
 
     """
@@ -215,11 +236,21 @@ def why_no_voter(
     if break_glass and asked.glass_roles.isdisjoint(voter.roles):
         roles = ", ".join(sorted(asked.glass_roles))
         return f"{name!r} does not have the role that may break the glass: {roles}"
-    if not break_glass and asked.roles.isdisjoint(voter.roles):
+    other = represented_by(asked, voter, votes, _excluded(request, asked), now)
+    if not break_glass and other is None and asked.roles.isdisjoint(voter.roles):
         may_break = not asked.glass_roles.isdisjoint(voter.roles)
-        return f"{name!r} has none of the roles that vote: {', '.join(sorted(asked.roles))}" + (
-            "; they may break the glass: approve(break_glass=True, note=...)" * may_break
+        return (
+            f"{name!r} has none of the roles that vote: {', '.join(sorted(asked.roles))}"
+            + "; they may break the glass: approve(break_glass=True, note=...)" * may_break
+            + _why_not_for_others(request, asked, voter, votes, now)
         )
+    for each in votes:
+        by = each.represents
+        if by is not None and by.person == voter.person and by.delegation in voter.given:
+            return (
+                f"{each.name} has voted for {name!r}, by a delegation, and both count as one: end "
+                "the delegation first"
+            )
     if "requester" in asked.never and request.requesters is None:
         return (
             "nobody knows who has asked for the call, and who has must not vote. Cancel the run, "
@@ -228,6 +259,25 @@ def why_no_voter(
     if "requester" in asked.never and voter.person in (request.requesters or ()):
         return f"{name!r} has asked for the call, and who has must not vote"
     return why_not_vouched(asked, voter.assurance, voter.auth_at, now)
+
+
+def _excluded(request: Request, asked: Approval) -> tuple[str, ...]:
+    """The ids of persons who must not vote."""
+    return (request.requesters or ()) if asked.never else ()
+
+
+def _why_not_for_others(
+    request: Request, asked: Approval, voter: Voter, votes: Sequence[Vote], now: datetime
+) -> str:
+    """Why nobody may vote for those whose roles they have by delegations; empty without any."""
+    for each in voter.represents:
+        if each.until <= now or asked.roles.isdisjoint(each.roles):
+            continue
+        if each.person in _excluded(request, asked):
+            return f"; {each.name}, for whom they might vote, has asked for the call"
+        if any(each.person in vote.persons for vote in votes):
+            return f"; the vote of {each.name}, for whom they might vote, is cast already"
+    return ""
 
 
 def _in_time(

@@ -38,28 +38,28 @@ from understudy.login.users import User, checked_rights
 
 __all__ = ["OidcAuth", "oidc"]
 
-logger: logging.Logger = logging.getLogger(__name__)
+_logger: logging.Logger = logging.getLogger(__name__)
 
-ALGORITHMS: tuple[str, ...] = (
+_ALGORITHMS: tuple[str, ...] = (
     *("RS256", "RS384", "RS512"),
     *("PS256", "PS384", "PS512"),
     *("ES256", "ES384", "ES512"),
 )
 """All that a token may be signed by. What has a shared secret is not among them: everybody has the
 public key, and could sign by it."""
-USUAL = ("RS256", "PS256", "ES256")
-MAX_TOKEN = 16 * 1024
+_USUAL = ("RS256", "PS256", "ES256")
+_MAX_TOKEN = 16 * 1024
 """Characters of a token."""
-MAX_HEADER = 4 * 1024
+_MAX_HEADER = 4 * 1024
 """Characters of its first part."""
-MAX_LEEWAY = 300.0
-TYPES = (None, "jwt", "at+jwt", "application/at+jwt")
+_MAX_LEEWAY = 300.0
+_TYPES = (None, "jwt", "at+jwt", "application/at+jwt")
 """What a token may say that it is. One for another purpose, such as a logout, is no login."""
-Claims: TypeAlias = Mapping[str, Any]
-May: TypeAlias = Callable[[Claims], Iterable[Right]] | Iterable[Right]
+_Claims: TypeAlias = Mapping[str, Any]
+_May: TypeAlias = Callable[[_Claims], Iterable[Right]] | Iterable[Right]
 
 
-class Unfit(Exception):
+class _Unfit(Exception):
     """The token is none of a login here; the reason is told to who has sent it."""
 
 
@@ -67,10 +67,10 @@ def oidc(
     issuer: str,
     *,
     audience: str | Sequence[str],
-    may: May = frozenset({"read"}),
+    may: _May = frozenset({"read"}),
     name: str | Sequence[str] = ("preferred_username", "email", "sub"),
     keys: str | Mapping[str, Any] | None = None,
-    algorithms: Sequence[str] = USUAL,
+    algorithms: Sequence[str] = _USUAL,
     parties: Sequence[str] = (),
     header: str = "Authorization",
     access_token_header: str | None = None,
@@ -127,7 +127,7 @@ class OidcAuth:
         issuer: str,
         *,
         audience: str | Sequence[str],
-        may: May,
+        may: _May,
         name: str | Sequence[str],
         keys: str | Mapping[str, Any] | None,
         algorithms: Sequence[str],
@@ -142,27 +142,27 @@ class OidcAuth:
         self._names = _texts(name, "name")
         self._parties = _texts(parties, "parties") if parties else ()
         self._algorithms = _texts(algorithms, "algorithms")
-        unknown = next((each for each in self._algorithms if each not in ALGORITHMS), None)
+        unknown = next((each for each in self._algorithms if each not in _ALGORITHMS), None)
         if unknown is not None:
             raise UsageError(
-                f"oidc(algorithms=...) holds {unknown!r}: use {', '.join(ALGORITHMS)}. With others "
-                "whoever knows the public key can sign, or nobody has to"
+                f"oidc(algorithms=...) holds {unknown!r}: use {', '.join(_ALGORITHMS)}. With "
+                "others whoever knows the public key can sign, or nobody has to"
             )
         self._header = checked_text(header, what="oidc(header=...)")
         self._access_token_header = access_token_header
         if access_token_header is not None:
             checked_text(access_token_header, what="oidc(access_token_header=...)")
         is_number = isinstance(leeway, (int, float)) and not isinstance(leeway, bool)
-        if not is_number or not 0 <= leeway <= MAX_LEEWAY:
+        if not is_number or not 0 <= leeway <= _MAX_LEEWAY:
             raise UsageError(
-                f"oidc(leeway=...) must be from 0 to {MAX_LEEWAY:.0f} seconds, got {shown(leeway)}"
+                f"oidc(leeway=...) must be from 0 to {_MAX_LEEWAY:.0f} seconds, got {shown(leeway)}"
             )
         self._leeway = leeway
         self._may = may if callable(may) else checked_rights(may)
         self._now = now
         self._keys = ProviderKeys(issuer, keys, now)
         self._registry = jws.JWSRegistry(algorithms=self._algorithms, strict_check_header=False)
-        self._registry.max_header_length = MAX_HEADER
+        self._registry.max_header_length = _MAX_HEADER
 
     async def __call__(self, request: Request) -> User | Response | None:
         """Who makes this request."""
@@ -173,9 +173,9 @@ class OidcAuth:
             claims = await self._verified(token)
             self._check_access_token(request, claims)
             return self._user(claims)
-        except Unfit as unfit:
+        except _Unfit as unfit:
             security_log.note("login", "refused", who=None)
-            logger.info("a token was refused: %s", unfit)
+            _logger.info("a token was refused: %s", unfit)
             return _refused(request, str(unfit))
         except NoKeys:
             problem = Problem(503, "LoginUnavailable", "Nobody can log in now: try again.")
@@ -194,83 +194,83 @@ class OidcAuth:
         """The claims of the token.
 
         Raises:
-            Unfit: if it is not signed by the provider, or not for a login here and now.
+            _Unfit: if it is not signed by the provider, or not for a login here and now.
             NoKeys: if the keys of the provider are not known now.
 
         """
         kid, alg = self._head(token)
         key = await self._keys.key(kid, alg)
         if key is None:
-            raise Unfit("it is signed by no key of the provider")
+            raise _Unfit("it is signed by no key of the provider")
         try:
             # By one key and the algorithm that was looked at: nothing in the token names another.
             signed = jws.deserialize_compact(token, key.key, [alg], self._registry)
             claims = from_json(signed.payload or b"", allow_inf_nan=False)
         except (JoseError, ValueError, TypeError) as error:
-            raise Unfit("it is not signed by the provider") from error
+            raise _Unfit("it is not signed by the provider") from error
         if not isinstance(claims, dict):
-            raise Unfit("it holds no claims")
+            raise _Unfit("it holds no claims")
         self._check(claims)
         return claims
 
     def _head(self, token: str) -> tuple[str | None, str]:
         """The key and the algorithm that the token names, before anything in it is believed."""
-        if len(token) > MAX_TOKEN:
-            raise Unfit(f"it has more than {MAX_TOKEN:,} characters")
+        if len(token) > _MAX_TOKEN:
+            raise _Unfit(f"it has more than {_MAX_TOKEN:,} characters")
         first, *others = token.split(".")
-        if len(others) != 2 or not token.isascii() or len(first) > MAX_HEADER:
-            raise Unfit("it is no signed token")
+        if len(others) != 2 or not token.isascii() or len(first) > _MAX_HEADER:
+            raise _Unfit("it is no signed token")
         try:
             padded = first + "=" * (-len(first) % 4)
             head = from_json(base64.b64decode(padded, altchars=b"-_", validate=True))
         except ValueError as error:
-            raise Unfit("it is no signed token") from error
+            raise _Unfit("it is no signed token") from error
         if not isinstance(head, dict) or "crit" in head or "b64" in head:
-            raise Unfit("it is no signed token")
+            raise _Unfit("it is no signed token")
         kind = head.get("typ")
-        if (kind.lower() if isinstance(kind, str) else kind) not in TYPES:
-            raise Unfit("it is a token for something else than a login")
+        if (kind.lower() if isinstance(kind, str) else kind) not in _TYPES:
+            raise _Unfit("it is a token for something else than a login")
         alg, kid = head.get("alg"), head.get("kid")
         if not isinstance(alg, str) or alg not in self._algorithms:
-            raise Unfit(f"it is not signed by {', '.join(self._algorithms)}")
+            raise _Unfit(f"it is not signed by {', '.join(self._algorithms)}")
         if kid is not None and not isinstance(kid, str):
-            raise Unfit("it is no signed token")
+            raise _Unfit("it is no signed token")
         return kid, alg
 
-    def _check(self, claims: Claims) -> None:
+    def _check(self, claims: _Claims) -> None:
         """Whether the token is of this issuer, for us, and holds now.
 
         Raises:
-            Unfit: if it does not.
+            _Unfit: if it does not.
 
         """
         if claims.get("iss") != self._issuer:
-            raise Unfit("it is of another issuer")
+            raise _Unfit("it is of another issuer")
         audiences = claims.get("aud")
         audiences = [audiences] if isinstance(audiences, str) else audiences
         if not isinstance(audiences, list) or not set(self._audiences) & {
             each for each in audiences if isinstance(each, str)
         }:
-            raise Unfit("it is for another audience")
+            raise _Unfit("it is for another audience")
         party = claims.get("azp", claims.get("client_id"))
         if self._parties and party not in self._parties:
-            raise Unfit("it was given to another client")
+            raise _Unfit("it was given to another client")
         if not self._parties and len(audiences) > 1:
-            raise Unfit("it is for several audiences: name the clients, by oidc(parties=[...])")
+            raise _Unfit("it is for several audiences: name the clients, by oidc(parties=[...])")
         now = self._now()
         ends, issued = _time(claims, "exp"), _time(claims, "iat")
         begins, logged_in = _time(claims, "nbf"), _time(claims, "auth_time")
         if ends is None or issued is None:
-            raise Unfit("it does not say when it was made and when it ends: `iat` and `exp`")
+            raise _Unfit("it does not say when it was made and when it ends: `iat` and `exp`")
         if now >= ends + self._leeway:
-            raise Unfit("it has expired")
+            raise _Unfit("it has expired")
         if max(issued, begins or 0, logged_in or 0) > now + self._leeway:
-            raise Unfit("it does not hold yet")
+            raise _Unfit("it does not hold yet")
         subject = claims.get("sub")
         if not isinstance(subject, str) or not subject or not is_storable_text(subject):
-            raise Unfit("it does not say who it is of: `sub`")
+            raise _Unfit("it does not say who it is of: `sub`")
 
-    def _check_access_token(self, request: Request, claims: Claims) -> None:
+    def _check_access_token(self, request: Request, claims: _Claims) -> None:
         """Whether the access token beside an ID token was given to the same person."""
         if self._access_token_header is None:
             return
@@ -282,7 +282,7 @@ class OidcAuth:
         digest = hashlib.new(f"sha{alg[-3:]}", given[0].encode()).digest()
         half = base64.urlsafe_b64encode(digest[: len(digest) // 2]).decode().rstrip("=")
         if len(given) != 1 or said != half:
-            raise Unfit("the access token beside it is not its own: `at_hash`")
+            raise _Unfit("the access token beside it is not its own: `at_hash`")
 
     def _user(self, claims: Mapping[str, Any]) -> User:
         name = self._name(claims)
@@ -291,8 +291,8 @@ class OidcAuth:
             rights = checked_rights(may)
         except Exception as error:
             # Of the application: a claim that it counts on may be missing in this token.
-            logger.exception("oidc(may=...) raised for a token")
-            raise Unfit("its claims do not say what its owner may do") from error
+            _logger.exception("oidc(may=...) raised for a token")
+            raise _Unfit("its claims do not say what its owner may do") from error
         logged_in = _time(claims, "auth_time")
         caller = Caller(
             name=name,
@@ -305,9 +305,9 @@ class OidcAuth:
         try:
             return User(name, rights, verified=caller)
         except UsageError as error:
-            raise Unfit(f"its owner cannot be named so: {error.message}") from error
+            raise _Unfit(f"its owner cannot be named so: {error.message}") from error
 
-    def _name(self, claims: Claims) -> str:
+    def _name(self, claims: _Claims) -> str:
         for claim in self._names:
             found = claims.get(claim)
             # Some providers let everybody write any address, until they have verified it.
@@ -315,7 +315,7 @@ class OidcAuth:
                 continue
             if isinstance(found, str) and found:
                 return found
-        raise Unfit(f"it has no name to be shown: {', '.join(self._names)}")
+        raise _Unfit(f"it has no name to be shown: {', '.join(self._names)}")
 
 
 def _refused(request: Request, why: str) -> Response:
@@ -325,11 +325,11 @@ def _refused(request: Request, why: str) -> Response:
     return problem_response(request.scope, problem, {"WWW-Authenticate": bearer})
 
 
-def _time(claims: Claims, name: str) -> float | None:
+def _time(claims: _Claims, name: str) -> float | None:
     """A time in seconds since 1970; None where the token does not say it.
 
     Raises:
-        Unfit: if it is no time.
+        _Unfit: if it is no time.
 
     """
     found = claims.get(name)
@@ -337,7 +337,7 @@ def _time(claims: Claims, name: str) -> float | None:
         return None
     is_number = isinstance(found, (int, float)) and not isinstance(found, bool)
     if not is_number or not 0 <= found < 1 << 36:
-        raise Unfit(f"`{name}` is no time")
+        raise _Unfit(f"`{name}` is no time")
     return float(found)
 
 

@@ -58,7 +58,7 @@ class Review:
             must_agree=request.approval.text,
             roles=tuple(sorted(request.approval.roles)),
             person=vote.person,
-            by=vote.name,
+            by=vote.shown_name,
             login=vote.login,
             note=vote.note or "",
             assurance=vote.assurance,

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from functools import cache
 from types import MappingProxyType
 from typing import Any, ClassVar, Literal, TypeAlias
 
 from pydantic import TypeAdapter, ValidationError
 
+from understudy._base.authors import By
 from understudy.errors import StoreDamaged
 from understudy.state.trust_log import TrustFact
 
@@ -60,9 +62,37 @@ class RulesRetired:
     """The newest version then."""
 
 
-FactContent: TypeAlias = RulesRegistered | RulesRetired
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Delegated:
+    """A person has given roles of theirs to another one, until a time."""
+
+    KIND: ClassVar[str] = "delegated"
+
+    id: str
+    from_person: str
+    """The id of the person."""
+    from_name: str
+    from_login: By
+    """By which the application is asked again whether the person still has the roles."""
+    to_person: str
+    to_name: str
+    roles: tuple[str, ...]
+    until: datetime
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DelegationEnded:
+    """A delegation holds no longer, before its time."""
+
+    KIND: ClassVar[str] = "delegation_ended"
+
+    id: str
+
+
+FactContent: TypeAlias = RulesRegistered | RulesRetired | Delegated | DelegationEnded
 KINDS: Mapping[str, type[FactContent]] = MappingProxyType(
-    {kind.KIND: kind for kind in (RulesRegistered, RulesRetired)}
+    {kind.KIND: kind for kind in (RulesRegistered, RulesRetired, Delegated, DelegationEnded)}
 )
 """The kinds of facts by the names under which they are stored."""
 

@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from types import MappingProxyType
+from typing import Any, TypeVar
 
-from understudy.state.trust_facts import RulesRegistered, RulesRetired, content_of
+from understudy.state.trust_facts import (
+    Delegated,
+    DelegationEnded,
+    RulesRegistered,
+    RulesRetired,
+    content_of,
+)
 from understudy.state.trust_log import TrustFact
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,6 +40,43 @@ _NONE: Mapping[int, RegisteredRules] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Delegation:
+    """Roles that a person has given to another one, as the store knows it."""
+
+    number: int
+    """The number of the fact."""
+    at: datetime
+    by: str | None
+    said: Delegated
+
+    @property
+    def id(self) -> str:
+        """The id."""
+        return self.said.id
+
+    def holds(self, now: datetime) -> bool:
+        """Whether its time is not over."""
+        return now < self.said.until
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain data."""
+        said = self.said
+        return {
+            "id": said.id,
+            "from": {"person": said.from_person, "name": said.from_name},
+            "to": {"person": said.to_person, "name": said.to_name},
+            "roles": list(said.roles),
+            "until": said.until.isoformat(),
+            "reason": said.reason,
+            "at": self.at.isoformat(),
+            "by": self.by,
+        }
+
+
+_NO_DELEGATIONS: Mapping[str, Delegation] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TrustState:
     """What holds for a whole store, by all facts up to one."""
 
@@ -43,13 +89,22 @@ class TrustState:
     """All rules that were ever registered, by version."""
     retired: int = 0
     """Rules up to this version were retired; 0 = none were."""
+    delegations: Mapping[str, Delegation] = field(default_factory=lambda: _NO_DELEGATIONS)
+    """The delegations that were not ended, by id; each goes with the fact after its time."""
     unknown: tuple[str, ...] = ()
     """The kinds of facts that a later version of this library has added."""
+
+
+def _without(found: Mapping[str, T], ids: Collection[str]) -> Mapping[str, T]:
+    return {id: each for id, each in found.items() if id not in ids}
 
 
 def apply_fact(state: TrustState, fact: TrustFact) -> TrustState:
     """What holds by one fact more. It reads no clock, and changes nothing."""
     state = replace(state, number=fact.number)
+    over = [id for id, each in state.delegations.items() if each.said.until <= fact.at]
+    if over:
+        state = replace(state, delegations=_without(state.delegations, over))
     match content_of(fact):
         case RulesRegistered() as said:
             found = RegisteredRules(number=fact.number, at=fact.at, by=fact.by, said=said)
@@ -59,5 +114,10 @@ def apply_fact(state: TrustState, fact: TrustFact) -> TrustState:
             return replace(state, rules=newest, versions={**state.versions, said.version: found})
         case RulesRetired(version=version):
             return replace(state, rules=None, retired=max(state.retired, version))
+        case Delegated() as said:
+            made = Delegation(number=fact.number, at=fact.at, by=fact.by, said=said)
+            return replace(state, delegations={**state.delegations, said.id: made})
+        case DelegationEnded(id=id):
+            return replace(state, delegations=_without(state.delegations, [id]))
         case None:
             return replace(state, unknown=tuple(dict.fromkeys((*state.unknown, fact.kind))))

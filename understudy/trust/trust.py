@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from dataclasses import replace
 from datetime import datetime
 from functools import partial
 
-from understudy.errors import StoreDamaged, UsageError
+from understudy.approvals import Caller, Voter
+from understudy.errors import JournalFailed, StoreDamaged, UsageError
 from understudy.state.trust_facts import FactContent, data_of
 from understudy.state.trust_log import TrustFact, TrustLog
+from understudy.trust.delegations import with_delegations
 from understudy.trust.fold import TrustState, apply_fact
 from understudy.trust.people import People
 from understudy.trust.registration import (
@@ -108,6 +111,29 @@ class Trust:
             self._change(self._rules, self.state)
         if self.on_change is not None:
             self.on_change()
+
+    async def voter(self, caller: Caller, now: datetime) -> Voter:
+        """Who decides, with the roles that others have given them. It never raises.
+
+        Args:
+            caller: who decides.
+            now: when.
+
+        """
+        assert self.people is not None, "the caller has looked"
+        voter = await self.people.voter(caller)
+        if not voter.person or voter.kind != "person":
+            return voter
+        if self.is_behind:
+            try:
+                await self.look()
+            except JournalFailed as error:
+                return replace(voter, why_unknown=f"the store does not answer: {error.message}")
+        return await with_delegations(self.people, self.state.delegations.values(), voter, now)
+
+    async def voters(self, callers: Iterable[Caller], now: datetime) -> dict[Caller, Voter]:
+        """As `voter`, by who calls."""
+        return {each: await self.voter(each, now) for each in dict.fromkeys(callers)}
 
     async def retire_rules(self, *, at: datetime, by: str | None) -> bool:
         """Have no rules hold for the store any more. Returns whether some did."""

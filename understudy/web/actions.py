@@ -11,7 +11,6 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from understudy._base.clock import new_random_id
 from understudy.actors import AgentRef, Future
-from understudy.actors.agent_ref import of_login
 from understudy.actors.verbs import VERBS, Arguments, Lasts, Verb, arguments_of
 from understudy.errors import SchemaVersionError
 from understudy.login.bodies import B, checked_as
@@ -119,7 +118,7 @@ def view_of(verb: Verb) -> Callable[[Visit], Awaitable[dict[str, Any]]]:
 
 async def _call(visit: Visit, verb: Verb, body: Arguments) -> dict[str, Any]:
     given = body.model_dump()
-    future = getattr(of_login(visit.ref, visit.user.caller), verb.method)(**given, by=visit.user.by)
+    future = getattr(visit.ref, verb.method)(**given, by=visit.user.by)
     if verb.of_run or verb.lasts is not Lasts.MOMENT:
         return {"id": visit.agent_id, "done": await begun(future)}
     if await visit.wait(future) is False:

@@ -108,6 +108,7 @@ class VoteShape(TypedDict):
     issuer: str
     subject: str
     acting_for: str
+    represents: str | None
 
 
 @exactly

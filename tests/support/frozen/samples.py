@@ -39,7 +39,7 @@ from understudy._base.request_timing import Escalation
 from understudy.actors import ActorDied, RuntimeStopped
 from understudy.actors.agent.activation import RunAbandoned
 from understudy.actors.agent.runs.ends import RunCrashed
-from understudy.approvals import Approval, Vote
+from understudy.approvals import Approval, Represented, Vote
 from understudy.errors import UnderstudyError
 from understudy.interrupts import (
     Decision,
@@ -88,7 +88,14 @@ from understudy.state.run_state import (
     RunState,
     Turn,
 )
-from understudy.state.trust_facts import FactContent, RulesRegistered, RulesRetired, RuleSummary
+from understudy.state.trust_facts import (
+    Delegated,
+    DelegationEnded,
+    FactContent,
+    RulesRegistered,
+    RulesRetired,
+    RuleSummary,
+)
 from understudy.state.workflow_progress import AgentResult, Progress, Shared
 from understudy.stopping import StopReason, StopSignal, StopSignals
 
@@ -305,6 +312,9 @@ def votes() -> tuple[Vote, ...]:
             issuer="https://idp.example",
             subject="00u1",
             acting_for="dee",
+            represents=Represented(
+                delegation="d1", person="9", name="Eva", roles=("ceo",), until=at(99)
+            ),
         ),
         Vote(
             person="3",
@@ -978,6 +988,29 @@ FACTS: tuple[FactContent, ...] = (
         python="3.11",
     ),
     RulesRetired(version=7),
+    Delegated(
+        id="d1",
+        from_person="9",
+        from_name="Eva",
+        from_login="eva",
+        to_person="2",
+        to_name="Cy",
+        roles=("ceo",),
+        until=at(99),
+        reason="away",
+    ),
+    Delegated(
+        id="d2",
+        from_person="9",
+        from_name="Eva",
+        from_login=LOGIN,
+        to_person="3",
+        to_name="Oz",
+        roles=("ceo", "finance"),
+        until=at(99),
+        reason="away",
+    ),
+    DelegationEnded(id="d2"),
 )
 """What the log of trust has. No rules have to hold after the last of them."""
 LOST_ATTEMPTS = (2, 3)

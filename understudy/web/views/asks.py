@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Set
+from collections.abc import Sequence, Set
 from datetime import datetime
 from typing import Any, cast
 
@@ -11,7 +11,7 @@ from understudy._base.points_in_time import time_text
 from understudy._base.request_summary import summary, summary_of_doubt
 from understudy.actors import PendingRequest, Runtime
 from understudy.agent.decisions import why_no_voter
-from understudy.approvals import Approval, tally
+from understudy.approvals import Approval, Vote, tally
 from understudy.errors import UnderstudyError, UnknownAgent
 from understudy.history import HistoryEntry
 from understudy.interrupts import Request, approved_at, decision_word
@@ -240,22 +240,23 @@ async def _voting(
         "missing": tally(asked, cast).text,
         "approved_at": time_text(approved_at(request, cast)),
     }
-    return {**found, **await _of_user(visit, request, asked, {each.person for each in cast})}
+    return {**found, **await _of_user(visit, request, asked, cast)}
 
 
 async def _of_user(
-    visit: Visit, request: Request, asked: Approval, voted: Set[str]
+    visit: Visit, request: Request, asked: Approval, votes: Sequence[Vote]
 ) -> dict[str, Any]:
     """Whether the user has voted, and why they may not."""
     people = visit.source.people if isinstance(visit.source, Runtime) else None
     if people is None:
         nobody = f"{asked.text} must agree. {NOBODY_KNOWN}"
         return {"has_voted": False, "why_no_vote": nobody, "may_break_glass": False}
-    voter, now = await people.voter(visit.user.caller), await visit.time()
-    why = voter.why_unknown or why_no_voter(request, asked, voter, now)
+    now = await visit.time()
+    voter = await visit.runtime.trust.voter(visit.user.caller, now)
+    why = voter.why_unknown or why_no_voter(request, asked, voter, now, votes)
     may_break = not voter.why_unknown and bool(asked.break_glass)
     return {
-        "has_voted": voter.person in voted,
+        "has_voted": any(voter.person == each.person for each in votes),
         "why_no_vote": why and f"You may not vote on this: {why}.",
         "may_break_glass": may_break
         and why_no_voter(request, asked, voter, now, break_glass=True) is None,

@@ -157,20 +157,23 @@ def _completed(edited: dict[str, Any], arguments: dict[str, Any]) -> dict[str, A
     return edited
 
 
-async def request_again(run: Run, ready: ReadyCall, *, not_entered: bool = False) -> None:
+async def request_again(
+    run: Run, ready: ReadyCall, *, not_entered: bool = False, why: str | None = None
+) -> None:
     """Replace each request about a call by a new one, which shows what would run now.
 
     Args:
         run: of the call.
         ready: the call.
         not_entered: as of `Requested`.
+        why: it is asked again; None: something else would run.
 
     """
     call = as_tool_call(run, ready)
     for request in list(ready.call.requests.values()):
         if request.question_key:
             continue
-        fresh = call.request_in_place_of(request, asked_again=CHANGED)
+        fresh = call.request_in_place_of(request, asked_again=why or CHANGED)
         [fresh] = await with_requesters(run, [fresh])
         again = with_earlier(run, ready, fresh)
         record_request(run, again, (request.id,), made=ready.made, not_entered=not_entered)

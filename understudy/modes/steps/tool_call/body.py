@@ -38,7 +38,7 @@ from understudy.modes.steps.tool_call.results import (
 from understudy.modes.steps.tool_call.retry import with_retries
 from understudy.modes.steps.tool_call.rules import denial_in, unasked, verdict_on
 from understudy.modes.steps.tool_call.time_limit import TimeLimit
-from understudy.modes.steps.tool_call.votes import asked_now, with_requesters
+from understudy.modes.steps.tool_call.votes import asked_now, why_ended, with_requesters
 from understudy.run.run import Run
 from understudy.run.tool_call import make_context
 from understudy.state.records import Settled, Started
@@ -248,6 +248,12 @@ async def _judge(run: Run, ready: ReadyCall, entry: _Entry, *, waited: bool = Fa
         # a middleware (test_a_rule_that_comes_while_a_middleware_waits_holds_for_its_call).
         if trust.rules is not None and call.attempts - 1 <= call.not_entered:
             await _check_rules(run, ready)
+        # Race: a delegation may have ended while the call waited for its start to be durable, or in
+        # a middleware (test_a_delegation_that_ends_right_before_the_body_is_entered_counts_not).
+        if call.votes and call.attempts - 1 <= call.not_entered:
+            why = why_ended(run, call)
+            if why is not None:
+                raise NeedsDecision(ready, why=why)
         try:
             run.ledger.check_owner()
         except Fenced:

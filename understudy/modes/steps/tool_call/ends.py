@@ -29,10 +29,15 @@ class CallEnded(BaseException):
 class NeedsDecision(CallEnded):
     """What is about to run is not what was approved, or needs an approval now."""
 
-    def __init__(self, ready: ReadyCall, asked: Sequence[AskedNow] = ()) -> None:
+    def __init__(
+        self, ready: ReadyCall, asked: Sequence[AskedNow] = (), why: str | None = None
+    ) -> None:
         super().__init__()
         self.ready = ready
         self.asked = asked
+        """What is asked besides; without any all that was asked is asked again."""
+        self.why = why
+        """Why that is so, if it is not that something else is about to run."""
 
 
 class ToolInterrupt(CallEnded):

@@ -152,7 +152,7 @@ async def _result(run: Run, ready: ReadyCall, cancelled: Callable[[], bool]) -> 
     except NeedsDecision as ended:
         record_asked_now(run, ended.ready, ended.asked, not_entered=True)
         if not ended.asked:
-            await request_again(run, ended.ready, not_entered=True)
+            await request_again(run, ended.ready, not_entered=True, why=ended.why)
         return None
     except HookAsks as ended:
         try:

@@ -19,16 +19,19 @@ from understudy.approvals import (
     caller_by,
     span_text,
     stricter,
+    tally,
     why_not_vouched,
 )
 from understudy.interrupts import Request, decision_by_votes
 from understudy.run.run import Run
 from understudy.run.tool_call import ToolCall
 from understudy.state.records import Record, Requested, voted_on
+from understudy.state.run_state import Call
 
 NO_LONGER = "{names} had agreed, and may not vote any more: {text} must agree."
 """Why persons are asked once more about a call that enough of them had agreed to."""
 UNKNOWN_NOW = "Nobody can say now whether {names} may still vote: {text} must agree."
+ENDED = "{names} had agreed, and that delegation has ended: persons must agree anew."
 TOO_LATE = "It was approved, and did not start within {span}: {text} must agree anew."
 STRICTER_NOW = "More is asked now than when persons were asked before: {text} must agree."
 ASKED_BY_RULE_NOW = "No rule asked about this call before. One does now."
@@ -190,7 +193,7 @@ async def _standing(run: Run, votes: Sequence[Vote], request: Request) -> list[V
         if why_not_vouched(asked, vote.assurance, vote.auth_at, vote.at) is not None:
             continue
         wanted = asked.roles | (asked.glass_roles if vote.break_glass else frozenset())
-        roles = tuple(role for role in voter.roles if role in wanted)
+        roles = tuple(role for role in _roles(vote, voter) if role in wanted)
         standing.append(replace(vote, roles=roles))
     return standing
 
@@ -211,8 +214,10 @@ def _is_too_late(run: Run, request: Request, asked: Approval) -> bool:
 
 
 async def _voters(run: Run, votes: Sequence[Vote]) -> dict[Caller, Voter]:
-    people = run.environment.trust.people
-    return {} if people is None else await people.voters(each.caller for each in votes)
+    trust = run.environment.trust
+    if trust.people is None:
+        return {}
+    return await trust.voters((each.caller for each in votes), run.clock.now())
 
 
 def _may_vote(vote: Vote, voter: Voter | None, request: Request) -> bool:
@@ -221,15 +226,45 @@ def _may_vote(vote: Vote, voter: Voter | None, request: Request) -> bool:
         voter is not None
         and voter.person == vote.person
         and voter.kind == "person"
-        and set(vote.roles) <= set(voter.roles)
-        and vote.person not in (request.requesters or ())
+        and set(vote.roles) <= set(_roles(vote, voter))
+        and vote.persons.isdisjoint(request.requesters or ())
     )
+
+
+def why_ended(run: Run, call: Call) -> str | None:
+    """Why persons must agree anew: a delegation behind a vote has ended; None where none has.
+
+    It awaits nothing, and asks nobody: it is for the moment before the body is entered.
+    """
+    held, now = run.environment.trust.state.delegations, run.clock.now()
+    ended = [
+        vote.shown_name
+        for id, votes in call.votes.items()
+        for vote in _counted(call.requests[id], votes)
+        if vote.represents is not None
+        and (vote.represents.delegation not in held or vote.represents.until <= now)
+    ]
+    if not ended:
+        return None
+    return ENDED.format(names=", ".join(dict.fromkeys(ended)))
+
+
+def _counted(request: Request, votes: Sequence[Vote]) -> tuple[Vote, ...]:
+    return () if request.approval is None else tally(request.approval, votes).counted
+
+
+def _roles(vote: Vote, voter: Voter) -> tuple[str, ...]:
+    """The roles by which the vote may count now: those of the person, or of who is represented."""
+    by = vote.represents
+    if by is None:
+        return voter.roles
+    return next((each.roles for each in voter.represents if each.delegation == by.delegation), ())
 
 
 def _why_again(approval: Approval, lost: Sequence[Vote], voters: dict[Caller, Voter]) -> str:
     """Why persons are asked once more, where these votes do not count any more."""
     unknown = any(voters[each.caller].why_unknown for each in lost if each.caller in voters)
-    names = ", ".join(dict.fromkeys(each.name for each in lost)) or "nobody"
+    names = ", ".join(dict.fromkeys(each.shown_name for each in lost)) or "nobody"
     return (UNKNOWN_NOW if unknown else NO_LONGER).format(names=names, text=approval.text)
 
 
