@@ -301,7 +301,7 @@ async def test_a_deletion_from_another_host_does_not_wait_for_a_start_hook_that_
         assert await soon(second.delete("t", by="ann"))
         held.release.set()
         for runtime in (first, second):
-            with pytest.raises(UnknownAgent, match="deleted at .* by ann"):
+            with pytest.raises(UnknownAgent, match=r"deleted at .* by ann"):
                 await soon(runtime.get("t").state())
 
 
