@@ -77,6 +77,25 @@ async def test_the_author_of_a_message_is_in_the_queue_and_after_a_crash(place: 
     assert (told["message_queued"], told["pause_requested"]) == ("ann", "bob")
 
 
+async def test_the_authors_of_messages_stay_over_a_compaction(place: Place) -> None:
+    """A row of a message had no `by` any more once its record was gone; no model is told it."""
+    async with Runtime([desk("hello")], store=place.store()) as runtime:
+        ref = runtime.spawn("desk", id="a")
+        await soon(ref.run("first", by="ann"))
+        await soon(ref.run("second"))
+        await soon(ref.send("third", by="bob"))
+        await soon(ref.run("fourth", by="ann"))
+        before = (await soon(ref.display())).rows
+        await soon(ref.compact())
+        await soon(ref.run("last", by="cy"))
+        after = (await soon(ref.display())).rows
+    authors = [
+        [row.detail.get("by") for row in rows if row.kind == "user"] for rows in (before, after)
+    ]
+    assert authors[0] == ["ann", None, "bob", "ann"]
+    assert authors[1] == [*authors[0], "cy"]
+
+
 async def test_a_deletion_leaves_when_and_by_whom(place: Place) -> None:
     async with Runtime([desk("hello")], store=place.store()) as runtime:
         await soon(runtime.spawn("desk", id="a").run("go"))
