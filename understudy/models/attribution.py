@@ -48,9 +48,15 @@ def from_user(message: ModelRequest) -> ModelRequest:
     return replace(message, metadata={**(message.metadata or {}), _AUTHOR: None})
 
 
-def sent_by(message: ModelRequest, names: Iterable[str]) -> ModelRequest:
-    """The message with the names of the persons who sent it, which no model is sent."""
-    given = list(names)
+def sent_by(message: ModelRequest, persons: Iterable[object]) -> ModelRequest:
+    """The message with the names of the persons who sent it, which no model is sent.
+
+    Args:
+        message: of a conversation.
+        persons: each a name, or what has one as its text.
+
+    """
+    given = [str(each) for each in persons]
     if not given:
         return message
     return replace(message, metadata={**(message.metadata or {}), _SENT_BY: given})
