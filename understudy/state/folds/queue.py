@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from understudy._base.authors import By
-from understudy.models.attribution import from_user
+from understudy.models.attribution import from_user, sent_by
 from understudy.state import records as r
 from understudy.state.agent_state import AgentState
 from understudy.state.folds.places import open_run
@@ -79,6 +79,7 @@ def user_message(state: AgentState, record: r.UserMessage) -> None:
     shares = state.run is not None and state.run.shared is not None
     message = from_user(record.message) if shares else record.message
     note_authors(state, (record.by,))
+    message = sent_by(message, () if record.by is None else (record.by,))
     state.messages = state.messages.appending(message)
     dequeue(state, record.message_ids, record.at)
 
