@@ -223,7 +223,7 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
             refuse_if_interrupted=if_interrupted == "error",
             by=author,
         )
-        slot.ask(self._call(request, future))
+        slot.ask(self._asked(request, future))
         return future
 
     def send(
@@ -727,7 +727,7 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
         future: Future[bool] = Future(self._slot.services.loop)
         is_shared = self._slot.services.calls is not None
         if self.is_alive() and (is_shared or self._slot.status is not Status.PASSIVE):
-            self._slot.ask(self._call(Passivate(), future))
+            self._slot.ask(self._asked(Passivate(), future))
         else:
             future.set(False)
         return future.get(timeout=timeout) if block else future
@@ -839,17 +839,17 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
 
     def _ask(self, message: AgentMessage) -> Future[Any]:
         """Ask the agent what the message says; the future gets the answer."""
-        call = self._call(message, Future(self._slot.services.loop))
+        call = self._asked(message, Future(self._slot.services.loop))
         self._slot.ask(call)
         return call.future
 
     def _look(self, message: Query | WaitOutcome) -> Future[Any]:
         """The same of a look, which activates no agent."""
-        call = self._call(message, Future(self._slot.services.loop))
-        self._slot.look(call)
+        call = self._asked(message, Future(self._slot.services.loop))
+        self._slot.put(call)
         return call.future
 
-    def _call(self, message: AgentMessage, future: Future[Any]) -> AgentCall:
+    def _asked(self, message: AgentMessage, future: Future[Any]) -> AgentCall:
         self._refuse_unusable()
         return AgentCall(message, future, self._expectation)
 
