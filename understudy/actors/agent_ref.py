@@ -72,7 +72,7 @@ from understudy.state.agent_state import AgentState
 from understudy.state.blobs import checked_hashes
 from understudy.state.files import FileChange, StoredFile
 from understudy.state.plans import QueuedMessage, RunChoices, run_message_id
-from understudy.state.records import FilesChanged, Revoked, Settled
+from understudy.state.records import FilesChanged, MessageQueued, Revoked, Settled
 from understudy.stopping import StopReason, StopSignal
 from understudy.tools import ToolResult
 
@@ -214,15 +214,14 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
             # Where the definition is not known yet, they are checked once the agent is read.
             options_of(choices, slot.agent)
         future: RunFuture[OutcomeOf[OutputT_co]] = RunFuture(message_id, slot.services.loop)
-        request = RunRequest(
-            context=slot.services.codecs.capture(),
-            message=user_message(input, at=slot.services.clock.now()),
-            choices=choices,
+        queued = MessageQueued(
             message_id=message_id,
-            callers=running_agents.get(),
-            refuse_if_interrupted=if_interrupted == "error",
+            message=user_message(input, at=slot.services.clock.now()),
+            context={**slot.services.codecs.capture()},
+            choices=choices,
             by=author,
         )
+        request = RunRequest(queued, if_interrupted == "error", running_agents.get())
         slot.ask(self._asked(request, future))
         return future
 
@@ -261,17 +260,16 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
         author = checked_author(by, what="send(by=...)")
         due = None if at is None else checked_time(at, what="send(at=...)")
         slot = self._slot
-        return self._ask(
-            Send(
-                user_message(input, at=slot.services.clock.now()),
-                message_id or slot.services.new_id(),
-                steer,
-                slot.key in running_agents.get(),
-                due,
-                slot.services.codecs.capture(),
-                by=author,
-            )
+        queued = MessageQueued(
+            message_id=message_id or slot.services.new_id(),
+            message=user_message(input, at=slot.services.clock.now()),
+            steer=steer,
+            self_sent=slot.key in running_agents.get(),
+            due=due,
+            context={**slot.services.codecs.capture()},
+            by=author,
         )
+        return self._ask(Send(queued))
 
     def cancel_message(self, message_id: str, *, by: str | None = None) -> Future[bool]:
         """Cancel a message that no run has taken yet, one with a time or any other in the queue.
