@@ -66,8 +66,6 @@ class Incoming:
         self._hint = hint
         self._in_hand: defaultdict[str, dict[int, Verb]] = defaultdict(dict)
         """The verbs of the calls that are under way here, by agent and by row."""
-        self._left_out: set[str] = set()
-        """Agents for which more may be posted than is in hand."""
         self._replied: set[int] = set()
         """Rows that were answered while rows were read: they may be among those."""
         self._followers: defaultdict[str, set[int]] = defaultdict(set)
@@ -124,10 +122,7 @@ class Incoming:
         """The calls that are to be done now, those of each agent in their order."""
         lasts = {id: [verb.lasts for verb in verbs.values()] for id, verbs in self._in_hand.items()}
         busy = [id for id, each in lasts.items() if each.count(Lasts.MOMENT) >= PAGE]
-        if agent_ids is None:
-            self._left_out.update(busy)
-        else:
-            self._left_out.update(id for id in agent_ids if id in busy)
+        if agent_ids is not None:
             agent_ids = [id for id in agent_ids if id not in busy]
             if not agent_ids:
                 return []
@@ -240,8 +235,7 @@ class Incoming:
         in_hand.pop(row.id, None)
         if not in_hand:
             del self._in_hand[row.agent_id]
-        if row.agent_id in self._left_out and len(in_hand) <= PAGE // 2:
-            self._left_out.discard(row.agent_id)
+        if len(in_hand) == PAGE // 2:  # more may be posted than was in hand
             self.collect(row.agent_id)
 
 

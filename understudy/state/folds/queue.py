@@ -19,8 +19,9 @@ REFUSALS_KEPT = 100
 """The errors of so many messages stay in the state, of those that were refused last."""
 
 
-def message_queued(state: AgentState, record: r.MessageQueued) -> None:
-    queued = QueuedMessage(
+def queued_message(record: r.MessageQueued) -> QueuedMessage:
+    """A message as it is in the queue, or among those that wait for their time."""
+    return QueuedMessage(
         record.message_id,
         record.message,
         record.steer,
@@ -30,6 +31,10 @@ def message_queued(state: AgentState, record: r.MessageQueued) -> None:
         choices=record.choices,
         by=record.by,
     )
+
+
+def message_queued(state: AgentState, record: r.MessageQueued) -> None:
+    queued = queued_message(record)
     state.refused.pop(record.message_id, None)
     if record.due is None:
         state.queue = with_item(state.queue, record.message_id, queued)
