@@ -32,6 +32,7 @@ from understudy.run.waits.points import Points
 from understudy.state.run_state import Call
 from understudy.tools import Tool, ToolContext
 from understudy.tools.context import CallLimit
+from understudy.trust.rules import RULE
 
 _ONLY_LOOKS = "A `check` {what}: it only finds out what a call did"
 
@@ -82,10 +83,6 @@ def shown_in(request: Request) -> list[Any]:
         request.schema,
         *(() if request.approval is None else (request.approval.to_dict(),)),
     ]
-
-
-RULE = "rule: "
-"""The source of the request of a rule begins with it; the name of the rule follows."""
 
 
 def is_of_trust(request: Request) -> bool:

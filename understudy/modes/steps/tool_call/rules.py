@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from understudy.approvals import VOTE_TYPES
 from understudy.interrupts import DECISION_TYPES, Request
 from understudy.run.run import Run
-from understudy.run.tool_call import RULE, ToolCall
-from understudy.trust.rules import CallView, Rule, Verdict
+from understudy.run.tool_call import ToolCall
+from understudy.trust.rules import DENIED_BY_RULE, RULE, CallView, Rule, Verdict
 
-DENIED = "Denied by a rule of the application, {names}.\nDo not try the same call again."
+DENIED = DENIED_BY_RULE + ", {names}.\nDo not try the same call again."
 ASKED_BY_RULE_NOW = "No rule asked about this call before. One does now."
 
 
