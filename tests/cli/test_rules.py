@@ -12,8 +12,12 @@ import pytest
 
 from tests.support.agents import by_turn, completed
 from tests.support.command_line import run
+from tests.support.web_server import served
 from understudy import Agent, Runtime, UsageError, call, tool
 from understudy.trust import Rules, allow, approval, ask, deny
+from understudy.web import TokenAuth, ui
+
+TOKEN = "a token that is long enough"
 
 
 @tool
@@ -100,6 +104,39 @@ def test_trial_says_what_would_change_and_fails_on_request(store: str) -> None:
         in run("rules", "trial", "app_with_rules:rules", *at, "--since", "month", code=2).stderr
     )
     run("rules", "trial", "app_with_rules:rules", *at, "--since", "2w")
+
+
+def test_doctor_and_show_say_which_rules_hold(store: str, program: Any) -> None:
+    with Runtime([desk()], store=store, rules=GOOD) as runtime:
+        runtime.spawn("desk", "t-1").run("go").get(timeout=60)
+    assert "version 7, 2 rules" in run("doctor", "--store", store, "--quick").stdout
+    app = ["--app", "app_with_rules:runtime"]
+    run("doctor", "--store", store, "--quick", *app)
+    for rules, said in (
+        (None, "does not open this store"),
+        (Rules(version=6), "version 6, which is older"),
+        (Rules(version=7), "others under version 7"),
+    ):
+        program.runtime = Runtime([desk()], rules=rules)
+        assert said in run("doctor", "--store", store, "--quick", *app, code=1).stdout
+    shown = json.loads(run("show", "t-1", "--store", store, "--json").stdout)
+    assert shown["held"] is None, "it waits for a person"
+
+
+def test_show_says_why_no_call_starts_at_a_server(store: str) -> None:
+    with Runtime([desk()], store=store) as runtime:
+        completed(runtime.spawn("desk", "t-1").run("go").get(timeout=60))
+        runtime.rules = GOOD
+    agent, older = desk(), Rules(version=6)
+    auth = TokenAuth(TOKEN, name="ann")
+    with (
+        Runtime([agent], store=store, rules=older) as runtime,
+        served(ui(runtime, auth=auth)) as url,
+    ):
+        at = ["--url", url, "--token", TOKEN]
+        shown = json.loads(run("show", "t-1", *at, "--json").stdout)
+        assert shown["held"] == "rules version 6 here, 7 in the store"
+        assert "no call starts: rules version 6" in run("show", "t-1", *at).stdout
 
 
 def test_retire_lets_hosts_without_rules_open_again(store: str) -> None:

@@ -37,6 +37,7 @@ from understudy.journal.reads import DatabaseReads
 from understudy.loop_actors.future import Future
 from understudy.state.agent_state import AgentState
 from understudy.state.blobs import checked_hashes
+from understudy.trust.fold import RegisteredRules, TrustState, apply_fact
 from understudy.trust.rules import Rules
 from understudy.trust.trial import Trial
 
@@ -105,6 +106,17 @@ class Observer(Opened):
             raise UsageError(f"try_rules() takes Rules(...), got {shown(rules)}")
         known = known_tools(agents := list(agents)) if agents else None
         return self._call(lambda: try_rules(self._store, rules, self._time_of(since), known))
+
+    def registered_rules(self) -> Future[RegisteredRules | None]:
+        """The newest rules that hold for the whole store; None where none were registered."""
+
+        async def found() -> RegisteredRules | None:
+            state = TrustState()
+            for fact in await self._store.trust_after(0):
+                state = apply_fact(state, fact)
+            return state.rules
+
+        return self._call(found)
 
     def _time_of(self, since: datetime | timedelta | None) -> datetime | None:
         return self._clock.now() - since if isinstance(since, timedelta) else since

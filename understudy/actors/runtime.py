@@ -89,6 +89,8 @@ class RuntimeStatus:
     draining: bool = False
     """Whether it takes no agents any more: see `Runtime.drain`. Also while no call may start here,
     because its rules are older than those of the store, say."""
+    held: str = ""
+    """Why no call may start here now; empty where calls may."""
 
     @property
     def ready(self) -> bool:
@@ -745,6 +747,7 @@ class Runtime(Opened):
             abandoned_threads=self._threads.abandoned,
             abandoned_tasks=len(self._abandoned),
             draining=self._agent_host.services.placement.is_closed,
+            held=self._agent_host.services.placement.held,
         )
 
     # -------------------------------------------------------------------- inside
