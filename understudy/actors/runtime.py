@@ -333,8 +333,8 @@ class Runtime(Opened):
     def rules(self, rules: Rules | None) -> None:
         rules = checked_rules(rules)
         check_approvals(self._directory.definitions(), rules, self._trust.people)
-        is_of_host = (rules is None or rules.version is None) and self._trust.log is None
-        if self._loop is None or is_of_host:
+        is_of_host = rules is None or rules.version is None
+        if self._loop is None or (is_of_host and self._trust.state.rules is None):
             self._trust.rules = rules
         else:
             refuse_on_its_loop(self._loop, "set `rules`", "await runtime.set_rules(rules)")
