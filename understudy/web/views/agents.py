@@ -370,6 +370,7 @@ async def overview(visit: Visit) -> dict[str, Any]:
         "running": None if status is None else status.running,
         "abandoned_threads": None if status is None else status.abandoned_threads,
         "abandoned_tasks": None if status is None else status.abandoned_tasks,
+        "held": None if status is None else status.held or None,
         "tree": None if tree is None else str(tree),
         "now": time_text(await visit.time()),
     }
