@@ -141,7 +141,11 @@ def _vote(request: Request, decision: Decision, voters: Mapping[str, Voter], clo
             f"Request {request.id!r} ({request.about}): {voter.why_unknown}. Vote again later"
         )
     else:
-        why = why_no_voter(request, asked, voter, clock.now(), break_glass=decision.break_glass)
+        now, alone = clock.now(), decision.break_glass
+        why = why_no_voter(request, asked, voter, now, break_glass=alone)
+        wants = why is not None and decision.type == "approve" and asked.break_glass and not alone
+        if wants and why_no_voter(request, asked, voter, now, break_glass=True) is None:
+            why = f"{why}; they may break the glass: approve(break_glass=True, note=...)"
     if why is not None:
         raise VoteRefused(
             f"Request {request.id!r} ({request.about}): {why}", request_id=request.id, person=name
@@ -210,10 +214,7 @@ def why_no_voter(
         roles = ", ".join(sorted(asked.glass_roles))
         return f"{name!r} does not have the role that may break the glass: {roles}"
     if not break_glass and asked.roles.isdisjoint(voter.roles):
-        may_break = not asked.glass_roles.isdisjoint(voter.roles)
-        return f"{name!r} has none of the roles that vote: {', '.join(sorted(asked.roles))}" + (
-            "; they may break the glass: approve(break_glass=True, note=...)" * may_break
-        )
+        return f"{name!r} has none of the roles that vote: {', '.join(sorted(asked.roles))}"
     if "requester" in asked.never and request.requesters is None:
         return (
             "nobody knows who has asked for the call, and who has must not vote. Cancel the run, "
