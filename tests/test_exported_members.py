@@ -17,8 +17,10 @@ INTERNAL = {
     "understudy.interrupts": {
         "DECISION_TYPES",
         "DOUBT_ENDS",
+        "approved_at",
         "checked_allowed",
         "checked_decision",
+        "decision_by_votes",
         "decision_from_outside",
         "decision_on_only",
         "decisions_by_id",
