@@ -31,6 +31,8 @@ from understudy.actors.verbs import VERBS, Verb, arguments_of
 from understudy.cluster import Cluster, ClusterRef, ClusterSchedules
 from understudy.login import User
 from understudy.middleware import HumanInTheLoop
+from understudy.trust import approval
+from understudy.trust.fold import Delegation
 
 SIGNED = [verb for verb in VERBS.values() if verb.is_signed]
 BY = "ann"
@@ -161,7 +163,31 @@ ACTS: dict[str, Callable[[Runtime, AgentRef], Awaitable[Any]]] = {
     "export": lambda runtime, ref: soon(runtime.export(ref.id, by=BY)),
     "import_": _import,
     "recover": lambda runtime, _: soon(runtime.recover(by=BY)),
+    "close_review": lambda runtime, _: _review_closed(runtime),
+    "delegate": lambda runtime, _: _delegated(runtime, BY),
+    "end_delegation": lambda runtime, _: _delegation_ended(runtime),
 }
+
+
+async def _review_closed(runtime: Runtime) -> None:
+    asked = approval({"ops": 2}, break_glass={"ops": 1})
+    gates: Any = {"pay": {"approval": asked}}
+    agent = Agent("voted", by_turn(call("pay", {"amount": 5})), tools=[pay], interrupt_on=gates)
+    ref = runtime.spawn(agent, id="v")
+    [request] = interrupted(await soon(ref.run("go"))).requests
+    await soon(ref.resume(approve(break_glass=True, note="now", by="cy")))
+    await soon(ref.close_review(request.id, by=BY))
+
+
+async def _delegated(runtime: Runtime, by: str | None = None) -> Delegation:
+    until = (await soon(runtime.now())).replace(year=2999)
+    given: Any = {"from_": "cy", "to": "bob", "roles": ["ops"], "until": until, "reason": "away"}
+    return await soon(runtime.delegate(**given, by=by))
+
+
+async def _delegation_ended(runtime: Runtime) -> None:
+    made = await _delegated(runtime)
+    assert await soon(runtime.end_delegation(made.id, by=BY))
 
 
 async def _unpaused(ref: AgentRef) -> None:
@@ -174,7 +200,8 @@ async def test_an_act_is_recorded_or_logged_with_its_author(
     verb: Verb, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "understudy.security")
-    async with Runtime(agents()) as runtime:
+    people: Any = {"cy": ["ops"], "bob": [], BY: []}
+    async with Runtime(agents(), people=people) as runtime:
         ref = runtime.spawn("desk", id="a")
         await soon(ref.run("first"))
         await ACTS[verb.name](runtime, ref)
@@ -185,7 +212,8 @@ async def test_an_act_is_recorded_or_logged_with_its_author(
     logged = [entry for entry in caplog.records if entry.__dict__.get("who") == BY]
     is_recorded = any(f'"{BY}"' in records for records in stored)
     assert is_recorded or [entry.__dict__["what"] for entry in logged] == [verb.name]
-    is_administration = verb.right == "admin" or verb.name.startswith(("schedules.", "revoke"))
+    logged_too = ("schedules.", "revoke", "delegate", "end_delegation", "close_review")
+    is_administration = verb.right == "admin" or verb.name.startswith(logged_too)
     assert bool(logged) is is_administration
 
 

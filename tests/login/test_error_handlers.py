@@ -25,6 +25,7 @@ from understudy.actors import ActorDied
 from understudy.web import DjangoErrors, add_error_handlers
 
 STATUSES: tuple[tuple[type[Exception], int], ...] = (
+    (ApprovalNeeded, 409),
     (e.UnknownAgent, 404),
     (e.UnknownMessage, 404),
     (e.UnknownToken, 404),
