@@ -25,7 +25,7 @@ from understudy.actors import ActorDied
 from understudy.web import DjangoErrors, add_error_handlers
 
 STATUSES: tuple[tuple[type[Exception], int], ...] = (
-    (ApprovalNeeded, 409),
+    (e.ApprovalNeeded, 409),
     (e.UnknownAgent, 404),
     (e.UnknownMessage, 404),
     (e.UnknownToken, 404),
@@ -83,7 +83,8 @@ async def test_each_error_of_the_library_is_answered_with_its_status_as_json(
     expected = status_of(error)
     assert answer.status_code == expected
     body = answer.json()
-    assert set(body) == {"error", "detail"}
+    more = {"request_id", "missing"} if isinstance(error, e.ApprovalNeeded) else set()
+    assert set(body) == {"error", "detail", *more}
     if expected == HTTPStatus.INTERNAL_SERVER_ERROR:
         assert body["error"] == type(error).__name__
         assert error.message not in body["detail"], "what is nobody's mistake is for the log"
