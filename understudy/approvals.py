@@ -137,11 +137,15 @@ class Approval:
         }
 
     @property
-    def text(self) -> str:
+    def who(self) -> str:
         """Who must agree, in words: "2 of finance, or 1 of ceo"."""
         ways = [" and ".join(f"{n} of {role}" for role, n in way.items()) for way in self.ways]
-        text = ", or ".join(ways)
-        return f"{text}, never the requester" if "requester" in self.never else text
+        return ", or ".join(ways)
+
+    @property
+    def text(self) -> str:
+        """Who must agree, and who never does: "2 of finance, never the requester"."""
+        return f"{self.who}, never the requester" if "requester" in self.never else self.who
 
     @property
     def terms(self) -> tuple[str, ...]:

@@ -157,9 +157,11 @@ def _vote(
             f"Request {request.id!r} ({request.about}): {voter.why_unknown}. Vote again later"
         )
     else:
-        why = why_no_voter(
-            request, asked, voter, clock.now(), votes, break_glass=decision.break_glass
-        )
+        now, alone = clock.now(), decision.break_glass
+        why = why_no_voter(request, asked, voter, now, votes, break_glass=alone)
+        wants = why is not None and decision.type == "approve" and asked.break_glass and not alone
+        if wants and why_no_voter(request, asked, voter, now, break_glass=True) is None:
+            why = f"{why}; they may break the glass: approve(break_glass=True, note=...)"
     if why is not None:
         raise VoteRefused(
             f"Request {request.id!r} ({request.about}): {why}", request_id=request.id, person=name
@@ -258,10 +260,8 @@ def why_no_voter(
         return f"{name!r} does not have the role that may break the glass: {roles}"
     other = represented_by(asked, voter, votes, _excluded(request, asked), now)
     if not break_glass and other is None and asked.roles.isdisjoint(voter.roles):
-        may_break = not asked.glass_roles.isdisjoint(voter.roles)
         return (
             f"{name!r} has none of the roles that vote: {', '.join(sorted(asked.roles))}"
-            + "; they may break the glass: approve(break_glass=True, note=...)" * may_break
             + _why_not_for_others(request, asked, voter, votes, now)
         )
     for each in votes:

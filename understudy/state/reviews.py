@@ -55,7 +55,7 @@ class Review:
             call_key=request.call_key,
             tool_name=request.tool_name,
             arguments=request.arguments,
-            must_agree=request.approval.text,
+            must_agree=request.approval.who,
             roles=tuple(sorted(request.approval.roles)),
             person=vote.person,
             by=vote.shown_name,

@@ -141,10 +141,37 @@ class InboxRow(RequestShape):
 
 
 @exactly
+class ReviewShape(TypedDict):
+    """What a person alone has let run, and somebody else is to review."""
+
+    id: str
+    agent_id: str
+    agent: str
+    agent_path: list[str]
+    run_id: str
+    call_key: str
+    tool_name: str
+    arguments: Any
+    must_agree: str
+    text: str
+    roles: list[str]
+    person: str
+    by: str
+    login: str
+    note: str
+    assurance: Literal["host", "login", "idp"]
+    at: Time
+
+
+@exactly
 class Inbox(TypedDict):
-    """Requests that wait, and the `after` of the next page."""
+    """Requests that wait, and the `after` of the next page.
+
+    `reviews` has the oldest reviews that are open: on a first page without filters.
+    """
 
     requests: list[InboxRow]
+    reviews: list[ReviewShape]
     next: str | None
     filters: Filters
 
@@ -181,29 +208,6 @@ class Doubts(TypedDict):
     doubts: list[DoubtRow]
     next: str | None
     filters: Filters
-
-
-@exactly
-class ReviewShape(TypedDict):
-    """What a person alone has let run, and somebody else is to review."""
-
-    id: str
-    agent_id: str
-    agent: str
-    agent_path: list[str]
-    run_id: str
-    call_key: str
-    tool_name: str
-    arguments: Any
-    must_agree: str
-    text: str
-    roles: list[str]
-    person: str
-    by: str
-    login: str
-    note: str
-    assurance: Literal["host", "login", "idp"]
-    at: Time
 
 
 class PartyShape(TypedDict):

@@ -23,6 +23,8 @@ from understudy.web.views.newest_first import entries_back
 from understudy.web.visit import Visit
 
 NOBODY_KNOWN = "Nobody can vote here: no people are known. Give Runtime(people=...)."
+FIRST_REVIEWS = 10
+"""Reviews on the first page of the inbox, at most."""
 MAX_LOOKED_THROUGH = 5_000
 """Requests of which a filter by kind looks for those that fit, at most."""
 
@@ -38,6 +40,7 @@ async def inbox(visit: Visit) -> dict[str, Any]:
     await _count_replies(visit, rows, cut if is_whole else rows)
     return {
         "requests": rows,
+        "reviews": await _first_reviews(visit),
         "next": after,
         "filters": {
             "tool": visit.asked("tool"),
@@ -46,6 +49,14 @@ async def inbox(visit: Visit) -> dict[str, Any]:
             "order": order,
         },
     }
+
+
+async def _first_reviews(visit: Visit) -> list[dict[str, Any]]:
+    """What is to be reviewed, on the first page of an inbox without filters: the oldest of it."""
+    if any(visit.asked(name) for name in ("after", "kind", "tool", "agent")):
+        return []
+    page = await visit.wait(visit.source.reviews(limit=FIRST_REVIEWS))
+    return [review.to_dict() for review in page]
 
 
 async def _page(
@@ -254,12 +265,16 @@ async def _of_user(
     now = await visit.time()
     voter = await visit.runtime.trust.voter(visit.user.caller, now)
     why = voter.why_unknown or why_no_voter(request, asked, voter, now, votes)
-    may_break = not voter.why_unknown and bool(asked.break_glass)
+    may_break = (
+        bool(asked.break_glass)
+        and not voter.why_unknown
+        and why_no_voter(request, asked, voter, now, break_glass=True) is None
+    )
+    below = " In an emergency you may break the glass, below." if may_break else ""
     return {
         "has_voted": any(voter.person == each.person for each in votes),
-        "why_no_vote": why and f"You may not vote on this: {why}.",
-        "may_break_glass": may_break
-        and why_no_voter(request, asked, voter, now, break_glass=True) is None,
+        "why_no_vote": why and f"You may not vote on this: {why}.{below}",
+        "may_break_glass": may_break,
     }
 
 
