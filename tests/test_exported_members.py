@@ -22,7 +22,6 @@ INTERNAL = {
         "decision_by_votes",
         "decision_word",
         "checked_decision",
-        "decision_by_votes",
         "decision_from_outside",
         "decision_on_only",
         "decisions_by_id",

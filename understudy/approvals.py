@@ -500,6 +500,25 @@ def persons_missing(way: Roles, persons: Mapping[str, Collection[str]]) -> dict[
     return _missing(way, list(roles.values()))
 
 
+def roles_now(vote: Vote, voter: Voter) -> tuple[str, ...]:
+    """The roles by which the vote may count now: those of the person, or of who is represented."""
+    by = vote.represents
+    if by is None:
+        return voter.roles
+    return next((each.roles for each in voter.represents if each.delegation == by.delegation), ())
+
+
+def still_counts(vote: Vote, voter: Voter | None, excluded: Iterable[str]) -> bool:
+    """Whether the person is still the same, and still has the roles that the vote stands for."""
+    return (
+        voter is not None
+        and voter.person == vote.person
+        and voter.kind == "person"
+        and set(vote.roles) <= set(roles_now(vote, voter))
+        and vote.persons.isdisjoint(excluded)
+    )
+
+
 def _missing(way: Mapping[str, int], agreed: Sequence[Sequence[str]]) -> dict[str, int]:
     """By role, how many persons are missing if each stands for one of their roles.
 

@@ -25,6 +25,8 @@ from understudy.cluster import Cluster
 def by_verb(*ways: Way) -> pytest.MarkDecorator:
     """Each verb that has these ways."""
     having = [verb for verb in SIGNED if not verb.lacks.keys() & set(ways)]
+    if "cluster" in ways:
+        having = [verb for verb in having if verb.name not in acts.OF_PEOPLE]
     assert len(having) > 10
     return pytest.mark.parametrize("verb", having, ids=lambda verb: verb.name)
 
@@ -46,7 +48,11 @@ async def arrived(runtime: Any, verb: Verb, log: pytest.LogCaptureFixture) -> No
     for info in await soon(runtime.agents()):
         stored += json.dumps((await soon(runtime.export(info.id)))["records"])
     assert f'"{BY}"' in stored or acts_of == [verb.name], (verb.name, acts_of)
-    is_administration = verb.right == "admin" or verb.name.startswith(("schedules.", "revoke"))
+    is_administration = (
+        verb.right == "admin"
+        or verb.name.startswith(("schedules.", "revoke"))
+        or verb.name in acts.OF_PEOPLE
+    )
     assert acts_of == ([verb.name] if is_administration else [])
     if verb.name == "delete":
         with pytest.raises(UnknownAgent, match=rf"by {BY}"):
@@ -61,7 +67,7 @@ def test_each_verb_that_has_an_author_has_an_agent_here() -> None:
 async def test_an_act_is_recorded_or_logged_with_its_author(
     verb: Verb, log: pytest.LogCaptureFixture
 ) -> None:
-    async with Runtime(acts.agents()) as runtime:
+    async with Runtime(acts.agents(), people=acts.PEOPLE) as runtime:
         act = await PREPARED[verb.name](runtime)
         log.clear()
         await asked_by(runtime, verb, act)
@@ -96,8 +102,8 @@ async def test_an_author_arrives_by_a_row_of_another_host(
 
     here.shared.posted = posted  # type: ignore[method-assign]
     async with (
-        opened(here, *acts.immovable_agents()) as owner,
-        opened(there, *acts.immovable_agents()) as other,
+        opened(here, *acts.immovable_agents(), people=acts.PEOPLE) as owner,
+        opened(there, *acts.immovable_agents(), people=acts.PEOPLE) as other,
     ):
         act = await PREPARED[verb.name](owner)
         log.clear()
@@ -119,6 +125,11 @@ async def over_http(client: httpx.AsyncClient, verb: Verb, act: Act) -> httpx.Re
             return await client.get(f"{at}/export")
         case "import_" | "recover":
             return await client.post(f"/api/{verb.name.strip('_')}", json=given)
+        case "delegate":
+            body = {**given, "until": given["until"].isoformat()}
+            return await client.post("/api/delegations", json=body)
+        case "end_delegation":
+            return await client.post("/api/delegations/end", json=given)
         case name if name.startswith("schedules."):
             action = {"resume": "unpause"}.get(verb.method, verb.method)
             return await client.post(f"{at}/schedules", json={**given, "action": action})
@@ -128,7 +139,10 @@ async def over_http(client: httpx.AsyncClient, verb: Verb, act: Act) -> httpx.Re
 
 @by_verb("api")
 async def test_an_author_arrives_over_http(verb: Verb, log: pytest.LogCaptureFixture) -> None:
-    async with Runtime(acts.agents()) as runtime, site_of(runtime, auth=logged_in(BY)) as client:
+    async with (
+        Runtime(acts.agents(), people=acts.PEOPLE) as runtime,
+        site_of(runtime, auth=logged_in(BY)) as client,
+    ):
         act = await PREPARED[verb.name](runtime)
         if verb.name == "run":  # by HTTP a run continues one that has failed; else it is a `send`
             act = Act((await PREPARED["retry"](runtime)).id, act.arguments)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -158,3 +159,33 @@ def test_the_glass_is_broken_with_a_reason_and_its_review_is_listed(tmp_path: Pa
         assert "who broke the glass does not review it" in own
         desk.runtime.get("two-1").close_review(request, by="bob").get(timeout=60)
         assert desk.json("reviews")["reviews"] == []
+
+
+def test_commands_ask_for_what_is_protected_vote_on_it_and_delegate(tmp_path: Path) -> None:
+    """V44, V45."""
+    people: Any = {"ann": ["finance"], "bob": ["finance"], "cy": []}
+    protect: Any = {"delete": approval({"finance": 1}, never=["requester"])}
+    store = f"sqlite:///{tmp_path / 'votes.db'}"
+    echo = Agent("echo", by_turn("Hello."))
+    with (
+        Runtime([echo], store=store, people=people, protect=protect) as runtime,
+        found_by_commands(runtime, store),
+    ):
+        runtime.spawn("echo", "e").run("go", by="cy").get(timeout=60)
+        told = run("delete", "e", "-y", code=4).stderr
+        assert "persons must agree, and 1 more of finance is missing" in told
+        [request] = json.loads(run("administration", "--json").stdout)["requests"]
+        assert request["about"] in run("administration").stdout
+        assert "has asked for the call" in run("vote", request["id"], code=4).stderr
+        terms = ["--role", "finance", "--reason", "away", "--until"]
+        assert "no time zone" in run("delegate", "cy", *terms, "2999-01-01", code=2).stderr
+        done = run("delegate", "cy", *terms, "2999-01-01T00:00:00+00:00").stdout
+        assert "it is delegated" in done
+        [made] = json.loads(run("delegations", "--json").stdout)["delegations"]
+        assert made["getter"]["name"] == "cy"
+        assert "cy" in run("delegations").stdout
+        run("end-delegation", made["id"])
+        assert json.loads(run("delegations", "--json").stdout)["delegations"] == []
+        runtime.vote(request["id"], approve(by="bob")).get(timeout=60)
+        run("delete", "e", "-y")
+        assert runtime.agents().get(timeout=60) == []

@@ -25,6 +25,7 @@ from understudy.actors import ActorDied
 from understudy.web import DjangoErrors, add_error_handlers
 
 STATUSES: tuple[tuple[type[Exception], int], ...] = (
+    (e.ApprovalNeeded, 409),
     (e.UnknownAgent, 404),
     (e.UnknownMessage, 404),
     (e.UnknownToken, 404),
@@ -96,7 +97,8 @@ async def test_each_error_of_the_library_is_answered_with_its_status_as_json(
     expected = status_of(error)
     assert answer.status_code == expected
     body = answer.json()
-    assert set(body) == {"error", "detail"}
+    more = {"request_id", "missing"} if isinstance(error, e.ApprovalNeeded) else set()
+    assert set(body) == {"error", "detail", *more}
     if expected == HTTPStatus.INTERNAL_SERVER_ERROR:
         assert body["error"] == type(error).__name__
         assert error.message not in body["detail"], "what is nobody's mistake is for the log"
@@ -239,7 +241,8 @@ def test_a_django_project_answers_each_error_with_its_status(
     RAISED[:] = [error]
     answer = Client().get(page)
     assert answer.status_code == status_of(error)
-    assert set(json.loads(answer.content)) == {"error", "detail"}
+    more = {"request_id", "missing"} if isinstance(error, e.ApprovalNeeded) else set()
+    assert set(json.loads(answer.content)) == {"error", "detail", *more}
     RAISED[:] = [KeyError("of the application")]
     with pytest.raises(KeyError, match="of the application"):
         Client().get(page)

@@ -11,12 +11,29 @@ from tests.support.loops import soon
 from understudy import Agent, Runtime, ScriptedModel, approve, call, tool
 from understudy.actors.verbs import VERBS, Verb
 from understudy.middleware import HumanInTheLoop
+from understudy.trust import approval
 
-__all__ = ["BY", "PREPARED", "SIGNED", "Act", "agents", "asked_by", "immovable_agents"]
+__all__ = [
+    "BY",
+    "OF_PEOPLE",
+    "PEOPLE",
+    "PREPARED",
+    "SIGNED",
+    "Act",
+    "agents",
+    "asked_by",
+    "immovable_agents",
+]
 
 BY = "ann"
 """Who asks for the act, and for nothing before it."""
+PEOPLE: Any = {"cy": ["ops"], "bob": ["ops"], BY: []}
+OF_PEOPLE = ("close_review", "delegate", "end_delegation")
+"""The verbs that need people, which a cluster does not have."""
 SIGNED = [verb for verb in VERBS.values() if verb.is_signed]
+
+
+VOTED = approval({"ops": 2}, break_glass={"ops": 1})
 
 
 @tool
@@ -38,6 +55,7 @@ def agents(**options: Any) -> list[Agent]:
         Agent("gated", pays, tools=[pay], middleware=gated, **options),
         Agent("doubting", by_turn(call("pay", {"amount": 5})), tools=[pay], **options),
         Agent("broken", ScriptedModel(_broken), **options),
+        Agent("voted", pays, tools=[pay], interrupt_on={"pay": {"approval": VOTED}}, **options),
     ]
 
 
@@ -105,6 +123,24 @@ async def _scheduled(runtime: Runtime, *names: str) -> Act:
     return Act("a", {"schedule": "daily"})
 
 
+async def _reviewed(runtime: Runtime) -> Act:
+    ref = runtime.spawn("voted", id="v")
+    [request] = interrupted(await soon(ref.run("go"))).requests
+    await soon(ref.resume(approve(break_glass=True, note="now", by="cy")))
+    return Act("v", {"review_id": request.id})
+
+
+async def _delegated(runtime: Runtime) -> Act:
+    until = (await soon(runtime.now())).replace(year=2999)
+    given = {"from_": "cy", "to": "bob", "roles": ["ops"], "until": until, "reason": "away"}
+    return Act("", given)
+
+
+async def _delegation_ended(runtime: Runtime) -> Act:
+    made = await soon(runtime.delegate(**(await _delegated(runtime)).arguments))
+    return Act("", {"id": made.id})
+
+
 async def _import(runtime: Runtime) -> Act:
     await _on_desk(runtime)
     return Act("a", {"data": await soon(runtime.export("a")), "id": "copy"})
@@ -129,6 +165,9 @@ PREPARED: Mapping[str, Callable[[Runtime], Awaitable[Act]]] = {
     "schedules.pause": _scheduled,
     "schedules.resume": lambda runtime: _scheduled(runtime, "pause"),
     "schedules.remove": _scheduled,
+    "close_review": _reviewed,
+    "delegate": _delegated,
+    "end_delegation": _delegation_ended,
     "export": _on_desk,
     "import_": _import,
     "recover": _on_desk,
@@ -144,7 +183,7 @@ async def asked_by(source: Any, verb: Verb, act: Act) -> None:
         of, first = source.schedules(act.id), [arguments.pop("schedule")]
     elif verb.name in ("delete", "export"):
         of, first = source, [act.id]
-    elif verb.name in ("import_", "recover"):
+    elif verb.name in ("import_", "recover", "delegate", "end_delegation"):
         of = source
     else:
         of = source.get(act.id)

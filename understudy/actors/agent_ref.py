@@ -535,7 +535,16 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
         """
         author = checked_author(by, what="compact(by=...)")
         security_log.note("act", "compact", who=author, agent=self.id)
-        return self._ask(Compact(author))
+        guard, id = self._slot.services.runs.trust.guard, self.id
+        if guard is None:
+            return self._ask(Compact(author))
+        caller = None if author is None else self._caller_for(author)
+
+        async def allowed() -> None:
+            await guard("compact", f"compact agent {id!r}", {"id": id}, caller)
+            await self._ask(Compact(author))
+
+        return self.on_loop(allowed)
 
     def change_files(
         self,
@@ -902,6 +911,11 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
         """What is kept of this author: all that is known of the login, if it is theirs."""
         login = self._login
         return login if login is not None and author == login.shown else author
+
+    def _caller_for(self, name: str) -> Caller:
+        """Who asks under this name: the login, if it is theirs."""
+        caller = self._caller
+        return caller if caller is not None and caller.shown == name else Caller(name=name)
 
     def _caller_named(self, name: str) -> Caller:
         """Who decides under this name.

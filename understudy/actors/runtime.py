@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
-from typing import Any, TypedDict, Unpack, overload
+from typing import Any, Self, TypedDict, TypeVar, Unpack, overload
 
 from understudy._base import security_log
 from understudy._base.authors import checked_author
@@ -18,15 +19,18 @@ from understudy._base.json_values import (
     checked_callable,
     checked_count,
     checked_flag,
+    checked_json,
     checked_limit_seconds,
     checked_seconds,
     checked_text,
+    digest,
     shown,
 )
 from understudy._base.points_in_time import checked_clock
 from understudy._base.request_timing import Seconds, checked_delay
 from understudy._base.type_variables import DepsT, OutputT
 from understudy._base.worker_threads import WorkerThreads
+from understudy.actors.administration import Administration, Protected, checked_protect
 from understudy.actors.agent.abandoned_tasks import AbandonedTasks
 from understudy.actors.agent.activation import Activation
 from understudy.actors.agent.directory import Directory, checked_id
@@ -41,9 +45,9 @@ from understudy.actors.agent.services import (
 )
 from understudy.actors.agent.slot import AgentSlot, running_agents
 from understudy.actors.agent_host import AgentHost
-from understudy.actors.agent_ref import AgentRef
+from understudy.actors.agent_ref import AgentRef, of_login
 from understudy.actors.opened import Opened
-from understudy.actors.reads.export import import_
+from understudy.actors.reads.export import export, import_
 from understudy.actors.reads.feed import Feed, FeedOptions, Start, checked_feed
 from understudy.actors.recovery import Recovery, recover
 from understudy.actors.schedules import Schedules, own_ref
@@ -51,9 +55,9 @@ from understudy.actors.sweep import Sweep
 from understudy.agent.agent import Agent
 from understudy.agent.build_definition import checked_labels
 from understudy.agent.rule_checks import check_approvals, rules_that_match_nothing
-from understudy.approvals import Caller
+from understudy.approvals import Approval, Caller
 from understudy.errors import UsageError, WouldDeadlock
-from understudy.interrupts import DOUBT_ENDS
+from understudy.interrupts import DOUBT_ENDS, Decision
 from understudy.journal import Store
 from understudy.journal.contracts import Durability
 from understudy.journal.opening import open_store
@@ -69,7 +73,7 @@ from understudy.tools.effects import Errors
 from understudy.tools.tool_defaults import ToolDefaults, Undeclared
 from understudy.tools.tool_errors import ToolErrors
 from understudy.trust.delegations import checked_party, checked_terms
-from understudy.trust.fold import Delegation
+from understudy.trust.fold import AdminRequest, Delegation
 from understudy.trust.people import GivenPeople, People
 from understudy.trust.rules import Rules, checked_rules
 from understudy.trust.trust import Trust
@@ -134,8 +138,12 @@ class RuntimeSettings(RuntimeOptions, total=False):
     tool_errors: ToolErrors | None
     people: GivenPeople | None
     rules: Rules | None
+    protect: Mapping[Protected, Approval] | None
     clock: Clock | None
     new_id: NewId | None
+
+
+T = TypeVar("T")
 
 
 class Runtime(Opened):
@@ -199,6 +207,10 @@ class Runtime(Opened):
         rules: which calls of all agents are denied, need persons, or run: `Rules` of
             `understudy.trust`. They come on top of the gates of the agents. `runtime.rules = ...`
             puts others in their place.
+        protect: what persons must agree to before it is done: `{"delete": approval({"ops": 2})}`.
+            Of `compact`, `delegate` (for others), `delete`, `export`, `import`, `recover` and
+            `retire_rules`. Who asks for it gets `ApprovalNeeded`, others `vote`, and the same is
+            asked for again then. It is of this runtime: give it to all hosts of the store.
         clock, new_id: the source of times and ids. By default times are those of the machine; where
             hosts share a database, those of its server.
 
@@ -208,6 +220,9 @@ class Runtime(Opened):
             if the store cannot be opened.
 
     """
+
+    _caller: Caller | None = None
+    """Who calls, where a login says it; None where code of the host application does."""
 
     _closed_too_soon = "the runtime stopped before it answered"
 
@@ -254,6 +269,7 @@ class Runtime(Opened):
         doubt_ends: Seconds | None = DOUBT_ENDS,
         people: GivenPeople | None = None,
         rules: Rules | None = None,
+        protect: Mapping[Protected, Approval] | None = None,
         clock: Clock | None = None,
         new_id: NewId | None = None,
     ) -> None:
@@ -294,6 +310,7 @@ class Runtime(Opened):
         self._trust = Trust(known, checked_rules(rules))
         check_approvals(self._directory.definitions(), self._trust.rules, known)
         self._has_factory = has_factory
+        self._protect = checked_protect(protect, has_people=known is not None)
         runs = RunEnvironment(
             clock=self._clock,
             new_id=new_id or new_random_id,
@@ -378,7 +395,13 @@ class Runtime(Opened):
 
         """
         name = checked_author(by, what="retire_rules(by=...)")
-        return self._call(lambda: self._agent_host.trust.retire_rules(name))
+        return self._guarded(
+            "retire_rules",
+            "retire the rules",
+            {},
+            name,
+            lambda: self._agent_host.trust.retire_rules(name),
+        )
 
     @property
     def trust(self) -> Trust:
@@ -416,6 +439,7 @@ class Runtime(Opened):
             PeopleUnavailable: by the future, if nobody can say now who they are.
 
         """
+        self._need_people("delegate(...)")
         giver = checked_party(from_, what="delegate(from_=...)")
         getter = checked_party(to, what="delegate(to=...)")
         author = checked_author(giver.shown if by is None else by, what="delegate(by=...)")
@@ -424,12 +448,35 @@ class Runtime(Opened):
             now = self._agent_host.services.clock.now()
             names, due, why = checked_terms(roles, until, reason, now)
             security_log.note("act", "delegate", who=author)
+            caller = giver if by is None else self._caller_of(author)
+            if self._trust.guard is not None and not await self._is_same(giver, caller):
+                about = f"let {getter.name!r} vote for {giver.name!r} as {', '.join(names)}"
+                parties = [
+                    [each.issuer, each.subject, "" if each.issuer else each.name]
+                    for each in (giver, getter)
+                ]
+                what = [parties, list(names), due.isoformat(), why]
+                await self._trust.guard("delegate", about, what, caller)
             return await self._agent_host.trust.delegate(giver, getter, names, due, why, author)
 
         return self._call(delegated)
 
+    async def _is_same(self, one: Caller, other: Caller | None) -> bool:
+        """Whether both are one person."""
+        people = self._trust.people
+        if people is None or other is None:
+            return False
+        found = [(await people.voter(each)).person for each in (one, other)]
+        return bool(found[0]) and found[0] == found[1]
+
     def delegations(self) -> Future[list[Delegation]]:
-        """The delegations that hold now, the oldest first."""
+        """The delegations that hold now, the oldest first.
+
+        Raises:
+            UsageError: if no people are known.
+
+        """
+        self._need_people("delegations()")
         return self._call(lambda: self._agent_host.trust.delegations())
 
     def end_delegation(self, id: str, *, by: str | None = None) -> Future[bool]:
@@ -445,10 +492,83 @@ class Runtime(Opened):
             UsageError: if `id` is no text, or `by` no name.
 
         """
+        self._need_people("end_delegation(...)")
         checked_text(id, what="end_delegation(id)")
         author = checked_author(by, what="end_delegation(by=...)")
         security_log.note("act", "end_delegation", who=author)
         return self._call(lambda: self._agent_host.trust.end_delegation(id, author))
+
+    def vote(self, request_id: str, decision: Decision) -> Future[AdminRequest]:
+        """Vote on what somebody wants to be done that is protected: `Runtime(protect=...)`.
+
+        The future resolves to the request with its votes.
+
+        Args:
+            request_id: of `ApprovalNeeded`, or of `administration()`.
+            decision: `approve(by="ann")` or `reject(by="ann")`.
+
+        Raises:
+            UsageError: for what is no decision with a name.
+            DecisionError: by the future, if there is no such request any more.
+            VoteRefused: by the future, if the person may not vote on it.
+            PeopleUnavailable: by the future, if nobody can say now who it is.
+
+        """
+        self._need_people("vote(...)")
+        checked_text(request_id, what="vote(request_id)")
+        if not isinstance(decision, Decision) or decision.by is None:
+            raise UsageError(
+                f'vote(...) takes approve(by="ann") or reject(by="ann"), got {shown(decision)}'
+            )
+        caller = self._caller_of(checked_author(decision.by, what="vote(by=...)"))
+        assert caller is not None, "it has a name"
+        security_log.note("act", "vote", who=decision.by)
+        return self._call(lambda: self._administration.vote(request_id, decision, caller))
+
+    def administration(self) -> Future[list[AdminRequest]]:
+        """What persons are to agree to, or have, and what was not done since; the oldest first.
+
+        Raises:
+            UsageError: if no people are known.
+
+        """
+        self._need_people("administration()")
+        return self._call(lambda: self._administration.requests())
+
+    def _need_people(self, what: str) -> None:
+        if self.people is None:
+            raise UsageError(f"{what}: no people are known: give Runtime(people=...)")
+
+    def _asked_by(self, caller: Caller) -> Self:
+        """This runtime, for calls of somebody who is logged in. For servers alone."""
+        found = copy(self)
+        found._caller = caller
+        return found
+
+    def _caller_of(self, by: str | None) -> Caller | None:
+        caller = self._caller
+        if by is None or (caller is not None and caller.shown == by):
+            return caller if by is not None else None
+        return Caller(name=by)
+
+    def _guarded(
+        self,
+        verb: Protected,
+        about: str,
+        arguments: Any,
+        by: str | None,
+        work: Callable[[], Coroutine[Any, Any, T]],
+    ) -> Future[T]:
+        """Do it where persons have agreed to it, or need not."""
+        guard, caller = self._trust.guard, self._caller_of(by)
+        if guard is None:
+            return self._call(work)
+
+        async def allowed() -> T:
+            await guard(verb, about, arguments, caller)
+            return await work()
+
+        return self._call(allowed)
 
     # -------------------------------------------------------------------- life cycle
 
@@ -482,6 +602,8 @@ class Runtime(Opened):
     async def _open(self, loop: asyncio.AbstractEventLoop) -> None:
         self._warn_of_rules()
         await self._agent_host.open(loop)
+        self._administration = Administration(self._agent_host.services, self._protect)
+        self._trust.guard = self._administration.allow if self._protect else None
         feed = FeedOptions() if self._feed_options is True else self._feed_options
         if feed is not None:
             try:
@@ -649,7 +771,13 @@ class Runtime(Opened):
         author, host = checked_author(by, what="recover(by=...)"), self._agent_host
         if author is not None:  # hosts recover by themselves, too
             security_log.note("act", "recover", who=author)
-        return self._call(lambda: recover(host, at_once, author))
+        return self._guarded(
+            "recover",
+            "recover what was cut off",
+            {},
+            author,
+            lambda: recover(host, at_once, author),
+        )
 
     def outcome(self, id: str, *, message_id: str | None = None) -> Future[Outcome | None]:
         """As `ref.outcome`; the future raises `UnknownAgent` if there is no such agent."""
@@ -670,11 +798,18 @@ class Runtime(Opened):
         checked_id(id)
         author = checked_author(by, what="delete(by=...)")
         security_log.note("act", "delete", who=author, agent=id)
-        return self._call(lambda: self._agent_host.activator.delete(id, author))
+        return self._guarded(
+            "delete",
+            f"delete agent {id!r}",
+            {"id": id},
+            author,
+            lambda: self._agent_host.activator.delete(id, author),
+        )
 
     def compact(self, id: str, *, by: str | None = None) -> Future[None]:
         """As `ref.compact()`; the future raises `UnknownAgent` if there is no such agent."""
-        return self.get(id).compact(by=by)
+        ref = self.get(id)
+        return (ref if self._caller is None else of_login(ref, self._caller)).compact(by=by)
 
     def import_(
         self, data: Mapping[str, Any], id: str | None = None, *, by: str | None = None
@@ -708,7 +843,19 @@ class Runtime(Opened):
                 services.tell_due(imported_id, due)
             return self.get(imported_id)
 
-        return self._call(imported)
+        if self._trust.guard is None:
+            return self._call(imported)
+        what = {"id": id, "data": digest(checked_json({"data": data}, what="import_(data)"))}
+        about = f"import {'an agent' if id is None else f'agent {id!r}'}"
+        return self._guarded("import", about, what, author, imported)
+
+    def export(self, id: str, *, by: str | None = None) -> Future[dict[str, Any]]:
+        """As of an `Observer`; where it is protected, by who has the votes for it."""
+        checked_id(id)
+        author = checked_author(by, what="export(by=...)")
+        security_log.note("act", "export", who=author, agent=id)
+        about, read = f"export agent {id!r}", partial(export, self._store, id)
+        return self._guarded("export", about, {"id": id}, author, read)
 
     def schedule(
         self,

@@ -121,6 +121,7 @@ _READS = _without("row", "ag_ui", mcp="`read_history` has it")
 _PROGRAM = _without("api", "cli", "mcp", "ag_ui")
 _DECIDES = dict.fromkeys(("api", "cli", "mcp"), "`decide` is enough where nobody waits for the run")
 _WEBHOOK = _without("mcp", "ag_ui", api="a webhook calls `wait_route`", cli="as of `api`")
+_TRUST = _without("mcp", "ag_ui", row="the store has it for all hosts")
 _SIGNED = "each of the decisions has its own `by`"
 _OWN = "the program itself does it: no person can ask for it from outside"
 _HOLDER = "who has the token answers: nobody is logged in"
@@ -174,6 +175,10 @@ _TABLE = (
     Verb("schedules.remove", "act", m.ChangePlans, **_PLAN),
     Verb("resolve", "act", m.AnswerWait, _WEBHOOK, kind="answer", unsigned=_HOLDER),
     Verb("reject", "act", m.AnswerWait, _WEBHOOK, kind="answer", unsigned=_HOLDER),
+    Verb("delegate", "decide", None, _TRUST, said="it is delegated"),
+    Verb("end_delegation", "decide", None, _TRUST, said="the delegation has ended"),
+    *(Verb(name, "read", None, _TRUST) for name in ("delegations", "administration")),
+    Verb("vote", "decide", None, _TRUST, said="the vote is recorded", unsigned=_SIGNED),
     Verb("export", "admin", None, _without("row", "mcp", "ag_ui")),
     Verb("import_", "admin", None, _without("mcp", "ag_ui", row="no host has the agent yet"),
          Repeat.NEVER, said="it is imported"),

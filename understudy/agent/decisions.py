@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Protocol
 
 from understudy._base.authors import Login
 from understudy._base.clock import Clock
@@ -167,9 +167,21 @@ def _vote(
             f"Request {request.id!r} ({request.about}): {why}", request_id=request.id, person=name
         )
     assert voter is not None, "else it is refused"
+    return vote_of(request, asked, voter, decision, votes, clock.now())
+
+
+def vote_of(
+    request: AskedOf,
+    asked: Approval,
+    voter: Voter,
+    decision: Decision,
+    votes: Sequence[Vote],
+    now: datetime,
+) -> Vote:
+    """The decision as the vote of somebody who may vote."""
     other = None
     if not decision.break_glass:
-        other = represented_by(asked, voter, votes, _excluded(request, asked), clock.now())
+        other = represented_by(asked, voter, votes, _excluded(request, asked), now)
     return Vote(
         person=voter.person,
         name=voter.name,
@@ -186,7 +198,7 @@ def _vote(
         assurance=voter.assurance,
         auth_at=voter.auth_at,
         break_glass=decision.break_glass,
-        at=clock.now(),
+        at=now,
         issuer=voter.issuer,
         subject=voter.subject,
         acting_for=voter.acting_for,
@@ -210,8 +222,16 @@ def _too_late(request: Request, votes: Sequence[Vote], vote: Vote) -> bool:
     return True
 
 
+class AskedOf(Protocol):
+    """What persons vote on: a request of an agent, or one of administration."""
+
+    @property
+    def requesters(self) -> tuple[str, ...] | None:
+        """The ids of the persons who want it; None where they are not known."""
+
+
 def why_no_voter(
-    request: Request,
+    request: AskedOf,
     asked: Approval,
     voter: Voter,
     now: datetime,
@@ -261,13 +281,13 @@ def why_no_voter(
     return why_not_vouched(asked, voter.assurance, voter.auth_at, now)
 
 
-def _excluded(request: Request, asked: Approval) -> tuple[str, ...]:
+def _excluded(request: AskedOf, asked: Approval) -> tuple[str, ...]:
     """The ids of persons who must not vote."""
     return (request.requesters or ()) if asked.never else ()
 
 
 def _why_not_for_others(
-    request: Request, asked: Approval, voter: Voter, votes: Sequence[Vote], now: datetime
+    request: AskedOf, asked: Approval, voter: Voter, votes: Sequence[Vote], now: datetime
 ) -> str:
     """Why nobody may vote for those whose roles they have by delegations; empty without any."""
     for each in voter.represents:

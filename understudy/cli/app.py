@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from understudy.actors.verbs import VERBS
-from understudy.cli import acting, deciding, demo, doctor, inspect, mcp, rules, serve
+from understudy.cli import acting, administering, deciding, demo, doctor, inspect, mcp, rules, serve
 from understudy.cli.exits import told
 from understudy.cli.options import spread
 
@@ -73,6 +73,11 @@ _COMMANDS: tuple[Callable[..., Any], ...] = (
     acting.import_,
     acting.delete,
     acting.recover,
+    administering.administration,
+    administering.vote,
+    administering.delegate,
+    administering.delegations,
+    administering.end_delegation,
     doctor.doctor,
 )
 for _function in _COMMANDS:

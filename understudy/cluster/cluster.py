@@ -30,6 +30,7 @@ from understudy.actors.schedules import own_ref
 from understudy.actors.verbs import VERBS
 from understudy.agent.agent import Agent
 from understudy.agent.build_definition import check_name
+from understudy.approvals import Caller
 from understudy.cluster.calls import Calls
 from understudy.cluster.definitions import Definitions
 from understudy.cluster.engine import (
@@ -292,6 +293,12 @@ class Cluster(_RuntimeCalls):
         schedule = Runtime.schedule
         compact = Runtime.compact
         outcome = Runtime.outcome
+
+    _caller: Caller | None = None
+
+    def _asked_by(self, caller: Caller) -> Self:
+        """This cluster: it protects nothing, so it need not know who calls."""
+        return self
 
     @property
     def people(self) -> None:

@@ -15,6 +15,7 @@ from typing import Any, ClassVar, Literal, TypeAlias
 from pydantic import TypeAdapter, ValidationError
 
 from understudy._base.authors import By
+from understudy.approvals import Approval, Vote
 from understudy.errors import StoreDamaged
 from understudy.state.trust_log import TrustFact
 
@@ -90,9 +91,67 @@ class DelegationEnded:
     id: str
 
 
-FactContent: TypeAlias = RulesRegistered | RulesRetired | Delegated | DelegationEnded
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdminRequested:
+    """A person wants something to be done to which others must agree."""
+
+    KIND: ClassVar[str] = "admin_requested"
+
+    id: str
+    verb: str
+    about: str
+    """What it is, in words."""
+    digest: str
+    """Of the verb and its arguments: votes are for these alone."""
+    approval: Approval
+    person: str
+    """The id of the person."""
+    name: str
+    until: datetime
+    """The time at which it is void."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdminVoted:
+    """A person has said what they think of a request of administration."""
+
+    KIND: ClassVar[str] = "admin_voted"
+
+    id: str
+    vote: Vote
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdminUsed:
+    """What was asked for is done now: the votes count for nothing else."""
+
+    KIND: ClassVar[str] = "admin_used"
+
+    id: str
+
+
+FactContent: TypeAlias = (
+    RulesRegistered
+    | RulesRetired
+    | Delegated
+    | DelegationEnded
+    | AdminRequested
+    | AdminVoted
+    | AdminUsed
+)
 KINDS: Mapping[str, type[FactContent]] = MappingProxyType(
-    {kind.KIND: kind for kind in (RulesRegistered, RulesRetired, Delegated, DelegationEnded)}
+    {
+        kind.KIND: kind
+        for kind in (
+            RulesRegistered,
+            RulesRetired,
+            Delegated,
+            DelegationEnded,
+            AdminRequested,
+            AdminVoted,
+            AdminUsed,
+        )
+    }
 )
 """The kinds of facts by the names under which they are stored."""
 

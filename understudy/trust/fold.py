@@ -8,7 +8,11 @@ from datetime import datetime
 from types import MappingProxyType
 from typing import Any, TypeVar
 
+from understudy.approvals import Vote, tally
 from understudy.state.trust_facts import (
+    AdminRequested,
+    AdminUsed,
+    AdminVoted,
     Delegated,
     DelegationEnded,
     RulesRegistered,
@@ -63,8 +67,8 @@ class Delegation:
         said = self.said
         return {
             "id": said.id,
-            "from": {"person": said.from_person, "name": said.from_name},
-            "to": {"person": said.to_person, "name": said.to_name},
+            "giver": {"person": said.from_person, "name": said.from_name},
+            "getter": {"person": said.to_person, "name": said.to_name},
             "roles": list(said.roles),
             "until": said.until.isoformat(),
             "reason": said.reason,
@@ -73,6 +77,50 @@ class Delegation:
         }
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdminRequest:
+    """Something that persons must agree to before it is done, as the store knows it."""
+
+    number: int
+    """The number of the fact."""
+    at: datetime
+    by: str | None
+    said: AdminRequested
+    votes: tuple[Vote, ...] = ()
+
+    @property
+    def id(self) -> str:
+        """The id."""
+        return self.said.id
+
+    @property
+    def requesters(self) -> tuple[str, ...]:
+        """The id of the person who wants it."""
+        return (self.said.person,)
+
+    def holds(self, now: datetime) -> bool:
+        """Whether its time is not over."""
+        return now < self.said.until
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain data."""
+        said = self.said
+        found = tally(said.approval, self.votes)
+        return {
+            "id": said.id,
+            "verb": said.verb,
+            "about": said.about,
+            "must_agree": said.approval.text,
+            "by": {"person": said.person, "name": said.name},
+            "at": self.at.isoformat(),
+            "until": said.until.isoformat(),
+            "votes": [each.to_dict() for each in self.votes],
+            "missing": found.text,
+            "result": found.result,
+        }
+
+
+_NO_REQUESTS: Mapping[str, AdminRequest] = MappingProxyType({})
 _NO_DELEGATIONS: Mapping[str, Delegation] = MappingProxyType({})
 
 
@@ -91,6 +139,8 @@ class TrustState:
     """Rules up to this version were retired; 0 = none were."""
     delegations: Mapping[str, Delegation] = field(default_factory=lambda: _NO_DELEGATIONS)
     """The delegations that were not ended, by id; each goes with the fact after its time."""
+    administration: Mapping[str, AdminRequest] = field(default_factory=lambda: _NO_REQUESTS)
+    """What persons are to agree to, or have, and what was not done since; by id."""
     unknown: tuple[str, ...] = ()
     """The kinds of facts that a later version of this library has added."""
 
@@ -105,6 +155,9 @@ def apply_fact(state: TrustState, fact: TrustFact) -> TrustState:
     over = [id for id, each in state.delegations.items() if each.said.until <= fact.at]
     if over:
         state = replace(state, delegations=_without(state.delegations, over))
+    void = [id for id, each in state.administration.items() if not each.holds(fact.at)]
+    if void:
+        state = replace(state, administration=_without(state.administration, void))
     match content_of(fact):
         case RulesRegistered() as said:
             found = RegisteredRules(number=fact.number, at=fact.at, by=fact.by, said=said)
@@ -119,5 +172,14 @@ def apply_fact(state: TrustState, fact: TrustFact) -> TrustState:
             return replace(state, delegations={**state.delegations, said.id: made})
         case DelegationEnded(id=id):
             return replace(state, delegations=_without(state.delegations, [id]))
+        case AdminRequested() as said:
+            asked = AdminRequest(number=fact.number, at=fact.at, by=fact.by, said=said)
+            return replace(state, administration={**state.administration, said.id: asked})
+        case AdminVoted(id=id, vote=vote):
+            voted = state.administration[id]
+            voted = replace(voted, votes=(*voted.votes, vote))
+            return replace(state, administration={**state.administration, id: voted})
+        case AdminUsed(id=id):
+            return replace(state, administration=_without(state.administration, [id]))
         case None:
             return replace(state, unknown=tuple(dict.fromkeys((*state.unknown, fact.kind))))

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
+from typing import Any, TypeAlias
 
 from understudy.approvals import Caller, Voter
 from understudy.errors import JournalFailed, StoreDamaged, UsageError
@@ -22,6 +23,10 @@ from understudy.trust.registration import (
     to_retire,
 )
 from understudy.trust.rules import Rules
+
+Guard: TypeAlias = Callable[[str, str, Any, Caller | None], Awaitable[None]]
+"""Gets a verb, what it is about in words, its arguments, and who wants it. It returns where that
+may be done now."""
 
 
 class Trust:
@@ -49,6 +54,8 @@ class Trust:
         """Rules that are being registered, and take the place of `rules` then."""
         self.lock: threading.Lock = threading.Lock()
         """Held while what is judged changes, and while a thread enters a body: see `stamp`."""
+        self.guard: Guard | None = None
+        """Asked before what `Runtime(protect=)` may protect; None where nothing is protected."""
         self.on_change: Callable[[], None] | None = None
         """Called on the loop after facts were read."""
 

@@ -211,6 +211,65 @@ class Doubts(TypedDict):
     filters: Filters
 
 
+class PartyShape(TypedDict):
+    """A person."""
+
+    person: str
+    name: str
+
+
+@exactly
+class DelegationShape(TypedDict):
+    """Roles that a person has given to another one."""
+
+    id: str
+    giver: PartyShape
+    getter: PartyShape
+    roles: list[str]
+    until: Time
+    reason: str
+    at: Time
+    by: str | None
+
+
+@exactly
+class Delegations(TypedDict):
+    """The delegations that hold."""
+
+    delegations: list[DelegationShape]
+
+
+@exactly
+class Ended(TypedDict):
+    """The delegation that has ended."""
+
+    id: str
+    ended: bool
+
+
+@exactly
+class AdminRequestShape(TypedDict):
+    """What persons are to agree to, and their votes. `result` is null where more must vote."""
+
+    id: str
+    verb: str
+    about: str
+    must_agree: str
+    by: PartyShape
+    at: Time
+    until: Time
+    votes: list[VoteShape]
+    missing: str
+    result: Literal["approve", "reject"] | None
+
+
+@exactly
+class Administration(TypedDict):
+    """What persons are to agree to."""
+
+    requests: list[AdminRequestShape]
+
+
 class ReviewFilters(TypedDict):
     """How the list of reviews was asked for."""
 

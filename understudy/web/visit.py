@@ -159,7 +159,7 @@ class Visit:
         """The runtime, for a change of something."""
         if isinstance(self.source, Observer):
             raise refused(403, "NotAllowed", "These pages are read-only.")
-        return self.source
+        return self.source._asked_by(self.user.caller)
 
     @property
     def watched(self) -> AgentRef | ObservedAgent:

@@ -89,6 +89,9 @@ from understudy.state.run_state import (
     Turn,
 )
 from understudy.state.trust_facts import (
+    AdminRequested,
+    AdminUsed,
+    AdminVoted,
     Delegated,
     DelegationEnded,
     FactContent,
@@ -1011,6 +1014,18 @@ FACTS: tuple[FactContent, ...] = (
         reason="away",
     ),
     DelegationEnded(id="d2"),
+    AdminRequested(
+        id="x1",
+        verb="delete",
+        about="delete agent 'desk'",
+        digest="ab" * 32,
+        approval=Approval(ways=({"ops": 1},)),
+        person="9",
+        name="Eva",
+        until=at(99),
+    ),
+    *(AdminVoted(id="x1", vote=vote) for vote in votes()),
+    AdminUsed(id="x1"),
 )
 """What the log of trust has. No rules have to hold after the last of them."""
 LOST_ATTEMPTS = (2, 3)
@@ -1316,6 +1331,7 @@ def sample_errors() -> list[UnderstudyError]:
         e.UsageError("wrong", given="x"),
         e.DecisionError("no such request", request_id="q1"),
         e.VoteRefused("ann has no role", request_id="q1", person="ann"),
+        e.ApprovalNeeded(request_id="q1", verb="delete", about="delete 'a'", missing="1 of ops"),
         e.PeopleUnavailable("nobody answers"),
         e.RequestChanged(request_id="q1", digest="a1", expected="b2"),
         e.RequestExpired(request_id="q1", expires_at="2026-01-02T03:04:05+00:00", on_expiry="stop"),

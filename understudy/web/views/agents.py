@@ -343,7 +343,8 @@ def prices_of(visit: Visit) -> Prices:
 async def export(visit: Visit) -> dict[str, Any]:
     """All records of the agent, for whoever has the right `admin`."""
     visit.need("admin", changes=False)
-    data = await visit.wait(visit.source.export(visit.agent_id, by=visit.user.by))
+    source = visit.runtime if isinstance(visit.source, Runtime) else visit.source
+    data = await visit.wait(source.export(visit.agent_id, by=visit.user.by))
     # In a thread: the records of years would hold the loop.
     if visit.site.redaction.is_on and await asyncio.to_thread(visit.hides, data):
         raise visit.hidden(

@@ -17,7 +17,9 @@ from understudy.approvals import (
     Vote,
     Voter,
     caller_by,
+    roles_now,
     span_text,
+    still_counts,
     stricter,
     tally,
     why_not_vouched,
@@ -100,7 +102,11 @@ async def still_agreed(run: Run, call: ToolCall) -> bool:
             asked_again += _again(call, request, why, ())
             continue
         voters = await _voters(run, votes)
-        standing = [each for each in votes if _may_vote(each, voters.get(each.caller), request)]
+        standing = [
+            each
+            for each in votes
+            if still_counts(each, voters.get(each.caller), request.requesters or ())
+        ]
         if _is_approved(run, request, standing):
             continue
         lost = [each for each in votes if each not in standing]
@@ -188,12 +194,12 @@ async def _standing(run: Run, votes: Sequence[Vote], request: Request) -> list[V
     voters, standing = await _voters(run, votes), []
     for vote in votes:
         voter = voters.get(vote.caller)
-        if voter is None or not _may_vote(vote, voter, request):
+        if voter is None or not still_counts(vote, voter, request.requesters or ()):
             continue
         if why_not_vouched(asked, vote.assurance, vote.auth_at, vote.at) is not None:
             continue
         wanted = asked.roles | (asked.glass_roles if vote.break_glass else frozenset())
-        roles = tuple(role for role in _roles(vote, voter) if role in wanted)
+        roles = tuple(role for role in roles_now(vote, voter) if role in wanted)
         standing.append(replace(vote, roles=roles))
     return standing
 
@@ -220,17 +226,6 @@ async def _voters(run: Run, votes: Sequence[Vote]) -> dict[Caller, Voter]:
     return await trust.voters((each.caller for each in votes), run.clock.now())
 
 
-def _may_vote(vote: Vote, voter: Voter | None, request: Request) -> bool:
-    """Whether the person is still the same, and still has the roles that the vote stands for."""
-    return (
-        voter is not None
-        and voter.person == vote.person
-        and voter.kind == "person"
-        and set(vote.roles) <= set(_roles(vote, voter))
-        and vote.persons.isdisjoint(request.requesters or ())
-    )
-
-
 def why_ended(run: Run, call: Call) -> str | None:
     """Why persons must agree anew: a delegation behind a vote has ended; None where none has.
 
@@ -251,14 +246,6 @@ def why_ended(run: Run, call: Call) -> str | None:
 
 def _counted(request: Request, votes: Sequence[Vote]) -> tuple[Vote, ...]:
     return () if request.approval is None else tally(request.approval, votes).counted
-
-
-def _roles(vote: Vote, voter: Voter) -> tuple[str, ...]:
-    """The roles by which the vote may count now: those of the person, or of who is represented."""
-    by = vote.represents
-    if by is None:
-        return voter.roles
-    return next((each.roles for each in voter.represents if each.delegation == by.delegation), ())
 
 
 def _why_again(approval: Approval, lost: Sequence[Vote], voters: dict[Caller, Voter]) -> str:
