@@ -127,6 +127,7 @@ async def over_http(client: httpx.AsyncClient, verb: Verb, act: Act) -> httpx.Re
             return await client.post(f"/api/{verb.name.strip('_')}", json=given)
         case "delegate":
             body = {**given, "until": given["until"].isoformat()}
+            del body["from_"]  # of who is logged in
             return await client.post("/api/delegations", json=body)
         case "end_delegation":
             return await client.post("/api/delegations/end", json=given)

@@ -1131,7 +1131,7 @@ def test_a_commit_brings_the_last_number_of_the_log_of_trust(
     assert add(there, fact(1))
     append(here, owned, "two", first_seq=2)
     assert here.trust_seen == 0, "it has not asked for it"
-    here.follows_trust = True
+    here.follow_trust()
     append(here, owned, "three", first_seq=3)
     assert here.trust_seen == 1
     assert add(there, fact(2))

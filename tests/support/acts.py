@@ -27,7 +27,7 @@ __all__ = [
 
 BY = "ann"
 """Who asks for the act, and for nothing before it."""
-PEOPLE: Any = {"cy": ["ops"], "bob": ["ops"], BY: []}
+PEOPLE: Any = {"cy": ["ops"], "bob": ["ops"], BY: ["ops"]}
 OF_PEOPLE = ("close_review", "delegate", "end_delegation")
 """The verbs that need people, which a cluster does not have."""
 SIGNED = [verb for verb in VERBS.values() if verb.is_signed]

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic_ai.messages import ModelResponse, ToolCallPart
 
 from tests.support.agents import by_turn, completed, interrupted
 from tests.support.postgres import Hosts
@@ -161,6 +162,15 @@ def test_definitions_give_the_arguments_as_rules_see_them(url: str) -> None:
         0,
         {"calls that no definition of today can make": 2},
     )
+
+
+def test_a_call_whose_arguments_are_no_json_is_told(url: str) -> None:
+    """V12: the model wrote nonsense, and the call was refused."""
+    nonsense = ModelResponse(parts=[ToolCallPart("refund", "[1", tool_call_id="c")])
+    with Runtime([Agent("desk", by_turn(nonsense), tools=[refund])], store=url) as runtime:
+        completed(runtime.spawn("desk", "t").run("go").get(timeout=60))
+    trial = tried(url, Rules(deny("*")))
+    assert (trial.calls, dict(trial.untried)) == (0, {"calls whose arguments are no JSON": 1})
 
 
 def test_only_calls_of_the_period_are_tried(tmp_path: Path) -> None:

@@ -197,7 +197,7 @@ class DatabaseStore(DatabaseThreads, Store):
 
     def follow_trust(self) -> None:
         if self._sharing is not None:  # else all that is added is added here
-            self._sharing.follows_trust = True
+            self._sharing.follow_trust()
 
     async def add_trust(self, fact: TrustFact) -> bool:
         if "trust" not in self.keeps:

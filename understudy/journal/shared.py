@@ -172,6 +172,10 @@ class SharedBackend(Backend):
     """Whether `append_all` notes the last number of the log of trust for `trust_seen`, in the
     transaction of the records."""
 
+    def follow_trust(self) -> None:
+        """From now on it does. Called in any thread."""
+        self.follows_trust = True
+
     @abstractmethod
     def introduce(self, labels: Collection[str]) -> None:
         """Before `open`: say which labels this host has."""

@@ -13,6 +13,7 @@ from datetime import datetime
 from typing import Any, Literal, NamedTuple
 
 from understudy._base.authors import shown_author
+from understudy.models.call_arguments import invalid_json
 from understudy.state.agent_state import AgentState
 from understudy.state.fold import apply
 from understudy.state.records import ChildRecord, Record, Result, Snapshot
@@ -184,9 +185,8 @@ class TrialOfAgent:
         if trial.since is not None and at is not None and at < trial.since:
             return
         names: tuple[str, ...] = (part.tool_name,)
-        try:
-            arguments = call.made_arguments
-        except ValueError:
+        arguments = call.made_arguments
+        if invalid_json(arguments) is not None:
             trial.untried["calls whose arguments are no JSON"] += 1
             return
         if trial.known is not None:

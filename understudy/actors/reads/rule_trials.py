@@ -46,14 +46,15 @@ async def _try_agent(store: StoreReads, stored: StoredAgent, trial: Trial) -> No
     if stored.damage is not None:
         raise stored.damage
     tried = trial.of_agent(stored.agent_id, stored.agent)
-    after, is_last = 0, False
-    while not is_last:
-        loaded = await store.load_part(stored.agent_id, after, PAGE)
-        if loaded is None:
-            return  # it is deleted meanwhile
+    after = 0
+    while (loaded := await store.load_part(stored.agent_id, after, PAGE)) is not None:
         with loaded.as_damage():
             for record in loaded.records:
                 tried.add(record)
         after = loaded.first_seq + len(loaded.records) - 1
-        is_last = len(loaded.records) < PAGE
-    tried.end()
+        if len(loaded.records) < PAGE:
+            break
+    else:
+        return  # it is deleted meanwhile
+    with loaded.as_damage():
+        tried.end()
