@@ -225,6 +225,8 @@ class StoredEvents(NamedTuple):
     events: list[AgentEvent]
     last: int
     """The number of the newest record; not every record has events."""
+    incarnation: int | None = None
+    """The incarnation of the agent; None where there is none."""
 
 
 class Emitted(NamedTuple):
@@ -270,13 +272,15 @@ class EventSink(ABC):
 class EventLog:
     """Passes an agent's events to its subscriptions. Thread-safe; keeps no event."""
 
-    __slots__ = ("_agent_id", "_closed", "_lock", "_subscriptions")
+    __slots__ = ("_agent_id", "_closed", "_lock", "_subscriptions", "incarnation")
 
     def __init__(self, agent_id: str, lock: threading.Lock) -> None:
         self._agent_id = agent_id
         self._lock = lock
         self._subscriptions: tuple[EventSink, ...] = ()
         self._closed = False
+        self.incarnation: int | None = None
+        """The incarnation of the agent that the events are of, as far as it is known."""
 
     def emit(self, event: Event | AgentOnlyEvent) -> None:
         """Emit an event that has no record. A slow subscriber never slows the agent."""
@@ -309,9 +313,10 @@ class EventLog:
         """Whether anybody follows, here or elsewhere: only then is a model's reply streamed."""
         return bool(self._subscriptions)
 
-    def has_read(self) -> bool:
-        """Whether a subscription of this runtime has read a record of the agent from the store."""
-        return any(isinstance(each, Subscription) and each.has_read for each in self._subscriptions)
+    def note(self, incarnation: int | None) -> None:
+        """Note which agent of this id the events are of, unless that is known already."""
+        if self.incarnation is None:
+            self.incarnation = incarnation
 
     def count(self) -> int:
         """How many subscriptions of this runtime are open."""
@@ -404,8 +409,6 @@ class Subscription(Stream[AgentEvent], EventSink):
         """What is emitted while records before it are read from the store; None: none are read."""
         self._reply_ends: dict[tuple[str, ...], int] = {}
         """By agent, the last record read from the store that ends a reply of it."""
-        self.has_read: bool = False
-        """Whether a record was read from the store: there was such an agent."""
         self._failure: BaseException | None = None
         self._deltas = 0
         self._dropped = 0
@@ -461,7 +464,6 @@ class Subscription(Stream[AgentEvent], EventSink):
                 self._failure, held = read, deque()
             found = read if isinstance(read, StoredEvents) else StoredEvents([], before)
             stored = deque(found.events)
-            self.has_read = self.has_read or found.last > before
             while held:
                 self._add_stored(stored, min(self._comes_behind(held), found.last))
                 if held[0].needs > self._after:

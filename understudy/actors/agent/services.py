@@ -94,9 +94,6 @@ class Live(ABC):
     @abstractmethod
     def follow(self, agent_id: str, epoch: int | None = None) -> None: ...
 
-    @abstractmethod
-    def incarnation_of(self, agent_id: str) -> int | None: ...
-
 
 class RuntimeTelemetry(GivesInstrument):
     """As of `understudy.telemetry.Telemetry`. None of its methods raises, and none blocks."""

@@ -170,15 +170,19 @@ class AgentSlot:
     def subscribe(self, after: int | str, view: RecordView = agent_events_of) -> Subscription:
         """Its events after a number or position, in this view, then those to come."""
         seq, part = position_of(after)
-        read, loop = partial(self._read_events, view=view), self.services.loop
+        read, loop = partial(self._read_events, log=self.log, view=view), self.services.loop
         subscription = self.log.subscribe(seq, read, loop=loop, part=part, keeps=self, view=view)
         call_on(loop, self.services.looks.follow_events, self)
         return subscription
 
-    def _read_events(self, after: int, on_read: OnEventsRead, view: RecordView) -> None:
+    def _read_events(
+        self, after: int, on_read: OnEventsRead, *, log: EventLog, view: RecordView
+    ) -> None:
         async def read() -> None:
             try:
-                on_read(await stored_events(self.services.store, self.id, after, view))
+                found = await stored_events(self.services.store, self.id, after, view)
+                log.note(found.incarnation)
+                on_read(found)
             except Exception as error:  # raised to the subscriber
                 on_read(error)
 

@@ -223,7 +223,7 @@ def events_in(loaded: Loaded, after: int, view: RecordView = agent_events_of) ->
     if is_known and loaded.records and isinstance(loaded.records[0], Snapshot):
         next(numbered)  # the subscriber has read all that it stands for: no gap
     events = [event for seq, record in numbered for event in view(seq, record, id, path)]
-    return StoredEvents(events, loaded.agent.last_seq)
+    return StoredEvents(events, loaded.agent.last_seq, loaded.agent.incarnation)
 
 
 def pending_request(ask: StoredAsk, asked: Requested, tool: Tool | None) -> PendingRequest:

@@ -366,11 +366,8 @@ class _Follower:
         self._slot = weakref.ref(slot)
         self._watch = watch
         self._followed = followed
-        self._incarnation: int | None = None
-        self._heard: int | None = None
-        """The incarnation of which its host had told something before the look."""
-        self._was_read = False
-        """Whether a subscriber had read a record of it before the look."""
+        self._known: int | None = None
+        """The incarnation of the agent, as far as it was known before the look."""
 
     def __call__(self, row: StoredAgent | None) -> None:
         slot = self._slot()
@@ -379,25 +376,21 @@ class _Follower:
             if slot is not None:
                 self._followed.discard(slot)
             return
-        incarnation = None if row is None else row.incarnation
+        # Race: the agent may be created, be heard of or be read, and be deleted between two looks.
+        # What is heard or read after this look was made tells nothing of its row
+        # (test_events_end_where_an_agent_that_was_only_heard_of_is_deleted,
+        # test_events_end_where_an_agent_that_was_only_read_is_deleted).
         live = slot.services.live
-        if self._incarnation is None and live is not None:
-            # Race: it may be created, be heard of, and be deleted between two looks
-            # (test_events_end_where_an_agent_that_was_only_heard_of_is_deleted).
-            self._incarnation, self._heard = self._heard, live.incarnation_of(slot.id)
-        if self._incarnation is not None and incarnation != self._incarnation:
+        known = self._known if self._known == slot.log.incarnation else None
+        if known is not None and (row is None or row.incarnation != known):
             if slot.phase is Phase.PASSIVE:  # deleted elsewhere; a copy here learns that first
-                self._incarnation = incarnation
+                self._known = None
                 slot.forget()
             return
-        self._incarnation = incarnation
+        if row is not None:
+            slot.log.note(row.incarnation)
+        self._known = slot.log.incarnation
         if row is None:  # it is not created yet
-            # Race: its records may be read, and it may be deleted, before the first look
-            # (test_events_end_where_an_agent_that_was_only_read_is_deleted).
-            was_read, self._was_read = self._was_read, slot.log.has_read()
-            if was_read and slot.phase is Phase.PASSIVE:
-                slot.forget()
-                return
             if live is not None:
                 live.follow(slot.id)
             return
