@@ -205,7 +205,7 @@ async def test_a_call_at_another_host_keeps_who_has_called(hosts: Hosts, idp: Pr
         await soon(owner.spawn("desk", id="a").run("hello", by="cy by host"))
         row = await asked_by(other, client, idp, "ann")
         state = await other.get("a").state()
-        login = Login(name=EMAIL, issuer=idp.issuer, subject="ann")
+        login = Login(name=EMAIL, issuer=idp.issuer, subject="ann", assurance="idp")
         assert state.authors == ("cy by host", login)
         assert (await vote(client, row, of(idp, "ann@home"))).status_code == 403
         assert (await vote(client, row, of(idp, "bob"))).status_code == 200
