@@ -112,9 +112,8 @@ def _decision(state: str, detail: Mapping[str, Any]) -> str:
         return "; ".join([state, *votes])
     decision = detail.get("decision") or {}
     by = f" by {line(detail['by'])}" if detail.get("by") else ""
-    if decision.get("break_glass"):
-        return f"glass broken{by}: {line(decision.get('note') or '')}"
-    return f"{decision_word(decision) if decision else 'decided'}{by}"
+    why = f": {line(decision.get('note') or '')}" if decision.get("break_glass") else ""
+    return f"{decision_word(decision) if decision else 'decided'}{by}{why}"
 
 
 def request_text(request: Mapping[str, Any]) -> str:
