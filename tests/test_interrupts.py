@@ -1465,7 +1465,7 @@ def gated_payer() -> Agent:
     return Agent("a", model, tools=[pay_at_once], interrupt_on={"pay": True})
 
 
-@pytest.mark.parametrize("name", ["expiry", "checked", "system", "library"])
+@pytest.mark.parametrize("name", ["checked", "library", "expired"])
 async def test_a_person_of_any_name_decides_and_is_not_taken_for_the_library(name: str) -> None:
     """I14: a person who was named `expiry` left no trace, as if nobody had answered."""
     agent = gated_payer()

@@ -6,7 +6,7 @@ roles they have.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from itertools import product
@@ -444,7 +444,8 @@ def tally(asked: Approval, votes: Iterable[Vote], excluded: frozenset[str] = fro
     agreed = [each for each in counted if each.type == "approve"]
     if any(each.break_glass for each in agreed):
         return Tally(result="approve", missing={}, counted=counted, is_broken=True)
-    missing = min((_missing(way, agreed) for way in asked.ways), key=lambda way: sum(way.values()))
+    roles = [each.roles for each in agreed]
+    missing = min((_missing(way, roles) for way in asked.ways), key=lambda way: sum(way.values()))
     return Tally(result=None if missing else "approve", missing=missing, counted=counted)
 
 
@@ -503,8 +504,25 @@ def still_counts(vote: Vote, voter: Voter | None, excluded: Iterable[str]) -> bo
     )
 
 
-def _missing(way: Mapping[str, int], agreed: Sequence[Vote]) -> dict[str, int]:
+def persons_missing(way: Roles, persons: Mapping[str, Collection[str]]) -> dict[str, int]:
+    """By role, how many persons are missing if all of these agree; empty where they are enough.
+
+    Args:
+        way: by role, how many distinct persons who have it must agree.
+        persons: by role, the ids of the persons who have it.
+
+    """
+    roles: dict[str, list[str]] = {}
+    for role, ids in persons.items():
+        for id in ids:
+            roles.setdefault(id, []).append(role)
+    return _missing(way, list(roles.values()))
+
+
+def _missing(way: Mapping[str, int], agreed: Sequence[Sequence[str]]) -> dict[str, int]:
     """By role, how many persons are missing if each stands for one of their roles.
+
+    Of those who agree, `agreed` has the roles.
 
     As many places as possible are taken: a person who has two roles gives way to another who has
     but one of these (a maximum matching, by augmenting paths).
@@ -514,7 +532,7 @@ def _missing(way: Mapping[str, int], agreed: Sequence[Vote]) -> dict[str, int]:
 
     def seat(voter: int, tried: set[int]) -> bool:
         for place, role in enumerate(places):
-            if role not in agreed[voter].roles or place in tried:
+            if role not in agreed[voter] or place in tried:
                 continue
             tried.add(place)
             if place not in taken_by or seat(taken_by[place], tried):

@@ -20,6 +20,7 @@ from understudy.actors.hosts.wire import body_of, message_of
 from understudy.journal.database_store import DatabaseStore
 from understudy.journal.postgres.sharing import inbox, lease
 from understudy.journal.shared import Hint, Post, Wanted, to_reply
+from understudy.state.records import MessageQueued
 
 MANY = 100
 CONNECTIONS = 20
@@ -174,12 +175,8 @@ def test_what_a_host_says_to_the_database_does_not_grow_with_the_hosts(
 
 
 def message(number: int) -> Send:
-    return Send(
-        message=ModelRequest.user_text_prompt(f"{number}"),
-        message_id=f"m{number}",
-        steer=False,
-        self_sent=False,
-    )
+    prompt = ModelRequest.user_text_prompt(f"{number}")
+    return Send(MessageQueued(message_id=f"m{number}", message=prompt))
 
 
 @pytest.mark.slow

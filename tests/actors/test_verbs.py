@@ -24,7 +24,7 @@ from understudy.models.messages import user_message
 from understudy.run.waits.answers import resolved
 from understudy.state.files import FileChange, StoredFile
 from understudy.state.plans import Occurrence, RunChoices, Schedule
-from understudy.state.records import FilesChanged, Revoked, Settled
+from understudy.state.records import FilesChanged, MessageQueued, Revoked, Settled
 from understudy.web.api import AGENT, ENDPOINTS
 
 NOW = datetime(2026, 7, 1, 12, tzinfo=UTC)
@@ -161,14 +161,26 @@ def test_each_verb_is_called_by_ag_ui_or_says_why_not() -> None:
 
 MESSAGES: tuple[Any, ...] = (
     m.RunRequest(
-        message=user_message("go", at=NOW),
-        choices=RunChoices(until_tool=("file",), max_runs=3, deadline=5.0, ends_at=NOW),
-        message_id="m1",
-        by="ann",
+        MessageQueued(
+            message_id="m1",
+            message=user_message("go", at=NOW),
+            choices=RunChoices(until_tool=("file",), max_runs=3, deadline=5.0, ends_at=NOW),
+            context={"tenant": "a"},
+            by="ann",
+        ),
         refuse_if_interrupted=True,
-        context={"tenant": "a"},
     ),
-    m.Send(user_message("go", at=NOW), "m2", True, True, NOW, {"tenant": "a"}, by="ann"),
+    m.Send(
+        MessageQueued(
+            message_id="m2",
+            message=user_message("go", at=NOW),
+            steer=True,
+            self_sent=True,
+            due=NOW,
+            context={"tenant": "a"},
+            by="ann",
+        )
+    ),
     m.CancelMessage("m1", by="ann"),
     m.ChangePlans(PlanChange("set", "daily", SCHEDULE)),
     m.ChangePlans(PlanChange("trigger", "daily", at=NOW, message_id="m3", by="ann")),

@@ -139,7 +139,7 @@ def test_a_command_votes_by_the_token_of_a_provider_and_in_another_name_by_its_r
 
 
 def test_the_glass_is_broken_with_a_reason_and_its_review_is_listed(tmp_path: Path) -> None:
-    people = {"ann": ["oncall"], "bob": ["finance"]}
+    people = {"ann": ["oncall"], "bob": ["finance"], "cy": ["finance"]}
     with voted_on(tmp_path, people, break_glass={"oncall": 1}) as desk:
         request = ask(desk)
         told = run("approve", request, "--break-glass", "-y", code=2).stderr

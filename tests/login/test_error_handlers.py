@@ -55,6 +55,20 @@ STATUSES: tuple[tuple[type[Exception], int], ...] = (
 """The first one that fits counts."""
 
 
+async def test_clients_of_an_application_are_not_told_who_deleted_an_agent() -> None:
+    """The pages for the people who look after it say when and by whom; so `SECURITY.md` says."""
+
+    async def fails(request: Request) -> Response:
+        raise e.UnknownAgent(agent_id="a", deleted_at="2030-01-01", deleted_by="ann")
+
+    app = Starlette(routes=[Route("/", fails)])
+    add_error_handlers(app)
+    async with client_of(app) as client:
+        found = await client.get("/")
+    assert (found.status_code, found.json()["error"]) == (404, "UnknownAgent")
+    assert not [word for word in ("2030", "ann") if word in found.text]
+
+
 def status_of(error: Exception) -> int:
     return next(status for kind, status in STATUSES if isinstance(error, kind))
 

@@ -324,9 +324,9 @@ IN_HIS_NAME = {"Understudy-As": "Bob%20B."}
 
 async def test_to_act_in_another_name_needs_its_right(idp: Provider) -> None:
     """V43: also of the operator, whose token has all other rights."""
-    agent, _ = desk()
+    agent, _ = desk(ONE)
     headers = {"Authorization": "Bearer " + "a token that is long enough"}
-    async with Runtime([agent], people={"operator": []}) as runtime:
+    async with Runtime([agent], people={"operator": [], "bob": ["finance"]}) as runtime:
         for auth in (
             TokenAuth("a token that is long enough"),
             loopback_only(),
@@ -411,10 +411,10 @@ def test_nobody_is_named_as_the_library_names_itself_or_so_that_it_looks_like_an
 
 def test_two_logins_that_look_the_same_are_not_of_two_persons() -> None:
     """V42: a name that is wholly in letters that look like others is allowed, but not beside it."""
-    agent, _ = desk()
+    agent, _ = desk(ONE)
     alike = "\u0430\u0440\u0435"  # all Cyrillic
     Runtime([agent], people={alike: ["finance"]})
-    ape = Person(id="1", name="Ape")
+    ape = Person(id="1", name="Ape", roles=FINANCE)
     Runtime([agent], people={"ape": ape, alike: ape})
     with pytest.raises(UsageError, match="look the same"):
         Runtime([agent], people={"ape": ["finance"], alike: ["finance"]})

@@ -188,20 +188,45 @@ def test_what_cannot_be_compared_is_refused_where_the_rules_have_a_version() -> 
 
 
 PROGRAM = """
-from tests.trust import test_fingerprints as t
-parts = [t.when(make(1)) for make in t.MADE.values()]
-print(" ".join([*parts, t.when(t.over(frozenset("abcdef"))), t.of(t.deny("a"), t.allow("b"))]))
+import re
+from understudy.trust import Rules, deny
+
+LIMITS = {"a": 1, "b": {"x", "y", "z"}}
+WORDS = frozenset("abcdef")
+PATTERN = re.compile("^x")
+
+
+class Over:
+    most = 500
+
+    def __init__(self, **limits):
+        self.limits = limits
+
+    def __call__(self, arguments, view):
+        return arguments["amount"] > self.limits["most"] and view.agent in {"desk", "boss"}
+
+
+def by_name(arguments, view):
+    return any(key in WORDS and LIMITS[key] for key in arguments) or PATTERN.match(view.tool)
+
+
+rules = Rules(
+    deny("a", when=by_name, name="a"),
+    deny("b", when=Over(most=7, least=3), name="b"),
+    deny("c", when=lambda arguments, view: arguments["x"] in {"p", "q", "r"}, name="c"),
+)
+print(rules.fingerprint)
 """
 
 
 @pytest.mark.slow
 def test_the_fingerprint_is_the_same_in_each_process() -> None:
     """V9: whatever the hashes of texts are there."""
-    root = Path(__file__).parents[2]
+    root = str(Path(__file__).parents[2])
     said = {
         subprocess.run(
             [sys.executable, "-c", PROGRAM],
-            env={**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": str(root)},
+            env={**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": root},
             check=True,
             capture_output=True,
             text=True,

@@ -321,7 +321,9 @@ async def test_of_two_hosts_that_add_a_fact_at_once_the_second_decides_by_the_fi
     await runtime.__aexit__(None, None, None)
 
 
-async def test_a_host_that_raises_the_version_of_its_rules_holds_no_call(hosts: Hosts) -> None:
+async def test_a_host_that_raises_the_version_of_its_rules_holds_no_call(
+    hosts: Hosts, caplog: pytest.LogCaptureFixture
+) -> None:
     """V9: though it hears of what it adds before it knows that it has added it."""
     store = host(hosts, "only")
     agent, paid = desk(7)
@@ -342,6 +344,7 @@ async def test_a_host_that_raises_the_version_of_its_rules_holds_no_call(hosts: 
         assert runtime.status().ready
         completed(await soon(runtime.spawn(agent).run("go")))
     assert paid == [7]
+    assert [each.message for each in caplog.records if "no call starts" in each.message] == []
 
 
 async def test_a_host_that_opened_without_rules_learns_that_the_store_has_some(

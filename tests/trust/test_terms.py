@@ -370,9 +370,10 @@ async def test_an_expired_request_takes_no_vote() -> None:
     agent, _ = desk(approval({"finance": 2}, within=60))
     async with Runtime([agent], people=PEOPLE, clock=clock) as runtime:
         ref = await begun(runtime)
+        [pending] = await runtime.pending()
         clock.advance(61)
         with pytest.raises(RequestExpired):
-            await soon(ref.resume(approve(by="ann")))
+            await soon(ref.resume({pending.request: approve(by="ann")}))
 
 
 # ---------------------------------------------------------------------- break the glass

@@ -101,15 +101,13 @@ class Activator:
         self._directory.hold(slot)
         call_on(self.services.loop, self.check_inbox_here, slot)  # if closed, it was abandoned
 
-    def look_at_inbox(self, slot: AgentSlot) -> None:
-        """As `check_inbox`, for an inbox that got a look: that does not keep the slot."""
-        call_on(self.services.loop, self.check_inbox_here, slot)
-
     def check_inbox_here(self, slot: AgentSlot) -> None:
         """The same, on the loop."""
         if not slot.phase.is_in_memory and not self.services.closing:
             slot.answer_looks()
             if not slot.is_needed_in_memory():
+                if slot.phase is Phase.PASSIVE:  # a look keeps it no longer
+                    self._directory.drop_unless_needed(slot)
                 return
         ref = slot.actor_ref
         if ref is not None:

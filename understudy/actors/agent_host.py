@@ -91,7 +91,6 @@ class AgentHost:
             loop=loop,
             definition=self.directory.named,
             check_inbox=self.activator.check_inbox,
-            look_at_inbox=self.activator.look_at_inbox,
             release=self.activator.release,
             settle_definition=self.directory.settle_definition,
             ref_of=self.ref,

@@ -78,7 +78,7 @@ from understudy.state.agent_state import AgentState
 from understudy.state.blobs import checked_hashes
 from understudy.state.files import FileChange, StoredFile
 from understudy.state.plans import QueuedMessage, RunChoices, run_message_id
-from understudy.state.records import FilesChanged, ReviewClosed, Revoked, Settled
+from understudy.state.records import FilesChanged, MessageQueued, ReviewClosed, Revoked, Settled
 from understudy.stopping import StopReason, StopSignal
 from understudy.tools import ToolResult
 
@@ -220,16 +220,15 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
             # Where the definition is not known yet, they are checked once the agent is read.
             options_of(choices, slot.agent)
         future: RunFuture[OutcomeOf[OutputT_co]] = RunFuture(message_id, slot.services.loop)
-        request = RunRequest(
-            context=slot.services.codecs.capture(),
-            message=user_message(input, at=slot.services.clock.now()),
-            choices=choices,
+        queued = MessageQueued(
             message_id=message_id,
-            callers=running_agents.get(),
-            refuse_if_interrupted=if_interrupted == "error",
+            message=user_message(input, at=slot.services.clock.now()),
+            context={**slot.services.codecs.capture()},
+            choices=choices,
             by=self._by(author),
         )
-        slot.ask(self._agent_call(request, future))
+        request = RunRequest(queued, if_interrupted == "error", running_agents.get())
+        slot.ask(self._asked(request, future))
         return future
 
     def send(
@@ -267,17 +266,16 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
         author = checked_author(by, what="send(by=...)")
         due = None if at is None else checked_time(at, what="send(at=...)")
         slot = self._slot
-        return self._ask(
-            Send(
-                user_message(input, at=slot.services.clock.now()),
-                message_id or slot.services.new_id(),
-                steer,
-                slot.key in running_agents.get(),
-                due,
-                slot.services.codecs.capture(),
-                by=self._by(author),
-            )
+        queued = MessageQueued(
+            message_id=message_id or slot.services.new_id(),
+            message=user_message(input, at=slot.services.clock.now()),
+            steer=steer,
+            self_sent=slot.key in running_agents.get(),
+            due=due,
+            context={**slot.services.codecs.capture()},
+            by=self._by(author),
         )
+        return self._ask(Send(queued))
 
     def cancel_message(self, message_id: str, *, by: str | None = None) -> Future[bool]:
         """Cancel a message that no run has taken yet, one with a time or any other in the queue.
@@ -799,7 +797,7 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
         future: Future[bool] = Future(self._slot.services.loop)
         is_shared = self._slot.services.calls is not None
         if self.is_alive() and (is_shared or self._slot.status is not Status.PASSIVE):
-            self._slot.ask(self._agent_call(Passivate(), future))
+            self._slot.ask(self._asked(Passivate(), future))
         else:
             future.set(False)
         return future.get(timeout=timeout) if block else future
@@ -942,17 +940,17 @@ class AgentRef(pykka.ActorRef[AgentActor], Generic[OutputT_co]):
 
     def _ask(self, message: AgentMessage) -> Future[Any]:
         """Ask the agent what the message says; the future gets the answer."""
-        call = self._agent_call(message, Future(self._slot.services.loop))
+        call = self._asked(message, Future(self._slot.services.loop))
         self._slot.ask(call)
         return call.future
 
     def _look(self, message: Query | WaitOutcome) -> Future[Any]:
         """The same of a look, which activates no agent."""
-        call = self._agent_call(message, Future(self._slot.services.loop))
-        self._slot.look(call)
+        call = self._asked(message, Future(self._slot.services.loop))
+        self._slot.put(call)
         return call.future
 
-    def _agent_call(self, message: AgentMessage, future: Future[Any]) -> AgentCall:
+    def _asked(self, message: AgentMessage, future: Future[Any]) -> AgentCall:
         self._refuse_unusable()
         return AgentCall(message, future, self._expectation)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
@@ -53,6 +54,7 @@ from understudy.actors.schedules import Schedules, own_ref
 from understudy.actors.sweep import Sweep
 from understudy.agent.agent import Agent
 from understudy.agent.build_definition import checked_labels
+from understudy.agent.rule_checks import check_approvals, rules_that_match_nothing
 from understudy.approvals import Approval, Caller
 from understudy.errors import UsageError, WouldDeadlock
 from understudy.interrupts import DOUBT_ENDS, Decision
@@ -76,6 +78,8 @@ from understudy.trust.people import GivenPeople, People
 from understudy.trust.rules import Rules, checked_rules
 from understudy.trust.trust import Trust
 
+logger: logging.Logger = logging.getLogger(__name__)
+
 IDLE_TIMEOUT = 300.0
 SWEEP_SECONDS = 30.0
 CANCEL_TIMEOUT = 5.0
@@ -95,6 +99,8 @@ class RuntimeStatus:
     draining: bool = False
     """Whether it takes no agents any more: see `Runtime.drain`. Also while no call may start here,
     because its rules are older than those of the store, say."""
+    held: str = ""
+    """Why no call may start here now; empty where calls may."""
 
     @property
     def ready(self) -> bool:
@@ -303,6 +309,8 @@ class Runtime(Opened):
         known = None if people is None else People(people, self._clock)
         self._trust = Trust(known, checked_rules(rules))
         self._protect = checked_protect(protect, has_people=known is not None)
+        check_approvals(self._directory.definitions(), self._trust.rules, known)
+        self._has_factory = has_factory
         runs = RunEnvironment(
             clock=self._clock,
             new_id=new_id or new_random_id,
@@ -350,8 +358,9 @@ class Runtime(Opened):
     @rules.setter
     def rules(self, rules: Rules | None) -> None:
         rules = checked_rules(rules)
-        is_of_host = (rules is None or rules.version is None) and self._trust.log is None
-        if self._loop is None or is_of_host:
+        check_approvals(self._directory.definitions(), rules, self._trust.people)
+        is_of_host = rules is None or rules.version is None
+        if self._loop is None or (is_of_host and self._trust.state.rules is None):
             self._trust.rules = rules
         else:
             refuse_on_its_loop(self._loop, "set `rules`", "await runtime.set_rules(rules)")
@@ -370,6 +379,7 @@ class Runtime(Opened):
 
         """
         checked = checked_rules(rules)
+        check_approvals(self._directory.definitions(), checked, self._trust.people)
         return self._call(lambda: self._agent_host.trust.put_rules(checked))
 
     def retire_rules(self, *, by: str | None = None) -> Future[bool]:
@@ -581,7 +591,16 @@ class Runtime(Opened):
             self._refuse_inside_run("stop", "a run cannot stop the runtime it runs in")
         self._leave(self._stop_timeout if seconds is None else seconds)
 
+    def _warn_of_rules(self) -> None:
+        """Say which rules are about no tool: a typo in a denial would deny nothing, silently."""
+        agents = self._directory.definitions()
+        if self._trust.rules is None or not agents or self._has_factory:
+            return
+        for problem in rules_that_match_nothing(agents, self._trust.rules):
+            logger.warning("%s", problem)
+
     async def _open(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._warn_of_rules()
         await self._agent_host.open(loop)
         self._administration = Administration(self._agent_host.services, self._protect)
         self._trust.guard = self._administration.allow if self._protect else None
@@ -954,6 +973,7 @@ class Runtime(Opened):
             abandoned_threads=self._threads.abandoned,
             abandoned_tasks=len(self._abandoned),
             draining=self._agent_host.services.placement.is_closed,
+            held=self._agent_host.services.placement.held,
         )
 
     # -------------------------------------------------------------------- inside

@@ -140,7 +140,13 @@ class TrustWatch:
         if (self._trust.held or "") != self._held and (
             self._holding is None or self._holding.done()
         ):
-            self._holding = self._services.start_task(self._hold_if_need_be(), "holding calls")
+            self._holding = self._services.start_task(self._hold_later(), "holding calls")
+
+    async def _hold_later(self) -> None:
+        try:
+            await self._hold_if_need_be()
+        except JournalFailed as error:  # nothing is activated here all the same
+            logger.warning("other hosts do not know that no call starts here: %s", text_of(error))
 
     async def _hold_if_need_be(self) -> None:
         """Give up all agents, or take them again, until that is as the log says."""

@@ -9,7 +9,17 @@ from typing import Annotated, Any
 import typer
 
 from understudy.actors.verbs import VERBS
-from understudy.cli import acting, administering, deciding, demo, doctor, inspect, mcp, serve
+from understudy.cli import (
+    acting,
+    administering,
+    deciding,
+    demo,
+    doctor,
+    inspect,
+    mcp,
+    rules,
+    serve,
+)
 from understudy.cli.exits import told
 from understudy.cli.options import spread
 
@@ -82,3 +92,6 @@ _COMMANDS: tuple[Callable[..., Any], ...] = (
 )
 for _function in _COMMANDS:
     app.command(_function.__name__.strip("_").replace("_", "-"))(told(spread(_function)))
+for _function in (rules.check, rules.trial, rules.retire):
+    rules.app.command(_function.__name__)(told(spread(_function)))
+app.add_typer(rules.app)

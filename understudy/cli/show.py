@@ -112,7 +112,7 @@ def _decision(state: str, detail: Mapping[str, Any]) -> str:
         return "; ".join([state, *votes])
     decision = detail.get("decision") or {}
     by = f" by {line(detail['by'])}" if detail.get("by") else ""
-    if decision and decision.get("break_glass"):
+    if decision.get("break_glass"):
         return f"glass broken{by}: {line(decision.get('note') or '')}"
     return f"{decision_word(decision) if decision else 'decided'}{by}"
 

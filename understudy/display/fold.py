@@ -42,7 +42,7 @@ from understudy.events import (
     ToolEmitted,
 )
 from understudy.interrupts import DecisionRecord, approved_at
-from understudy.models.attribution import is_for_itself
+from understudy.models.attribution import is_for_itself, senders_of
 from understudy.models.display_halves import display_of, halves_of
 from understudy.state import records as r
 from understudy.state.agent_state import AgentState
@@ -586,7 +586,9 @@ def _add_request_message(table: Table, place: Place, message: ModelRequest, pref
     for part in results:
         table.add_result(part)
     if (text or model_text) and not results:
-        table.add(place, f"{prefix}user", "user", text, model_text=model_text, at=message.timestamp)
+        by = by_detail(", ".join(senders_of(message)) or None)
+        at = message.timestamp
+        table.add(place, f"{prefix}user", "user", text, model_text=model_text, at=at, **by)
 
 
 def _add_open_run(table: Table, place: Place, state: AgentState, run: RunState) -> None:

@@ -309,7 +309,12 @@ class DatabaseReads(StoreReads):
             stop=stop_after_delay(self.patience),
             reraise=True,
         )
-        return await retry(failed_once(first, partial(self._reader.run, function)))
+        attempt = failed_once(first, partial(self._reader.run, function))
+
+        async def attempted() -> T:
+            return await attempt()
+
+        return await retry(attempted)
 
 
 def _decoded(stored: StoredRecords | None) -> Loaded | None:

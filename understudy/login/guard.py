@@ -43,6 +43,13 @@ HEADERS = {
 STATIC = "/static/"
 ACTING_FOR = "Understudy-As"
 """The header with the name in which somebody acts who has the right to: percent-encoded UTF-8."""
+OF_ANOTHER_SITE = "The request comes from a page of another site."
+SAYS_NOT_FROM_WHERE = (
+    "The request changes something, has a cookie, and does not say from which page it comes. A "
+    "program that sends a cookie sends `Origin: {origin}` as well; or no cookie, but "
+    "`Authorization: Bearer TOKEN`."
+)
+"""A browser that says neither where a request comes from may show a page of another site."""
 
 
 class Guard:
@@ -93,7 +100,7 @@ class Guard:
         hosts = headers.getlist("host")
         host = hosts[0] if len(hosts) == 1 else ""
         if not self._hosts.allows(host):
-            return problem_response(
+            return _refused(
                 scope,
                 Problem(
                     421,
@@ -111,10 +118,9 @@ class Guard:
             and not is_same_origin(headers, host)
             and headers.get("origin") not in self._origins
         ):
-            return problem_response(
-                scope,
-                Problem(403, "CrossSite", "The request comes from a page of another site."),
-            )
+            says = headers.get("sec-fetch-site") or headers.get("origin")
+            own = SAYS_NOT_FROM_WHERE.format(origin=f"{scope['scheme']}://{host}")
+            return _refused(scope, Problem(403, "CrossSite", OF_ANOTHER_SITE if says else own))
         return None
 
     async def _logged_in(self, request: Request) -> Response | None:
@@ -147,6 +153,12 @@ class Guard:
             security_log.note("act", "impersonate", who=user.by)
         request.scope["understudy.user"] = user
         return None
+
+
+def _refused(scope: Scope, problem: Problem) -> Response:
+    """The answer to a request of whom nobody has asked yet who makes it."""
+    security_log.note("refused", problem.error, who=None)
+    return problem_response(scope, problem)
 
 
 def path_in(scope: Scope) -> str:

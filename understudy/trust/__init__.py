@@ -9,8 +9,10 @@ with Runtime([agent], rules=rules, people=people) as runtime: ...
 
 from understudy._base.authors import Login
 from understudy.approvals import Approval, Assurance, Caller, Tally, Vote, approval, tally
+from understudy.trust.check import ReachableTool, RuleCheck, check_rules
 from understudy.trust.people import People, Person
 from understudy.trust.rules import CallView, Rule, Rules, Verdict, allow, ask, deny
+from understudy.trust.trial import Trial, TriedCall
 
 __all__ = [
     "Approval",
@@ -20,14 +22,19 @@ __all__ = [
     "Login",
     "People",
     "Person",
+    "ReachableTool",
     "Rule",
+    "RuleCheck",
     "Rules",
     "Tally",
+    "Trial",
+    "TriedCall",
     "Verdict",
     "Vote",
     "allow",
     "approval",
     "ask",
+    "check_rules",
     "deny",
     "tally",
 ]

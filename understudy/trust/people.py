@@ -103,6 +103,16 @@ class People:
                 f"of a Caller that returns a Person, got {shown(given)}"
             )
 
+    @property
+    def listed(self) -> Mapping[Key, Person] | None:
+        """The persons by the names of their logins; None where a function finds them."""
+        return self._listed
+
+    def seen_roles(self) -> frozenset[str]:
+        """The roles of the persons that the function has found lately."""
+        found = (person for _, person in self._kept.values() if person is not None)
+        return frozenset(role for person in found for role in person.roles)
+
     async def resolve(self, caller: Caller) -> Found:
         """The person who calls; None where the application does not know them.
 

@@ -32,6 +32,10 @@ LONGEST = 0.05
 """The seconds of processor time that a `when` may take; a longer one counts as if it had raised."""
 
 
+DENIED_BY_RULE = "Denied by a rule of the application"
+"""The result of a call that a rule denies begins with it."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallView:
     """A call as a `when` sees it, besides its arguments."""
@@ -73,20 +77,41 @@ class Rule:
     code: str | None = None
     """Which code `when` is, where it is not read from it: see `Rules(version=...)`."""
 
+    def covers(self, names: Sequence[str], agent_path: Sequence[str]) -> bool:
+        """Whether the rule is about calls of a tool with these names, by an agent below these.
+
+        Args:
+            names: of the tool.
+            agent_path: the names of the agents from the outermost to the one that makes the call.
+
+        """
+        return any(fnmatchcase(name, self.tool) for name in names) and self.covers_agent(agent_path)
+
+    def covers_agent(self, agent_path: Sequence[str]) -> bool:
+        """Whether the rule is about calls of the last of these agents."""
+        if self.agent == "*":
+            return True
+        # A model may give its call to an agent inside: that is no way around a denial.
+        agents = agent_path[-1:] if self.kind == "allow" else agent_path
+        return any(fnmatchcase(each, self.agent) for each in agents)
+
     def matches(self, names: Sequence[str], arguments: Mapping[str, Any], view: CallView) -> bool:
         """Whether the rule is about this call.
 
         A `when` that raises or takes too long denies in a denial, asks in a question, and matches
         nothing in what allows.
         """
-        if not any(fnmatchcase(name, self.tool) for name in names):
+        is_of_agent = self.kind == "allow" or not view.agent_path
+        if not self.covers(names, (view.agent,) if is_of_agent else view.agent_path):
             return False
-        if self.agent != "*":
-            # A model may give its call to an agent inside: that is no way around a denial.
-            inside = self.kind == "allow" or not view.agent_path
-            agents = (view.agent,) if inside else view.agent_path
-            if not any(fnmatchcase(each, self.agent) for each in agents):
-                return False
+        found = self.found(arguments, view)
+        if isinstance(found, bool):
+            return found
+        logger.warning("The `when` of the rule %r counts as not known: %s", self.name, found)
+        return self.kind != "allow"
+
+    def found(self, arguments: Mapping[str, Any], view: CallView) -> bool | str:
+        """What `when` says of a call; or why that is not known."""
         if self.when is None:
             return True
         began = time.thread_time()
@@ -99,14 +124,11 @@ class Rule:
                 raise TypeError("it returned something to await, not whether it matches")
             found = bool(found)
         except Exception as error:
-            why = f"it raised {error_text(error)}"
-        else:
-            taken = time.thread_time() - began
-            if taken <= LONGEST:
-                return found
-            why = f"it took {taken:.3f} s of processor time, and {LONGEST:g} s are the limit"
-        logger.warning("The `when` of the rule %r counts as not known: %s", self.name, why)
-        return self.kind != "allow"
+            return f"it raised {error_text(error)}"
+        taken = time.thread_time() - began
+        if taken <= LONGEST:
+            return found
+        return f"it took {taken:.3f} s of processor time, and {LONGEST:g} s are the limit"
 
 
 def deny(
@@ -304,6 +326,14 @@ class Rules:
             if kind in found:
                 return Verdict(result=kind, rules=tuple(found[kind]))
         return self._of_default
+
+    def failing(
+        self, names: Sequence[str], arguments: Mapping[str, Any], view: CallView
+    ) -> list[str]:
+        """The rules about such a call whose `when` raises, or takes too long, by name."""
+        arguments = deepcopy(dict(arguments))
+        about = (rule for rule in self.rules if rule.covers(names, view.agent_path))
+        return [rule.name for rule in about if isinstance(rule.found(arguments, view), str)]
 
     @cached_property
     def fingerprint(self) -> str:

@@ -66,13 +66,17 @@ class Trust:
 
     @rules.setter
     def rules(self, rules: Rules | None) -> None:
-        self._change(rules, self.state)
+        # From any thread.
+        with self.lock:
+            self._rules = rules
+            self._judge_anew()
 
     def follow(self, log: TrustLog) -> None:
         """Judge by the log of a store from now on. What is there is not read yet: see `look`."""
-        self.log = log
         log.follow_trust()
-        self._change(self._rules, self.state)
+        with self.lock:
+            self.log = log
+            self._judge_anew()
 
     async def put_rules(
         self,
@@ -112,10 +116,14 @@ class Trust:
         try:
             decide = partial(to_register, said, at=at, opening=opening)
             await self.add(decide, at=at)
-            self._rules = rules
-        finally:
-            self._pending = None
-            self._change(self._rules, self.state)
+        except BaseException:
+            with self.lock:
+                self._pending = None
+                self._judge_anew()
+            raise
+        with self.lock:
+            self._pending, self._rules = None, rules
+            self._judge_anew()
         if self.on_change is not None:
             self.on_change()
 
@@ -220,18 +228,19 @@ class Trust:
             if fact.number == state.number + 1:
                 state = apply_fact(state, fact)
         if state is not self.state:
-            self._change(self._rules, state)
+            # Race: this on the loop against a thread that is about to enter a body. Once this has
+            # had the lock, no thread enters one that was judged before
+            # (test_a_body_that_waits_for_a_thread_is_not_entered_after_the_log_says_no).
+            with self.lock:
+                self.state = state
+                self._judge_anew()
             if self.on_change is not None:
                 self.on_change()
 
-    def _change(self, rules: Rules | None, state: TrustState) -> None:
-        # Race: this on the loop against a thread that is about to enter a body. Once this has the
-        # lock, no thread enters one that was judged before
-        # (test_a_body_that_waits_for_a_thread_is_not_entered_after_the_log_says_no).
-        with self.lock:
-            self._rules, self.state = rules, state
-            self.held = self._why_held()
-            self.stamp = None if rules is None and self.log is None else object()
+    def _judge_anew(self) -> None:
+        """What is judged by has changed. The caller holds the lock."""
+        self.held = self._why_held()
+        self.stamp = None if self._rules is None and self.log is None else object()
 
     def _why_held(self) -> str | None:
         state, rules = self.state, self._pending or self._rules

@@ -183,8 +183,11 @@ def api_routes(site: Site) -> list[BaseRoute]:
         async def answer(request: Request) -> Response:
             method = "GET" if request.method == "HEAD" else request.method
             visit = Visit(request, site)
-            visit.need("read")
             endpoint = endpoints[method]
+            if method == "GET":  # all that it needs at once: what is refused is not read
+                visit.need("read", endpoint.right, changes=False)
+            else:
+                visit.need("read")
             found: Any = await endpoint.view(visit)
             if isinstance(found, Response):
                 return found

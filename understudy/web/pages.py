@@ -13,6 +13,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
 from starlette.routing import BaseRoute, Route
 
+from understudy.actors.verbs import Right
 from understudy.login.problems import Problem
 from understudy.web import actions
 from understudy.web.forms import bulk
@@ -111,7 +112,7 @@ def page_routes(site: Site) -> list[BaseRoute]:
         Route("/bulk", _answered(site, bulk.bulk_by_form), methods=["POST"]),
         Route("/administration/do/{action}", _answered(site, administer), methods=["POST"]),
         Route(f"{AGENT}/do/{{action}}", _answered(site, do), methods=["POST"]),
-        Route(f"{AGENT}/export", _answered(site, export), methods=["GET"]),
+        Route(f"{AGENT}/export", _answered(site, export, "admin"), methods=["GET"]),
         Route(f"{AGENT}/files/download", _answered(site, files.download), methods=["GET"]),
         *sorted(routes, key=lambda route: "{" in getattr(route, "path", "")),
     ]
@@ -166,11 +167,11 @@ Answer = Response | tuple[int, str, dict[str, Any]]
 
 
 def _answered(
-    site: Site, view: Callable[[Visit], Awaitable[Answer]]
+    site: Site, view: Callable[[Visit], Awaitable[Answer]], *more: Right
 ) -> Callable[[Request], Awaitable[Response]]:
     async def answer(request: Request) -> Response:
         visit = Visit(request, site)
-        visit.need("read")
+        visit.need("read", *more, changes=False)
         found = await view(visit)
         if isinstance(found, Response):
             return found

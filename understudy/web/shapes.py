@@ -42,6 +42,7 @@ class Overview(TypedDict):
     running: int | None
     abandoned_threads: int | None
     abandoned_tasks: int | None
+    held: str | None
     tree: str | None
     now: Time
 

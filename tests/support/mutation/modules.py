@@ -28,6 +28,7 @@ _TOOLS = (
 )
 _STOPPING = ("tests/test_stopping.py", "tests/run", "tests/modes/steps", "tests/durability")
 _PEOPLE = ("tests/test_interrupts.py", "tests/test_settled_inside.py", "tests/tools")
+_TRUST = ("tests/trust",)
 _NESTED = ("tests/middleware/test_sub_agent.py", "tests/modes/workflows")
 _DUES = ("tests/actors/test_dues.py", "tests/actors/test_waits.py", "tests/actors/test_sweep.py")
 _WAITS = (
@@ -145,6 +146,10 @@ MODULES: Mapping[str, Sequence[str]] = {
     "understudy/run/waits/points.py": _WAITS,
     "understudy/run/run.py": ("tests/run", "tests/test_stopping.py", "tests/middleware"),
     "understudy/run/tool_call.py": _PEOPLE,
+    "understudy/trust/fold.py": _TRUST,
+    "understudy/trust/registration.py": _TRUST,
+    "understudy/trust/rules.py": _TRUST,
+    "understudy/trust/trust.py": _TRUST,
     "understudy/state/continuation.py": _STOPPING,
     "understudy/state/next_due.py": (*_DUES, *_PLANS),
     "understudy/state/fold.py": _FOLD,

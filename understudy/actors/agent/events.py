@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import enum
 import re
+import sys
 import threading
 from abc import ABC, abstractmethod
 from collections import deque
@@ -449,47 +450,49 @@ class Subscription(Stream[AgentEvent], EventSink):
             return self._changed
 
     def _stored_events_read(self, read: StoredEvents | BaseException | None) -> None:
-        """Put the stored events before what is held; of an event that is both, one is kept."""
+        """Put the stored events between what is held; of an event that is both, one is kept.
+
+        What was emitted is taken as it was, for the events without records between.
+        """
         with self._lock:
             held, self._held = self._held or deque(), None
-            elsewhere = [each for each in held if each.behind is not None]
-            is_behind = False
+            before, is_behind = self._after, False
             if isinstance(read, BaseException):
-                self._failure = read
-            elif read is None:
-                # What was emitted behind records that nobody reads any more would leave a gap
-                # (test_a_subscription_whose_past_is_not_read_before_the_end_skips_nothing).
-                for each in held:
-                    if each.needs > self._after:
+                self._failure, held = read, deque()
+            found = read if isinstance(read, StoredEvents) else StoredEvents([], before)
+            stored = deque(found.events)
+            self.has_read = self.has_read or found.last > before
+            while held:
+                self._add_stored(stored, min(self._comes_behind(held), found.last))
+                if held[0].needs > self._after:
+                    # What was emitted behind records that nobody reads any more would leave a gap
+                    # (test_a_subscription_whose_past_is_not_read_before_the_end_skips_nothing).
+                    if read is None:
                         break
-                    self._add(each)
-            else:
-                # What was emitted is taken as it was, for the events without records between.
-                before = self._after
-                emitted = (e.seq for e in held if e.seq is not None and e.seq > before)
-                last = min(read.last, next(emitted, read.last + 1) - 1)
-                stored = [e for e in read.events if e.seq and before < e.seq <= last]
-                if elsewhere:
-                    held = deque(each for each in held if each.behind is None)
-                    elsewhere = self._add_between(stored, elsewhere, last)
-                self._add_stored(stored)
-                self._after = max(before, last)
-                self.has_read = self.has_read or last > before
-                if elsewhere and self._after != before:  # they came while it was read
-                    held.extendleft(reversed(elsewhere))
-                    is_behind = True
-                while held and not is_behind:
                     # Another host may have had the agent since the read. A store that has nothing
                     # between two numbers is believed.
-                    is_behind = self._after != before and held[0].needs > self._after
-                    if not is_behind:
-                        self._add(held.popleft())
-                if is_behind:
-                    self._held = held
+                    is_behind = found.last > before
+                    if is_behind:
+                        self._held = held
+                        break
+                each = held.popleft()
+                if self._is_void(each):
+                    self._deltas -= isinstance(each.events[0].event, _DELTAS)
+                else:
+                    self._add(each)
+            self._add_stored(stored, found.last)
             after = self._after
         if is_behind:
             self._read(after, self._stored_events_read)
         self._notify()
+
+    def _comes_behind(self, held: deque[Emitted]) -> int:
+        """The number of the last stored record that comes before the first that is held."""
+        first = held[0]
+        if first.seq is not None or first.behind is not None:
+            return first.needs
+        later = (each.seq for each in held if each.seq is not None and each.seq > self._after)
+        return next(later, sys.maxsize) - 1
 
     def _put(self, emitted: Emitted) -> None:
         with self._lock:
@@ -520,42 +523,17 @@ class Subscription(Stream[AgentEvent], EventSink):
         paths = (path[: depth + 1] for depth in range(len(path)))
         return any(self._reply_ends.get(each, 0) > behind for each in paths)
 
-    def _add_between(
-        self, stored: list[AgentEvent], elsewhere: list[Emitted], last: int
-    ) -> list[Emitted]:
-        """Add what other hosts emitted, and the stored events before it. Returns what is not yet.
-
-        Args:
-            stored: events of the store, in order. Those that are added are removed.
-            elsewhere: in order.
-            last: the number of the last record that was read.
-
-        """
-        left: list[Emitted] = []
-        begin = 0
-        for each in elsewhere:
-            assert each.behind is not None, "it is another host's"
-            if left or each.behind > last > self._after:
-                left.append(each)
-                continue
-            until = begin
-            while until < len(stored) and (stored[until].seq or 0) <= each.behind:
-                until += 1
-            self._add_stored(stored[begin:until])
-            begin = until
-            if self._is_void(each):
-                self._deltas -= isinstance(each.events[0].event, _DELTAS)
-            else:
-                self._buffer.extend(each.events)
-        del stored[:begin]
-        return left
-
-    def _add_stored(self, events: list[AgentEvent]) -> None:
-        for each in events:
+    def _add_stored(self, stored: deque[AgentEvent], until: int) -> None:
+        """Add the stored events up to a record, but for those that were emitted."""
+        while stored and (stored[0].seq or 0) <= until:
+            each = stored.popleft()
             event = each.event
-            if isinstance(event, _ENDS_A_REPLY) and each.seq is not None:
+            if each.seq is None or each.seq <= self._after:
+                continue
+            if isinstance(event, _ENDS_A_REPLY):
                 self._reply_ends[event.agent_path] = each.seq
-        self._buffer.extend(events)
+            self._buffer.append(each)
+        self._after = max(self._after, until)
 
     def _add(self, emitted: Emitted) -> None:
         seq, events, _ = emitted

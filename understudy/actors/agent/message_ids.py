@@ -181,7 +181,7 @@ def must_look_up(slot: AgentSlot, call: AgentCall) -> bool:
 
 
 def _id_in(message: AgentMessage) -> str | None:
-    if isinstance(message, RunRequest | Send | CancelMessage | Cancel | WaitOutcome):
+    if isinstance(message, Send | CancelMessage | Cancel | WaitOutcome):
         return message.message_id
     if isinstance(message, Retry) and message.run_id is not None:
         return retry_id(message.run_id)

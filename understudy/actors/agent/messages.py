@@ -20,12 +20,11 @@ from understudy.agent.run_environment import RunOptions
 from understudy.approvals import Voter
 from understudy.errors import OtherAgent
 from understudy.loop_actors.future import Future
-from understudy.models.messages import StoredRequest
 from understudy.run.waits.answers import Answer
 from understudy.state.agent_state import AgentState
 from understudy.state.files import StoredFile
 from understudy.state.plans import RunChoices
-from understudy.state.records import FilesChanged, ReviewClosed, Revoked, Settled
+from understudy.state.records import FilesChanged, MessageQueued, ReviewClosed, Revoked, Settled
 from understudy.stopping import StopSignal
 
 T = TypeVar("T")
@@ -75,36 +74,28 @@ def options_of(choices: RunChoices, agent: Agent) -> RunOptions:
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunRequest(AgentMessage):
-    """Run the agent; the future resolves to the outcome."""
+@dataclass(frozen=True, slots=True)
+class Send(AgentMessage):
+    """Queue a message. A second one with the same id is not queued again."""
 
-    message: StoredRequest
-    choices: RunChoices
-    message_id: str
-    """A second request with the same id waits for the run of the first one."""
-    refuse_if_interrupted: bool = False
-    callers: tuple[AgentKey, ...] = ()
-    """The agents in whose runs this was requested. They wait for this run."""
-    context: Context = field(default_factory=dict)
-    """Of the caller."""
-    by: By | None = None
-    """The person who asks for it; None where nobody is named."""
+    queued: MessageQueued
+    """The record by which it is queued."""
+
+    @property
+    def message_id(self) -> str:
+        return self.queued.message_id
 
 
 @dataclass(frozen=True, slots=True)
-class Send(AgentMessage):
-    """Queue a message."""
+class RunRequest(Send):
+    """Run the agent on a message. It is answered by the outcome.
 
-    message: StoredRequest
-    message_id: str
-    steer: bool
-    self_sent: bool
-    due: datetime | None = None
-    context: Context = field(default_factory=dict)
-    """Of the caller."""
-    by: By | None = None
-    """The person who asks for it; None where nobody is named."""
+    A second one with the same id waits for the run of the first one.
+    """
+
+    refuse_if_interrupted: bool = False
+    callers: tuple[AgentKey, ...] = ()
+    """The agents in whose runs this was requested. They wait for this run."""
 
 
 @dataclass(frozen=True, slots=True)

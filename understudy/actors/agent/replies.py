@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from functools import partial
 from typing import Any, TypeVar
 
 from understudy._base.json_values import checked_json, shown
@@ -13,7 +14,7 @@ from understudy.actors.agent.messages import AgentCall, WaitOutcome
 from understudy.actors.agent.slot import AgentSlot
 from understudy.errors import JournalFailed, UnderstudyError, UsageError, VoteRefused
 from understudy.loop_actors.errors import ActorDied, RuntimeStopped
-from understudy.loop_actors.future import Future, refuse
+from understudy.loop_actors.future import Future, refuse, settle_in_task
 from understudy.outcomes import Outcome
 from understudy.run.hooks import HookFailed
 from understudy.state.agent_state import AgentState
@@ -82,23 +83,16 @@ def answer_with(
 ) -> asyncio.Task[None]:
     """Answer, in a task, with what `work` returns or raises. The future always settles."""
 
-    async def answer() -> None:
-        try:
-            future.set(await work())
-        except HookFailed as failed:
-            refuse(future, failed.error)
-        except (asyncio.CancelledError, GeneratorExit):
-            raise
-        except BaseException as error:
-            refuse(future, as_exception(slot.id, error))
+    def told(error: BaseException) -> Exception:
+        return as_exception(slot.id, error.error if isinstance(error, HookFailed) else error)
 
-    def ended(_: asyncio.Task[None]) -> None:
-        if not future.done():
-            refuse(future, runtime_stopped(slot.id))
-
-    task = slot.services.start_task(answer(), f"answering for {slot.id}")
-    task.add_done_callback(ended)
-    return task
+    return settle_in_task(
+        future,
+        work,
+        partial(slot.services.start_task, name=f"answering for {slot.id}"),
+        told=told,
+        gone=partial(runtime_stopped, slot.id),
+    )
 
 
 def answer_earlier(slot: AgentSlot, future: Future[Any], run_id: str) -> None:

@@ -139,8 +139,6 @@ class RuntimeServices(Generic[S, A]):
     """Makes the definitions of names that are not declared."""
     check_inbox: Callable[[S], None]
     """Has an agent's actor look at its inbox, and activates the agent if need be. Thread-safe."""
-    look_at_inbox: Callable[[S], None]
-    """The same for an inbox that got a look: that alone neither activates nor keeps the agent."""
     release: Callable[[S, A | None], None]
     """Gives an agent back to the store once its actor has stopped. Called on the loop.
 

@@ -155,7 +155,7 @@ class AgentSlot:
         return call.future
 
     def put(self, call: AgentCall) -> None:
-        """Put a call into the inbox."""
+        """Put a call into the inbox, behind what was asked before. A look activates no agent."""
         self.inbox.append(call)
         self.services.check_inbox(self)
 
@@ -166,11 +166,6 @@ class AgentSlot:
             self.put(call)
         else:
             calls.call(self, call)
-
-    def look(self, call: AgentCall) -> None:
-        """Put a look into the inbox, behind what was asked before. It activates no agent."""
-        self.inbox.append(call)
-        self.services.look_at_inbox(self)
 
     def subscribe(self, after: int | str, view: RecordView = agent_events_of) -> Subscription:
         """Its events after a number or position, in this view, then those to come."""

@@ -21,7 +21,7 @@ from understudy.actors.agent.replies import answer_when_durable, as_stored
 from understudy.actors.agent.slot import AgentSlot
 from understudy.actors.hosts.wire import message_of, reply_value
 from understudy.actors.verbs import ROWS, Lasts, Repeat, Verb
-from understudy.errors import Fenced, JournalFailed, RecordRefused, UsageError
+from understudy.errors import Fenced, JournalFailed, RecordRefused, UnderstudyError, UsageError
 from understudy.journal.shared import Hint, Posted, Wanted, error_reply, to_reply
 from understudy.journal.shared_store import SharedStore
 from understudy.loop_actors.future import Future, refuse
@@ -66,8 +66,6 @@ class Incoming:
         self._hint = hint
         self._in_hand: defaultdict[str, dict[int, Verb]] = defaultdict(dict)
         """The verbs of the calls that are under way here, by agent and by row."""
-        self._left_out: set[str] = set()
-        """Agents for which more may be posted than is in hand."""
         self._replied: set[int] = set()
         """Rows that were answered while rows were read: they may be among those."""
         self._followers: defaultdict[str, set[int]] = defaultdict(set)
@@ -124,10 +122,7 @@ class Incoming:
         """The calls that are to be done now, those of each agent in their order."""
         lasts = {id: [verb.lasts for verb in verbs.values()] for id, verbs in self._in_hand.items()}
         busy = [id for id, each in lasts.items() if each.count(Lasts.MOMENT) >= PAGE]
-        if agent_ids is None:
-            self._left_out.update(busy)
-        else:
-            self._left_out.update(id for id in agent_ids if id in busy)
+        if agent_ids is not None:
             agent_ids = [id for id in agent_ids if id not in busy]
             if not agent_ids:
                 return []
@@ -179,6 +174,31 @@ class Incoming:
     def _settled(self, row: Posted, first: Future[Any], both: tuple[Future[Any], ...]) -> None:
         for future in both:
             future._remove_waiter(self)
+        if row.kind == "delete" and _is_refused(first):
+            self._services.start_task(self._delete_all_the_same(row), f"deleting {row.agent_id}")
+        else:
+            self._answer(row, first)
+
+    async def _delete_all_the_same(self, row: Posted) -> None:
+        """Delete an agent that could not be activated, as where its deletion is asked for here.
+
+        Its asker would take "there is no such agent" for a deletion that another host has made
+        (test_a_deletion_from_another_host_does_not_wait_for_a_start_hook_that_hangs).
+        """
+        deleted: Future[bool] = Future(self._services.loop)
+        asked: Any = message_of(row.kind, row.body)[0]
+        slot = self._directory.get(row.agent_id)
+        try:
+            existed = await self._services.store.delete(row.agent_id, asked.by)
+        except Exception as error:
+            refuse(deleted, error)
+        else:
+            slot.forget()
+            self._directory.drop_unless_needed(slot)
+            deleted.set(existed)
+        self._answer(row, deleted)
+
+    def _answer(self, row: Posted, first: Future[Any]) -> None:
         reply = self._reply_to(row, first)
         if reply is None:
             # At once: the host that claims the agent next does it before those that came later.
@@ -215,9 +235,19 @@ class Incoming:
         in_hand.pop(row.id, None)
         if not in_hand:
             del self._in_hand[row.agent_id]
-        if row.agent_id in self._left_out and len(in_hand) <= PAGE // 2:
-            self._left_out.discard(row.agent_id)
+        if len(in_hand) == PAGE // 2:  # more may be posted than was in hand
             self.collect(row.agent_id)
+
+
+def _is_refused(settled: Future[Any]) -> bool:
+    """Whether the agent did not do it, though the store and the runtime are there."""
+    try:
+        settled.get()
+    except (JournalFailed, pykka.ActorDeadError):
+        return False
+    except UnderstudyError:
+        return True
+    return False
 
 
 class _PostedCall(CallNotes):

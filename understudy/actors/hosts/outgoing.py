@@ -203,7 +203,7 @@ class Outgoing(Calls[AgentSlot]):
             calls = [call for call in self._calls if call.slot is slot and call.phase in ON_ITS_WAY]
         for call in calls:
             message = call.message
-            if isinstance(message, RunRequest | Send) and message.message_id == message_id:
+            if isinstance(message, Send) and message.message_id == message_id:
                 return call.asked.future
         return None
 
@@ -570,10 +570,10 @@ class Outgoing(Calls[AgentSlot]):
         for message in calls:
             id: str | None = None
             match message:
-                case RunRequest(message_id=message_id):
-                    id = message_id
-                case Send(due=due) if due is None or due <= self._services.clock.now():
-                    id = message.message_id
+                case Send(queued=queued) if (
+                    queued.due is None or queued.due <= self._services.clock.now()
+                ):
+                    id = queued.message_id
                 case ChangePlans(change=change):
                     id = change.message_id or None
             if id is None or taken.get(id) is not None:

@@ -19,7 +19,6 @@ from understudy.actors.agent.messages import (
     AgentMessage,
     Decide,
     Notify,
-    RunRequest,
     Send,
 )
 from understudy.actors.verbs import ROWS, VERB_OF
@@ -68,7 +67,7 @@ def body_of(
 
     """
     kind, message = VERB_OF[type(message)].row_kind, _sendable(message, owner)
-    begins = isinstance(message, RunRequest) or (isinstance(message, Send) and not message.steer)
+    begins = isinstance(message, Send) and not message.queued.steer
     data = {name: getattr(message, name) for name in _names(kind)}
     data |= {"expects": expects, "needs_deps": has_deps and begins}
     try:

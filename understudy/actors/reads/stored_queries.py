@@ -274,7 +274,6 @@ class StoredQueries(Looks[AgentSlot]):
         *,
         activates: bool,
     ) -> Outcome | None:
-        message_id, run_id, at = look.message_id, look.run_id, look.at
         agent: Agent | None = None
         while True:
             hints = self._watch.hints if self._watch is not None else 0
@@ -282,40 +281,34 @@ class StoredQueries(Looks[AgentSlot]):
             if found is None:
                 if agent is not None or not slot.is_spawned:
                     raise await unknown_agent(self._services.store, slot.id)
-                if message_id is not None:
-                    raise UnknownMessage(agent_id=slot.id, message_id=message_id)
+                if look.message_id is not None:
+                    raise UnknownMessage(agent_id=slot.id, message_id=look.message_id)
                 return None  # no store has it yet
             row, state = found
             self._check_definition(slot, row.agent, expectation)
-            incarnation = row.incarnation
-            if look.incarnation not in (None, incarnation):
+            if look.incarnation not in (None, row.incarnation):
                 raise UnknownAgent(agent_id=slot.id)  # it is deleted: another one has its id by now
             agent = agent or await self._definition(slot, row.agent, state)
-            if at is not None:
+            if look.at is not None:
                 with suppress(UsageError):  # its records are no more: whichever is there next
-                    if there := last_outcome(agent, await reads.after(at, incarnation), at):
+                    then = await reads.after(look.at, row.incarnation)
+                    if there := last_outcome(agent, then, look.at):
                         return there
-                at = None
+            run_id = await self._run_of(slot, look, state)
+            look = replace(look, run_id=run_id, incarnation=row.incarnation, at=None)
             run = state.run
-            if message_id is not None:
-                run_id = await archived_run(self._services.store, state, slot.id, message_id)
-                run_id = run_id or run_of_message(slot.id, state, message_id)
-            elif run_id is None and run is not None and not run.over:
-                # The current one is meant, and not those that are queued behind it
-                # (test_who_waits_at_another_host_gets_the_outcome_when_it_is_there).
-                run_id = run.run_id
-            look = replace(look, run_id=run_id, incarnation=incarnation)
             if run_id is not None and (run is None or run.run_id != run_id):
-                if message_id is not None and run_named_by(message_id) == run_id:
+                if look.message_id is not None and run_named_by(look.message_id) == run_id:
                     # Race: the run may have begun between the two looks at the store
                     # (test_a_run_that_begins_between_two_looks_at_the_store_has_its_outcome).
-                    message_id, look = None, replace(look, message_id=None)
+                    look = replace(look, message_id=None)
                     continue
-                return last_outcome(agent, await reads.after(run_id, incarnation), row.last_seq)
+                then = await reads.after(run_id, row.incarnation)
+                return last_outcome(agent, then, row.last_seq)
             # A run that is named and over has its outcome, though messages are queued behind it
             # (test_who_asks_for_a_run_that_is_over_is_told_though_a_message_is_queued_behind_it).
             is_it_over = run_id is not None and run is not None and run.over
-            is_queued = message_id is not None and run_id is None
+            is_queued = look.message_id is not None and run_id is None
             if is_it_over or (not is_queued and has_outcome(state)):
                 return last_outcome(agent, state, row.last_seq)
             goes_on = activates and index_status_of(state) in GOES_ON
@@ -328,11 +321,24 @@ class StoredQueries(Looks[AgentSlot]):
                     activates = False  # a host that fits goes on with it
                 except NOT_HERE:  # another host has it by now
                     await asyncio.sleep(POLL)  # or it lost it just now: not again and again
-            else:
-                is_held = row.host is not None and not is_queued
-                if is_held and (held := held_outcome(agent, state, row.last_seq)):
+                continue
+            if row.host is not None and not is_queued:
+                held = held_outcome(agent, state, row.last_seq)
+                if held is not None:
                     return held
-                await self._watch.changed(row, hints)
+            await self._watch.changed(row, hints)
+
+    async def _run_of(self, slot: AgentSlot, look: WaitOutcome, state: AgentState) -> str | None:
+        """The id of the run whose outcome it is; None while that has not begun."""
+        message_id, run = look.message_id, state.run
+        if message_id is not None:
+            run_id = await archived_run(self._services.store, state, slot.id, message_id)
+            return run_id or run_of_message(slot.id, state, message_id)
+        if look.run_id is None and run is not None and not run.over:
+            # The current one is meant, and not those that are queued behind it
+            # (test_who_waits_at_another_host_gets_the_outcome_when_it_is_there).
+            return run.run_id
+        return look.run_id
 
     async def _wait_here(
         self, slot: AgentSlot, look: WaitOutcome, *, activates: bool

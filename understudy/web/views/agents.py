@@ -16,7 +16,6 @@ from understudy.actors.verbs import VERBS, Right
 from understudy.costs import costs_of
 from understudy.history import HistoryEntry, HistoryPage
 from understudy.interrupts import DecisionRecord
-from understudy.login.problems import refused
 from understudy.models.prices import PUBLISHED, Prices
 from understudy.state.agent_state import AgentState
 from understudy.state.costs import NO_COST, Cost
@@ -342,15 +341,14 @@ def prices_of(visit: Visit) -> Prices:
 
 
 async def export(visit: Visit) -> dict[str, Any]:
-    """All records of the agent."""
+    """All records of the agent, for whoever has the right `admin`."""
     visit.need("admin", changes=False)
     source = visit.runtime if isinstance(visit.source, Runtime) else visit.source
     data = await visit.wait(source.export(visit.agent_id, by=visit.user.by))
     # In a thread: the records of years would hold the loop.
     if visit.site.redaction.is_on and await asyncio.to_thread(visit.hides, data):
-        raise refused(
-            403,
-            "NotAllowed",
+        raise visit.hidden(
+            "export",
             "Some of it is hidden from you, and an export is whole: the application exports it, or "
             "its `redact` shows all to you.",
         )
@@ -373,6 +371,7 @@ async def overview(visit: Visit) -> dict[str, Any]:
         "running": None if status is None else status.running,
         "abandoned_threads": None if status is None else status.abandoned_threads,
         "abandoned_tasks": None if status is None else status.abandoned_tasks,
+        "held": None if status is None else status.held or None,
         "tree": None if tree is None else str(tree),
         "now": time_text(await visit.time()),
     }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import replace
+from typing import Any
 
 from understudy._base.log_fields import log_extra
 from understudy.actors.agent.activation import Beginning
@@ -30,7 +31,8 @@ from understudy.agent.runner import withdraw_requests
 from understudy.errors import NotInterrupted, UnknownMessage, UsageError
 from understudy.journal.index_status import is_held
 from understudy.loop_actors.future import refuse
-from understudy.state.plans import QueuedMessage, next_turn, run_named_by
+from understudy.state.folds.queue import queued_message
+from understudy.state.plans import QueuedMessage, RunChoices, next_turn, run_named_by
 from understudy.state.records import MessageCancelled, MessageQueued, MessageRefused
 from understudy.state.waits import has_waits, is_woken
 
@@ -52,9 +54,9 @@ def request(slot: AgentSlot, call: AgentCall[RunRequest]) -> None:
         RecordRefused: if the message is too large to be queued.
 
     """
-    activation, request = slot.current, call.message
-    message_id = request.message_id
-    options_of(request.choices, activation.agent)
+    activation, queued = slot.current, call.message.queued
+    message_id = queued.message_id
+    options_of(queued.choices or RunChoices(), activation.agent)
     if is_known(slot, message_id) or run_of(slot, message_id) is not None:
         # What the first future brought may be old by now: the run has gone on
         # (test_a_message_id_sent_again_brings_the_outcome_of_its_run_as_it_stands_now).
@@ -97,21 +99,16 @@ def _check_may_withdraw(slot: AgentSlot, call: AgentCall[RunRequest]) -> None:
         )
 
 
-def _queue(slot: AgentSlot, call: AgentCall[RunRequest], *, steer: bool = False) -> None:
+def _queue(slot: AgentSlot, call: AgentCall[RunRequest]) -> None:
     """Record a `run` that waits for its turn, or that steers the run under way."""
-    ledger, request = slot.current.ledger, call.message
-    queued = MessageQueued(
-        message_id=request.message_id,
-        message=request.message,
-        context={**request.context},
-        choices=request.choices,
-        steer=steer,
-        by=request.by,
-    )
-    ledger.check(queued, spare=RECORD_BYTES)
-    ledger.record(queued)
+    _record_queued(slot, call.message.queued)
     call.notes.on_queued()
     _wait_in_queue(slot, call)
+
+
+def _record_queued(slot: AgentSlot, queued: MessageQueued) -> None:
+    slot.current.ledger.check(queued, spare=RECORD_BYTES)
+    slot.current.ledger.record(queued)
 
 
 def _wait_in_queue(slot: AgentSlot, call: AgentCall[RunRequest]) -> None:
@@ -120,29 +117,19 @@ def _wait_in_queue(slot: AgentSlot, call: AgentCall[RunRequest]) -> None:
 
 def send(slot: AgentSlot, call: AgentCall[Send]) -> None:
     """Record a message in the queue, and start a run if the agent is free for one."""
-    activation, sent = slot.current, call.message
+    sent = call.message.queued
     if is_known(slot, sent.message_id):
         answer_when_durable(slot, call.future, sent.message_id)
         return
     is_due = sent.due is None or sent.due <= slot.services.clock.now()
     if not is_due:
         plans_of(slot).check_room()
-    queued = MessageQueued(
-        message_id=sent.message_id,
-        message=sent.message,
-        steer=sent.steer,
-        self_sent=sent.self_sent,
-        due=None if is_due else sent.due,
-        context={**sent.context},
-        by=sent.by,
-    )
-    activation.ledger.check(queued, spare=RECORD_BYTES)
-    activation.ledger.record(queued)
+    _record_queued(slot, replace(sent, due=None) if is_due else sent)
     answer_when_durable(slot, call.future, sent.message_id)
     if not is_due:
         return
     if not sent.self_sent:
-        activation.self_started_runs = 0
+        slot.current.self_started_runs = 0
     run = starts.open_run(slot)
     if run is None or not (sent.self_sent or run.quarantined is not None):
         if _waits_its_turn(slot, call):
@@ -170,13 +157,19 @@ def _wait_for_run_of(slot: AgentSlot, call: AgentCall[RunRequest]) -> None:
         return
     _check_may_withdraw(slot, call)
     # It was sent: as a `run` it begins also behind a run that failed, at its place in the queue.
-    as_sent = replace(call.message, message=queued.message, context=queued.context, by=queued.by)
-    _queue(slot, replace(call, message=as_sent), steer=queued.steer)
+    as_sent = replace(
+        call.message.queued,
+        message=queued.message,
+        context=queued.context,
+        by=queued.by,
+        steer=queued.steer,
+    )
+    _queue(slot, replace(call, message=replace(call.message, queued=as_sent)))
     if not _waits_its_turn(slot, call):
         start_next(slot)
 
 
-def _waits_its_turn(slot: AgentSlot, call: AgentCall[RunRequest] | AgentCall[Send]) -> bool:
+def _waits_its_turn(slot: AgentSlot, call: AgentCall[Any]) -> bool:
     """Whether a message that was at another host was sent before the open run was suspended.
 
     Who sent it has seen no request, and no pause. It was queued behind the run, in the memory of a
@@ -193,7 +186,7 @@ def _waits_its_turn(slot: AgentSlot, call: AgentCall[RunRequest] | AgentCall[Sen
     since = run.suspended_since
     if since is None:  # its host went away before it said so
         since = min((request.created_at for request in slot.state.requests), default=None)
-    sent = call.message.message.timestamp
+    sent = call.message.queued.message.timestamp
     return since is not None and sent is not None and sent < since
 
 
@@ -270,7 +263,7 @@ def start_next(
         if asked is not None:
             refuse(asked.future, error)
         return
-    own = None if asked is None else _own(asked.message)
+    own = None if asked is None else queued_message(asked.message.queued)
     queue = state.queue if own is None else {**state.queue, own.message_id: own}
     turn = _turn(slot, queue, is_held, with_occurrences)
     if turn and starts.open_run(slot) is not None:
@@ -292,19 +285,6 @@ def start_next(
             turn = _turn(slot, state.queue, is_held, with_occurrences)
         else:
             return
-
-
-def _own(asked: RunRequest) -> QueuedMessage:
-    """A `run` as it is in the queue."""
-    return QueuedMessage(
-        asked.message_id,
-        asked.message,
-        steer=False,
-        self_sent=False,
-        context={**asked.context},
-        choices=asked.choices,
-        by=asked.by,
-    )
 
 
 def _turn(

@@ -398,10 +398,20 @@ def record_request(
     )
 
 
-def record_asked_now(run: Run, ready: ReadyCall, asked: Sequence[AskedNow]) -> None:
-    """Record what gates and rules of today ask besides, with the votes that count for it."""
+def record_asked_now(
+    run: Run, ready: ReadyCall, asked: Sequence[AskedNow], *, not_entered: bool = False
+) -> None:
+    """Record what gates and rules of today ask besides, with the votes that count for it.
+
+    Args:
+        run: of the call.
+        ready: the call.
+        asked: what is asked besides.
+        not_entered: as of `Requested`.
+
+    """
     for each in asked:
         request = with_earlier(run, ready, each.request)
-        record_request(run, request, each.replaces, made=ready.made)
+        record_request(run, request, each.replaces, made=ready.made, not_entered=not_entered)
         if each.votes:
             run.record(*each.votes_on())

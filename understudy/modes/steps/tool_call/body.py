@@ -38,7 +38,7 @@ from understudy.modes.steps.tool_call.results import (
 from understudy.modes.steps.tool_call.retry import with_retries
 from understudy.modes.steps.tool_call.rules import denial_in, unasked, verdict_on
 from understudy.modes.steps.tool_call.time_limit import TimeLimit
-from understudy.modes.steps.tool_call.votes import ASKED_BY_RULE_NOW, why_ended, with_requesters
+from understudy.modes.steps.tool_call.votes import asked_now, why_ended, with_requesters
 from understudy.run.run import Run
 from understudy.run.tool_call import make_context
 from understudy.state.records import Settled, Started
@@ -267,10 +267,7 @@ async def _judge(run: Run, ready: ReadyCall, entry: _Entry, *, waited: bool = Fa
 
 
 async def _check_rules(run: Run, ready: ReadyCall) -> None:
-    """Raise what ends the call where a rule of now denies it, or asks about it.
-
-    Nothing is awaited where it returns.
-    """
+    """Raise what ends the call where a rule of now denies it, or asks more than before."""
     call = as_tool_call(run, ready)
     verdict = verdict_on(run, call)
     denied = denial_in(verdict)
@@ -278,8 +275,9 @@ async def _check_rules(run: Run, ready: ReadyCall) -> None:
         raise DeniedByRule(denied)
     today = unasked(verdict, call) if verdict.result == "ask" else ()
     if today:
-        asked = [replace(each, asked_again=ASKED_BY_RULE_NOW) for each in today]
-        raise NeedsDecision(ready, await with_requesters(run, asked))
+        asked = await asked_now(run, call, await with_requesters(run, today))
+        if asked:
+            raise NeedsDecision(ready, asked)
 
 
 async def _call_function(

@@ -14,7 +14,7 @@ from understudy.modes.steps.questions import ask_about_call
 from understudy.modes.steps.run_end import end_agents_of
 from understudy.modes.steps.tool_call.arguments import (
     ReadyCall,
-    record_request,
+    record_asked_now,
     request_again,
 )
 from understudy.modes.steps.tool_call.body import tried
@@ -150,9 +150,8 @@ async def _result(run: Run, ready: ReadyCall, cancelled: Callable[[], bool]) -> 
     except ToolHalt as ended:
         return halt_result(run, ready, ended.halt, _doubt_beside(run, ready, ended.doubt))
     except NeedsDecision as ended:
-        for request in ended.requests:
-            record_request(run, request, made=ended.ready.made, not_entered=True)
-        if not ended.requests:
+        record_asked_now(run, ended.ready, ended.asked, not_entered=True)
+        if not ended.asked:
             await request_again(run, ended.ready, not_entered=True, why=ended.why)
         return None
     except HookAsks as ended:

@@ -10,9 +10,9 @@ from understudy.interrupts import DECISION_TYPES, Request
 from understudy.modes.steps.tool_call.votes import is_covered
 from understudy.run.run import Run
 from understudy.run.tool_call import ToolCall
-from understudy.trust.rules import CallView, Rule, Verdict
+from understudy.trust.rules import DENIED_BY_RULE, CallView, Rule, Verdict
 
-DENIED = "Denied by a rule of the application, {names}.\nDo not try the same call again."
+DENIED = DENIED_BY_RULE + ", {names}.\nDo not try the same call again."
 
 NO_RULE = Verdict(result=None)
 
