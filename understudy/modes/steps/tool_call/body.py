@@ -35,8 +35,9 @@ from understudy.modes.steps.tool_call.results import (
     result_of,
 )
 from understudy.modes.steps.tool_call.retry import with_retries
-from understudy.modes.steps.tool_call.rules import denial_in, verdict_on
+from understudy.modes.steps.tool_call.rules import denial_in, unasked, verdict_on
 from understudy.modes.steps.tool_call.time_limit import TimeLimit
+from understudy.modes.steps.tool_call.votes import with_requesters
 from understudy.run.run import Run
 from understudy.run.tool_call import make_context
 from understudy.state.records import Settled, Started
@@ -138,12 +139,18 @@ async def _body(run: Run, ready: ReadyCall) -> Any:
     # (test_arguments_changed_behind_the_approval_are_asked_again).
     if call.requests and not answers_match(run, call, tool, canonical(ready)):
         raise NeedsDecision(ready)
-    # Race: the rules may have changed while the call waited for its start to be durable, or in a
-    # middleware (test_a_rule_that_comes_while_a_middleware_waits_holds_for_its_call).
+    # Race: the rules may have changed while the call waited for its start to be durable, for people
+    # to be looked up, or in a middleware
+    # (test_a_rule_that_comes_while_a_middleware_waits_holds_for_its_call).
     if run.environment.trust.rules is not None and call.attempts - 1 <= call.not_entered:
-        denied = denial_in(verdict_on(run, as_tool_call(run, ready)))
+        tool_call = as_tool_call(run, ready)
+        verdict = verdict_on(run, tool_call)
+        denied = denial_in(verdict)
         if denied is not None:
             raise DeniedByRule(denied)
+        requests = unasked(verdict, tool_call)
+        if requests:
+            raise NeedsDecision(ready, await with_requesters(run, requests))
     positional, keywords = tool.bind(ready.checked)
     limit = None if tool.timeout is None else TimeLimit(run, call, tool.timeout)
     if tool.takes_context:

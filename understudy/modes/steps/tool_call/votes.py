@@ -38,9 +38,10 @@ async def with_requesters(run: Run, requests: Sequence[Request]) -> list[Request
         for record in state.decisions
         if record.decision.type in ("edit", "respond")
     )
-    names = {*run.root.state.authors, *shaped}
+    # Where no message has a name, somebody without a name has asked.
+    names = {*(run.root.state.authors or (None,)), *shaped}
     people, found = run.environment.trust.people, None
-    if people is not None and names and None not in names:
+    if people is not None and None not in names:
         voters = await people.voters(sorted(name for name in names if name is not None))
         ids = {voter.person for voter in voters.values()}
         found = None if "" in ids else tuple(sorted(ids))
