@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pytest
 
 from tests.support.agents import FakeClock, Held, by_turn, completed, interrupted, results
+from tests.support.trust.broken import is_found_out
 from understudy import Agent, Runtime, approve, call, edit, respond, tool
 from understudy.errors import VoteRefused
 from understudy.middleware import Middleware, SubAgent
@@ -223,3 +225,43 @@ async def test_a_message_without_a_name_beside_a_named_one_leaves_the_requester_
         assert request.requesters is None
         with pytest.raises(VoteRefused, match="nobody knows who has asked"):
             await ref.resume(approve(by="cy"))
+
+
+CONTROLS: list[tuple[str, Any]] = [
+    (
+        "who edits or answers has not asked",
+        partial(test_who_has_edited_or_answered_has_asked_for_what_follows, "edited", "amy"),
+    ),
+    (
+        "who edits or answers has not asked",
+        partial(test_who_has_edited_or_answered_has_asked_for_what_follows, "answered", "amy"),
+    ),
+    (
+        "who is not known has not asked",
+        partial(test_who_has_edited_or_answered_has_asked_for_what_follows, "edited", None),
+    ),
+    (
+        "rules are not looked at again right before the body",
+        partial(test_a_rule_that_comes_while_a_middleware_waits_holds_for_its_call, deny("refund")),
+    ),
+    (
+        "what asks right before the body does not ask",
+        partial(
+            test_a_rule_that_comes_while_a_middleware_waits_holds_for_its_call, ask("refund", TWO)
+        ),
+    ),
+    (
+        "what asks right before the body does not ask",
+        test_a_rule_that_comes_while_people_are_looked_up_holds_for_the_call,
+    ),
+    (
+        "a message without a name beside one with a name is not seen",
+        test_a_message_without_a_name_beside_a_named_one_leaves_the_requester_unknown,
+    ),
+]
+
+
+@pytest.mark.parametrize(("broken", "attack"), CONTROLS)
+async def test_a_build_with_one_rule_left_out_is_found_out(broken: str, attack: Any) -> None:
+    """Else the attack would prove nothing."""
+    assert await is_found_out(broken, attack)

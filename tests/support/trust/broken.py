@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from understudy import approvals
+from understudy import approvals, interrupts
 from understudy._base import authors
+from understudy.actors import agent_ref
+from understudy.actors.agent.runs import starts
+from understudy.ag_ui import protocol
 from understudy.agent import decisions
+from understudy.errors import UnderstudyError
 from understudy.interrupts import DECISION_TYPES
+from understudy.mcp import agents_server
 from understudy.modes.steps import check_interrupts, execute_tools
 from understudy.modes.steps.tool_call import arguments, body, gates, middleware, rules, votes
 from understudy.state import fold
@@ -23,13 +28,29 @@ from understudy.state.run_state import Call
 from understudy.trust.people import People
 from understudy.trust.rules import Rule, Rules, Verdict
 
-__all__ = ["BROKEN", "OF_STORY", "built"]
+__all__ = ["BROKEN", "OF_STORY", "built", "is_found_out"]
 
 Patch = pytest.MonkeyPatch
 BROKEN: dict[str, Callable[[Patch], None]] = {}
 """Each broken build, by what is wrong with it."""
 OF_STORY: list[str] = []
 """The broken builds that the random story must find, whatever its seed."""
+
+
+async def is_found_out(broken: str, attack: Callable[[], Awaitable[None]]) -> bool:
+    """Whether an attack fails on a broken build: something is not as it says, or is refused.
+
+    Args:
+        broken: the build.
+        attack: a test.
+
+    """
+    with built(broken):
+        try:
+            await attack()
+        except (AssertionError, pytest.fail.Exception, UnderstudyError):
+            return True
+    return False
 
 
 @contextmanager
@@ -143,7 +164,8 @@ def _edits(patch: Patch) -> None:
 
         return check
 
-    _wrap(patch, decisions, "checked_decision", checking)
+    for module in (interrupts, decisions):
+        _wrap(patch, module, "checked_decision", checking)
 
 
 # --------------------------------------------------------------------- the requesters
@@ -360,11 +382,37 @@ def _import_names(patch: Patch) -> None:
 @_broken("a tool decides")
 def _tool(patch: Patch) -> None:
     _wrap(patch, decisions, "refuse_inside_run", lambda _: lambda: None)
-    from understudy.actors import agent_ref
-
     _wrap(patch, agent_ref, "refuse_inside_run", lambda _: lambda: None)
 
 
 @_broken("names may look alike", story=False)
 def _alike(patch: Patch) -> None:
     _wrap(patch, authors, "odd_places", lambda _: lambda _name: [])
+
+
+@_broken("a schedule has no author", story=False)
+def _schedules(patch: Patch) -> None:
+    def beginning(inner: Any) -> Any:
+        async def begin(*given: Any, **options: Any) -> Any:
+            return await inner(*given, **{**options, "also_unnamed": False})
+
+        return begin
+
+    _wrap(patch, starts, "_begin", beginning)
+
+
+@_broken("a client says who votes", story=False)
+def _client(patch: Patch) -> None:
+    def deciding(inner: Any) -> Any:
+        def decide(request: Any, entry: Any, by: str) -> Any:
+            payload = dict(entry.payload)
+            return inner(request, replace(entry, payload=payload), payload.pop("by", by))
+
+        return decide
+
+    _wrap(patch, protocol, "decision_of", deciding)
+
+
+@_broken("a login counts as the program", story=False)
+def _program(patch: Patch) -> None:
+    _wrap(patch, agents_server, "of_login", lambda _: lambda ref: ref)

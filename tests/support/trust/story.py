@@ -87,6 +87,8 @@ ANY = (
 TRICKS = (("ann", "ann@home"), ("bob", "bob"), ("bob", "cy"), ("eve", "eve"), ("bot", "ann"), ())
 """Who votes first."""
 MOST_VOTES = 20
+MOST_LOOKS = 300
+"""So often it is looked whether a run is recorded to rest that nobody continues."""
 LONG = 60.0
 """The seconds after which what has not come to rest never will: nothing here takes time."""
 
@@ -395,11 +397,20 @@ class _Story:
             self.judge.at_rest()
 
     async def _records(self, host: _Host) -> list[dict[str, Any]]:
-        """What is recorded, once it is recorded that the run rests."""
+        """What is recorded, once it is recorded that the run rests, or is over."""
+        kinds = ("status_noted", "run_started", "run_ended")
+        idle = 0
         while True:
             records: list[dict[str, Any]] = (await host.runtime.export(self.id))["records"]
-            statuses = [each["status"] for each in records if each["kind"] == "status_noted"]
-            if self._is_held or statuses[-1:] != ["running"]:
+            last = next((each for each in reversed(records) if each["kind"] in kinds), None)
+            if self._is_held or last is None or last["kind"] == "run_ended":
+                return records
+            if last.get("status", "running") != "running":
+                return records
+            refs = [each.runtime.get(self.id) for each in self.hosts]
+            idle = 0 if any(ref.status() is Status.RUNNING for ref in refs) else idle + 1
+            if idle == MOST_LOOKS:
+                self.judge.violations.append("it is recorded to run, and nobody runs it")
                 return records
 
     # -------------------------------------------------------------------------- waiting
