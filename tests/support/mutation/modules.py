@@ -41,6 +41,7 @@ _PLANS = (
 _LISTS = ("tests/actors/test_lists.py",)
 _FEED = ("tests/actors/test_feed.py",)
 _CHECKPOINTS = ("tests/journal/test_checkpoints.py", "tests/actors/test_waking.py")
+_TRUST = ("tests/trust",)
 _FOLD = (
     *("tests/state", "tests/durability", "tests/test_frozen_formats.py"),
     *("tests/actors/test_agent_keeping.py", "tests/middleware/test_limits.py"),
@@ -49,6 +50,9 @@ _FOLD = (
 )
 
 MODULES: Mapping[str, Sequence[str]] = {
+    "understudy/approvals.py": _TRUST,
+    "understudy/trust/people.py": _TRUST,
+    "understudy/trust/rules.py": _TRUST,
     "understudy/actors/agent/cron.py": (
         "tests/actors/test_cron.py",
         "tests/actors/test_schedules.py",
@@ -136,6 +140,8 @@ MODULES: Mapping[str, Sequence[str]] = {
     "understudy/modes/steps/tool_call/middleware.py": _TOOLS,
     "understudy/modes/steps/tool_call/results.py": _TOOLS,
     "understudy/modes/steps/tool_call/retry.py": _TOOLS,
+    "understudy/modes/steps/tool_call/rules.py": _TRUST,
+    "understudy/modes/steps/tool_call/votes.py": _TRUST,
     "understudy/run/child_calls.py": _NESTED,
     "understudy/run/ledger.py": ("tests/run", "tests/middleware/test_sub_agent.py", *_ACTORS),
     "understudy/run/waits/answers.py": _WAITS,

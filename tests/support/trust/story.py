@@ -87,7 +87,7 @@ ANY = (
 TRICKS = (("ann", "ann@home"), ("bob", "bob"), ("bob", "cy"), ("eve", "eve"), ("bot", "ann"), ())
 """Who votes first."""
 MOST_VOTES = 20
-MOST_LOOKS = 300
+MOST_LOOKS = 2000
 """So often it is looked whether a run is recorded to rest that nobody continues."""
 LONG = 60.0
 """The seconds after which what has not come to rest never will: nothing here takes time."""
@@ -401,11 +401,13 @@ class _Story:
         kinds = ("status_noted", "run_started", "run_ended")
         idle = 0
         while True:
+            runs = (await host.runtime.get(self.id).info()).status is Status.RUNNING
             records: list[dict[str, Any]] = (await host.runtime.export(self.id))["records"]
             last = next((each for each in reversed(records) if each["kind"] in kinds), None)
             if self._is_held or last is None or last["kind"] == "run_ended":
                 return records
-            if last.get("status", "running") != "running":
+            # A host may end when a request is recorded, and not yet that the run rests.
+            if not runs or last.get("status", "running") != "running":
                 return records
             refs = [each.runtime.get(self.id) for each in self.hosts]
             idle = 0 if any(ref.status() is Status.RUNNING for ref in refs) else idle + 1

@@ -32,7 +32,8 @@ def imported(state: AgentState, record: r.Imported) -> None:
         schedules = state.plans.schedules
         paused = {id: replace(schedule, paused=True) for id, schedule in schedules.items()}
         change_plans(state, schedules=paused)
-    if None not in state.authors:  # whoever wrote the file says who they are, also in its queue
+    # Whoever wrote the file says who they are, also where only its queue has messages.
+    if None not in state.authors and (state.authors or not state.messages):
         state.authors = (*state.authors, None)
     for each in state.whole_tree:
         if record.by is not None:
